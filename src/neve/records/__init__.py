@@ -1,0 +1,1 @@
+"""Kafka's record batches, pure: bytes in, bytes or columns out."""

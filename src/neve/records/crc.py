@@ -1,0 +1,11 @@
+"""CRC-32C, the checksum of everything in the bucket."""
+
+from __future__ import annotations
+
+from awscrt import checksums
+
+
+def crc32c(data: bytes | bytearray | memoryview, previous: int = 0) -> int:
+    """The checksum of `data`, or of what `previous` covers followed by `data`."""
+    value: int = checksums.crc32c(data, previous)
+    return value

@@ -1,0 +1,29 @@
+"""The only place that reads a clock, sleeps, draws random numbers or starts tasks.
+
+Everything above asks here, so the whole system runs in simulation from a seed: `simulate` replaces
+the event loop's clock, the wall clock and the source of chance, and nothing else needs to know.
+"""
+
+from neve.runtime.clock import deadline, monotonic, now_ms, sleep, wall_from_ms
+from neve.runtime.context import chance, simulated, token
+from neve.runtime.simulation import DeadlockError, simulate
+from neve.runtime.tasks import Tasks, first, gather, offload, run, spawn
+
+__all__ = [
+    "DeadlockError",
+    "Tasks",
+    "chance",
+    "deadline",
+    "first",
+    "gather",
+    "monotonic",
+    "now_ms",
+    "offload",
+    "run",
+    "simulate",
+    "simulated",
+    "sleep",
+    "spawn",
+    "token",
+    "wall_from_ms",
+]

@@ -1,0 +1,1 @@
+"""One port to the bucket, and the wrappers over it."""

@@ -1,0 +1,1 @@
+"""Lets Spark find the data source `neve` by name."""

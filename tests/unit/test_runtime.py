@@ -1,0 +1,82 @@
+import asyncio
+
+import pytest
+
+from neve import runtime
+
+
+async def _story() -> list[tuple[float, int]]:
+    seen: list[tuple[float, int]] = []
+
+    async def walker(name: int) -> None:
+        for _ in range(20):
+            await runtime.sleep(runtime.chance().random())
+            seen.append((runtime.monotonic(), name))
+
+    await runtime.gather(*(walker(name) for name in range(5)))
+    return seen
+
+
+def test_the_same_seed_tells_the_same_story():
+    assert runtime.simulate(_story(), seed=7) == runtime.simulate(_story(), seed=7)
+    assert runtime.simulate(_story(), seed=7) != runtime.simulate(_story(), seed=8)
+
+
+def test_an_hour_passes_at_once():
+    async def nap() -> float:
+        await runtime.sleep(3600)
+        return runtime.monotonic()
+
+    assert runtime.simulate(nap(), seed=1) == pytest.approx(3600)
+
+
+def test_a_run_that_can_never_go_on_is_an_error():
+    async def stuck() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(runtime.DeadlockError):
+        runtime.simulate(stuck(), seed=1)
+
+
+async def test_gather_ends_the_others_when_one_fails():
+    ended: list[str] = []
+
+    async def waits() -> None:
+        try:
+            await runtime.sleep(60)
+        finally:
+            ended.append("cancelled")
+
+    async def fails() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await runtime.gather(waits(), fails())
+    assert ended == ["cancelled"]
+
+
+async def test_first_takes_the_first_success_and_raises_the_last_failure():
+    async def after(seconds: float, result: int) -> int:
+        await runtime.sleep(seconds)
+        if result < 0:
+            raise ValueError(str(result))
+        return result
+
+    assert await runtime.first(after(0.0, -1), after(0.01, 2), after(5, 3)) == 2
+    with pytest.raises(ValueError, match="-2"):
+        await runtime.first(after(0.0, -1), after(0.01, -2))
+
+
+async def test_tasks_tell_of_a_failure_and_end_together():
+    told: list[BaseException] = []
+
+    async def fails() -> None:
+        raise ValueError("background")
+
+    tasks = runtime.Tasks(on_failure=told.append)
+    tasks.start(fails())
+    tasks.start(runtime.sleep(60))
+    await runtime.sleep(0)
+    await tasks.close()
+    assert [str(failure) for failure in told] == ["background"]
+    assert len(tasks) == 0
