@@ -1,0 +1,105 @@
+"""The envelope of every series object but the WAL's own: magic, version, kind, author, checksum.
+
+The payload is JSON with a fixed schema, so that any tool can read it and no length in it can ask
+for memory that the object does not have. What the envelope adds is what coordination needs: who
+wrote it (an author's random id decides who won a number), which number of which series it claims
+to be, and a CRC-32C over all of it. docs/format.md has the bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from neve.errors import DamagedError, InvalidError, UnsupportedError
+from neve.records.crc import crc32c
+
+MAGIC = b"NVSR"
+VERSION = 1
+AUTHOR_BYTES = 16
+# One number, checkpoint or run. A checkpoint of 10,000 topics is some 10 MiB.
+PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
+
+_HEADER = struct.Struct(">4sHHQI16sI")
+_TRAILER = struct.Struct(">I")
+OVERHEAD_BYTES = _HEADER.size + _TRAILER.size
+
+T = TypeVar("T")
+
+
+class Kind(enum.IntEnum):
+    """What a payload is."""
+
+    CLUSTER_RECORD = 1
+    CLUSTER_CHECKPOINT = 2
+    MANIFEST_RECORD = 3
+    MANIFEST_CHECKPOINT = 4
+    MANIFEST_RUN = 5
+    WAL_CHECKPOINT = 6
+
+
+class Envelope(NamedTuple):
+    """A checked envelope: who wrote it, and its payload still as JSON."""
+
+    kind: Kind
+    number: int
+    author: bytes
+    payload: memoryview
+
+
+def seal_envelope(
+    kind: Kind, series_prefix: str, number: int, author: bytes, payload: object
+) -> bytes:
+    """Encode one object. `author` is the random id by which its writer knows it again."""
+    body = msgspec.json.encode(payload)
+    if len(body) > PAYLOAD_BYTES_MAX:
+        raise InvalidError(
+            f"{series_prefix}: a {kind.name} of {len(body)} bytes is above the bound "
+            f"of {PAYLOAD_BYTES_MAX}"
+        )
+    series = crc32c(series_prefix.encode())
+    head = _HEADER.pack(MAGIC, VERSION, kind, number, series, author, len(body))
+    data = head + body
+    return data + _TRAILER.pack(crc32c(data))
+
+
+def open_envelope(
+    data: bytes | memoryview, kind: Kind, series_prefix: str, number: int, key: str
+) -> Envelope:
+    """Check everything that can be checked before the payload is looked at."""
+    view = memoryview(data)
+    if len(view) < OVERHEAD_BYTES:
+        raise DamagedError(key, f"{len(view)} bytes are too few for an envelope")
+    magic, version, found_kind, found_number, series, author, length = _HEADER.unpack_from(view)
+    if magic != MAGIC:
+        raise DamagedError(key, f"it starts with {magic!r}, not {MAGIC!r}")
+    if length > PAYLOAD_BYTES_MAX or len(view) != OVERHEAD_BYTES + length:
+        raise DamagedError(key, f"it has {len(view)} bytes but speaks of {length} of payload")
+    (checksum,) = _TRAILER.unpack_from(view, len(view) - _TRAILER.size)
+    if checksum != crc32c(view[: -_TRAILER.size]):
+        raise DamagedError(key, "its checksum does not match")
+    if version > VERSION:
+        raise UnsupportedError(f"{key} has version {version}: a newer Neve wrote it, upgrade")
+    if version != VERSION or found_kind != kind:
+        raise DamagedError(
+            key, f"it is a version {version} object of kind {found_kind}, not {kind}"
+        )
+    if found_number != number or series != crc32c(series_prefix.encode()):
+        raise DamagedError(key, f"it was written as number {found_number} of another place")
+    return Envelope(kind, number, author, view[_HEADER.size : _HEADER.size + length])
+
+
+def decode_payload(envelope: Envelope, schema: type[T] | Any, key: str) -> T:
+    """The payload as its schema. What this version does not know is refused, never skipped."""
+    try:
+        decoded: T = msgspec.json.decode(envelope.payload, type=schema)
+    except msgspec.ValidationError as error:
+        raise UnsupportedError(
+            f"{key} holds what this version does not know ({error}): a newer Neve wrote it, upgrade"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise DamagedError(key, f"its payload is not JSON: {error}") from error
+    return decoded
