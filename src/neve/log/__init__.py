@@ -1,1 +1,1 @@
-"""WAL, segments, indexes, manifests, caches and readers: all that lies between a batch and a key."""
+"""WAL, segments, indexes, manifests, caches, readers: what lies between a batch and a key."""

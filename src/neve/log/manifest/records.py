@@ -1,0 +1,141 @@
+"""What a manifest's numbers and runs hold: changes to the list of one partition's segments.
+
+A number holds one or more changes that take effect together. Every change is complete in itself:
+folding it needs no other object, so a checkpoint is a function of the numbers below it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment as the manifest lists it: where it is, and enough to plan reads without a request.
+
+    `index_key` is absent only for imported segments that have none. `owned` is false for objects
+    that were imported in place and are not Neve's to delete.
+    """
+
+    key: str
+    base: int
+    last: int
+    bytes: int
+    records: int
+    min_timestamp: int
+    max_timestamp: int
+    created_ms: int
+    epoch: int
+    crc: int
+    index_key: str | None = None
+    index_bytes: int = 0
+    owned: bool = True
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment taken off the list, with all that folding needs to doom its objects."""
+
+    key: str
+    base: int
+    last: int
+    index_key: str | None = None
+    index_bytes: int = 0
+    owned: bool = True
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """An immutable object that lists up to RUN_SEGMENTS_MAX segments in order."""
+
+    key: str
+    base: int
+    last: int
+    segments: int
+    bytes: int
+    min_timestamp: int
+    max_timestamp: int
+
+
+class RunBody(msgspec.Struct, frozen=True):
+    """The payload of a run's object."""
+
+    segments: tuple[Segment, ...]
+
+
+class Add(msgspec.Struct, frozen=True, tag="add"):
+    """Tiering: segments that continue the log where the listed ones end."""
+
+    segments: tuple[Segment, ...]
+
+
+class Replace(msgspec.Struct, frozen=True, tag="replace"):
+    """Merging: other segments for the same offsets. What is removed is doomed."""
+
+    removed: tuple[Removal, ...]
+    added: tuple[Segment, ...]
+
+
+class Reindex(msgspec.Struct, frozen=True, tag="reindex"):
+    """A segment's bundle, lost or damaged, was rebuilt under a new key. The old one is doomed."""
+
+    key: str
+    base: int
+    old_index_key: str | None
+    index_key: str
+    index_bytes: int
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """The log starts at a higher offset: retention or DeleteRecords. What is removed is doomed."""
+
+    offset: int
+    removed: tuple[Removal, ...] = ()
+
+
+class Doom(msgspec.Struct, frozen=True, tag="doom"):
+    """Objects that no committer may list any more, so that they can be deleted."""
+
+    keys: tuple[str, ...]
+
+
+class Collected(msgspec.Struct, frozen=True, tag="collected"):
+    """Doomed objects that were deleted: the collector need not look for them again."""
+
+    keys: tuple[str, ...]
+
+
+class Runs(msgspec.Struct, frozen=True, tag="runs"):
+    """Segments move into runs, or from runs into others. A replaced run's object is doomed."""
+
+    added: tuple[Run, ...]
+    replaced: tuple[str, ...] = ()
+
+
+class Skip(msgspec.Struct, frozen=True, tag="skip"):
+    """Offsets given up for lost on purpose, so that readers get past damage. Never forgotten."""
+
+    first: int
+    last: int
+    at_ms: int
+    reason: str
+
+
+Change: TypeAlias = Add | Replace | Reindex | Start | Doom | Collected | Runs | Skip
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The payload of one manifest number."""
+
+    changes: tuple[Change, ...]
+
+
+def removal(segment: Segment) -> Removal:
+    """What folding needs to know of a segment that is taken off the list."""
+    return Removal(
+        key=segment.key,
+        base=segment.base,
+        last=segment.last,
+        index_key=segment.index_key,
+        index_bytes=segment.index_bytes,
+        owned=segment.owned,
+    )
