@@ -2,13 +2,15 @@
 
 The tree is made of small frozen groups, so that a component is handed only what it uses. Values
 come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_LINGER_MS` for
-`wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it came from.
+`wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it stood.
 docs/operations.md is compared with this file by a test.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ T = TypeVar("T")
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
+VARIABLE_PREFIX = "NEVE_"
 
 
 def setting(  # one call a setting reads like the table in docs/operations.md
@@ -234,6 +237,11 @@ class Declared:
     most: float | None
     choices: tuple[str, ...]
 
+    @property
+    def variable(self) -> str:
+        """The environment variable that gives it."""
+        return VARIABLE_PREFIX + self.name.upper().replace(".", "_")
+
 
 _GROUPS: dict[str, type[Any]] = {
     "store": StoreSettings,
@@ -309,20 +317,20 @@ def _flattened(prefix: str, tree: dict[str, object]) -> list[tuple[str, object]]
 def _from_environment(
     environment: Mapping[str, str], known: Mapping[str, Declared]
 ) -> dict[str, object]:
-    names = {"NEVE_" + name.upper().replace(".", "_"): name for name in known}
-    given: dict[str, object] = {}
-    for variable, value in environment.items():
-        if variable.startswith("NEVE_"):
-            # An unknown NEVE_ variable is a typing mistake: it goes on under its own name, to be refused.
-            given[names.get(variable, variable)] = value
-    return given
+    names = {about.variable: name for name, about in known.items()}
+    # An unknown variable is a typing mistake: it goes on under its own name, to be refused.
+    return {
+        names.get(variable, variable): value
+        for variable, value in environment.items()
+        if variable.startswith(VARIABLE_PREFIX)
+    }
 
 
 def _nearest(name: str, known: Mapping[str, Declared]) -> str:
-    import difflib
-
-    wanted = name.removeprefix("NEVE_").lower().replace("_", ".")
-    close = difflib.get_close_matches(wanted, known, n=1)
+    """A hint in the caller's own spelling: a variable for a variable, a name for a name."""
+    is_variable = name.startswith(VARIABLE_PREFIX)
+    spelled = [about.variable if is_variable else about.name for about in known.values()]
+    close = difflib.get_close_matches(name, spelled, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
@@ -337,9 +345,9 @@ def _checked(about: Declared, value: object, source: str) -> object:
         raise refuse(f"is none of {', '.join(about.choices)}")
     if isinstance(parsed, int | float) and not isinstance(parsed, bool):
         if about.least is not None and parsed < about.least:
-            raise refuse(f"is below the least, {about.least:g}")
+            raise refuse(f"is below the least, {about.least}")
         if about.most is not None and parsed > about.most:
-            raise refuse(f"is above the most, {about.most:g}")
+            raise refuse(f"is above the most, {about.most}")
     return parsed
 
 
@@ -348,15 +356,21 @@ _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 def _parsed(kind: type, value: object) -> object | None:
-    """The value as the setting's type, or None. Text is parsed; other types must fit as they are."""
+    """The value as the setting's type, or None. Text is parsed; the rest must fit as it is."""
     if isinstance(value, str) and kind is not str:
-        if kind is bool:
-            return _TRUTH.get(value.strip().lower())
-        try:
-            return kind(value.strip().replace("_", ""))  # type: ignore[no-any-return]
-        except ValueError:
-            return None
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    return value if fits else None
+        return _parsed_text(kind, value.strip())
+    if isinstance(value, bool) and kind is not bool:
+        return None
+    if kind is float and isinstance(value, int | float):
+        # No bound catches "nan", and nothing here is meant to be endless.
+        return float(value) if math.isfinite(value) else None
+    return value if isinstance(value, kind) else None
+
+
+def _parsed_text(kind: type, text: str) -> object | None:
+    if kind is bool:
+        return _TRUTH.get(text.lower())
+    try:
+        return _parsed(kind, kind(text))
+    except ValueError:
+        return None

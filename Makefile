@@ -1,0 +1,48 @@
+# `make` alone lists what there is. Every target does its own set-up.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test fast soak check format bench docs clean
+
+RUN := .venv/bin
+# Two workers, a file at a time: tests of one file may share a server.
+PYTEST := $(RUN)/pytest -n 2 --dist loadfile
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup:  ## make .venv with the pinned packages (does nothing when it is current)
+	@PYTHON='$(PYTHON)' sh tools/setup.sh
+
+demo: setup  ## show what Neve does, in less than two minutes
+	@$(RUN)/neve demo
+
+test: check  ## all checks and all tests except the long runs
+	$(PYTEST)
+
+fast: setup  ## the quick tests alone, for every save
+	$(PYTEST) -m 'not slow and not soak'
+
+soak: setup  ## the long runs: simulations in thousands of seeds
+	$(PYTEST) -m soak
+
+check: setup  ## lint, format, types and layers
+	$(RUN)/ruff check
+	$(RUN)/ruff format --check
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+format: setup  ## put the code into its format
+	$(RUN)/ruff format
+	$(RUN)/ruff check --fix
+
+bench: setup  ## measure storage and records
+	$(RUN)/neve bench storage
+	$(RUN)/neve bench records
+
+docs: setup  ## write the table of settings in docs/operations.md anew
+	$(RUN)/python tools/settings_table.py
+
+clean:  ## remove what make, tests and tools leave behind
+	rm -rf .venv .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info

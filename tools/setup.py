@@ -1,0 +1,122 @@
+"""Makes `.venv` and installs the pinned packages into it, with the standard library alone.
+
+The environment is current when its stamp carries the hash of everything that decides its content
+and every pinned package that is installed has its pinned version. Then nothing is done.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "neve-installed"
+PYTHON = VENV / "bin" / "python"
+# What pip itself is made of comes first: older ones know no dependency groups.
+INSTALLER = ("pip", "setuptools")
+
+
+def pins() -> dict[str, str]:
+    """The pinned version of every package, by its normalised name."""
+    found: dict[str, str] = {}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, version = line.split(";")[0].split("==")
+            found[normalised(name)] = version.strip()
+    return found
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).strip().lower()
+
+
+def wanted() -> str:
+    """A hash of what decides the content of the environment; a tool's options do not."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project.pop("tool", None)
+    parts = [project, pins(), str(ROOT)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def is_current() -> bool:
+    """Whether the environment that runs this is complete and as pinned."""
+    if Path(sys.prefix) != VENV or not STAMP.is_file() or STAMP.read_text() != wanted():
+        return False
+    from importlib.metadata import distributions
+
+    pinned = pins()
+    installed = {normalised(found.metadata["Name"]): found.version for found in distributions()}
+    return all(pinned.get(name, version) == version for name, version in installed.items())
+
+
+def make_environment() -> None:
+    """A fresh `.venv` with a pip in it, also where Debian's Python comes without ensurepip."""
+    has_ensurepip = importlib.util.find_spec("ensurepip") is not None
+    if not has_ensurepip and importlib.util.find_spec("pip") is None:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        sys.exit(
+            f"{sys.executable} has neither ensurepip nor pip, so no environment can be made.\n"
+            f"On Debian and Ubuntu: apt-get install python{version}-venv"
+        )
+    print(f"Making .venv with {sys.executable} ({sys.version.split()[0]})", flush=True)
+    venv.create(VENV, clear=True, symlinks=True, with_pip=has_ensurepip)
+    if not has_ensurepip:
+        run([sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "-q", pin("pip")])
+
+
+def pin(name: str) -> str:
+    return f"{name}=={pins()[name]}"
+
+
+def install() -> None:
+    pip = [str(PYTHON), "-m", "pip", "install", "-q", "-c", "constraints.txt"]
+    print("Installing the pinned packages (some minutes the first time)", flush=True)
+    run([*pip, *(pin(name) for name in INSTALLER)])
+    # Without isolation what has to be built is built by the pinned setuptools.
+    run([*pip, "--no-build-isolation", "--group", "dev", "-e", ".[lake]"])
+
+
+def run(command: list[str]) -> None:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=ROOT, env=clean, check=False)
+    if done.returncode != 0:
+        sys.exit(f"set-up failed at: {' '.join(command)}")
+
+
+def environment_works() -> bool:
+    """Whether `.venv` is an environment of this folder, of a Python that Neve runs on."""
+    question = "import sys, pip; print(sys.prefix, (3, 11) <= sys.version_info[:2] <= (3, 14))"
+    try:
+        told = subprocess.run([PYTHON, "-c", question], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return told.stdout.strip() == f"{VENV} True"
+
+
+def main() -> None:
+    if "--current" in sys.argv:
+        sys.exit(0 if is_current() else 1)
+    folder = os.open(ROOT, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)  # two `make`s at once must not both install
+    again = [str(PYTHON), __file__, "--current"]
+    if PYTHON.exists() and subprocess.run(again, check=False).returncode == 0:
+        return
+    STAMP.unlink(missing_ok=True)
+    if not environment_works():
+        make_environment()
+    install()
+    STAMP.write_text(wanted())
+
+
+if __name__ == "__main__":
+    main()
