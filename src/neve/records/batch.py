@@ -1,0 +1,260 @@
+"""The header of a Kafka record batch (magic 2): parse it, check it, patch it, make it.
+
+A batch stays the bytes that its producer sent. What Neve writes into it, base offset and leader
+epoch, lies outside the batch's checksum; only log-append time changes more. Nothing here looks
+into the records themselves, so nothing here decompresses.
+
+The checksum covers everything from the attributes on. Base offset (bytes 0 to 7) and leader epoch
+(12 to 15) are guarded by whatever holds the batch: a segment, a WAL object.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from neve.errors import DamagedError, InvalidError, UnsupportedError
+from neve.records import compression
+from neve.records.crc import crc32c
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEADER_BYTES = 61
+"""Everything before the records."""
+LENGTH_END = 12
+"""The length field counts the bytes from here on."""
+CRC_END = 21
+"""The checksum covers the bytes from here on."""
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_EPOCH = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_AT_EPOCH, _AT_MAGIC, _AT_CRC, _AT_ATTRIBUTES, _AT_MAX_TIMESTAMP = 12, 16, 17, 21, 35
+
+
+class BatchHeader(NamedTuple):
+    """The fields in the order of the wire."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.length + LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: the producer's time; 1: the time of the append."""
+        return (self.attributes & LOG_APPEND_TIME) >> 3
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """The base timestamp is the time from which compaction may drop tombstones."""
+        return self.attributes & DELETE_HORIZON != 0
+
+
+def parse_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
+    """The fields as they stand, unchecked but for the bounds of `data`."""
+    try:
+        return BatchHeader._make(_HEADER.unpack_from(data, position))
+    except struct.error:
+        raise DamagedError(
+            key, f"{len(data) - position} bytes at {position} are too few for a batch header"
+        ) from None
+
+
+def check_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
+    """The header of a batch that lies wholly within `data`; its checksum is not computed."""
+    room = len(data) - position
+    # Kafka's older formats have shorter headers: their magic is told before the size is judged.
+    if _AT_MAGIC < room < HEADER_BYTES:
+        _check_magic(data[position + _AT_MAGIC], position, key)
+    header = parse_header(data, position, key=key)
+    if header.magic != 2:
+        _check_magic(header.magic, position, key)
+    if not HEADER_BYTES <= header.length + LENGTH_END <= room:
+        raise DamagedError(
+            key,
+            f"the batch at {position} says it has {header.length} bytes after its length, "
+            f"{room - LENGTH_END} are there",
+        )
+    if header.record_count < 0 or header.last_offset_delta < -1:
+        raise DamagedError(
+            key,
+            f"the batch at {position} says it has {header.record_count} records and a last "
+            f"offset delta of {header.last_offset_delta}",
+        )
+    return header
+
+
+def check_batch(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
+    """The header of a batch that lies wholly within `data` and matches its checksum."""
+    header = check_header(data, position, key=key)
+    found = crc32c(memoryview(data)[position + CRC_END : position + header.size])
+    if found != header.crc:
+        raise DamagedError(
+            key,
+            f"the batch at {position} has checksum {found:08x} where {header.crc:08x} is recorded",
+        )
+    return header
+
+
+def check_produced(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header of a batch as a producer may send it. `data` may go on behind it.
+
+    DamagedError for bytes that fail their checks, InvalidError for a batch that contradicts itself
+    or that only a broker may write, UnsupportedError for an old format or an unknown codec.
+    """
+    header = check_batch(data, position, key="produced batch")
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidError(
+            f"a produced batch has {header.record_count} records but a last offset delta of "
+            f"{header.last_offset_delta}: send count = last offset delta + 1, at least one record"
+        )
+    if header.codec not in compression.CODECS:
+        raise UnsupportedError(
+            f"a produced batch has compression codec {header.codec}: send one of "
+            f"{', '.join(compression.CODECS.values())}"
+        )
+    if header.is_control:
+        raise InvalidError("a produced batch is a control batch: only a broker writes those")
+    return header
+
+
+def split_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
+    """Every batch of a produced buffer with its position; nothing may be left over."""
+    found: list[tuple[int, BatchHeader]] = []
+    position = 0
+    while position < len(data):
+        header = check_produced(data, position)
+        found.append((position, header))
+        position += header.size
+    return found
+
+
+def walk(data: Buffer, *, key: str = "") -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of batches that lie back to back, checked for bounds and not for content.
+
+    The header holds what the bytes say: a reader that gives out records uses `check_batch`.
+    """
+    position = 0
+    while position < len(data):
+        header = check_header(data, position, key=key)
+        yield position, header
+        position += header.size
+
+
+def patch(
+    buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0
+) -> None:
+    """Assign offset and epoch in place; the batch's checksum does not cover them."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _EPOCH.pack_into(buffer, position + _AT_EPOCH, leader_epoch)
+
+
+def patch_log_append_time(
+    buffer: bytearray | memoryview, timestamp_ms: int, position: int = 0
+) -> None:
+    """Make `timestamp_ms` the time of every record in the batch, and renew the checksum."""
+    header = check_header(buffer, position)
+    _ATTRIBUTES.pack_into(buffer, position + _AT_ATTRIBUTES, header.attributes | LOG_APPEND_TIME)
+    _OFFSET.pack_into(buffer, position + _AT_MAX_TIMESTAMP, timestamp_ms)
+    covered = memoryview(buffer)[position + CRC_END : position + header.size]
+    _CRC.pack_into(buffer, position + _AT_CRC, crc32c(covered))
+
+
+def assemble(
+    section: Buffer,
+    *,
+    record_count: int,
+    last_offset_delta: int,
+    base_offset: int = 0,
+    base_timestamp: int = NO_TIMESTAMP,
+    max_timestamp: int = NO_TIMESTAMP,
+    leader_epoch: int = -1,
+    codec: int = 0,
+    flags: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytes:
+    """A batch around encoded records. `flags` are attribute bits beside the codec."""
+    body = compression.compress(codec, section)
+    batch = bytearray(HEADER_BYTES + len(body))
+    batch[HEADER_BYTES:] = body
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_END,
+        leader_epoch,
+        2,
+        0,
+        flags | codec,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    _CRC.pack_into(batch, _AT_CRC, crc32c(memoryview(batch)[CRC_END:]))
+    return bytes(batch)
+
+
+def _check_magic(magic: int, position: int, key: str) -> None:
+    if magic == 2:
+        return
+    if magic in (0, 1):
+        raise UnsupportedError(
+            f"{key or 'data'}: the batch at {position} has Kafka's old format (magic {magic}): "
+            "use a client that speaks magic 2, which Kafka 0.11 brought"
+        )
+    raise DamagedError(key, f"the batch at {position} has magic {magic}, which does not exist")
