@@ -1,0 +1,1 @@
+"""Segments and their index bundles: what the write-ahead log settles into, one partition each."""
