@@ -303,7 +303,12 @@ def _from_file(file: Path) -> dict[str, object]:
         raise InvalidError(f"{file}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidError(f"{file}: is not TOML: {error}") from error
-    return dict(_flattened("", tree))
+    rows = _flattened("", tree)
+    given = dict(rows)
+    if len(given) < len(rows):  # a quoted "wal.linger.ms" beside a nested one
+        twice = next(name for name in given if sum(name == other for other, _ in rows) > 1)
+        raise InvalidError(f"{file}: {twice} is given twice")
+    return given
 
 
 def _flattened(prefix: str, tree: dict[str, object]) -> list[tuple[str, object]]:
