@@ -1,0 +1,238 @@
+"""The bytes of a segment (`.kfs`): KafScale's version 1, so that either system reads the other's.
+
+Header, record batches back to back, footer. The footer's checksum covers the batches, base offsets
+and leader epochs included; header and footer themselves have none in this format. A whole read
+(`check`) therefore compares them with the batches, and the bundle's CHECKSUM section covers them to
+the last byte. docs/format.md has the layout.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from neve.errors import DamagedError, InvalidError, UnsupportedError
+from neve.records.batch import HEADER_BYTES as BATCH_HEADER_BYTES
+from neve.records.batch import BatchHeader, Buffer, check_batch, check_header
+from neve.records.crc import crc32c
+
+MAGIC = b"KAFS"
+END_MAGIC = b"END!"
+VERSION = 1
+# Positions in the index are signed 32-bit numbers.
+SEGMENT_BYTES_MAX = 2**31 - 1
+MESSAGE_COUNT_MAX = 2**31 - 1
+OFFSET_MAX = 2**63 - 1
+
+_HEADER = struct.Struct(">4sHHqiqI")
+_FOOTER = struct.Struct(">Iq4s")
+HEADER_BYTES = _HEADER.size
+FOOTER_BYTES = _FOOTER.size
+
+Column: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Observer: TypeAlias = Callable[[BatchHeader, memoryview], object]
+"""Told of every batch in order: its header and its bytes."""
+
+
+class SegmentHeader(NamedTuple):
+    """What a segment says about itself before its batches."""
+
+    base_offset: int
+    message_count: int
+    created_ms: int
+
+
+class SegmentFooter(NamedTuple):
+    """What a segment says about itself behind its batches."""
+
+    body_crc: int
+    last_offset: int
+
+
+class SegmentFacts(NamedTuple):
+    """What a segment's batches amount to.
+
+    The timestamps are those of batch headers. A producer may give a record an earlier time than
+    its batch's first one, so only `max_timestamp` bounds the records.
+    """
+
+    base_offset: int
+    last_offset: int
+    message_count: int
+    segment_bytes: int
+    body_crc: int
+    min_base_timestamp: int
+    max_timestamp: int
+    created_ms: int
+
+
+class BatchColumns(NamedTuple):
+    """One row for each batch; positions count from the start of the segment."""
+
+    position: Column
+    base_offset: Column
+    record_count: Column
+    max_timestamp: Column
+
+
+class Segment(NamedTuple):
+    """A built or checked segment: bytes in parts that lie back to back, facts, batches."""
+
+    parts: tuple[Buffer, ...]
+    facts: SegmentFacts
+    batches: BatchColumns
+
+
+def encode_header(header: SegmentHeader) -> bytes:
+    return _HEADER.pack(
+        MAGIC, VERSION, 0, header.base_offset, header.message_count, header.created_ms, 0
+    )
+
+
+def encode_footer(footer: SegmentFooter) -> bytes:
+    return _FOOTER.pack(footer.body_crc, footer.last_offset, END_MAGIC)
+
+
+def build(
+    base_offset: int,
+    created_ms: int,
+    batches: Iterable[Buffer],
+    *,
+    observe: Observer | None = None,
+) -> Segment:
+    """A segment of `batches`, each a buffer of one or more whole batches; nothing is copied.
+
+    The buffers must already have passed their own checks, and `base_offset` must be the first
+    batch's.
+    """
+    body = tuple(batches)
+    scan = _Scan("the segment being built")
+    body_crc = 0
+    for part in body:
+        scan.take(part, check_header, observe)
+        body_crc = crc32c(part, body_crc)
+        if scan.position + FOOTER_BYTES > SEGMENT_BYTES_MAX:
+            raise InvalidError(f"a segment has at most {SEGMENT_BYTES_MAX} bytes: cut it earlier")
+    facts, columns = scan.result(body_crc, created_ms)
+    if facts.base_offset != base_offset:
+        raise InvalidError(
+            f"a segment from offset {base_offset} was asked for, "
+            f"but its first batch has {facts.base_offset}"
+        )
+    header = encode_header(SegmentHeader(base_offset, facts.message_count, created_ms))
+    footer = encode_footer(SegmentFooter(body_crc, facts.last_offset))
+    return Segment((header, *body, footer), facts, columns)
+
+
+def decode_header(data: Buffer, key: str) -> SegmentHeader:
+    """The first HEADER_BYTES of a segment; `data` may go on behind them."""
+    if len(data) < HEADER_BYTES:
+        raise DamagedError(key, f"{len(data)} bytes are too few for a segment's header")
+    magic, version, flags, base_offset, count, created_ms, reserved = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise DamagedError(key, f"it starts with {magic!r}, not {MAGIC!r}")
+    if version > VERSION or flags:
+        raise UnsupportedError(
+            f"{key} is a segment of version {version} with flags {flags:#x}: "
+            f"this Neve reads version {VERSION} without flags, upgrade"
+        )
+    if version != VERSION or reserved or base_offset < 0 or count < 0:
+        raise DamagedError(
+            key,
+            f"its header has version {version}, base offset {base_offset}, "
+            f"{count} messages, reserved {reserved}",
+        )
+    return SegmentHeader(base_offset, count, created_ms)
+
+
+def decode_footer(data: Buffer, key: str) -> SegmentFooter:
+    """The last FOOTER_BYTES of a segment; `data` may hold more before them."""
+    if len(data) < FOOTER_BYTES:
+        raise DamagedError(key, f"{len(data)} bytes are too few for a segment's footer")
+    body_crc, last_offset, magic = _FOOTER.unpack_from(data, len(data) - FOOTER_BYTES)
+    if magic != END_MAGIC:
+        raise DamagedError(key, f"it ends with {magic!r}, not {END_MAGIC!r}: it was cut short")
+    return SegmentFooter(body_crc, last_offset)
+
+
+def check(data: Buffer, key: str, *, observe: Observer | None = None) -> Segment:
+    """Check a whole segment, every batch included."""
+    if not HEADER_BYTES + BATCH_HEADER_BYTES + FOOTER_BYTES <= len(data) <= SEGMENT_BYTES_MAX:
+        raise DamagedError(key, f"no segment has {len(data)} bytes")
+    header, footer = decode_header(data, key), decode_footer(data, key)
+    body = memoryview(data)[HEADER_BYTES:-FOOTER_BYTES]
+    # Before the batches are walked: this also covers the fields that their own checksums do not.
+    if crc32c(body) != footer.body_crc:
+        raise DamagedError(key, "its batches do not match the checksum in its footer")
+    scan = _Scan(key)
+    scan.take(body, check_batch, observe)
+    facts, columns = scan.result(footer.body_crc, header.created_ms)
+    said = (header.base_offset, header.message_count, footer.last_offset)
+    found = (facts.base_offset, facts.message_count, facts.last_offset)
+    if said != found:
+        raise DamagedError(
+            key,
+            f"it says base offset {said[0]}, {said[1]} messages, last offset {said[2]}; "
+            f"its batches amount to {found[0]}, {found[1]}, {found[2]}",
+        )
+    return Segment((data,), facts, columns)
+
+
+class _Scan:
+    """One pass over a segment's batches."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self.position = HEADER_BYTES
+        self._next_offset = 0
+        self._min_base_timestamp = 2**63 - 1
+        # Plain lists while scanning: an append to an array costs ten times as much.
+        self._rows: list[tuple[int, int, int, int]] = []
+
+    def take(
+        self, part: Buffer, check_one: Callable[..., BatchHeader], observe: Observer | None
+    ) -> None:
+        view = memoryview(part)
+        start = 0
+        while start < len(view):
+            header = check_one(view, start, key=self._key)
+            last_offset = header.last_offset
+            if not self._next_offset <= header.base_offset <= last_offset <= OFFSET_MAX:
+                raise DamagedError(
+                    self._key,
+                    f"a batch of offsets {header.base_offset} to {last_offset} "
+                    f"where {self._next_offset} is next",
+                )
+            if observe is not None:
+                observe(header, view[start : start + header.size])
+            self._rows.append(
+                (
+                    self.position + start,
+                    header.base_offset,
+                    header.record_count,
+                    header.max_timestamp,
+                )
+            )
+            self._min_base_timestamp = min(self._min_base_timestamp, header.base_timestamp)
+            self._next_offset = last_offset + 1
+            start += header.size
+        self.position += start
+
+    def result(self, body_crc: int, created_ms: int) -> tuple[SegmentFacts, BatchColumns]:
+        if not self._rows:
+            raise InvalidError(f"{self._key}: a segment has at least one batch")
+        columns = BatchColumns(*np.array(self._rows, np.int64).T)
+        facts = SegmentFacts(
+            base_offset=int(columns.base_offset[0]),
+            last_offset=self._next_offset - 1,
+            message_count=min(int(columns.record_count.sum()), MESSAGE_COUNT_MAX),
+            segment_bytes=self.position + FOOTER_BYTES,
+            body_crc=body_crc,
+            min_base_timestamp=self._min_base_timestamp,
+            max_timestamp=int(columns.max_timestamp.max()),
+            created_ms=created_ms,
+        )
+        return facts, columns
