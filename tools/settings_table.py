@@ -1,0 +1,70 @@
+"""Writes the table of settings into docs/operations.md, from the declarations in the code."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from neve.settings import KIB, Declared, declared
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "operations.md"
+START = "<!-- settings: written by `make docs` -->"
+END = "<!-- settings end -->"
+
+
+def table() -> str:
+    """Every setting as Markdown, a table for each first part of a name."""
+    parts = []
+    for first, group in groupby(declared().values(), key=lambda about: about.name.split(".")[0]):
+        parts.append(f"### `{first}.…`\n")
+        parts.append("| setting | default | allowed | meaning | variable |")
+        parts.append("| --- | --- | --- | --- | --- |")
+        parts += [row(about) for about in group]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def row(about: Declared) -> str:
+    meaning = about.doc.replace("|", "\\|")
+    cells = (f"`{about.name}`", shown(about), allowed(about), meaning, f"`{about.variable}`")
+    return f"| {' | '.join(cells)} |"
+
+
+def shown(about: Declared) -> str:
+    """The default, and for a size what it is in units that a person reads."""
+    if about.default == "":
+        return "empty"
+    plain = f"`{str(about.default).lower() if about.kind is bool else about.default}`"
+    if not about.name.endswith("bytes") or about.default < KIB:
+        return plain
+    size, unit = about.default, "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size % KIB == 0:
+            size, unit = size // KIB, larger
+    return f"{plain} ({size} {unit})"
+
+
+def allowed(about: Declared) -> str:
+    if about.choices:
+        return ", ".join(f"`{choice}`" for choice in about.choices)
+    if about.kind is bool:
+        return "`true`, `false`"
+    if about.kind is str:
+        return "text"
+    least = "" if about.least is None else f"{about.least} "
+    most = "" if about.most is None else f" {about.most}"
+    whole = "whole numbers" if about.kind is int else "numbers"
+    if least and most:
+        return f"{least}to{most}"
+    return f"{whole} from {least.strip()}" if least else f"{whole} up to{most}" if most else whole
+
+
+def updated(page: str) -> str:
+    """The page with its table as the code has it now."""
+    before, rest = page.split(START)
+    _, after = rest.split(END)
+    return f"{before}{START}\n\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
