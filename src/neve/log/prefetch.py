@@ -1,0 +1,381 @@
+"""The prefetching reader: downloads ahead of its consumer, hands over in order.
+
+Recovery and readers that catch up know what they will read next, so they need not wait for one
+download before they ask for another. What is promised:
+
+- At most `prefetch.window` items, and `prefetch.bytes` bytes, are downloading or downloaded and not
+  yet handed over; one item larger than the bound passes alone. At most `prefetch.downloads` run at
+  once. What was handed over is no longer referenced here.
+- A download that fails in a passing way, or that fails its checks (a torn read), is retried with
+  growing pauses. If it fails for good, or somebody cancelled its task, one more retried download is
+  made when the consumer reaches that item. If that fails too, everything else is cancelled and
+  waited for, and the failure is raised.
+- Only the item that the consumer waits for queues for a store slot. All others go through the
+  `ahead` store, which refuses with FullError while no slot is free, so that reading ahead never
+  takes a slot from live traffic.
+- Closing ends the iteration and waits for its downloads: no task stays, and there never was a file.
+  An iteration that was ended, by closing or by a second one, raises ClosedError: it does not stop
+  quietly, since that would read like the end of the data.
+
+A large object is given as several ranges (`fetch.split_ranges`), so that its first record does not
+wait for its last byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from neve import runtime
+from neve.errors import ClosedError, DamagedError, FullError, InvalidError, UnavailableError
+from neve.log.fetch import Download
+from neve.settings import PrefetchSettings
+from neve.store.port import Store
+
+T = TypeVar("T")
+
+# How soon an item that found no free slot looks again: short beside a store's latency.
+SLOT_PAUSE_SECONDS = 0.01
+
+
+class Downloaded(NamedTuple, Generic[T]):
+    """What the consumer gets: which download it was, and its data."""
+
+    download: Download[T]
+    data: T
+
+
+@dataclass
+class PrefetchCounters:
+    """What a reader did, over all its iterations."""
+
+    downloads: int = 0
+    retries: int = 0
+    fallbacks: int = 0
+    slot_waits: int = 0
+    window_peak: int = 0
+    bytes_peak: int = 0
+    downloads_peak: int = 0
+
+
+class PrefetchReader:
+    """Reads ahead for one consumer. Use it as `async with`, or call `aclose` when done."""
+
+    def __init__(
+        self, store: Store, settings: PrefetchSettings, *, ahead: Store | None = None
+    ) -> None:
+        self.counters = PrefetchCounters()
+        self._store = store
+        self._ahead = ahead
+        self._settings = settings
+        self._iterations: list[Iteration[Any]] = []
+        self._closed = False
+
+    def read(self, downloads: Iterable[Download[T]] | AsyncIterable[Download[T]]) -> Iteration[T]:
+        """Start downloading, and hand over in the order given. Ends the iteration before it."""
+        if self._closed:
+            raise ClosedError("the prefetching reader is closed: open another one")
+        for earlier in self._iterations:
+            earlier.end("a second iteration of its reader was started")
+        self._iterations = [it for it in self._iterations if not it.finished]
+        downloader = _Downloader(self._store, self._ahead, self._settings, self.counters)
+        iteration = Iteration(downloader, self._settings, downloads, tuple(self._iterations))
+        self._iterations.append(iteration)
+        return iteration
+
+    async def aclose(self) -> None:
+        """End the iteration and wait until nothing of it runs any more."""
+        self._closed = True
+        for iteration in self._iterations:
+            iteration.end("its reader was closed")
+        for iteration in self._iterations:
+            await iteration.aclose()
+        self._iterations.clear()
+
+    async def __aenter__(self) -> PrefetchReader:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class _Downloader:
+    """One download with its retries: through free slots only, until the consumer waits for it."""
+
+    def __init__(
+        self,
+        store: Store,
+        ahead: Store | None,
+        settings: PrefetchSettings,
+        counters: PrefetchCounters,
+    ) -> None:
+        self._store = store
+        self._ahead = ahead
+        self._settings = settings
+        self.counters = counters
+
+    async def run(self, download: Download[T], awaited: asyncio.Event) -> T:
+        failures = 0
+        while True:
+            try:
+                return await self._attempt(download, awaited)
+            except (UnavailableError, DamagedError):
+                if failures == self._settings.retries:
+                    raise
+            await runtime.sleep(self._pause_seconds(failures))
+            failures += 1
+            self.counters.retries += 1
+
+    async def _attempt(self, download: Download[T], awaited: asyncio.Event) -> T:
+        while self._ahead is not None and not awaited.is_set():
+            try:
+                return await download.fetch(self._ahead)
+            except FullError:
+                self.counters.slot_waits += 1
+            try:
+                async with runtime.deadline(SLOT_PAUSE_SECONDS):
+                    await awaited.wait()
+            except TimeoutError:
+                continue
+        return await download.fetch(self._store)
+
+    def _pause_seconds(self, failures: int) -> float:
+        longest_ms = self._settings.retry_cap_ms
+        # The exponent is bounded so that many retries do not build a huge number first.
+        pause_ms = min(longest_ms, self._settings.retry_base_ms << min(failures, 32))
+        return pause_ms * (1 - self._settings.retry_jitter * runtime.chance().random()) / 1000
+
+
+class _Item(Generic[T]):
+    """One place in the window: the download's task, and whether the consumer waits for it."""
+
+    def __init__(self, download: Download[T], downloader: _Downloader) -> None:
+        self.download = download
+        self.bytes = download.size_bytes
+        self.awaited = asyncio.Event()
+        self.fell_back = False
+        self.counted = False
+        self.task = self._start(downloader)
+
+    def _start(self, downloader: _Downloader) -> asyncio.Task[T]:
+        downloader.counters.downloads += 1
+        work = downloader.run(self.download, self.awaited)
+        return runtime.spawn(work, name=f"prefetch {self.download.key}+{self.download.start}")
+
+    @property
+    def succeeded(self) -> bool:
+        return self.task.done() and not self.task.cancelled() and self.task.exception() is None
+
+    def fall_back(self, downloader: _Downloader) -> None:
+        downloader.counters.fallbacks += 1
+        self.fell_back = True
+        self.task = self._start(downloader)
+
+    def failure(self) -> BaseException:
+        """Why there is no result. A cancelled task must not look like a cancelled consumer."""
+        failure = None if self.task.cancelled() else self.task.exception()
+        key = self.download.key
+        return failure or UnavailableError(key, "its download was cancelled, twice; read again")
+
+
+class Iteration(Generic[T]):
+    """One pass over the downloads, for one consumer. Made by `PrefetchReader.read`.
+
+    A consumer that is cancelled while it waits loses nothing: its next call waits for that item.
+    """
+
+    def __init__(
+        self,
+        downloader: _Downloader,
+        settings: PrefetchSettings,
+        downloads: Iterable[Download[T]] | AsyncIterable[Download[T]],
+        earlier: tuple[Iteration[Any], ...],
+    ) -> None:
+        self._downloader = downloader
+        self._settings = settings
+        self._earlier = earlier
+        self._items: deque[_Item[T]] = deque()
+        self._bytes = 0
+        # Downloads that run, or that failed and keep their place for the fallback: a store that
+        # fails is not asked for ever more.
+        self._unsettled = 0
+        self._room = asyncio.Event()
+        self._arrival = asyncio.Event()
+        self._exhausted = False
+        self._source_failure: BaseException | None = None
+        self._ended: str | None = None
+        self._consumer_waits = False
+        self._filler = runtime.spawn(self._fill(downloads), name="prefetch filler")
+        self._filler.add_done_callback(self._filled)
+
+    def __aiter__(self) -> Iteration[T]:
+        return self
+
+    async def __anext__(self) -> Downloaded[T]:
+        if self._consumer_waits:
+            raise InvalidError("a prefetching reader has one consumer: two wait for the next item")
+        self._consumer_waits = True
+        try:
+            item = await self._head()
+            if item is None:
+                await self._finish()
+                raise StopAsyncIteration
+            await self._settle(item)
+            return self._hand_over(item)
+        finally:
+            self._consumer_waits = False
+
+    async def _head(self) -> _Item[T] | None:
+        """The item that is next in order; None when there are no more."""
+        while True:
+            self._refuse_if_ended()
+            if self._items:
+                return self._items[0]
+            if self._exhausted:
+                return None
+            self._arrival.clear()
+            await self._arrival.wait()
+
+    async def _settle(self, item: _Item[T]) -> None:
+        """Wait for the item, fall back once, and give everything up if that fails as well."""
+        item.awaited.set()
+        await asyncio.wait([item.task])
+        self._refuse_if_ended()
+        if item.succeeded:
+            return
+        # A consumer that was cancelled during the fallback comes back to the fallback's own task.
+        if not item.fell_back:
+            item.fall_back(self._downloader)
+            item.task.add_done_callback(functools.partial(self._downloaded, item))
+            await asyncio.wait([item.task])
+            self._refuse_if_ended()
+        if not item.succeeded:
+            failure = item.failure()
+            self.end("a download failed for good")
+            await self.aclose()
+            raise failure
+
+    def _hand_over(self, item: _Item[T]) -> Downloaded[T]:
+        self._downloaded(item)
+        self._items.popleft()
+        self._bytes -= item.bytes
+        self._room.set()
+        return Downloaded(item.download, item.task.result())
+
+    def _refuse_if_ended(self) -> None:
+        if self._ended is not None:
+            raise ClosedError(f"this iteration yields nothing more: {self._ended}")
+
+    async def _finish(self) -> None:
+        """All is handed over; what ended the list of downloads early is raised only now."""
+        failure = self._source_failure
+        if failure is not None:
+            self.end("the list of its downloads failed")
+            await self.aclose()
+            raise failure
+
+    # The filler: takes downloads from the list as there is room for them.
+
+    async def _fill(self, downloads: Iterable[Download[T]] | AsyncIterable[Download[T]]) -> None:
+        # The bounds are the reader's: an iteration that was ended has to be gone first.
+        for iteration in self._earlier:
+            await iteration.aclose()
+        self._earlier = ()
+        async with contextlib.aclosing(_as_async(downloads)) as source:
+            async for download in source:
+                while not self._fits(download.size_bytes):
+                    self._room.clear()
+                    await self._room.wait()
+                self._begin(download)
+
+    def _filled(self, filler: asyncio.Task[None]) -> None:
+        if filler.cancelled():
+            # It must not look like the end of the data.
+            self._source_failure = ClosedError("the task that reads ahead was cancelled")
+        else:
+            self._source_failure = filler.exception()
+        self._exhausted = True
+        self._arrival.set()
+
+    def _fits(self, size_bytes: int) -> bool:
+        if self._unsettled >= self._settings.downloads:
+            return False
+        if not self._items:
+            return True
+        fits_bytes = self._bytes + size_bytes <= self._settings.bytes
+        return fits_bytes and len(self._items) < self._settings.window
+
+    def _begin(self, download: Download[T]) -> None:
+        item = _Item(download, self._downloader)
+        item.task.add_done_callback(functools.partial(self._downloaded, item))
+        self._items.append(item)
+        self._unsettled += 1
+        self._bytes += item.bytes
+        self._note_peaks()
+        self._arrival.set()
+
+    def _downloaded(self, item: _Item[T], _task: asyncio.Task[T] | None = None) -> None:
+        """Count a success, once: its download is over and its true size is known."""
+        if item.counted or self._ended is not None or not item.succeeded:
+            return
+        item.counted = True
+        self._unsettled -= 1
+        result = item.task.result()
+        if isinstance(result, bytes | bytearray | memoryview):
+            self._bytes += len(result) - item.bytes
+            item.bytes = len(result)
+            self._note_peaks()
+        self._room.set()
+
+    def _note_peaks(self) -> None:
+        counters = self._downloader.counters
+        counters.window_peak = max(counters.window_peak, len(self._items))
+        counters.bytes_peak = max(counters.bytes_peak, self._bytes)
+        counters.downloads_peak = max(counters.downloads_peak, self._unsettled)
+
+    # Ending: at once for the consumer, and then waited for.
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of this iteration runs any more."""
+        return self._filler.done() and all(item.task.done() for item in self._items)
+
+    def end(self, reason: str) -> None:
+        """Yield nothing more and cancel what runs. `aclose` waits for it."""
+        if self._ended is None:
+            self._ended = reason
+        self._filler.cancel()
+        for item in self._items:
+            item.task.cancel()
+        self._arrival.set()
+
+    async def aclose(self) -> None:
+        """End this iteration, wait until nothing of it runs, and let go of what was downloaded."""
+        self.end("it was closed")
+        tasks: list[asyncio.Task[Any]] = [self._filler, *(item.task for item in self._items)]
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # marks it as seen
+        self._items.clear()
+        self._bytes = 0
+
+
+async def _as_async(
+    downloads: Iterable[Download[T]] | AsyncIterable[Download[T]],
+) -> AsyncGenerator[Download[T], None]:
+    if not isinstance(downloads, AsyncIterable):
+        for download in downloads:
+            yield download
+        return
+    try:
+        async for download in downloads:
+            yield download
+    finally:
+        if isinstance(downloads, AsyncGenerator):
+            await downloads.aclose()
