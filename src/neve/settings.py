@@ -87,6 +87,13 @@ class StoreSettings:
     hedge_floor_ms: int = setting(
         "store.hedge.floor.ms", 20, "never hedge earlier than this, whatever was observed", least=0
     )
+    hedge_share_max: float = setting(
+        "store.hedge.share.max",
+        0.1,
+        "share of gets and creates that may be sent a second time",
+        least=0,
+        most=1,
+    )
     folder_fsync: bool = setting(
         "store.folder.fsync",
         True,

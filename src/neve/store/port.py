@@ -28,7 +28,10 @@ class Store(Protocol):
         """The whole object. NotFoundError if there is none."""
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:
-        """Bytes from start up to, not including, end; fewer where the object ends earlier."""
+        """Bytes from start up to, not including, end; fewer where the object ends earlier.
+
+        An empty range asks the store nothing.
+        """
 
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Several ranges of one object, each as with get_range, in the order asked for."""
@@ -39,7 +42,8 @@ class Store(Protocol):
     async def create(self, key: str, data: Buffer) -> None:
         """Write only if the key does not exist; ExistsError if it does, ConflictError if undecided.
 
-        The caller does not change `data` before the call returns.
+        The caller never changes `data` again, nor after a put: an attempt that was cancelled, timed
+        out or lost to its hedge may still be reading it when the call has returned.
         """
 
     async def delete(self, key: str) -> None:

@@ -1,0 +1,209 @@
+"""Hedging: a get or create that is slower than most is sent a second time, and the first answer wins.
+
+"Slower than most" is the 95th percentile of what was lately observed for the same operation and size
+class, never earlier than a floor, and not before there are enough observations. The share of calls
+that are hedged is bounded, and a hedge takes only a store slot that is free at that moment.
+
+Both attempts of a create send the same bytes, so it does not matter which one lands; the loser is
+cancelled and may still land. A success of either wins. ExistsError is raised only while no success
+is known: when one attempt is refused, the other gets one more hedge delay to answer, because the
+refusal was most likely caused by it. As everywhere, ExistsError means: read the key to see who won.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from neve import runtime
+from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
+from neve.settings import StoreSettings
+from neve.store.gate import NoFreeSlotError
+from neve.store.port import Buffer, Store
+from neve.store.wrapper import Operation, Wrapper
+
+T = TypeVar("T")
+
+SAMPLES_KEPT = 256
+SAMPLES_BEFORE_HEDGING = 32
+SAMPLES_BETWEEN_ESTIMATES = 16
+QUANTILE = 0.95
+# Hedges that may be saved up while all is quick, so that a sudden stall is met with some at once.
+SAVED_HEDGES_MAX = 10.0
+# Of two failures the one that tells most is raised; everything else is told as it is.
+_LEAST_TELLING = (ConflictError, UnavailableError)
+
+
+class Latencies:
+    """The latest latencies of one kind of call, and their 95th percentile."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=SAMPLES_KEPT)
+        self._since_estimate = 0
+        self._p95: float | None = None
+
+    def add(self, seconds: float) -> None:
+        self._seconds.append(seconds)
+        self._since_estimate += 1
+        if len(self._seconds) >= SAMPLES_BEFORE_HEDGING and (
+            self._p95 is None or self._since_estimate >= SAMPLES_BETWEEN_ESTIMATES
+        ):
+            self._p95 = sorted(self._seconds)[int(QUANTILE * len(self._seconds))]
+            self._since_estimate = 0
+
+    @property
+    def p95(self) -> float | None:
+        """None until there are enough samples."""
+        return self._p95
+
+
+class Hedge(Wrapper):
+    """Sends slow calls of `inner` once more through `second`."""
+
+    def __init__(self, inner: Store, second: Store, settings: StoreSettings) -> None:
+        super().__init__(inner)
+        self._second = second
+        self._floor_seconds = settings.hedge_floor_ms / 1000
+        self._share_max = settings.hedge_share_max if settings.hedge_enabled else 0.0
+        self._saved_hedges = 0.0
+        self._latencies: dict[tuple[Operation, int], Latencies] = {}
+        self.hedges = 0
+        self.hedges_won = 0
+
+    async def get(self, key: str) -> memoryview:
+        return await self._hedged(
+            "get", 0, lambda: self.inner.get(key), lambda: self._second.get(key)
+        )
+
+    async def get_range(self, key: str, start: int, end: int) -> memoryview:
+        return await self._hedged(
+            "get_range",
+            end - start,
+            lambda: self.inner.get_range(key, start, end),
+            lambda: self._second.get_range(key, start, end),
+        )
+
+    async def create(self, key: str, data: Buffer) -> None:
+        await self._hedged(
+            "create",
+            len(data),
+            lambda: self.inner.create(key, data),
+            lambda: self._second.create(key, data),
+        )
+
+    async def _hedged(
+        self,
+        operation: Operation,
+        size: int,
+        first: Callable[[], Coroutine[Any, Any, T]],
+        second: Callable[[], Coroutine[Any, Any, T]],
+    ) -> T:
+        if not self._share_max:
+            return await first()
+        self._saved_hedges = min(SAVED_HEDGES_MAX, self._saved_hedges + self._share_max)
+        # Sizes within a factor of 16 count as alike.
+        latencies = self._latencies.setdefault((operation, size.bit_length() // 4), Latencies())
+        started = runtime.monotonic()
+        race = _Race[T](first())
+        try:
+            delay_seconds = self._delay_seconds(latencies)
+            await race.wait(delay_seconds)
+            if race.undecided and delay_seconds is not None and self._saved_hedges >= 1:
+                self._saved_hedges -= 1
+                race.add(second())
+            await race.decide(delay_seconds)
+            result = race.result()
+        finally:
+            await race.end()
+        self.hedges += race.hedge_sent
+        self.hedges_won += race.hedge_won
+        latencies.add(runtime.monotonic() - started)
+        return result
+
+    def _delay_seconds(self, latencies: Latencies) -> float | None:
+        if latencies.p95 is None:
+            return None
+        return max(self._floor_seconds, latencies.p95)
+
+
+class _Race(list[asyncio.Task[T]]):
+    """One or two attempts at the same call."""
+
+    def __init__(self, first: Coroutine[Any, Any, T]) -> None:
+        super().__init__([runtime.spawn(first)])
+
+    def add(self, second: Coroutine[Any, Any, T]) -> None:
+        self.append(runtime.spawn(second))
+
+    @property
+    def pending(self) -> list[asyncio.Task[T]]:
+        return [task for task in self if not task.done()]
+
+    @property
+    def failures(self) -> list[BaseException]:
+        return [
+            failure
+            for task in self
+            if task.done() and (failure := _failure(task)) is not None
+            # The hedge found no slot: as if it had not been tried.
+            if not isinstance(failure, NoFreeSlotError) or task is self[0]
+        ]
+
+    @property
+    def winner(self) -> asyncio.Task[T] | None:
+        """The attempt that succeeded; the first of them if both did."""
+        return next((task for task in self if task.done() and _failure(task) is None), None)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the answer of an attempt still in flight could matter."""
+        if self.winner is not None or not self.pending:
+            return False
+        # Absence is an answer as good as the object: either was true at some moment of the call.
+        return not any(isinstance(failure, NotFoundError) for failure in self.failures)
+
+    @property
+    def hedge_sent(self) -> bool:
+        return len(self) > 1 and not (
+            self[1].done() and isinstance(_failure(self[1]), NoFreeSlotError)
+        )
+
+    @property
+    def hedge_won(self) -> bool:
+        return len(self) > 1 and self.winner is self[1]
+
+    async def wait(self, seconds: float | None) -> None:
+        """Until one more attempt has ended, or so many seconds have passed."""
+        await asyncio.wait(
+            self.pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+
+    async def decide(self, patience_seconds: float | None) -> None:
+        while self.undecided:
+            refused = any(isinstance(failure, ExistsError) for failure in self.failures)
+            await self.wait(patience_seconds if refused else None)
+            if refused:
+                return
+
+    def result(self) -> T:
+        if self.winner is not None:
+            return self.winner.result()
+        telling = [fail for fail in self.failures if not isinstance(fail, _LEAST_TELLING)]
+        unavailable = [fail for fail in self.failures if isinstance(fail, UnavailableError)]
+        raise (telling or unavailable or self.failures)[0]
+
+    async def end(self) -> None:
+        """Cancel who lost and wait until it is gone."""
+        losers = self.pending
+        for task in losers:
+            task.cancel()
+        if losers:
+            await asyncio.wait(losers)
+        for task in self:
+            _failure(task)  # marks it as seen
+
+
+def _failure(task: asyncio.Task[Any]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception()

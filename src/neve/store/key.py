@@ -1,0 +1,45 @@
+"""Which keys are allowed: the same ones on every store, so that a bucket can move between stores.
+
+A key is relative, its parts are not empty and are neither `.` nor `..`, it holds no control
+characters, and it fits both S3 (1,024 bytes in all) and a file system (255 bytes a part).
+"""
+
+from __future__ import annotations
+
+from neve.errors import InvalidError
+
+KEY_BYTES_MAX = 1024
+PART_BYTES_MAX = 255
+
+
+def checked_key(key: str) -> str:
+    """The key itself, or InvalidError that says what is wrong with it."""
+    reason = _fault(key)
+    if reason is not None:
+        raise InvalidError(f"{key!r} cannot be a key: {reason}")
+    return key
+
+
+def checked_range(key: str, start: int, end: int) -> None:
+    """Refuse a range that no object can have."""
+    if start < 0 or end < start:
+        raise InvalidError(f"{key}: bytes {start} to {end} are not a range: 0 <= start <= end")
+
+
+def _fault(key: str) -> str | None:
+    if not key:
+        return "it is empty"
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
+        return "it holds a control character"
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        return "it is not valid Unicode"
+    if size > KEY_BYTES_MAX:
+        return f"it is {size} bytes long, more than {KEY_BYTES_MAX}"
+    for part in key.split("/"):
+        if part in {"", ".", ".."}:
+            return f"the part {part!r} could lead out of its folder"
+        if len(part.encode()) > PART_BYTES_MAX:
+            return f"a part of it is longer than {PART_BYTES_MAX} bytes"
+    return None

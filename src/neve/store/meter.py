@@ -1,0 +1,137 @@
+"""Counters and latencies of the store, by operation.
+
+Every call is counted once with its outcome, its bytes and its time. `snapshot()` gives it all as
+plain data; nothing here knows who shows it. The cost is a bisection and a few additions a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable
+from itertools import accumulate
+from typing import Any, TypeVar
+
+from neve import runtime
+from neve.errors import (
+    ConflictError,
+    DeniedError,
+    ExistsError,
+    NotFoundError,
+    StoreFailedError,
+    UnavailableError,
+)
+from neve.store.port import Store
+from neve.store.wrapper import OPERATIONS, Call, Operation, Wrapper
+
+T = TypeVar("T")
+
+# Upper bounds from 64 microseconds to 134 seconds, each 2 ** 0.5 of the one before: a quantile read
+# from them is at most that factor too high.
+BOUNDS_SECONDS = tuple(64e-6 * 2 ** (step / 2) for step in range(43))
+
+_OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
+    (NotFoundError, "not_found"),
+    (ExistsError, "exists"),
+    (ConflictError, "conflict"),
+    (UnavailableError, "unavailable"),
+    (DeniedError, "denied"),
+    (StoreFailedError, "failed"),
+    (asyncio.CancelledError, "cancelled"),
+)
+
+
+class Histogram:
+    """Latencies in log-spaced buckets."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.count = 0
+        self.sum_seconds = 0.0
+        self.max_seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
+        self.count += 1
+        self.sum_seconds += seconds
+        self.max_seconds = max(self.max_seconds, seconds)
+
+    def quantile(self, share: float) -> float:
+        """The bound below which at least this share lies; 0.0 where nothing was added."""
+        wanted = share * self.count
+        for index, below in enumerate(accumulate(self._counts)):
+            if below >= wanted and below:
+                in_bounds = index < len(BOUNDS_SECONDS)
+                bound = BOUNDS_SECONDS[index] if in_bounds else self.max_seconds
+                return min(bound, self.max_seconds)
+        return 0.0
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "count": self.count,
+            "sum_seconds": self.sum_seconds,
+            "max_seconds": self.max_seconds,
+            "p50_seconds": self.quantile(0.5),
+            "p95_seconds": self.quantile(0.95),
+            "p99_seconds": self.quantile(0.99),
+            # Cumulative, as Prometheus wants it; the last bound is infinite.
+            "buckets": list(
+                zip((*BOUNDS_SECONDS, float("inf")), accumulate(self._counts), strict=True)
+            ),
+        }
+
+
+class _OperationMeter:
+    def __init__(self) -> None:
+        self.outcomes: dict[str, int] = {}
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self.latency = Histogram()
+
+
+class Meter(Wrapper):
+    """Counts the calls of `inner`."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._meters: dict[Operation, _OperationMeter] = {
+            operation: _OperationMeter() for operation in OPERATIONS
+        }
+
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        meter = self._meters[call.operation]
+        meter.sent_bytes += call.sent_bytes
+        started = runtime.monotonic()
+        outcome = "ok"
+        try:
+            result = await work()
+        except BaseException as error:
+            outcome = _outcome(error)
+            raise
+        finally:
+            meter.latency.add(runtime.monotonic() - started)
+            meter.outcomes[outcome] = meter.outcomes.get(outcome, 0) + 1
+        if isinstance(result, memoryview):
+            meter.received_bytes += result.nbytes
+        return result
+
+    def calls(self, operation: Operation, outcome: str | None = None) -> int:
+        """How many calls ended, or ended so."""
+        outcomes = self._meters[operation].outcomes
+        return sum(outcomes.values()) if outcome is None else outcomes.get(outcome, 0)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything counted so far, by operation."""
+        return {
+            operation: {
+                "outcomes": dict(sorted(meter.outcomes.items())),
+                "sent_bytes": meter.sent_bytes,
+                "received_bytes": meter.received_bytes,
+                "latency": meter.latency.snapshot(),
+            }
+            for operation, meter in self._meters.items()
+        }
+
+
+def _outcome(error: BaseException) -> str:
+    return next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "error")

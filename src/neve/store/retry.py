@@ -1,0 +1,95 @@
+"""Trying again what may pass, and nothing else.
+
+Retried: UnavailableError, up to a number of times a call; DeniedError, for a bounded time, since
+tokens rotate. Pauses double, are jittered, and come out of a budget that all calls share, so that a
+store which is down is not hammered. Everything else is told at once: it would not change
+(NotFoundError, ExistsError, StoreFailedError, InvalidError), or only its caller can decide it. A
+ConflictError on create is such: whoever made the proposal reads the key first. So is the ExistsError
+that a retried create meets when its earlier attempt took effect: reading the key tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from neve import runtime
+from neve.errors import DeniedError, UnavailableError
+from neve.settings import StoreSettings
+from neve.store.port import Store
+from neve.store.wrapper import Call, Wrapper
+
+T = TypeVar("T")
+
+# What the budget saves up while nothing fails: enough for one retry of all that is in flight when a
+# store stumbles, and not enough to hammer one that is down.
+BUDGET_BURST_SECONDS = 10.0
+
+
+class RetryBudget:
+    """A bucket of tokens, one a retry, that fills at a fixed rate. Any number of stores may share it."""
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self._most = per_second * BUDGET_BURST_SECONDS
+        self._tokens = self._most
+        self._filled_at: float | None = None
+
+    def take(self) -> bool:
+        """Whether another retry may be made now."""
+        now = runtime.monotonic()
+        if self._filled_at is not None:
+            gained = (now - self._filled_at) * self._per_second
+            self._tokens = min(self._most, self._tokens + gained)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class Retry(Wrapper):
+    """Retries around every call."""
+
+    def __init__(
+        self, inner: Store, settings: StoreSettings, budget: RetryBudget | None = None
+    ) -> None:
+        super().__init__(inner)
+        self._settings = settings
+        self._budget = budget or RetryBudget(settings.retry_budget_per_second)
+        self.retries = 0
+        self.budget_refusals = 0
+
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        retries = 0
+        denied_since: float | None = None
+        while True:
+            try:
+                return await work()
+            except UnavailableError:
+                if retries >= self._settings.retry_attempts_max or not self._may_retry():
+                    raise
+                pause_seconds = self._pause_seconds(retries)
+            except DeniedError:
+                now = runtime.monotonic()
+                denied_since = now if denied_since is None else denied_since
+                left_seconds = denied_since + self._settings.denied_grace_ms / 1000 - now
+                if left_seconds <= 0 or not self._may_retry():
+                    raise
+                pause_seconds = min(self._pause_seconds(retries), left_seconds)
+            retries += 1
+            await runtime.sleep(pause_seconds)
+
+    def _may_retry(self) -> bool:
+        if self._budget.take():
+            self.retries += 1
+            return True
+        self.budget_refusals += 1
+        return False
+
+    def _pause_seconds(self, retries: int) -> float:
+        settings = self._settings
+        # The exponent is capped before the product is, so that many denied retries do not overflow.
+        pause_ms = min(settings.retry_cap_ms, settings.retry_base_ms * 2 ** min(retries, 32))
+        drawn = settings.retry_jitter * runtime.chance().random()
+        return pause_ms * (1 - settings.retry_jitter + drawn) / 1000
