@@ -54,6 +54,22 @@ async def fetch_range_checked(
     return await _believed(read, attempts)
 
 
+async def fetch_prefix_checked(
+    store: Store,
+    key: str,
+    length: int,
+    check: Callable[[memoryview], T],
+    *,
+    attempts: int = ATTEMPTS_DEFAULT,
+) -> T:
+    """What `check` makes of an object's first `length` bytes, or of all where it has fewer."""
+
+    async def read() -> T:
+        return check(await store.get_range(key, 0, length))
+
+    return await _believed(read, attempts)
+
+
 async def read_range(store: Store, key: str, start: int, end: int) -> memoryview:
     """One read of exactly this range: an answer that is too short is damage."""
     data = await store.get_range(key, start, end)

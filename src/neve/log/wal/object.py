@@ -139,6 +139,27 @@ def encode(
     created_ms: int,
 ) -> bytes:
     """One object. The parts of a slice are whole batches; they are copied once, into the result."""
+    data, _ = encode_with_slices(
+        kind,
+        slices,
+        incarnation=incarnation,
+        number=number,
+        author=author,
+        created_ms=created_ms,
+    )
+    return data
+
+
+def encode_with_slices(
+    kind: Kind,
+    slices: Sequence[tuple[SliceMeta, Sequence[Buffer]]],
+    *,
+    incarnation: int,
+    number: int,
+    author: bytes,
+    created_ms: int,
+) -> tuple[bytes, tuple[Slice, ...]]:
+    """One object and its directory, for a writer that goes on using the slices."""
     directory_end = _directory_bytes(len(slices))
     directory, body_bytes = _encode_directory(slices, directory_end)
     fault = _fault_of_counts(kind, len(slices), body_bytes) or _fault_of_directory(
@@ -160,7 +181,8 @@ def encode(
     head += _CRC.pack(crc32c(head))
     head += directory
     parts = (part for _, slice_parts in slices for part in slice_parts)
-    return b"".join([head, _CRC.pack(crc32c(head)), *parts])
+    data = b"".join([head, _CRC.pack(crc32c(head)), *parts])
+    return data, tuple(map(Slice._make, _ENTRY.iter_unpack(directory)))
 
 
 def _encode_directory(

@@ -1,0 +1,237 @@
+"""What a manifest's numbers amount to: pure folding, and the payload of its checkpoint.
+
+Segments are either loose (listed here) or in runs (immutable objects). A segment in a run that was
+removed or got another index is noted here, until the run is replaced. So folding never needs the
+runs' contents, and two processes that read the same numbers write the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from neve.errors import DamagedError
+from neve.log.envelope import Kind
+from neve.log.manifest.records import (
+    Add,
+    Collected,
+    Doom,
+    Record,
+    Reindex,
+    Removal,
+    Replace,
+    Run,
+    Runs,
+    Segment,
+    Skip,
+    Start,
+)
+
+
+class StateBundle(msgspec.Struct, frozen=True):
+    """The bundle of the last segment there was, kept when retention removed the segment itself.
+
+    It carries producer state and epoch history, which outlive the records they came from.
+    """
+
+    key: str
+    bytes: int
+    end: int
+    owned: bool = True
+
+
+class DoomedRun(msgspec.Struct, frozen=True):
+    """A replaced run: deleted once a checkpoint above `number` exists."""
+
+    key: str
+    number: int
+
+
+class ManifestState(msgspec.Struct, frozen=True, kw_only=True):
+    """The folded manifest of one partition."""
+
+    start: int = 0
+    next: int = 0
+    loose: tuple[Segment, ...] = ()
+    runs: tuple[Run, ...] = ()
+    removed: tuple[Removal, ...] = ()
+    reindexed: tuple[Reindex, ...] = ()
+    doomed: tuple[str, ...] = ()
+    doomed_runs: tuple[DoomedRun, ...] = ()
+    state_bundle: StateBundle | None = None
+    skips: tuple[Skip, ...] = ()
+
+
+class ManifestRules:
+    """The manifest as a series."""
+
+    record_kind: Kind = Kind.MANIFEST_RECORD
+    checkpoint_kind: Kind = Kind.MANIFEST_CHECKPOINT
+    record_schema: type[Record] = Record
+    state_schema: type[ManifestState] = ManifestState
+
+    def empty(self) -> ManifestState:
+        return ManifestState()
+
+    def fold(self, state: ManifestState, number: int, record: Record) -> ManifestState:
+        for change in record.changes:
+            state = _FOLDS[type(change)](state, number, change)
+        return state
+
+
+def states_since(base: ManifestState, records: Iterable[Record]) -> Iterator[ManifestState]:
+    """The base, and the state after each change since."""
+    yield base
+    for record in records:
+        for change in record.changes:
+            base = _FOLDS[type(change)](base, 0, change)
+            yield base
+
+
+def doomed_since(base: ManifestState, records: Iterable[Record]) -> set[str]:
+    """Every key that was doomed at the base, or by a record since, even if collected meanwhile."""
+    return {key for state in states_since(base, records) for key in state.doomed}
+
+
+def _add(state: ManifestState, number: int, change: Add) -> ManifestState:
+    first, last = change.segments[0], change.segments[-1]
+    # Only what lies below the log's start may be left out.
+    if first.base != state.next and not state.next < first.base <= state.start:
+        raise DamagedError(
+            "manifest", f"number {number} adds offset {first.base} where {state.next} is due"
+        )
+    doomed, bundle = state.doomed, state.state_bundle
+    if bundle is not None:
+        doomed = (*doomed, bundle.key) if bundle.owned else doomed
+        bundle = None
+    return msgspec.structs.replace(
+        state,
+        next=last.last + 1,
+        loose=_merged(state.loose, change.segments),
+        doomed=doomed,
+        state_bundle=bundle,
+    )
+
+
+def _replace(state: ManifestState, number: int, change: Replace) -> ManifestState:
+    del number
+    state = _without(state, change.removed, keep_last_bundle=False)
+    return msgspec.structs.replace(state, loose=_merged(state.loose, change.added))
+
+
+def _start(state: ManifestState, number: int, change: Start) -> ManifestState:
+    del number
+    state = _without(state, change.removed, keep_last_bundle=True)
+    return msgspec.structs.replace(state, start=max(state.start, change.offset))
+
+
+def _reindex(state: ManifestState, number: int, change: Reindex) -> ManifestState:
+    del number
+    loose = tuple(
+        msgspec.structs.replace(segment, index_key=change.index_key, index_bytes=change.index_bytes)
+        if segment.key == change.key
+        else segment
+        for segment in state.loose
+    )
+    reindexed = state.reindexed
+    if loose == state.loose:  # it is in a run
+        reindexed = (*(row for row in reindexed if row.key != change.key), change)
+    doomed = state.doomed
+    if change.old_index_key is not None:
+        doomed = (*doomed, change.old_index_key)
+    return msgspec.structs.replace(state, loose=loose, reindexed=reindexed, doomed=doomed)
+
+
+def _doom(state: ManifestState, number: int, change: Doom) -> ManifestState:
+    del number
+    known = set(state.doomed)
+    fresh = tuple(key for key in change.keys if key not in known)
+    return msgspec.structs.replace(state, doomed=state.doomed + fresh)
+
+
+def _collected(state: ManifestState, number: int, change: Collected) -> ManifestState:
+    del number
+    gone = set(change.keys)
+    return msgspec.structs.replace(
+        state,
+        doomed=tuple(key for key in state.doomed if key not in gone),
+        doomed_runs=tuple(run for run in state.doomed_runs if run.key not in gone),
+    )
+
+
+def _runs(state: ManifestState, number: int, change: Runs) -> ManifestState:
+    replaced = set(change.replaced)
+
+    def rewritten(base: int) -> bool:
+        return any(run.base <= base <= run.last for run in change.added) or any(
+            run.base <= base <= run.last for run in state.runs if run.key in replaced
+        )
+
+    kept = [run for run in state.runs if run.key not in replaced]
+    return msgspec.structs.replace(
+        state,
+        runs=tuple(sorted([*kept, *change.added], key=lambda run: run.base)),
+        loose=tuple(row for row in state.loose if not _inside(row.base, change.added)),
+        removed=tuple(row for row in state.removed if not rewritten(row.base)),
+        reindexed=tuple(row for row in state.reindexed if not rewritten(row.base)),
+        doomed_runs=state.doomed_runs + tuple(DoomedRun(key, number) for key in change.replaced),
+    )
+
+
+def _inside(base: int, runs: tuple[Run, ...]) -> bool:
+    return any(run.base <= base <= run.last for run in runs)
+
+
+def _skip(state: ManifestState, number: int, change: Skip) -> ManifestState:
+    del number
+    return msgspec.structs.replace(state, skips=(*state.skips, change))
+
+
+_FOLDS: dict[type, Callable[[ManifestState, int, Any], ManifestState]] = {
+    Add: _add,
+    Replace: _replace,
+    Reindex: _reindex,
+    Start: _start,
+    Doom: _doom,
+    Collected: _collected,
+    Runs: _runs,
+    Skip: _skip,
+}
+
+
+def _merged(listed: tuple[Segment, ...], fresh: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    merged = list(listed)
+    for segment in fresh:
+        bisect.insort(merged, segment, key=lambda row: row.base)
+    return tuple(merged)
+
+
+def _without(
+    state: ManifestState, removed: tuple[Removal, ...], *, keep_last_bundle: bool
+) -> ManifestState:
+    """Take segments off the list and doom their objects, if they are ours."""
+    keys = {row.key for row in removed}
+    loose_keys = {segment.key for segment in state.loose}
+    doomed = list(state.doomed)
+    bundle = state.state_bundle
+    for row in removed:
+        if row.owned:
+            doomed.append(row.key)
+        if row.index_key is None:
+            continue
+        if keep_last_bundle and row.last + 1 == state.next:
+            bundle = StateBundle(row.index_key, row.index_bytes, state.next, row.owned)
+        elif row.owned:
+            doomed.append(row.index_key)
+    in_runs = tuple(row for row in removed if row.key not in loose_keys)
+    return msgspec.structs.replace(
+        state,
+        loose=tuple(segment for segment in state.loose if segment.key not in keys),
+        removed=state.removed + in_runs,
+        reindexed=tuple(row for row in state.reindexed if row.key not in keys),
+        doomed=tuple(doomed),
+        state_bundle=bundle,
+    )

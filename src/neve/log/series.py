@@ -1,0 +1,251 @@
+"""The one primitive of coordination: a numbered series of objects, each created once.
+
+Numbers are consecutive and never overwritten. A checkpoint at n sums up all numbers below n; only
+then may those be deleted, so a number that is missing may have been trimmed, and one that is there
+may have been put back by a late request. Hence the rule that everything here keeps: **what was
+read, missed or won is believed only if the greatest checkpoint, looked at afterwards, is not above
+it.** Otherwise the reader starts again from that checkpoint.
+
+Who won a number is decided by reading it: every object carries its author's random id. A loser
+derives its proposal anew from the winner's state, and never sends the same record again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from neve import runtime
+from neve.errors import (
+    DamagedError,
+    ExistsError,
+    NotFoundError,
+    UnavailableError,
+)
+from neve.log.create import decide
+from neve.log.envelope import AUTHOR_BYTES, Kind, decode_payload, open_envelope, seal_envelope
+from neve.log.fetch import fetch_checked
+from neve.log.keys import SeriesKeys
+from neve.store.port import Store
+
+State = TypeVar("State")
+Record = TypeVar("Record")
+
+
+class SeriesRules(Protocol[State, Record]):
+    """What a kind of series is about: pure, no I/O."""
+
+    record_kind: Kind
+    checkpoint_kind: Kind
+    record_schema: type[Record]
+    state_schema: type[State]
+
+    def empty(self) -> State:
+        """What no numbers at all amount to."""
+
+    def fold(self, state: State, number: int, record: Record) -> State:
+        """The state after one more number. The state given is not changed."""
+
+
+@dataclass(frozen=True)
+class View(Generic[State]):
+    """What has been believed: the state that all numbers below `position` amount to."""
+
+    position: int
+    state: State
+
+
+class Entry(NamedTuple, Generic[Record]):
+    """One number as it was read."""
+
+    number: int
+    author: bytes
+    record: Record
+
+
+@dataclass(frozen=True)
+class Progress(Generic[State, Record]):
+    """How a view moved on: the new view, and what was read on the way.
+
+    `entries` is None where the reader had to start again from a checkpoint, so that some numbers
+    between were never seen.
+    """
+
+    view: View[State]
+    entries: tuple[Entry[Record], ...] | None
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[State]):
+    """How a proposal ended: the view after it, and the number it won.
+
+    No number where the change turned out not to be needed, or was found to be there already.
+    """
+
+    view: View[State]
+    number: int | None
+
+
+class PassedError(UnavailableError):
+    """The greatest checkpoint passed the base of a proposal: derive it again from scratch."""
+
+
+async def greatest_checkpoint(store: Store, keys: SeriesKeys, above: int = -1) -> int | None:
+    """The number of the greatest checkpoint above a given one; None if there is none."""
+    after = keys.checkpoint(above) if above >= 0 else ""
+    found = [keys.checkpoint_of(row.key) for row in await store.list(keys.checkpoints, after)]
+    return max((number for number in found if number is not None), default=None)
+
+
+class Series(Generic[State, Record]):
+    """One series in a bucket. It remembers nothing: callers keep the view they have reached."""
+
+    def __init__(self, store: Store, keys: SeriesKeys, rules: SeriesRules[State, Record]) -> None:
+        self.store = store
+        self.keys = keys
+        self.rules = rules
+
+    async def load(self) -> View[State]:
+        """The newest view, from the greatest checkpoint on."""
+        return (await self.advance(View(0, self.rules.empty()))).view
+
+    async def advance(self, view: View[State]) -> Progress[State, Record]:
+        """Read on from a view until a number is missing; believe it after the look."""
+        whole = True
+        while True:
+            entries = await self._read_from(view)
+            greatest = await greatest_checkpoint(self.store, self.keys, above=view.position)
+            if greatest is None:
+                return Progress(self._folded(view, entries), tuple(entries) if whole else None)
+            loaded = await self._load_checkpoint(greatest)
+            if loaded is not None:
+                view, whole = loaded, False
+
+    async def propose(
+        self, view: View[State], derive: Callable[[View[State]], Record | None]
+    ) -> Outcome[State]:
+        """Bring a change about. `derive` makes the record, or None where none is needed.
+
+        It is called again after every loss, and where a checkpoint hid who won: it must see from
+        the state itself whether its change is already there.
+        """
+        return await self._propose(view, lambda reached, _: derive(reached), from_base=False)
+
+    async def propose_from_base(
+        self,
+        base: View[State],
+        derive: Callable[[View[State], tuple[Entry[Record], ...]], Record | None],
+    ) -> Outcome[State]:
+        """The same for one who must have read every number since its base.
+
+        `derive` is given all of them. PassedError where a checkpoint hid some: what was proposed
+        until then may or may not have taken effect.
+        """
+        return await self._propose(base, derive, from_base=True)
+
+    async def _propose(
+        self,
+        base: View[State],
+        derive: Callable[[View[State], tuple[Entry[Record], ...]], Record | None],
+        *,
+        from_base: bool,
+    ) -> Outcome[State]:
+        view = base
+        since_base: tuple[Entry[Record], ...] = ()
+        sent: bytes | None = None
+        while True:
+            progress = await self.advance(view)
+            if progress.entries is None and from_base:
+                raise PassedError(
+                    self.keys.prefix, f"a checkpoint passed number {base.position}: start again"
+                )
+            entries = progress.entries or ()
+            if sent is not None and entries and entries[0].author == sent:
+                return Outcome(progress.view, entries[0].number)
+            view, since_base = progress.view, since_base + entries
+            record = derive(view, since_base)
+            if record is None:
+                return Outcome(view, None)
+            sent = await self._send(view.position, record)
+
+    async def _send(self, number: int, record: Record) -> bytes:
+        """Create a number until something is known to be there, or was; the id it was sent with."""
+        key = self.keys.number(number)
+        author = runtime.token(AUTHOR_BYTES)
+        data = seal_envelope(self.rules.record_kind, self.keys.prefix, number, author, record)
+        await decide(self.store, key, data, lambda: self._trimmed(number))
+        return author
+
+    async def _trimmed(self, number: int) -> bool:
+        return await greatest_checkpoint(self.store, self.keys, above=number) is not None
+
+    async def checkpoint(self, view: View[State]) -> None:
+        """Write down what all numbers below the view's position amount to."""
+        if view.position == 0:
+            return
+        author = runtime.token(AUTHOR_BYTES)
+        kind, prefix = self.rules.checkpoint_kind, self.keys.prefix
+        data = seal_envelope(kind, prefix, view.position, author, view.state)
+        try:
+            await self.store.create(self.keys.checkpoint(view.position), data)
+        except ExistsError:
+            return  # it is a function of the numbers below, so whoever wrote it wrote the same
+
+    async def trim(self) -> int:
+        """Delete numbers and checkpoints below the greatest checkpoint; how many went."""
+        greatest = await greatest_checkpoint(self.store, self.keys)
+        if greatest is None:
+            return 0
+        doomed = []
+        for row in await self.store.list(self.keys.prefix):
+            number = self.keys.number_of(row.key)
+            number = self.keys.checkpoint_of(row.key) if number is None else number
+            if number is not None and number < greatest:
+                doomed.append(row.key)
+        await runtime.gather(*(self.store.delete(key) for key in doomed))
+        return len(doomed)
+
+    async def read(self, number: int) -> Entry[Record] | None:
+        """One number as it stands now, not yet believed; None if it is missing."""
+        key = self.keys.number(number)
+
+        def decode(data: memoryview) -> Entry[Record]:
+            envelope = open_envelope(data, self.rules.record_kind, self.keys.prefix, number, key)
+            record: Record = decode_payload(envelope, self.rules.record_schema, key)
+            return Entry(number, envelope.author, record)
+
+        try:
+            return await fetch_checked(self.store, key, decode)
+        except NotFoundError:
+            return None
+
+    async def _read_from(self, view: View[State]) -> list[Entry[Record]]:
+        entries: list[Entry[Record]] = []
+        while (entry := await self.read(view.position + len(entries))) is not None:
+            entries.append(entry)
+        return entries
+
+    def _folded(self, view: View[State], entries: list[Entry[Record]]) -> View[State]:
+        state = view.state
+        for entry in entries:
+            state = self.rules.fold(state, entry.number, entry.record)
+        return View(view.position + len(entries), state)
+
+    async def _load_checkpoint(self, number: int) -> View[State] | None:
+        """A checkpoint's view; None if a greater one has replaced it meanwhile."""
+        key = self.keys.checkpoint(number)
+
+        def decode(data: memoryview) -> State:
+            envelope = open_envelope(
+                data, self.rules.checkpoint_kind, self.keys.prefix, number, key
+            )
+            state: State = decode_payload(envelope, self.rules.state_schema, key)
+            return state
+
+        try:
+            return View(number, await fetch_checked(self.store, key, decode))
+        except NotFoundError:
+            if await greatest_checkpoint(self.store, self.keys, above=number) is None:
+                raise DamagedError(key, "the greatest checkpoint is listed but not there") from None
+            return None

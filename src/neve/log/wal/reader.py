@@ -1,0 +1,247 @@
+"""Reading a WAL stream: the checkpoint, its roll-ups, then numbers in order up to the first gap.
+
+What lies beyond a missing number or a seal is neither committed nor closed and is thrown away,
+even if it was fetched. Everything read is believed only after a look at the greatest checkpoint;
+where that moved above what was read, the reader starts again from it. So two readers differ only
+in how far along they are, never in content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from neve import runtime
+from neve.errors import DamagedError, NotFoundError, UnavailableError
+from neve.log.fetch import fetch_checked, fetch_prefix_checked, fetch_range_checked
+from neve.log.keys import SeriesKeys, wal_stream
+from neve.log.series import greatest_checkpoint
+from neve.log.wal import object as wal_object
+from neve.log.wal.checkpoint import PartitionEnd, WalCheckpoint, read_checkpoint
+from neve.log.wal.object import Kind, Slice, WalObject
+from neve.store.port import Store
+
+# One ranged get of this size brings the directory of a thousand slices, or a small object whole.
+DIRECTORY_READ_BYTES = 64 * 1024
+# A reader that finds a new checkpoint each time it looks gives up after so many.
+RESTARTS_MAX = 100
+# Numbers fetched side by side; what was fetched beyond a gap is thrown away.
+READ_AHEAD_NUMBERS = 16
+
+
+class TailObject(NamedTuple):
+    """One object of a stream's tail: a number, or a roll-up (`number` is None).
+
+    `data` is there where the whole object has been read.
+    """
+
+    key: str
+    number: int | None
+    slices: tuple[Slice, ...]
+    data: memoryview | None
+
+
+PartitionId = tuple[bytes, int]
+
+
+@dataclass(frozen=True)
+class StreamTail:
+    """All of a stream that is committed and not behind its checkpoint, as once read.
+
+    `position` is the first number not in it; `sealed` says that it is the stream's end.
+    """
+
+    incarnation: int
+    checkpoint: int
+    position: int
+    sealed: bool
+    objects: tuple[TailObject, ...]
+    ends: Mapping[PartitionId, PartitionEnd] = field(default_factory=dict)
+
+    def of(self, topic_id: bytes, partition: int) -> Iterator[tuple[TailObject, Slice]]:
+        """One partition's slices, in the order of their offsets."""
+        for item in self.objects:
+            for entry in item.slices:
+                if entry.partition == partition and entry.topic_id == topic_id:
+                    yield item, entry
+
+
+class _Seal(NamedTuple):
+    number: int
+
+
+class WalReader:
+    """Reads one stream. Holds no state: what was read is in the tails that it gives out."""
+
+    def __init__(self, store: Store, incarnation: int, *, ahead: int = READ_AHEAD_NUMBERS) -> None:
+        self._store = store
+        self._ahead = ahead
+        self.incarnation = incarnation
+        self.keys: SeriesKeys = wal_stream(incarnation)
+
+    async def tail(self, *, whole: bool = False) -> StreamTail:
+        """The stream from its greatest checkpoint to the first number that is missing or a seal.
+
+        With `whole`, objects are read to their last byte; otherwise their directories only.
+        """
+        for _ in range(RESTARTS_MAX):
+            number = await greatest_checkpoint(self._store, self.keys) or 0
+            loaded = await self._from_checkpoint(number, whole=whole)
+            if loaded is None:
+                continue  # a greater checkpoint replaced this one as we read
+            ends, rollups = loaded
+            objects, position, sealed = await self._numbers(number, whole=whole)
+            if await greatest_checkpoint(self._store, self.keys, above=number) is not None:
+                continue
+            return StreamTail(
+                self.incarnation, number, position, sealed, (*rollups, *objects), ends
+            )
+        raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be read")
+
+    async def more(self, tail: StreamTail, *, whole: bool = False) -> StreamTail | None:
+        """What was committed since `tail`, as a tail of its own.
+
+        None where a checkpoint has passed where it was: the reader must resolve again.
+        """
+        if tail.sealed:
+            return StreamTail(tail.incarnation, tail.checkpoint, tail.position, True, ())
+        objects, position, sealed = await self._numbers(tail.position, whole=whole, ahead=1)
+        if await greatest_checkpoint(self._store, self.keys, above=tail.position) is not None:
+            return None
+        return StreamTail(tail.incarnation, tail.checkpoint, position, sealed, tuple(objects))
+
+    async def slice_data(self, item: TailObject, entry: Slice) -> memoryview:
+        """The batches of one slice, checked. NotFoundError: it was rolled up or tiered; resolve."""
+        if item.data is not None:
+            return item.data[entry.position : entry.end]
+        return await fetch_range_checked(
+            self._store,
+            item.key,
+            entry.position,
+            entry.end,
+            lambda data: wal_object.slice_bytes(entry, data, item.key),
+        )
+
+    async def _from_checkpoint(
+        self, number: int, *, whole: bool
+    ) -> tuple[dict[PartitionId, PartitionEnd], list[TailObject]] | None:
+        if number == 0:
+            return {}, []
+        payload = await read_checkpoint(self._store, self.keys, number)
+        if payload is None:
+            if await self._replaced(number):
+                return None
+            raise DamagedError(
+                self.keys.checkpoint(number), "the stream's greatest checkpoint is not there"
+            )
+        try:
+            rollups = await runtime.gather(
+                *(self._rollup(key, number, whole=whole) for key in payload.rollups)
+            )
+        except NotFoundError as error:
+            if await self._replaced(number):
+                return None
+            raise DamagedError(
+                error.key, f"checkpoint {number} of stream {self.incarnation} names it; it is gone"
+            ) from error
+        return _ends(payload), rollups
+
+    async def _replaced(self, number: int) -> bool:
+        return await greatest_checkpoint(self._store, self.keys, above=number) is not None
+
+    async def _rollup(self, key: str, number: int, *, whole: bool) -> TailObject:
+        decoded, data = await self._object(key, number, whole=whole, rollup=True)
+        return TailObject(key, None, decoded.slices, data)
+
+    async def _numbers(
+        self, start: int, *, whole: bool, ahead: int | None = None
+    ) -> tuple[list[TailObject], int, bool]:
+        """Numbers in order from `start`: the objects, the first number not among them, sealed."""
+        objects: list[TailObject] = []
+        width = self._ahead if ahead is None else ahead
+        while True:
+            first = start + len(objects)
+            fetched = await runtime.gather(
+                *(self._number(number, whole=whole) for number in range(first, first + width))
+            )
+            for item in fetched:
+                if item is None or isinstance(item, _Seal):
+                    return objects, start + len(objects), item is not None
+                objects.append(item)
+            width = min(2 * width, self._ahead)
+
+    async def _number(self, number: int, *, whole: bool) -> TailObject | _Seal | None:
+        key = self.keys.number(number)
+        try:
+            decoded, data = await self._object(key, number, whole=whole)
+        except NotFoundError:
+            return None
+        if decoded.header.kind is Kind.SEAL:
+            return _Seal(number)
+        return TailObject(key, number, decoded.slices, data)
+
+    async def _object(
+        self, key: str, number: int, *, whole: bool, rollup: bool = False
+    ) -> tuple[WalObject, memoryview | None]:
+        """Header and directory, and the data where all of it was read."""
+
+        def decode_whole(data: memoryview) -> tuple[WalObject, memoryview | None]:
+            decoded = wal_object.decode(
+                data, key, incarnation=self.incarnation, number=number, rollup=rollup
+            )
+            return decoded, data
+
+        if whole:
+            return await fetch_checked(self._store, key, decode_whole)
+        return await self._directory(key, number, rollup=rollup)
+
+    async def _directory(
+        self, key: str, number: int, *, rollup: bool
+    ) -> tuple[WalObject, memoryview | None]:
+        needed = DIRECTORY_READ_BYTES
+
+        def decode(data: memoryview) -> tuple[WalObject, memoryview | None] | None:
+            nonlocal needed
+            header = wal_object.decode_header(
+                data, key, incarnation=self.incarnation, number=number, rollup=rollup
+            )
+            needed = wal_object.directory_bytes(header)
+            if len(data) == wal_object.object_bytes(header):
+                whole = wal_object.decode(
+                    data, key, incarnation=self.incarnation, number=number, rollup=rollup
+                )
+                return whole, data
+            if needed > DIRECTORY_READ_BYTES and len(data) < needed:
+                return None
+            found = wal_object.decode_directory(
+                data, key, incarnation=self.incarnation, number=number, rollup=rollup
+            )
+            return found, None
+
+        decoded = await fetch_prefix_checked(self._store, key, needed, decode)
+        if decoded is None:
+            decoded = await fetch_prefix_checked(self._store, key, needed, decode)
+        if decoded is None:
+            raise DamagedError(key, f"it ends before its directory of {needed} bytes does")
+        return decoded
+
+
+def _ends(payload: WalCheckpoint) -> dict[PartitionId, PartitionEnd]:
+    return {(bytes.fromhex(row.topic_id), row.partition): row for row in payload.partitions}
+
+
+def next_offsets(
+    ends: Mapping[PartitionId, PartitionEnd], objects: Sequence[TailObject]
+) -> dict[PartitionId, PartitionEnd]:
+    """Every partition's next offset after these objects, as the next checkpoint keeps it."""
+    after = dict(ends)
+    for item in objects:
+        for entry in item.slices:
+            key = (entry.topic_id, entry.partition)
+            known = after.get(key)
+            if known is None or entry.last_offset >= known.next:
+                after[key] = PartitionEnd(
+                    entry.topic_id.hex(), entry.partition, entry.leader_epoch, entry.last_offset + 1
+                )
+    return after

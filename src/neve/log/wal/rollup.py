@@ -1,0 +1,158 @@
+"""Roll-ups: what is still untiered in a stream's oldest objects, rewritten into one, by partition.
+
+A roll-up is made for one checkpoint, carries its number in its key, and is named by no other: the
+next checkpoint rewrites what is still untiered. So a slow partition pins nothing, and who may
+delete what can be told from the keys and the greatest checkpoint alone.
+
+The owner of a live stream does this past its bounds; after a seal, any successor does it up to the
+stream's end. Several at once are harmless: one checkpoint is created, the other roll-ups are waste
+that the next trim removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from neve import runtime
+from neve.errors import InvalidError
+from neve.log.create import decide
+from neve.log.keys import new_rollup_key, rollup_checkpoint
+from neve.log.series import greatest_checkpoint
+from neve.log.wal import object as wal_object
+from neve.log.wal.checkpoint import WalCheckpoint, read_checkpoint, write_checkpoint
+from neve.log.wal.object import AUTHOR_BYTES, Kind, Slice, SliceMeta
+from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader, next_offsets
+from neve.store.port import Buffer, Store
+
+# The offset up to which a partition is tiered by a manifest number that was won.
+# None: the partition is gone, nothing of it is kept.
+TieredOffset = Callable[[bytes, int], int | None]
+
+# A roll-up is built in memory, so this bounds what building one takes; a checkpoint names several.
+ROLLUP_BYTES_MAX = 64 * 1024 * 1024
+
+
+async def roll_up(
+    store: Store, reader: WalReader, tail: StreamTail, upto: int, tiered: TieredOffset
+) -> bool:
+    """Checkpoint a stream at `upto`; whether that checkpoint is there now and is ours.
+
+    Every number below `upto` must be committed, and `tail` must hold all of them. `tiered` is asked
+    once per partition, and only what won manifest numbers cover may be left out.
+    """
+    if not tail.checkpoint < upto <= tail.position:
+        raise InvalidError(
+            f"{reader.keys.prefix}: a checkpoint at {upto} is not between "
+            f"{tail.checkpoint} and {tail.position}"
+        )
+    covered = [item for item in tail.objects if item.number is None or item.number < upto]
+    kept = _untiered(covered, tiered)
+    keys = [await _upload(store, reader, upto, piece) for piece in _pieces(kept, ROLLUP_BYTES_MAX)]
+    ends = next_offsets(tail.ends, covered)
+    partitions = tuple(
+        row for (topic_id, part), row in sorted(ends.items()) if tiered(topic_id, part) is not None
+    )
+    return await write_checkpoint(store, reader.keys, upto, WalCheckpoint(tuple(keys), partitions))
+
+
+async def trim(store: Store, reader: WalReader, *, end: int | None = None) -> int:
+    """Delete what the greatest checkpoint makes superfluous; how many objects went.
+
+    Numbers below it, checkpoints below it, and roll-ups made for a lower one, or for this one
+    without being named by it. Seals above the stream's `end` go too, where the end is known; the
+    end seal and the greatest checkpoint never do.
+    """
+    keys = reader.keys
+    greatest = await greatest_checkpoint(store, keys)
+    payload = await read_checkpoint(store, keys, greatest) if greatest is not None else None
+    if greatest is None or payload is None:
+        return 0
+    named = set(payload.rollups)
+
+    def superfluous(key: str) -> bool:
+        number = keys.number_of(key)
+        if number is not None:
+            return number < greatest or (end is not None and number > end)
+        checkpoint = keys.checkpoint_of(key)
+        if checkpoint is not None:
+            return checkpoint < greatest
+        made_for = rollup_checkpoint(keys, key)
+        return made_for is not None and (
+            made_for < greatest or (made_for == greatest and key not in named)
+        )
+
+    doomed = [row.key for row in await store.list(keys.prefix) if superfluous(row.key)]
+    await runtime.gather(*(store.delete(key) for key in doomed))
+    return len(doomed)
+
+
+Kept = tuple[TailObject, Slice]
+
+
+def _untiered(objects: Iterable[TailObject], tiered: TieredOffset) -> list[Kept]:
+    known: dict[PartitionId, int | None] = {}
+    kept: list[Kept] = []
+    for item in objects:
+        for entry in item.slices:
+            key = (entry.topic_id, entry.partition)
+            if key not in known:
+                known[key] = tiered(*key)
+            offset = known[key]
+            if offset is not None and entry.last_offset >= offset:
+                kept.append((item, entry))
+    return sorted(kept, key=lambda row: (row[1].topic_id, row[1].partition, row[1].base_offset))
+
+
+def _pieces(kept: list[Kept], bytes_max: int) -> list[list[Kept]]:
+    pieces: list[list[Kept]] = []
+    size = 0
+    for row in kept:
+        if not pieces or size + row[1].length > bytes_max:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(row)
+        size += row[1].length
+    return pieces
+
+
+async def _upload(store: Store, reader: WalReader, upto: int, piece: list[Kept]) -> str:
+    datas = await runtime.gather(*(reader.slice_data(item, entry) for item, entry in piece))
+    key = new_rollup_key(reader.keys, upto)
+    data = wal_object.encode(
+        Kind.ROLLUP,
+        _joined([entry for _, entry in piece], datas),
+        incarnation=reader.incarnation,
+        number=upto,
+        author=runtime.token(AUTHOR_BYTES),
+        created_ms=runtime.now_ms(),
+    )
+    await decide(store, key, data)
+    return key
+
+
+def _joined(entries: list[Slice], datas: list[memoryview]) -> list[tuple[SliceMeta, list[Buffer]]]:
+    """Neighbouring slices of one partition and epoch become one."""
+    rows: list[tuple[SliceMeta, list[Buffer]]] = []
+    for entry, data in zip(entries, datas, strict=True):
+        if not rows or not _continues(rows[-1][0], entry):
+            rows.append((SliceMeta(*entry[:6]), [data]))
+            continue
+        meta, parts = rows[-1]
+        parts.append(data)
+        rows[-1] = (
+            meta._replace(
+                last_offset=entry.last_offset,
+                max_timestamp=max(meta.max_timestamp, entry.max_timestamp),
+            ),
+            parts,
+        )
+    return rows
+
+
+def _continues(meta: SliceMeta, entry: Slice) -> bool:
+    return (
+        meta.topic_id == entry.topic_id
+        and meta.partition == entry.partition
+        and meta.leader_epoch == entry.leader_epoch
+        and meta.last_offset + 1 == entry.base_offset
+    )
