@@ -1,17 +1,16 @@
 """A bucket in memory that is as slow and as faulty as a test says, and counts what it was asked.
 
-Every call takes `latency()` seconds, waits for one of `slots` (in order, like the gate), and then
-does what the next planned fault for its key says: an error to raise, or a change to the bytes read.
+Every call takes `latency()` seconds and then does what the next planned fault for its key says: an
+error to raise, or a change to the bytes read.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 
 from neve import runtime
-from neve.errors import ExistsError, FullError, NotFoundError
+from neve.errors import ExistsError, NotFoundError
 from neve.store.port import Buffer, ObjectInfo
 
 Fault = Exception | Callable[[bytes], bytes]
@@ -23,7 +22,6 @@ class SlowStore:
         objects: dict[str, bytes] | None = None,
         *,
         latency: Callable[[], float] = lambda: 0.01,
-        slots: int = 1_000_000,
     ) -> None:
         self.objects = dict(objects or {})
         self.latency = latency
@@ -35,8 +33,6 @@ class SlowStore:
         self.times: defaultdict[str, list[float]] = defaultdict(list)
         self.in_flight = 0
         self.in_flight_peak = 0
-        self.waiting = 0
-        self._slots = asyncio.Semaphore(slots)
 
     def count(self, operation: str) -> int:
         return Counter(op for op, _ in self.calls)[operation]
@@ -44,19 +40,7 @@ class SlowStore:
     def count_key(self, key: str) -> int:
         return Counter(key for _, key in self.calls)[key]
 
-    @property
-    def slot_is_free(self) -> bool:
-        return not self._slots.locked()
-
-    def ahead(self) -> AheadStore:
-        return AheadStore(self)
-
     async def _call(self, operation: str, key: str) -> Fault | None:
-        self.waiting += 1
-        try:
-            await self._slots.acquire()
-        finally:
-            self.waiting -= 1
         self.in_flight += 1
         self.in_flight_peak = max(self.in_flight_peak, self.in_flight)
         self.calls.append((operation, key))
@@ -65,7 +49,6 @@ class SlowStore:
             await runtime.sleep(self.latency())
         finally:
             self.in_flight -= 1
-            self._slots.release()
         fault = self.faults[key].popleft() if self.faults[key] else self.always.get(key)
         if isinstance(fault, Exception):
             raise fault
@@ -118,15 +101,3 @@ class SlowStore:
 
     async def close(self) -> None:
         """Nothing is held."""
-
-
-class AheadStore(SlowStore):
-    """The same bucket, for reading ahead: refuses at once while no slot is free."""
-
-    def __init__(self, store: SlowStore) -> None:
-        self.__dict__ = store.__dict__  # one state, two doors
-
-    async def _call(self, operation: str, key: str) -> Fault | None:
-        if not self.slot_is_free:
-            raise FullError(f"{key}: no slot is free")
-        return await super()._call(operation, key)

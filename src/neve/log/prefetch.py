@@ -11,7 +11,7 @@ download before they ask for another. What is promised:
   made when the consumer reaches that item. If that fails too, everything else is cancelled and
   waited for, and the failure is raised.
 - Only the item that the consumer waits for queues for a store slot. All others go through the
-  `ahead` store, which refuses with FullError while no slot is free, so that reading ahead never
+  `ahead` store (`Gate.prefetching()`), which refuses while no slot is free: reading ahead never
   takes a slot from live traffic.
 - Closing ends the iteration and waits for its downloads: no task stays, and there never was a file.
   An iteration that was ended, by closing or by a second one, raises ClosedError: it does not stop
@@ -32,9 +32,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from neve import runtime
-from neve.errors import ClosedError, DamagedError, FullError, InvalidError, UnavailableError
-from neve.log.fetch import Download
+from neve.errors import ClosedError, DamagedError, InvalidError, UnavailableError
+from neve.log.fetch import Download, backoff_seconds
 from neve.settings import PrefetchSettings
+from neve.store.gate import NoFreeSlotError
 from neve.store.port import Store
 
 T = TypeVar("T")
@@ -127,7 +128,12 @@ class _Downloader:
             except (UnavailableError, DamagedError):
                 if failures == self._settings.retries:
                     raise
-            await runtime.sleep(self._pause_seconds(failures))
+            chosen = self._settings
+            await runtime.sleep(
+                backoff_seconds(
+                    failures, chosen.retry_base_ms, chosen.retry_cap_ms, chosen.retry_jitter
+                )
+            )
             failures += 1
             self.counters.retries += 1
 
@@ -135,7 +141,7 @@ class _Downloader:
         while self._ahead is not None and not awaited.is_set():
             try:
                 return await download.fetch(self._ahead)
-            except FullError:
+            except NoFreeSlotError:
                 self.counters.slot_waits += 1
             try:
                 async with runtime.deadline(SLOT_PAUSE_SECONDS):
@@ -143,12 +149,6 @@ class _Downloader:
             except TimeoutError:
                 continue
         return await download.fetch(self._store)
-
-    def _pause_seconds(self, failures: int) -> float:
-        longest_ms = self._settings.retry_cap_ms
-        # The exponent is bounded so that many retries do not build a huge number first.
-        pause_ms = min(longest_ms, self._settings.retry_base_ms << min(failures, 32))
-        return pause_ms * (1 - self._settings.retry_jitter * runtime.chance().random()) / 1000
 
 
 class _Item(Generic[T]):

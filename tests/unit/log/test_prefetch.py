@@ -25,6 +25,7 @@ from neve.log.fetch import (
 )
 from neve.log.prefetch import PrefetchReader
 from neve.settings import PrefetchSettings
+from neve.store.gate import Gate
 from neve.store.port import Store
 from slow_store import SlowStore
 
@@ -323,16 +324,16 @@ async def test_a_download_cancelled_twice_is_an_error_and_not_a_cancelled_consum
 
 @simulated
 async def test_a_permanent_failure_is_raised_with_the_window_drained_and_slots_released() -> None:
-    store = store_of(40, slots=4, latency=lambda: 0.05)
+    store = store_of(40, latency=lambda: 0.05)
     store.always["object-002"] = unavailable("object-002")
-    async with PrefetchReader(store, PrefetchSettings(), ahead=store.ahead()) as reader:
+    gate = Gate(store, 4)
+    async with PrefetchReader(gate, PrefetchSettings(), ahead=gate.prefetching()) as reader:
         iteration = reader.read(downloads_of(store))
         assert [(await anext(iteration)).download.key for _ in range(2)] == names(2)
         with pytest.raises(UnavailableError, match="object-002: 503 SlowDown"):
             await anext(iteration)
         assert not live_tasks()
-        assert (store.in_flight, store.waiting) == (0, 0)
-        assert store.slot_is_free
+        assert (store.in_flight, gate.in_flight, gate.waiting) == (0, 0, 0)
         with pytest.raises(ClosedError, match="failed for good"):
             await anext(iteration)
         # The reader itself is not spoilt.
@@ -514,31 +515,34 @@ async def test_the_list_that_was_cut_off_does_not_look_like_its_end() -> None:
 
 @simulated
 async def test_prefetch_takes_only_slots_that_are_free() -> None:
-    store = store_of(20, slots=2, latency=lambda: 0.1)
-    live = [runtime.spawn(store.get("object-000")) for _ in range(20)]
+    store = store_of(20, latency=lambda: 0.1)
+    gate = Gate(store, 2)
+    live = [runtime.spawn(gate.get("object-000")) for _ in range(20)]
     await until_idle()
-    async with PrefetchReader(store, PrefetchSettings(), ahead=store.ahead()) as reader:
+    async with PrefetchReader(gate, PrefetchSettings(), ahead=gate.prefetching()) as reader:
         iteration = reader.read(downloads_of(store)[5:])
         await runtime.sleep(0.5)
         # Live calls hold all slots and others queue: reading ahead got nothing.
         assert {key for _, key in store.calls} == {"object-000"}
-        assert store.waiting == 20 - len(store.calls)
+        assert gate.waiting == 20 - len(store.calls)
         assert reader.counters.slot_waits > 0
         # The item that the consumer waits for queues like any other call, and only it.
         reached = runtime.spawn(anext(iteration))  # type: ignore[arg-type]
         await until_idle()
-        assert store.waiting == 20 - len(store.calls) + 1
+        assert gate.waiting == 20 - len(store.calls) + 1
         assert (await reached).download.key == "object-005"
         assert store.calls[20] == ("get", "object-005")
         assert len([item async for item in iteration]) == 14
     assert all([(await task) for task in live])
-    assert store.in_flight_peak == 2
+    assert store.in_flight_peak == gate.peak == 2
+    assert gate.in_flight == 0
 
 
 @simulated
 async def test_free_slots_are_used_without_the_consumer() -> None:
-    store = store_of(20, slots=4)
-    async with PrefetchReader(store, PrefetchSettings(), ahead=store.ahead()) as reader:
+    store = store_of(20)
+    gate = Gate(store, 4)
+    async with PrefetchReader(gate, PrefetchSettings(), ahead=gate.prefetching()) as reader:
         iteration = reader.read(downloads_of(store))
         await runtime.sleep(5)
         assert store.count("get") == 16
