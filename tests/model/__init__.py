@@ -1,1 +1,1 @@
-"""Explicit-state models of the bucket's protocols, explored exhaustively; `docs/models.md` is their page."""
+"""Explicit-state models of the bucket's protocols, explored exhaustively: see docs/models.md."""

@@ -91,6 +91,7 @@ class RollUpModel(Model[State]):
     owner_rounds: int = 2
     janitors: int = 1
     with_reader: bool = True
+    leaves_list: bool = True
     rules: Rules = Rules()
 
     def initial(self) -> State:
@@ -143,7 +144,7 @@ class RollUpModel(Model[State]):
             above = state.tiered + 1
             label = f"a manifest number is won: offsets below {above} are tiered"
             yield label, state._replace(tiered=above)
-        elif state.end >= 0 and state.listed:
+        elif state.end >= 0 and state.listed and self.leaves_list:
             yield "the stream, wholly tiered, leaves the list", state._replace(listed=False)
 
     def _landings(self, state: State) -> Iterator[Step]:
@@ -266,8 +267,9 @@ class RollUpModel(Model[State]):
             if state.greatest > at:
                 yield f"R sees checkpoint/{state.greatest} above, starts again", _again(reader)
             else:
-                yield f"R sees no checkpoint above {at}: the tail ends", reader._replace(
-                    phase="tail"
+                yield (
+                    f"R sees no checkpoint above {at}: the tail ends",
+                    reader._replace(phase="tail"),
                 )
         elif phase == "tail":
             yield self._resolve(state, reader)

@@ -96,9 +96,7 @@ def reachable(
     return walk.found
 
 
-def _search(
-    model: Model[State], stop: Callable[[State], str | None], states_max: int
-) -> _Walk:
+def _search(model: Model[State], stop: Callable[[State], str | None], states_max: int) -> _Walk:
     start = model.initial()
     # By canonical state: the one state of its kind that was met, and is walked on from, came from.
     came_from: dict[State, State | None] = {model.canonical(start): None}

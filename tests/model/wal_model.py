@@ -130,7 +130,7 @@ class WalModel(Model[State]):
                 found.append(TWO_ENDS)
             if acked > min(ends):
                 found.append(ACKED_BEYOND_END)
-            if DATA != min(state.numbers[state.checkpoint : min(ends)], default=DATA):
+            if any(there != DATA for there in state.numbers[state.checkpoint : min(ends)]):
                 found.append(HOLE)
         if reader is not None:
             found += _reader_harms(reader, ends, acked)
@@ -187,10 +187,7 @@ class WalModel(Model[State]):
             if n >= state.committed:
                 return state
             n = state.committed - 1
-        if (
-            n >= request.tried
-            or not self.rules.commit_proves_only_requests_before_its_create
-        ):
+        if n >= request.tried or not self.rules.commit_proves_only_requests_before_its_create:
             return state._replace(request=_passed(request))
         return state
 
@@ -295,8 +292,9 @@ class WalModel(Model[State]):
         if request.phase == "none":
             stale = bool(state.ends)
             arrived = Request("waiting", state.tried, stale, 0)
-            yield f"a request arrives at the writer ({state.tried} tried)", state._replace(
-                request=arrived
+            yield (
+                f"a request arrives at the writer ({state.tried} tried)",
+                state._replace(request=arrived),
             )
         elif request.phase == "waiting":
             at = state.committed if self.rules.check_at_lowest_uncommitted else state.tried
@@ -309,12 +307,14 @@ class WalModel(Model[State]):
         elif request.phase == "absent":
             if state.checkpoint > request.position:
                 again = request._replace(phase="waiting", position=0)
-                yield f"the writer sees checkpoint {state.checkpoint} above", state._replace(
-                    request=again
+                yield (
+                    f"the writer sees checkpoint {state.checkpoint} above",
+                    state._replace(request=again),
                 )
             else:
-                yield "the writer sees no checkpoint above, so it leads", state._replace(
-                    request=_passed(request)
+                yield (
+                    "the writer sees no checkpoint above, so it leads",
+                    state._replace(request=_passed(request)),
                 )
 
 
