@@ -1,0 +1,197 @@
+"""What a partition's batches add up to: its producers, its leader epochs, its aborted transactions.
+
+Pure and fed batch by batch, in the order of their offsets. The same folding serves the leader that
+tiers, the successor that recovers and the rebuilding of a lost bundle, so they agree. Which
+producers are too old to be kept is the caller's decision: `ProducerState.remove`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from neve.errors import DamagedError
+from neve.log.segment.sections import (
+    NO_OFFSET,
+    RECENT_BATCHES_MAX,
+    AbortedTransaction,
+    EpochStart,
+    ProducerEntry,
+    RecentBatch,
+)
+from neve.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, Buffer
+from neve.records.reference import decode_batch
+
+NO_COORDINATOR_EPOCH = -1
+_SEQUENCE_MASK = 0x7FFFFFFF
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as a control batch states it."""
+
+    is_abort: bool
+    coordinator_epoch: int
+
+
+def decode_marker(batch: Buffer, key: str) -> Marker | None:
+    """What a control batch says; None where it does not end a transaction."""
+    for record in decode_batch(batch, key=key):
+        try:
+            _, kind = _MARKER_KEY.unpack_from(record.key or b"")
+            if kind not in (_ABORT, _COMMIT):
+                return None
+            _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
+        except struct.error:
+            raise DamagedError(
+                key, f"the control record at offset {record.offset} is cut short"
+            ) from None
+        return Marker(kind == _ABORT, coordinator_epoch)
+    return None
+
+
+def last_sequence_of(header: BatchHeader) -> int:
+    """The sequence number of a batch's last record; numbers start again at 0 behind the last."""
+    return (header.base_sequence + header.last_offset_delta) & _SEQUENCE_MASK
+
+
+class ProducerState:
+    """Every idempotent or transactional producer that wrote to the partition."""
+
+    def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
+        self._entries = {entry.producer_id: entry for entry in entries}
+        # First offsets of open transactions. They begin in the order of offsets, so the first of
+        # the dictionary is always the lowest.
+        self._open = {
+            entry.producer_id: entry.transaction_first_offset
+            for entry in sorted(self._entries.values(), key=lambda e: e.transaction_first_offset)
+            if entry.transaction_first_offset != NO_OFFSET
+        }
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    def entries(self) -> tuple[ProducerEntry, ...]:
+        """All producers, ascending by id."""
+        return tuple(sorted(self._entries.values()))
+
+    def remove(self, producer_id: int) -> None:
+        """Forget a producer that the caller found expired."""
+        self._entries.pop(producer_id, None)
+        self._open.pop(producer_id, None)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest open transaction begins; None where none is open."""
+        return next(iter(self._open.values()), None)
+
+    def apply(self, header: BatchHeader, marker: Marker | None = None) -> AbortedTransaction | None:
+        """Take the next batch in. A control batch comes with its marker, or changes nothing."""
+        if header.producer_id == NO_PRODUCER_ID:
+            return None
+        entry = self._entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch:
+            entry = self._begun(header, entry)
+        if header.is_control:
+            return None if marker is None else self._end_transaction(header, marker, entry)
+        last_sequence = last_sequence_of(header)
+        batch = RecentBatch(
+            header.base_sequence,
+            last_sequence,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+        )
+        if header.is_transactional:
+            self._open.setdefault(header.producer_id, header.base_offset)
+        self._entries[header.producer_id] = ProducerEntry(
+            header.producer_id,
+            header.producer_epoch,
+            last_sequence,
+            header.last_offset,
+            header.max_timestamp,
+            entry.coordinator_epoch,
+            self._open.get(header.producer_id, NO_OFFSET),
+            (*entry.recent, batch)[-RECENT_BATCHES_MAX:],
+        )
+        return None
+
+    def _begun(self, header: BatchHeader, before: ProducerEntry | None) -> ProducerEntry:
+        """A producer under a new epoch: its sequence starts anew, an open transaction stays."""
+        return ProducerEntry(
+            header.producer_id,
+            header.producer_epoch,
+            NO_SEQUENCE,
+            NO_OFFSET,
+            NO_TIMESTAMP,
+            NO_COORDINATOR_EPOCH if before is None else before.coordinator_epoch,
+            NO_OFFSET if before is None else before.transaction_first_offset,
+            (),
+        )
+
+    def _end_transaction(
+        self, header: BatchHeader, marker: Marker, entry: ProducerEntry
+    ) -> AbortedTransaction | None:
+        first_offset = self._open.pop(header.producer_id, NO_OFFSET)
+        self._entries[header.producer_id] = entry._replace(
+            last_timestamp=header.max_timestamp,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_first_offset=NO_OFFSET,
+        )
+        if first_offset == NO_OFFSET or not marker.is_abort:
+            return None
+        unstable = self.first_unstable_offset
+        return AbortedTransaction(
+            header.producer_id,
+            first_offset,
+            header.last_offset,
+            header.next_offset if unstable is None else unstable,
+        )
+
+
+class LeaderEpochs:
+    """Where each leader epoch began, as the batches show it."""
+
+    def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
+        self._starts = list(starts)
+
+    @property
+    def starts(self) -> tuple[EpochStart, ...]:
+        return tuple(self._starts)
+
+    def apply(self, header: BatchHeader) -> None:
+        """Take the next batch in. An epoch that is not above the last one begins nothing.
+
+        KafScale leaves in a batch what its producer sent there, so epochs may come unset or mixed.
+        """
+        latest = self._starts[-1].epoch if self._starts else -1
+        if header.leader_epoch > latest:
+            self._starts.append(EpochStart(header.leader_epoch, header.base_offset))
+
+
+class History:
+    """Everything that is folded while a segment is built or walked: see `kfs.Observer`."""
+
+    def __init__(
+        self,
+        key: str,
+        producers: Iterable[ProducerEntry] = (),
+        epochs: Iterable[EpochStart] = (),
+    ) -> None:
+        self._key = key
+        self.producers = ProducerState(producers)
+        self.epochs = LeaderEpochs(epochs)
+        self.aborted: list[AbortedTransaction] = []
+
+    def observe(self, header: BatchHeader, batch: Buffer) -> None:
+        """Take the next batch in."""
+        self.epochs.apply(header)
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        marker = decode_marker(batch, self._key) if header.is_control else None
+        aborted = self.producers.apply(header, marker)
+        if aborted is not None:
+            self.aborted.append(aborted)

@@ -1,0 +1,112 @@
+"""KafScale's own files, read as they are: its key layout, and the `.kfst` of a back-fill.
+
+A `.kfs` stands for itself. Its `.index` and `.kfst` are helps that may be missing or damaged; one
+without its segment is a stray and is only reported.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from neve.errors import DamagedError, UnsupportedError
+
+TIMES_MAGIC = b"KFTF"
+TIMES_VERSION = 1
+SUFFIXES = ("kfs", "index", "kfst")
+
+_TIMES = struct.Struct(">4sIqqqq")
+TIMES_BYTES = _TIMES.size
+_KEY = re.compile(
+    r"(?:(.+)/)?([^/]+)/(0|[1-9][0-9]{0,9})/segment-([0-9]{20})\.(kfs|index|kfst)", re.DOTALL
+)
+_PARTITION_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
+
+
+class ForeignName(NamedTuple):
+    """Which segment a key belongs to. The namespace may have several parts, or none."""
+
+    namespace: str
+    topic: str
+    partition: int
+    base_offset: int
+
+
+class ForeignSegment(NamedTuple):
+    """A segment of a KafScale bucket with what lies beside it."""
+
+    name: ForeignName
+    key: str
+    segment_bytes: int
+    index_key: str | None
+    times_key: str | None
+
+
+class ForeignListing(NamedTuple):
+    """Segments by name, and the keys of indexes and `.kfst` files that have no segment."""
+
+    segments: list[ForeignSegment]
+    strays: list[str]
+
+
+class TimeRange(NamedTuple):
+    """What a `.kfst` says. It has no checksum: a help to order reads by, not a proof."""
+
+    min_timestamp: int
+    max_timestamp: int
+    min_offset: int
+    max_offset: int
+
+
+def format_key(name: ForeignName, suffix: str) -> str:
+    namespace = f"{name.namespace}/" if name.namespace else ""
+    return f"{namespace}{name.topic}/{name.partition}/segment-{name.base_offset:020d}.{suffix}"
+
+
+def parse_key(key: str) -> tuple[ForeignName, str] | None:
+    """Name and suffix; None for a key of another kind."""
+    found = _KEY.fullmatch(key)
+    if found is None or int(found[3]) > _PARTITION_MAX or int(found[4]) > _OFFSET_MAX:
+        return None
+    return ForeignName(found[1] or "", found[2], int(found[3]), int(found[4])), found[5]
+
+
+def group_listing(listing: Iterable[tuple[str, int]]) -> ForeignListing:
+    """Put keys and sizes together into segments. Keys of other kinds are left out."""
+    found: dict[ForeignName, dict[str, tuple[str, int]]] = {}
+    for key, size in listing:
+        parsed = parse_key(key)
+        if parsed is not None:
+            name, suffix = parsed
+            found.setdefault(name, {})[suffix] = (key, size)
+    segments: list[ForeignSegment] = []
+    strays: list[str] = []
+    for name, files in sorted(found.items()):
+        if "kfs" not in files:
+            strays.extend(sorted(key for key, _ in files.values()))
+            continue
+        keys = {suffix: key for suffix, (key, _) in files.items()}
+        segments.append(ForeignSegment(name, *files["kfs"], keys.get("index"), keys.get("kfst")))
+    return ForeignListing(segments, strays)
+
+
+def decode_times(data: bytes | bytearray | memoryview, key: str) -> TimeRange:
+    """A `.kfst`, checked as far as its format allows."""
+    if len(data) != TIMES_BYTES:
+        raise DamagedError(key, f"{len(data)} bytes where a .kfst has {TIMES_BYTES}")
+    magic, version, *fields = _TIMES.unpack(data)
+    if magic != TIMES_MAGIC:
+        raise DamagedError(key, f"it starts with {magic!r}, not {TIMES_MAGIC!r}")
+    if version > TIMES_VERSION:
+        raise UnsupportedError(f"{key} is a .kfst of version {version}: upgrade to read it")
+    found = TimeRange._make(fields)
+    if (
+        version != TIMES_VERSION
+        or found.min_timestamp > found.max_timestamp
+        or not 0 <= found.min_offset <= found.max_offset
+    ):
+        raise DamagedError(key, f"version {version} with {found}")
+    return found
