@@ -1,0 +1,156 @@
+"""What the cluster log's numbers hold: one change each.
+
+A kind that a process does not know stops it (it cannot tell what it would miss); the feature level
+keeps new kinds from being written before every broker knows them.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+FEATURE_LEVEL = 1
+
+
+class Init(msgspec.Struct, frozen=True, tag="init"):
+    """The first number of a bucket: it becomes a cluster."""
+
+    cluster_id: str
+    feature_level: int
+    at_ms: int
+
+
+class Register(msgspec.Struct, frozen=True, kw_only=True, tag="register"):
+    """A broker process starts. The record's own number is its incarnation, and its stream's name.
+
+    It ends any earlier incarnation of the same node. `session` is random, so that the process
+    knows its registration again; `inflight` tells a sealer how far ahead the stream may write.
+    """
+
+    node_id: int
+    session: str
+    inflight: int
+    at_ms: int
+    host: str = ""
+    port: int = 0
+    rack: str = ""
+
+
+class CreateTopic(msgspec.Struct, frozen=True, kw_only=True, tag="create-topic"):
+    """A topic. The id is random and never used again, nor are the keys that carry it."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    at_ms: int
+    configs: dict[str, str] = {}
+
+
+class AddPartitions(msgspec.Struct, frozen=True, tag="add-partitions"):
+    """A topic has so many partitions now."""
+
+    topic_id: str
+    partitions: int
+
+
+class SetConfigs(msgspec.Struct, frozen=True, tag="set-configs"):
+    """Settings of one topic, given and taken back."""
+
+    topic_id: str
+    values: dict[str, str]
+    removed: tuple[str, ...] = ()
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, tag="delete-topic"):
+    """A topic is gone for clients; its objects are still to be removed."""
+
+    topic_id: str
+
+
+class PurgeTopic(msgspec.Struct, frozen=True, tag="purge-topic"):
+    """The objects of a deleted topic are gone too."""
+
+    topic_id: str
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition under a new leader. Its records begin at `start` of the leader's stream."""
+
+    topic_id: str
+    partition: int
+    epoch: int
+    incarnation: int
+    start: int = 0
+
+
+class Lead(msgspec.Struct, frozen=True, tag="lead"):
+    """Partitions without a live leader get one: at creation, or when a stream was sealed."""
+
+    moves: tuple[Move, ...]
+
+
+class Handover(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition that its leader gives up: its records end before `end` of its stream."""
+
+    topic_id: str
+    partition: int
+    epoch: int
+    end: int
+    end_offset: int
+    successor: int
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """A live leader hands partitions over, each to a named successor under the next epoch."""
+
+    handovers: tuple[Handover, ...]
+
+
+class TieredPart(msgspec.Struct, frozen=True):
+    """All that one partition had in the streams of epochs up to this one is in segments now."""
+
+    topic_id: str
+    partition: int
+    epoch: int
+
+
+class Tiered(msgspec.Struct, frozen=True, tag="tiered"):
+    """Old streams that partitions no longer need."""
+
+    parts: tuple[TieredPart, ...]
+
+
+class ProducerIds(msgspec.Struct, frozen=True, tag="producer-ids"):
+    """A block of producer ids for one broker process to give out."""
+
+    incarnation: int
+    count: int
+
+
+class Feature(msgspec.Struct, frozen=True, tag="feature"):
+    """From here on, records of this feature level may be written."""
+
+    level: int
+
+
+Change: TypeAlias = (
+    Init
+    | Register
+    | CreateTopic
+    | AddPartitions
+    | SetConfigs
+    | DeleteTopic
+    | PurgeTopic
+    | Lead
+    | Release
+    | Tiered
+    | ProducerIds
+    | Feature
+)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The payload of one number of the cluster log."""
+
+    change: Change
