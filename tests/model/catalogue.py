@@ -49,7 +49,6 @@ MODELS: dict[str, Any] = {
 EXPLORATIONS = (
     Exploration("series: 3 numbers, 2 changes each", SeriesModel(with_reader=False)),
     Exploration("series: 3 numbers, 1 change each, reader", SeriesModel(changes=1)),
-    Exploration("series: 2 numbers, 2 changes each, reader", SeriesModel(numbers=2)),
     Exploration("wal: 3 numbers, window 2, 2 sealers, reader", WalModel()),
     Exploration("wal: 4 numbers, window 2, 2 sealers", WalModel(4, with_reader=False)),
     Exploration("wal: 3 numbers, window 3, 2 sealers", WalModel(window=3, with_reader=False)),
@@ -72,6 +71,7 @@ EXPLORATIONS = (
     Exploration("manifest: merge and repair, 3 numbers, 1 try", ManifestModel("MR", tries=1)),
     Exploration("run: 4 numbers, 2 rounds each", RunModel(numbers=4)),
     Exploration("release: 3 numbers, window 2", ReleaseModel()),
+    Exploration("series: 2 numbers, 2 changes each, reader", SeriesModel(numbers=2), soak=True),
     Exploration("series: 3 numbers, 2 changes each, reader", SeriesModel(), soak=True),
     Exploration(
         "wal: 4 numbers, window 2, 1 sealer, leadership check",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .search import Model
 
@@ -70,6 +70,7 @@ class State(NamedTuple):
 
 
 Step = tuple[str, State]
+Move = tuple[str, Committer, dict[str, Any]]  # a committer's step, and what else it changes
 
 INPUTS = 0b11  # x and y
 NOTHING = View(0, 0)
@@ -168,9 +169,7 @@ class ManifestModel(Model[State]):
                 gone = state._replace(objects=state.objects & ~(1 << key))
                 yield f"repair deletes {self._key(key)}, which nothing lists", gone
 
-    def _committer_steps(
-        self, state: State, index: int, me: Committer
-    ) -> Iterator[tuple[str, Committer, dict[str, object]]]:
+    def _committer_steps(self, state: State, index: int, me: Committer) -> Iterator[Move]:
         uploading = self.committers[index] != "R" and me.key >= 0 and not me.uploaded
         if uploading and state.objects >> me.key & 1:
             yield "learns that its upload is there", me._replace(uploaded=True), {}
@@ -188,9 +187,7 @@ class ManifestModel(Model[State]):
         elif me.phase == "end":
             yield from self._act(state, index, me)
 
-    def _enter(
-        self, state: State, index: int, me: Committer
-    ) -> Iterator[tuple[str, Committer, dict[str, object]]]:
+    def _enter(self, state: State, index: int, me: Committer) -> Iterator[Move]:
         if self.committers[index] != "R" and not self.rules.base_before_first_upload:
             if me.key < 0 and me.tries < self.tries:
                 key = self._next_key(index, me)
@@ -224,9 +221,7 @@ class ManifestModel(Model[State]):
             phase="walk", position=at + 1, view=view, held=None, false=false
         )
 
-    def _act(
-        self, state: State, index: int, me: Committer
-    ) -> Iterator[tuple[str, Committer, dict[str, object]]]:
+    def _act(self, state: State, index: int, me: Committer) -> Iterator[Move]:
         kind, view = self.committers[index], me.view
         if self._no_longer_wanted(kind, me):
             yield "finds nothing left to do", OUTSIDE._replace(phase="done", tries=me.tries), {}

@@ -211,7 +211,8 @@ class RollUpModel(Model[State]):
         if not self.rules.only_won_tiering_is_left_out and state.tiered < state.committed:
             covered.append(state.tiered + 1)
         for tiered in covered:
-            low, kept = tiered, ()
+            low = tiered
+            kept: Names = ()
             if not self.rules.named_only_by_own_checkpoint:
                 low = max(low, writer.base)
                 kept = tuple(rollup for rollup in writer.names if rollup.target > tiered)
