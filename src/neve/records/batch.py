@@ -136,7 +136,7 @@ def check_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHead
 def check_batch(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
     """The header of a batch that lies wholly within `data` and matches its checksum."""
     header = check_header(data, position, key=key)
-    found = crc32c(memoryview(data)[position + CRC_END : position + header.size])
+    found = crc32c(memoryview(data)[position + CRC_END : position + LENGTH_END + header.length])
     if found != header.crc:
         raise DamagedError(
             key,

@@ -34,6 +34,8 @@ RECORD_BYTES_MIN = 7
 Headers: TypeAlias = Sequence[tuple[str | bytes, bytes | None]]
 
 _INT32_BITS, _INT64_BITS = 32, 64
+_BASE_OFFSET_MAX = (1 << 63) - (1 << 31)
+"""So that no offset of a batch passes 64 bits."""
 
 
 class Record(NamedTuple):
@@ -56,26 +58,36 @@ def decode_batch(
     """Every record of the batch at `position`, control records included."""
     header = check_batch(data, position, key=key)
     section = memoryview(data)[position + HEADER_BYTES : position + header.size]
-    return decode_section(header, open_section(header, section, key=key, limit=limit), key=key)
+    records = open_section(
+        section,
+        codec=header.codec,
+        record_count=header.record_count,
+        base_offset=header.base_offset,
+        key=key,
+        limit=limit,
+    )
+    return decode_section(header, records, key=key)
 
 
 def open_section(
-    header: BatchHeader,
     section: memoryview,
     *,
+    codec: int,
+    record_count: int,
+    base_offset: int,
     key: str = "",
     limit: int = compression.DECOMPRESSED_BYTES_MAX,
 ) -> memoryview:
     """The records behind a header, decompressed, and large enough for their number."""
-    if header.base_offset < 0 or header.last_offset >= 1 << 63:
-        raise DamagedError(key, f"a batch has base offset {header.base_offset}")
+    if not 0 <= base_offset <= _BASE_OFFSET_MAX:
+        raise DamagedError(key, f"a batch has base offset {base_offset}")
     # Compaction leaves headers without records, whatever the codec.
-    if header.codec and len(section):
-        section = memoryview(compression.decompress(header.codec, section, limit, key=key))
-    if header.record_count * RECORD_BYTES_MIN > len(section):
+    if codec and len(section):
+        section = memoryview(compression.decompress(codec, section, limit, key=key))
+    if record_count * RECORD_BYTES_MIN > len(section):
         raise DamagedError(
             key,
-            f"the batch at offset {header.base_offset} says it has {header.record_count} records, "
+            f"the batch at offset {base_offset} says it has {record_count} records, "
             f"its {len(section)} bytes of records cannot hold them",
         )
     return section

@@ -1,0 +1,149 @@
+"""Machine-level pieces of the record kernels: raw loads, raw copies, and where code is cached.
+
+Kernels work on addresses: the records of one call lie in many buffers, and numba counts references
+to the arrays it handles in a loop, which costs more than the loop. Nothing here checks a bound;
+whoever loads, stores or copies has. All values are int64 outside of memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_BYTE = ir.IntType(8)
+_HALF = ir.IntType(32)
+_WORD = ir.IntType(64)
+_SOURCES = ("native.py", "varint.py", "kernel.py", "encoder.py")
+
+
+def _loader(kind: ir.IntType, extend: str, *, big_endian: bool = False) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typing: Any, address: Any) -> Any:  # noqa: ARG001 (numba's form)
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            value = builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
+            if big_endian and sys.byteorder == "little":
+                value = builder.bswap(value)
+            return value if kind is _WORD else getattr(builder, extend)(value, _WORD)
+
+        return types.int64(types.int64), generate
+
+    return load
+
+
+def _storer(kind: ir.IntType) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def store(typing: Any, address: Any, value: Any) -> Any:  # noqa: ARG001 (numba's form)
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            address, value = arguments
+            pointer = builder.inttoptr(address, kind.as_pointer())
+            builder.store(value if kind is _WORD else builder.trunc(value, kind), pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return store
+
+
+load_byte = _loader(_BYTE, "zext")
+load_int32 = _loader(_HALF, "sext")
+load_int64 = _loader(_WORD, "")
+load_big_int32 = _loader(_HALF, "sext", big_endian=True)
+load_big_uint32 = _loader(_HALF, "zext", big_endian=True)
+load_big_int64 = _loader(_WORD, "", big_endian=True)
+store_byte = _storer(_BYTE)
+store_int32 = _storer(_HALF)
+store_int64 = _storer(_WORD)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_bytes(typing: Any, to: Any, source: Any, size: Any) -> Any:  # noqa: ARG001 (numba's form)
+    """memcpy between two addresses."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        to, source, size = arguments
+        pointer = _BYTE.as_pointer()
+        cgutils.raw_memcpy(
+            builder, builder.inttoptr(to, pointer), builder.inttoptr(source, pointer), size, 1
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def inlined(function: Function) -> Function:
+    """A small function that becomes part of the kernels that call it."""
+    return numba.njit(forceinline=True, nogil=True)(function)  # type: ignore[no-any-return]
+
+
+def compiled(signature: str) -> Callable[[Function], Function]:
+    """Compile for one signature when the module is imported, or load what an earlier run compiled.
+
+    Numba keys its cache by one source file; the folder is named by all files that a kernel is made
+    from. An operator's NUMBA_CACHE_DIR is left to decide.
+    """
+
+    def decorate(function: Function) -> Function:
+        before = numba.config.CACHE_DIR
+        folder = before or _cache_folder()
+        numba.config.CACHE_DIR = folder
+        try:
+            return numba.njit(signature, nogil=True, cache=bool(folder))(function)  # type: ignore[no-any-return]
+        finally:
+            numba.config.CACHE_DIR = before
+
+    return decorate
+
+
+@functools.cache
+def _cache_folder() -> str:
+    """A folder that only this user can write, or "" where there is none: then nothing is cached.
+
+    Cached code is executed, so a folder that others could have filled is never used.
+    """
+    digest = hashlib.sha256()
+    try:
+        for source in _SOURCES:
+            digest.update(Path(__file__).with_name(source).read_bytes())
+    except OSError:
+        return ""
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    for parent in _cache_parents():
+        folder = parent / name
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(parent) and _is_private(folder):
+                return str(folder)
+        except OSError:
+            continue
+    return ""
+
+
+def _cache_parents() -> list[Path]:
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    parents = [Path(tempfile.gettempdir()) / f"neve-{user}"]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    if Path(home).is_absolute():
+        parents.insert(0, Path(home) / "neve")
+    return parents
+
+
+def _is_private(folder: Path) -> bool:
+    if not hasattr(os, "getuid"):
+        return True
+    status = folder.lstat()
+    ours = status.st_uid == os.getuid() and status.st_mode & 0o022 == 0
+    return ours and folder.is_dir() and not folder.is_symlink() and os.access(folder, os.W_OK)
