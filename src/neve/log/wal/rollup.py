@@ -34,8 +34,8 @@ ROLLUP_BYTES_MAX = 64 * 1024 * 1024
 
 async def roll_up(
     store: Store, reader: WalReader, tail: StreamTail, upto: int, tiered: TieredOffset
-) -> bool:
-    """Checkpoint a stream at `upto`; whether that checkpoint is there now and is ours.
+) -> list[TailObject] | None:
+    """Checkpoint a stream at `upto`; its roll-ups, or None where another's checkpoint was first.
 
     Every number below `upto` must be committed, and `tail` must hold all of them. `tiered` is asked
     once per partition, and only what won manifest numbers cover may be left out.
@@ -47,12 +47,15 @@ async def roll_up(
         )
     covered = [item for item in tail.objects if item.number is None or item.number < upto]
     kept = _untiered(covered, tiered)
-    keys = [await _upload(store, reader, upto, piece) for piece in _pieces(kept, ROLLUP_BYTES_MAX)]
+    pieces = _pieces(kept, ROLLUP_BYTES_MAX)
+    rollups = [await _upload(store, reader, upto, piece) for piece in pieces]
     ends = next_offsets(tail.ends, covered)
     partitions = tuple(
         row for (topic_id, part), row in sorted(ends.items()) if tiered(topic_id, part) is not None
     )
-    return await write_checkpoint(store, reader.keys, upto, WalCheckpoint(tuple(keys), partitions))
+    payload = WalCheckpoint(tuple(item.key for item in rollups), partitions)
+    won = await write_checkpoint(store, reader.keys, upto, payload)
+    return rollups if won else None
 
 
 async def trim(store: Store, reader: WalReader, *, end: int | None = None) -> int:
@@ -115,10 +118,10 @@ def _pieces(kept: list[Kept], bytes_max: int) -> list[list[Kept]]:
     return pieces
 
 
-async def _upload(store: Store, reader: WalReader, upto: int, piece: list[Kept]) -> str:
+async def _upload(store: Store, reader: WalReader, upto: int, piece: list[Kept]) -> TailObject:
     datas = await runtime.gather(*(reader.slice_data(item, entry) for item, entry in piece))
     key = new_rollup_key(reader.keys, upto)
-    data = wal_object.encode(
+    data, slices = wal_object.encode_with_slices(
         Kind.ROLLUP,
         _joined([entry for _, entry in piece], datas),
         incarnation=reader.incarnation,
@@ -127,7 +130,7 @@ async def _upload(store: Store, reader: WalReader, upto: int, piece: list[Kept])
         created_ms=runtime.now_ms(),
     )
     await decide(store, key, data)
-    return key
+    return TailObject(key, None, slices, None)
 
 
 def _joined(entries: list[Slice], datas: list[memoryview]) -> list[tuple[SliceMeta, list[Buffer]]]:

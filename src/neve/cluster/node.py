@@ -1,0 +1,278 @@
+"""One process's place in the bucket: its incarnation, its WAL stream, the partitions it leads.
+
+This is everything a broker does below the wire: it registers, takes partitions over, appends,
+commits, tiers, rolls up and collects. It starts no work in the background by itself: whoever owns
+it calls `tend` as often as it likes, so that the same code runs under a broker, a test and a
+simulation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from neve.cluster.log import ClusterLog, NoTopicError
+from neve.cluster.recovery import Recovered, recover
+from neve.cluster.state import Topic
+from neve.errors import FencedError, InvalidError, NeveError, NotFoundError
+from neve.log.keys import manifest as manifest_keys
+from neve.log.manifest.manifest import Manifest
+from neve.log.partition import Appended, HeldObject, PartitionLog
+from neve.log.wal.object import Slice
+from neve.log.wal.reader import PartitionId, StreamTail, WalReader
+from neve.log.wal.rollup import roll_up, trim
+from neve.log.wal.writer import CommittedObject, WalWriter
+from neve.settings import Settings
+from neve.store.port import Store
+
+
+class Node:
+    """A registered process. Use `Node.start`, and `close` or `abort` at the end."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        cluster: ClusterLog,
+        incarnation: int,
+        linger_ms: int,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._cached: deque[HeldObject] = deque()
+        self._cached_bytes = 0
+        self._objects_since_checkpoint = 0
+        self._bytes_since_checkpoint = 0
+        self.cluster = cluster
+        self.incarnation = incarnation
+        self.partitions: dict[PartitionId, PartitionLog] = {}
+        self.writer = WalWriter(
+            store,
+            incarnation,
+            settings.wal,
+            linger_ms=linger_ms,
+            on_commit=self._committed,
+            on_end=self._ended,
+        )
+
+    @classmethod
+    async def start(
+        cls,
+        store: Store,
+        settings: Settings,
+        *,
+        node_id: int,
+        linger_ms: int = 0,
+        host: str = "",
+        port: int = 0,
+        rack: str = "",
+    ) -> Node:
+        """Register in the bucket's cluster, which is made if there is none yet."""
+        cluster = ClusterLog(store)
+        await cluster.init()
+        incarnation = await cluster.register(
+            node_id, inflight=settings.wal.inflight_max, host=host, port=port, rack=rack
+        )
+        return cls(store, settings, cluster, incarnation, linger_ms)
+
+    # -- leading -----------------------------------------------------------------------------
+
+    async def create_topic(self, name: str, partitions: int) -> Topic:
+        """Create a topic and lead all of it."""
+        topic = await self.cluster.create_topic(name, partitions)
+        await self.lead([name])
+        return topic
+
+    async def lead(self, topics: Sequence[str] | None = None) -> None:
+        """Take over all partitions of these topics, or of every topic, that we do not lead yet."""
+        state = await self.cluster.refresh()
+        names = [topic.name for topic in state.topics.values()] if topics is None else topics
+        wanted = []
+        for name in names:
+            topic = state.topic(name)
+            if topic is None:
+                raise NoTopicError(f"there is no topic {name!r}")
+            wanted += [
+                (topic.topic_id, number)
+                for number in range(len(topic.partitions))
+                if (topic.id_bytes, number) not in self.partitions
+            ]
+        await self.cluster.lead(self.incarnation, wanted)
+        await self._take_over(wanted)
+
+    async def _take_over(self, wanted: list[tuple[str, int]]) -> None:
+        state = self.cluster.state
+        taken = []
+        for topic_id, number in wanted:
+            topic = state.topics.get(topic_id)
+            if topic is None or topic.partitions[number].leader != self.incarnation:
+                continue
+            partition = topic.partitions[number]
+            log = PartitionLog(
+                self._store,
+                self.writer,
+                self._settings.segment,
+                topic=topic.name,
+                topic_id=topic.id_bytes,
+                partition=number,
+                epoch=partition.epoch,
+            )
+            taken.append((log, partition))
+        if not taken:
+            return
+        recovered = await recover(self._store, self.incarnation, state.brokers, taken)
+        for log, _ in taken:
+            self.partitions[log.topic_id, log.partition] = log
+        await self._sweep(recovered)
+
+    async def _sweep(self, recovered: Recovered) -> None:
+        """Roll up the dead streams that we sealed: the next to read them has little to do."""
+        for incarnation, end in recovered.ends.items():
+            reader = WalReader(self._store, incarnation)
+            try:
+                tail = await reader.tail()
+                if tail.checkpoint < end:
+                    await self._roll_up(reader, tail, end)
+                await trim(self._store, reader, end=end)
+            except NotFoundError:
+                continue  # another successor swept first; what we recovered resolves again
+
+    # -- appending ---------------------------------------------------------------------------
+
+    def append(self, topic_id: bytes, partition: int, batch: bytearray | memoryview) -> Appended:
+        """Append one checked batch to a partition that we lead. It is patched in place."""
+        log = self.partitions.get((topic_id, partition))
+        if log is None:
+            raise FencedError(f"this node does not lead partition {partition} of {topic_id.hex()}")
+        return log.append(batch)
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """The log of a partition that we lead."""
+        found = self.cluster.state.topic(topic)
+        if found is None or (found.id_bytes, partition) not in self.partitions:
+            raise InvalidError(f"this node does not lead partition {partition} of {topic!r}")
+        return self.partitions[found.id_bytes, partition]
+
+    def _committed(self, done: CommittedObject) -> None:
+        key = self.writer.keys.number(done.number)
+        held = HeldObject(key, self.incarnation, done.number, done.data)
+        for entry in done.slices:
+            log = self.partitions.get((entry.topic_id, entry.partition))
+            if log is not None:
+                log.committed(held, entry)
+        self._objects_since_checkpoint += 1
+        self._bytes_since_checkpoint += len(done.data)
+        self._keep(held, len(done.data))
+
+    def _keep(self, held: HeldObject, size: int) -> None:
+        """Keep the newest objects in memory, up to tail.cache.bytes."""
+        self._cached.append(held)
+        self._cached_bytes += size
+        while self._cached_bytes > self._settings.cache.tail_bytes:
+            oldest = self._cached.popleft()
+            if oldest.data is not None:
+                self._cached_bytes -= len(oldest.data)
+                oldest.data = None
+
+    def _ended(self, error: NeveError) -> None:
+        """Our stream is over: we lead nothing any more."""
+        del error
+        self.partitions.clear()
+
+    # -- tending -----------------------------------------------------------------------------
+
+    async def tend(self) -> None:
+        """Do what is due: tier, roll up, let go of old streams, delete what is doomed."""
+        for log in list(self.partitions.values()):
+            while log.tiering_due() and await log.tier():
+                pass
+        if self.roll_up_due():
+            await self.roll_up()
+        await self.let_go()
+
+    def roll_up_due(self) -> bool:
+        wal = self._settings.wal
+        return (
+            self._objects_since_checkpoint >= wal.tail_objects
+            or self._bytes_since_checkpoint >= wal.tail_bytes
+        )
+
+    async def roll_up(self) -> bool:
+        """Checkpoint our own stream at what is committed; whether we did."""
+        reader = WalReader(self._store, self.incarnation)
+        upto = self.writer.committed_end
+        tail = await reader.tail()
+        upto = min(upto, tail.position)
+        if tail.checkpoint >= upto or tail.sealed:
+            return False
+        self._objects_since_checkpoint = 0
+        self._bytes_since_checkpoint = 0
+        if not await self._roll_up(reader, tail, upto):
+            return False
+        await trim(self._store, reader)
+        return True
+
+    async def _roll_up(self, reader: WalReader, tail: StreamTail, upto: int) -> bool:
+        tiered = await self._tiered_offsets(tail)
+        rollups = await roll_up(
+            self._store, reader, tail, upto, lambda *partition: tiered[partition]
+        )
+        if rollups is None:
+            return False
+        moved: dict[PartitionId, list[tuple[HeldObject, Slice]]] = {}
+        for item in rollups:
+            held = HeldObject(item.key, reader.incarnation, None, None)
+            for entry in item.slices:
+                moved.setdefault((entry.topic_id, entry.partition), []).append((held, entry))
+        for partition, log in self.partitions.items():
+            log.moved(reader.incarnation, upto, moved.get(partition, []))
+        return True
+
+    async def _tiered_offsets(self, tail: StreamTail) -> dict[PartitionId, int | None]:
+        """How far each partition of a stream is tiered by won numbers; None for deleted ones."""
+        state = await self.cluster.refresh()
+        wanted = {
+            (entry.topic_id, entry.partition) for item in tail.objects for entry in item.slices
+        }
+        found: dict[PartitionId, int | None] = {}
+        for topic_id, number in sorted(wanted | set(tail.ends)):
+            topic = state.topics.get(topic_id.hex())
+            log = self.partitions.get((topic_id, number))
+            if topic is None:
+                found[topic_id, number] = None
+            elif log is not None:
+                found[topic_id, number] = log.tiered_offset
+            else:
+                manifest = Manifest(self._store, manifest_keys(topic.name, topic_id, number))
+                found[topic_id, number] = (await manifest.refresh()).next
+        return found
+
+    async def let_go(self) -> None:
+        """Tell the cluster which earlier streams our partitions no longer need."""
+        state = self.cluster.state
+        parts = []
+        for (topic_id, number), log in self.partitions.items():
+            topic = state.topics.get(topic_id.hex())
+            if topic is None or len(topic.partitions[number].streams) < 2:
+                continue
+            # Slices lie in the order of epochs: what comes before the oldest slice is all tiered.
+            oldest = log.tail[0].entry.leader_epoch if log.tail else log.epoch
+            if any(part.epoch < oldest for part in topic.partitions[number].streams):
+                parts.append((topic.topic_id, number, oldest - 1))
+        if parts:
+            await self.cluster.tiered(parts)
+
+    async def collect(self) -> int:
+        """Delete what the manifests of our partitions doomed; how many objects went."""
+        gone = 0
+        for log in list(self.partitions.values()):
+            gone += len(await log.manifest.collect())
+        return gone
+
+    async def close(self) -> None:
+        """Commit what was appended, then stop."""
+        await self.writer.close()
+
+    async def abort(self) -> None:
+        """Stop at once, as a crash would."""
+        await self.writer.abort()

@@ -1,0 +1,233 @@
+"""The leader's log of one partition: appended, committed, tiered.
+
+Offsets are assigned on append, in place. The high watermark moves when the WAL commits, and only
+then do readers see a record. The untiered rest is a list of slices: in memory while the cache's
+bound allows it, else by range from the object that holds them.
+
+One task at a time tiers a partition; everything else here is an ordinary call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from neve import runtime
+from neve.errors import LostRangeError, NotFoundError
+from neve.log.fetch import fetch_range_checked
+from neve.log.keys import manifest as manifest_keys
+from neve.log.keys import segment_prefix
+from neve.log.manifest.manifest import Manifest
+from neve.log.restore import load_history
+from neve.log.segment.history import History
+from neve.log.tail import PartitionTail
+from neve.log.tiering import SegmentWriter
+from neve.log.wal import object as wal_object
+from neve.log.wal.object import Slice, SliceMeta
+from neve.log.wal.writer import Commit, WalWriter
+from neve.records.batch import parse_header, patch, walk
+from neve.settings import SegmentSettings
+from neve.store.port import Buffer, Store
+
+
+@dataclass(eq=False)
+class HeldObject:
+    """An object that holds slices of the tail. `data` is dropped when the cache is full."""
+
+    key: str
+    incarnation: int
+    number: int | None
+    data: memoryview | None
+
+
+class HeldSlice(NamedTuple):
+    """Some committed, untiered batches of the partition. `since` is when this process saw them."""
+
+    held: HeldObject
+    entry: Slice
+    since: float
+
+
+class Appended(NamedTuple):
+    """What a producer is told once `commit` is decided."""
+
+    base_offset: int
+    last_offset: int
+    commit: Commit
+
+
+class PartitionLog:
+    """One partition under one leader epoch."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: WalWriter,
+        settings: SegmentSettings,
+        *,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        epoch: int,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._settings = settings
+        self._tiering = asyncio.Lock()
+        self.topic_id = topic_id
+        self.partition = partition
+        self.epoch = epoch
+        self.name = f"{topic}-{partition}"
+        self.manifest = Manifest(store, manifest_keys(topic, topic_id, partition))
+        self.segments = SegmentWriter(
+            store,
+            self.manifest,
+            segment_prefix(topic, topic_id, partition),
+            writer.incarnation,
+            settings,
+        )
+        self.next_offset = 0
+        self.high_watermark = 0
+        self.tail: deque[HeldSlice] = deque()
+        self.tail_bytes = 0
+        # Producer state and epoch history at the tiered offset: where the next bundle starts from.
+        self.tiered_history = History(self.name)
+
+    def recovered(self, tail: PartitionTail, history: History) -> None:
+        """Take over what predecessors left: the log goes on where it ends."""
+        now = runtime.monotonic()
+        held: dict[str, HeldObject] = {}
+        for incarnation, item, entry in tail.slices:
+            at = held.setdefault(
+                item.key, HeldObject(item.key, incarnation, item.number, item.data)
+            )
+            self._hold(HeldSlice(at, entry, now))
+        self.tiered_history = history
+        self.next_offset = self.high_watermark = tail.end
+
+    def _hold(self, row: HeldSlice) -> None:
+        self.tail.append(row)
+        self.tail_bytes += row.entry.length
+
+    @property
+    def tiered_offset(self) -> int:
+        """Below this, a won manifest number covers everything."""
+        return self.manifest.state.next
+
+    def append(self, batch: bytearray | memoryview) -> Appended:
+        """Assign offsets to one checked batch, in place, and hand it to the WAL."""
+        header = parse_header(batch)
+        base, last = self.next_offset, self.next_offset + header.last_offset_delta
+        meta = SliceMeta(
+            self.topic_id, self.partition, self.epoch, base, last, header.max_timestamp
+        )
+        patch(batch, base, self.epoch)
+        commit = self._writer.append(meta, batch)
+        self.next_offset = last + 1
+        return Appended(base, last, commit)
+
+    def committed(self, held: HeldObject, entry: Slice) -> None:
+        """The WAL committed a slice of ours. Called in the order of offsets."""
+        self._hold(HeldSlice(held, entry, runtime.monotonic()))
+        self.high_watermark = entry.last_offset + 1
+
+    def moved(self, incarnation: int, below: int, fresh: list[tuple[HeldObject, Slice]]) -> None:
+        """What a stream's numbers below `below` and its older roll-ups held lies elsewhere now."""
+
+        def stays(row: HeldSlice) -> bool:
+            other = row.held.incarnation != incarnation
+            return other or (row.held.number is not None and row.held.number >= below)
+
+        since = self.tail[0].since if self.tail else runtime.monotonic()
+        due = self.tiered_offset
+        rows = [row for row in self.tail if stays(row)]
+        rows += [HeldSlice(*row, since) for row in fresh if row[1].last_offset >= due]
+        rows.sort(key=lambda row: row.entry.base_offset)
+        self.tail = deque(rows)
+        self.tail_bytes = sum(row.entry.length for row in rows)
+
+    # -- tiering -----------------------------------------------------------------------------
+
+    def tiering_due(self) -> bool:
+        if not self.tail:
+            return False
+        age_ms = (runtime.monotonic() - self.tail[0].since) * 1000
+        return self.tail_bytes >= self._settings.bytes or age_ms >= self._settings.ms
+
+    async def tier(self) -> bool:
+        """Turn the oldest committed records, segment.bytes of them, into a segment; if it did."""
+        async with self._tiering:
+            if not self.tail:
+                return False
+            batches = await self._oldest_batches()
+            if not batches:
+                return False
+            written = await self.segments.write(batches, self.tiered_history)
+            if written is not None:
+                self.tiered_history = written.history
+            else:
+                await self._adopt_history()
+            self._drop_tiered()
+            await self.manifest.gather_runs()
+            await self.manifest.checkpoint(self._settings.checkpoint_numbers)
+            return written is not None
+
+    async def _oldest_batches(self) -> list[Buffer]:
+        due, size = max(self.tiered_offset, self.manifest.state.start), 0
+        batches: list[Buffer] = []
+        for row in list(self.tail):
+            if size >= self._settings.bytes:
+                break
+            if row.entry.last_offset < due:
+                continue
+            data = await self._data(row)
+            for position, header in walk(data, key=row.held.key):
+                if header.last_offset >= due and size < self._settings.bytes:
+                    batches.append(data[position : position + header.size])
+                    size += header.size
+        return batches
+
+    async def _data(self, row: HeldSlice) -> memoryview:
+        """A slice's bytes; read again from wherever it is now if it moved while we looked."""
+        while True:
+            try:
+                return await read_slice(self._store, row)
+            except NotFoundError:
+                found = self._holding(row.entry.base_offset)
+                if found is None or found.held is row.held:
+                    raise LostRangeError(
+                        f"{self.name}: {row.held.key} is gone, and nothing else holds offset "
+                        f"{row.entry.base_offset}: run `neve storage verify`"
+                    ) from None
+                row = found
+
+    def _holding(self, offset: int) -> HeldSlice | None:
+        for row in self.tail:
+            if row.entry.base_offset <= offset <= row.entry.last_offset:
+                return row
+        return None
+
+    def _drop_tiered(self) -> None:
+        due = self.tiered_offset
+        while self.tail and self.tail[0].entry.last_offset < due:
+            self.tail_bytes -= self.tail.popleft().entry.length
+
+    async def _adopt_history(self) -> None:
+        """Another process tiered for us: its last bundle has the state at the tiered offset."""
+        self.tiered_history = await load_history(self._store, self.manifest, self.name)
+
+
+async def read_slice(store: Store, row: HeldSlice) -> memoryview:
+    """A slice from memory, or by range and checked."""
+    held, entry = row.held, row.entry
+    if held.data is not None:
+        return held.data[entry.position : entry.end]
+    return await fetch_range_checked(
+        store,
+        held.key,
+        entry.position,
+        entry.end,
+        lambda data: wal_object.slice_bytes(entry, data, held.key),
+    )

@@ -1,0 +1,126 @@
+"""Restoring indexes: a missing or damaged bundle is rebuilt from its segment, never an obstacle.
+
+The new bundle gets a new key and is listed through the manifest; the old one is doomed. What was
+known before the segment (producers, epochs) comes from the bundle before it. Where that is lost
+too, the walk goes further back, to the first listed segment at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neve.errors import DamagedError, NotFoundError, UnavailableError
+from neve.log.create import decide
+from neve.log.fetch import fetch_checked
+from neve.log.keys import new_segment_key, segment_name
+from neve.log.manifest.manifest import DoomedError, Manifest
+from neve.log.manifest.records import Change, Reindex, Segment
+from neve.log.manifest.state import ManifestState
+from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign
+from neve.log.segment.history import History
+from neve.log.segment.rebuild import Rebuilt, rebuild
+from neve.log.series import PassedError
+from neve.store.port import Store
+
+INDEX_INTERVAL_DEFAULT = 100
+ATTEMPTS_MAX = 5
+
+
+async def load_bundle(store: Store, segment: Segment) -> Bundle:
+    """A listed segment's bundle. NotFoundError or DamagedError name the object."""
+    key = segment.index_key
+    if key is None:
+        raise NotFoundError(segment.key, "this segment has no index")
+    decode = decode_bundle if segment.owned else decode_foreign
+    return await fetch_checked(store, key, lambda data: decode(data, key, segment.bytes))
+
+
+async def load_history(store: Store, manifest: Manifest, name: str) -> History:
+    """Producers and epochs at the end of the listed segments, whatever became of the bundles."""
+    segments = await manifest.segments()
+    if segments:
+        return await _history_at_end(store, manifest, segments, name)
+    kept = manifest.state.state_bundle
+    if kept is None:
+        return History(name)
+    try:
+        bundle = await fetch_checked(store, kept.key, lambda data: decode_bundle(data, kept.key))
+    except (NotFoundError, DamagedError):
+        return History(name)  # its segment is gone by retention: there is nothing to rebuild from
+    return _history(bundle, name)
+
+
+async def _history_at_end(
+    store: Store, manifest: Manifest, segments: Sequence[Segment], name: str
+) -> History:
+    lost: list[Segment] = []
+    history = History(name)
+    for segment in reversed(segments):
+        try:
+            history = _history(await load_bundle(store, segment), name)
+            break
+        except (NotFoundError, DamagedError):
+            lost.append(segment)
+    for segment in reversed(lost):
+        history = (await restore_bundle(store, manifest, segment, history)).history
+    return history
+
+
+def _history(bundle: Bundle, name: str) -> History:
+    return History(name, bundle.producers or (), bundle.epochs or ())
+
+
+async def restore_bundle(
+    store: Store, manifest: Manifest, segment: Segment, before: History
+) -> Rebuilt:
+    """Rebuild one segment's bundle and list it. A damaged segment raises DamagedError."""
+    rebuilt = await fetch_checked(
+        store,
+        segment.key,
+        lambda data: rebuild(
+            data,
+            segment.key,
+            INDEX_INTERVAL_DEFAULT,
+            producers=before.producers.entries(),
+            epochs=before.epochs.starts,
+        ),
+    )
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            await _list_bundle(store, manifest, segment, rebuilt.bundle)
+        except (DoomedError, PassedError):
+            continue
+        return rebuilt
+    raise UnavailableError(segment.key, "its manifest changes faster than an index can be listed")
+
+
+async def _list_bundle(store: Store, manifest: Manifest, segment: Segment, bundle: bytes) -> None:
+    await manifest.refresh()
+    base = manifest.view
+    prefix = segment.key[: segment.key.rindex("/") + 1]
+    name = segment_name(segment.key)
+    incarnation = name.incarnation if name is not None else 0
+    key = new_segment_key(prefix, segment.base, incarnation, "index")
+    await decide(store, key, bundle)
+
+    def make(state: ManifestState) -> Sequence[Change]:
+        # Another may have restored it, or the segment was merged or expired: nothing to list then.
+        if _index_now(state, segment) != (True, segment.index_key):
+            return []
+        return [Reindex(segment.key, segment.base, segment.index_key, key, len(bundle))]
+
+    await manifest.commit(base, (key,), make)
+
+
+def _index_now(state: ManifestState, segment: Segment) -> tuple[bool, str | None]:
+    """Whether a segment is still listed, and with which index."""
+    for row in state.loose:
+        if row.key == segment.key:
+            return True, row.index_key
+    in_run = any(run.base <= segment.base <= run.last for run in state.runs)
+    if not in_run or any(row.key == segment.key for row in state.removed):
+        return False, None
+    for change in state.reindexed:
+        if change.key == segment.key:
+            return True, change.index_key
+    return True, segment.index_key

@@ -1,0 +1,110 @@
+"""A partition's tail: the committed records that are not in segments yet, wherever they lie.
+
+The order of reading is what makes it right: streams first (checkpoint, then numbers), the newest
+manifest **afterwards**. The other way round, a leader that tiers and trims in between would hide
+records, and offsets would be given out twice. A gap, or a shortfall against the next offset that a
+stream's checkpoint keeps, means that something moved while we read: resolve again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from neve import runtime
+from neve.log.manifest.records import Skip
+from neve.log.manifest.state import ManifestState
+from neve.log.wal.object import Slice
+from neve.log.wal.reader import StreamTail, TailObject, WalReader
+from neve.store.port import Store
+
+
+class StreamPart(Protocol):
+    """Which stretch of which stream may hold a partition's records, and under which epoch."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int | None: ...
+
+
+class TailSlice(NamedTuple):
+    """Some batches of the partition, in an object of a stream."""
+
+    incarnation: int
+    item: TailObject
+    entry: Slice
+
+
+class PartitionTail(NamedTuple):
+    """Slices in the order of their offsets, from the tiered offset to `end`."""
+
+    slices: tuple[TailSlice, ...]
+    end: int
+
+
+async def read_streams(
+    store: Store, incarnations: Iterable[int], *, whole: bool = False
+) -> dict[int, StreamTail]:
+    """The tails of several streams, side by side."""
+    wanted = sorted(set(incarnations))
+    tails = await runtime.gather(
+        *(WalReader(store, incarnation).tail(whole=whole) for incarnation in wanted)
+    )
+    return dict(zip(wanted, tails, strict=True))
+
+
+def assemble(
+    topic_id: bytes,
+    partition: int,
+    parts: Sequence[StreamPart],
+    tails: Mapping[int, StreamTail],
+    manifest: ManifestState,
+) -> PartitionTail | None:
+    """One partition's tail from streams and a manifest read after them; None: resolve again."""
+    due = max(manifest.next, manifest.start)
+    found = sorted(
+        (row for part in parts for row in _slices(topic_id, partition, part, tails)),
+        key=lambda row: row.entry.base_offset,
+    )
+    kept: list[TailSlice] = []
+    for row in found:
+        if row.entry.last_offset < due:
+            continue
+        if row.entry.base_offset > due and not _skipped(manifest.skips, due, row.entry.base_offset):
+            return None
+        kept.append(row)
+        due = row.entry.last_offset + 1
+    for part in parts:
+        promised = tails[part.incarnation].ends.get((topic_id, partition))
+        if promised is None or promised.epoch != part.epoch or promised.next <= due:
+            continue
+        if not _skipped(manifest.skips, due, promised.next):
+            return None
+        due = promised.next
+    return PartitionTail(tuple(kept), due)
+
+
+def _slices(
+    topic_id: bytes, partition: int, part: StreamPart, tails: Mapping[int, StreamTail]
+) -> Iterable[TailSlice]:
+    for item, entry in tails[part.incarnation].of(topic_id, partition):
+        if entry.leader_epoch != part.epoch:
+            continue
+        outside = item.number is not None and (
+            item.number < part.start or (part.end is not None and item.number >= part.end)
+        )
+        if not outside:
+            yield TailSlice(part.incarnation, item, entry)
+
+
+def _skipped(skips: Sequence[Skip], first: int, end: int) -> bool:
+    """Whether all offsets from first up to end were given up for lost."""
+    for skip in sorted(skips, key=lambda row: row.first):
+        if skip.first <= first <= skip.last:
+            first = skip.last + 1
+    return first >= end

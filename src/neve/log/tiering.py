@@ -1,0 +1,115 @@
+"""Tiering: committed records of one partition become a segment and its bundle.
+
+The manifest is read before the first upload (the base), the two objects are uploaded side by side,
+and a manifest number lists them. If the keys were doomed meanwhile, or a checkpoint hid what
+happened since the base, they are abandoned, never deleted, and the run starts again under new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from neve import runtime
+from neve.errors import UnavailableError
+from neve.log.keys import new_segment_key
+from neve.log.manifest.manifest import DoomedError, Manifest
+from neve.log.manifest.records import Add, Change, Segment
+from neve.log.manifest.state import ManifestState
+from neve.log.segment import kfs
+from neve.log.segment.history import History
+from neve.log.segment.rebuild import bundle_of
+from neve.log.segment.upload import upload_pair
+from neve.log.series import PassedError
+from neve.records.batch import check_header
+from neve.settings import SegmentSettings
+from neve.store.port import Buffer, Store
+
+ATTEMPTS_MAX = 5
+
+
+class Tiered(NamedTuple):
+    """A segment that a won manifest number lists, and what holds at its end."""
+
+    segment: Segment
+    history: History
+
+
+class SegmentWriter:
+    """Builds and commits segments of one partition. Its runs must not overlap."""
+
+    def __init__(
+        self,
+        store: Store,
+        manifest: Manifest,
+        prefix: str,
+        incarnation: int,
+        settings: SegmentSettings,
+    ) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._prefix = prefix
+        self._incarnation = incarnation
+        self._settings = settings
+
+    async def write(self, batches: Sequence[Buffer], before: History) -> Tiered | None:
+        """Tier batches that begin at the manifest's end; None if others have done so meanwhile."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return await self._write_once(batches, before)
+            except (DoomedError, PassedError):
+                continue
+        raise UnavailableError(self._prefix, "its manifest changes faster than segments are added")
+
+    async def _write_once(self, batches: Sequence[Buffer], before: History) -> Tiered | None:
+        await self._manifest.refresh()
+        base = self._manifest.view
+        history = History(self._prefix, before.producers.entries(), before.epochs.starts)
+        built = await runtime.offload(_build, batches, history, self._settings.index_interval)
+        segment = self._described(built)
+        if base.state.next > segment.base:
+            return None
+        assert segment.index_key is not None
+        await upload_pair(self._store, segment.key, built.data, segment.index_key, built.bundle)
+
+        def make(state: ManifestState) -> Sequence[Change]:
+            return [Add((segment,))] if state.next <= segment.base else []
+
+        outcome = await self._manifest.commit(base, (segment.key, segment.index_key), make)
+        return Tiered(segment, history) if outcome.number is not None else None
+
+    def _described(self, built: _Built) -> Segment:
+        facts = built.facts
+        name = (self._prefix, facts.base_offset, self._incarnation)
+        return Segment(
+            key=new_segment_key(*name, "kfs"),
+            index_key=new_segment_key(*name, "index"),
+            base=facts.base_offset,
+            last=facts.last_offset,
+            bytes=facts.segment_bytes,
+            index_bytes=len(built.bundle),
+            records=facts.message_count,
+            min_timestamp=facts.min_base_timestamp,
+            max_timestamp=facts.max_timestamp,
+            created_ms=facts.created_ms,
+            epoch=built.epoch,
+            crc=facts.body_crc,
+        )
+
+
+class _Built(NamedTuple):
+    data: bytes
+    bundle: bytes
+    facts: kfs.SegmentFacts
+    epoch: int
+
+
+def _build(batches: Sequence[Buffer], history: History, interval: int) -> _Built:
+    """Everything about a segment that takes a processor and not the network."""
+    first = check_header(batches[0], 0, key="the segment being built")
+    segment = kfs.build(first.base_offset, runtime.now_ms(), batches, observe=history.observe)
+    bundle = bundle_of(segment, history, interval)
+    starts = history.epochs.starts
+    return _Built(
+        b"".join(segment.parts), bundle, segment.facts, starts[-1].epoch if starts else -1
+    )
