@@ -189,6 +189,13 @@ class CacheSettings:
     index_folder: str = setting(
         "index.cache.folder", "", "where the index cache lives; empty: no files are kept"
     )
+    index_memory_bytes: int = setting(
+        "index.cache.memory.bytes",
+        64 * MIB,
+        "indexes kept in memory in front of the index cache's files; without a folder, "
+        "index.cache.bytes counts instead",
+        least=0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

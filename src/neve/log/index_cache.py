@@ -1,0 +1,208 @@
+"""The index cache: bundles of cold segments, in files that survive a restart.
+
+One entry a bundle's key. Such a key is never used again for other bytes, so an entry never goes
+stale; it can only be missing, cut or damaged, and is then fetched anew, whole, with one request.
+What is promised:
+
+- However many wait for one segment, one of them loads it. A failed load fails those who waited and
+  is not remembered; a waiter that is cancelled does not disturb the others.
+- Files, half-written and not yet removed ones included, never take more than `index.cache.bytes`;
+  the entry that was used longest ago goes first, in the background. Nobody waits for a write.
+- An entry is written under a temporary name and moved into place, and carries its key and a
+  checksum. It is not synced: what a power cut leaves of it fails the check.
+- Trouble with files is never the reader's: it is counted, and the bucket is asked instead.
+
+A folder belongs to one process and one bucket. Without a folder, entries are kept in memory alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import OrderedDict
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neve import runtime
+from neve.errors import ClosedError, DamagedError
+from neve.log.index_files import EntryFolder, FileCounters
+from neve.log.manifest.records import Segment
+from neve.log.remote import RemoteStorage, bare_bundle, encode_indexes
+from neve.log.segment.bundle import Bundle, decode_foreign
+from neve.settings import CacheSettings
+
+# Loaded entries that wait to be written. Past it a slow disk costs cache entries, not memory.
+WRITES_PENDING_MAX = 64
+
+
+@dataclass
+class IndexCacheCounters:
+    """Where bundles came from."""
+
+    memory_hits: int = 0
+    file_hits: int = 0
+    loads: int = 0
+    load_failures: int = 0
+    writes_skipped: int = 0
+
+
+class IndexCache:
+    """Bundles by segment. Made by `open`; `aclose` ends what it does in the background."""
+
+    def __init__(
+        self, remote: RemoteStorage, folder: EntryFolder | None, memory_bytes: int
+    ) -> None:
+        self.counters = IndexCacheCounters()
+        self._remote = remote
+        self._folder = folder
+        self._memory = _Memory(memory_bytes)
+        self._loading: dict[str, asyncio.Future[Bundle]] = {}
+        # Failures of loads are told to those who wait for them.
+        self._loaders = runtime.Tasks(on_failure=self._count_failure)
+        self._writes = runtime.Tasks()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, remote: RemoteStorage, settings: CacheSettings) -> IndexCache:
+        """The cache with what an earlier process left in its folder, less its stray files."""
+        if not settings.index_folder:
+            return cls(remote, None, settings.index_bytes)
+        folder = await EntryFolder.open(Path(settings.index_folder), settings.index_bytes)
+        return cls(remote, folder, settings.index_memory_bytes)
+
+    @property
+    def file_counters(self) -> FileCounters:
+        return self._folder.counters if self._folder else FileCounters()
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._memory.bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """What the files take, half-written and not yet removed ones included."""
+        return self._folder.bytes if self._folder else 0
+
+    async def get(self, segment: Segment) -> Bundle:
+        """The segment's bundle. Raises what the load raised: then read the segment without it."""
+        if self._closed:
+            raise ClosedError("the index cache is closed")
+        key = segment.index_key
+        if key is None:
+            return bare_bundle(segment)
+        known = self._memory.get(key)
+        if known is not None:
+            self.counters.memory_hits += 1
+            if self._folder is not None:
+                self._folder.touch(key)
+            return known
+        loading = self._loading.get(key)
+        if loading is None:
+            loading = asyncio.get_running_loop().create_future()
+            self._loading[key] = loading
+            load = self._loaders.start(self._load(segment, key), name=f"index {key}")
+            load.add_done_callback(functools.partial(self._loaded, key))
+        # Shielded: the load is everybody's, whoever of them goes away.
+        return await asyncio.shield(loading)
+
+    async def settle(self) -> None:
+        """Wait until nothing is loaded, written or removed in the background."""
+        await self._loaders.join()
+        await self._writes.join()
+        if self._folder is not None:
+            await self._folder.settle()
+
+    async def aclose(self) -> None:
+        """End loads, whose waiters get ClosedError, and wait for files that are being written."""
+        self._closed = True
+        await self._loaders.close()
+        await self.settle()
+
+    async def __aenter__(self) -> IndexCache:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _load(self, segment: Segment, key: str) -> Bundle:
+        return await self._from_file(segment, key) or await self._from_remote(segment, key)
+
+    def _loaded(self, key: str, load: asyncio.Task[Bundle]) -> None:
+        """Hand the outcome to those who wait. A cancelled load is not their own cancellation."""
+        loading = self._loading.pop(key)
+        failure = (
+            ClosedError(f"{key}: its load was cancelled, or the index cache closed")
+            if load.cancelled()
+            else load.exception()
+        )
+        if failure is None:
+            loading.set_result(load.result())
+        else:
+            loading.set_exception(failure)
+            loading.exception()  # seen, even where every waiter has gone away
+
+    def _count_failure(self, _failure: BaseException) -> None:
+        self.counters.load_failures += 1
+
+    async def _from_file(self, segment: Segment, key: str) -> Bundle | None:
+        data = await self._folder.read(key) if self._folder is not None else None
+        if data is None:
+            return None
+        try:
+            bundle = decode_foreign(data, key, segment.bytes)
+        except DamagedError:
+            # The entry is as it was written, and not this segment's: another bucket's, perhaps.
+            assert self._folder is not None
+            self._folder.discard(key)
+            return None
+        self.counters.file_hits += 1
+        self._memory.put(key, bundle, len(data))
+        return bundle
+
+    async def _from_remote(self, segment: Segment, key: str) -> Bundle:
+        self.counters.loads += 1
+        data = encode_indexes(segment, await self._remote.fetch_all_indexes(segment))
+        bundle = decode_foreign(data, key, segment.bytes)
+        self._memory.put(key, bundle, len(data))
+        if self._folder is not None:
+            self._start_write(self._folder.write(key, data))
+        return bundle
+
+    def _start_write(self, write: Coroutine[Any, Any, None]) -> None:
+        if len(self._writes) >= WRITES_PENDING_MAX:
+            write.close()
+            self.counters.writes_skipped += 1
+        else:
+            self._writes.start(write, name="index write")
+
+
+class _Memory:
+    """Decoded bundles, the ones used last, bounded in bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bundles: OrderedDict[str, tuple[Bundle, int]] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, key: str) -> Bundle | None:
+        found = self._bundles.get(key)
+        if found is None:
+            return None
+        self._bundles.move_to_end(key)
+        return found[0]
+
+    def put(self, key: str, bundle: Bundle, encoded_bytes: int) -> None:
+        cost = encoded_bytes + bundle.offsets.nbytes + bundle.positions.nbytes
+        if bundle.checksums is not None:
+            cost += bundle.checksums.stretch_crcs.nbytes
+        if cost > self._bytes_max:
+            return
+        _, replaced = self._bundles.pop(key, (None, 0))
+        self.bytes -= replaced
+        self._bundles[key] = (bundle, cost)
+        self.bytes += cost
+        while self.bytes > self._bytes_max:
+            _, (_, freed) = self._bundles.popitem(last=False)
+            self.bytes -= freed
