@@ -21,11 +21,12 @@ CLUSTER_LOG_PREFIX = "meta/log/"
 WAL_PREFIX = "wal/"
 TOPICS_PREFIX = "topics/"
 
-_NUMBER = re.compile(rf"\d{{{NUMBER_DIGITS}}}")
-_ROLLUP = re.compile(r"rollup/(\d{20})-[0-9a-f]{16}")
-_SEGMENT = re.compile(r"segment-(\d{20})-(\d{20})-([0-9a-f]{16})\.(kfs|index)")
-_PARTITION_OF_TOPIC = re.compile(r"topics/(.+)\.([0-9a-f]{32})/(manifest/)?(\d{10})/")
-_STREAM = re.compile(r"wal/(\d{20})/")
+# Python's \d also takes other scripts' digits, which no key of ours has.
+_NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
+_ROLLUP = re.compile(r"rollup/([0-9]{20})-[0-9a-f]{16}")
+_SEGMENT = re.compile(r"segment-([0-9]{20})-([0-9]{20})-([0-9a-f]{16})\.(kfs|index)")
+_PARTITION_OF_TOPIC = re.compile(r"topics/([^/]+)\.([0-9a-f]{32})/(manifest/)?([0-9]{10})/")
+_STREAM = re.compile(r"wal/([0-9]{20})/")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,9 @@ def new_rollup_key(stream: SeriesKeys, checkpoint: int) -> str:
 
 def rollup_checkpoint(stream: SeriesKeys, key: str) -> int | None:
     """The checkpoint that a roll-up was made for; None for a key that is no roll-up."""
-    found = _ROLLUP.fullmatch(key.removeprefix(stream.prefix))
+    if not key.startswith(stream.prefix):
+        return None
+    found = _ROLLUP.fullmatch(key, len(stream.prefix))
     return int(found[1]) if found else None
 
 
