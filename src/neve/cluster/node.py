@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.recovery import Recovered, recover
 from neve.cluster.state import Topic
+from neve.cluster.streams import retire_streams
 from neve.errors import FencedError, InvalidError, NeveError, NotFoundError
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
@@ -263,8 +264,8 @@ class Node:
             await self.cluster.tiered(parts)
 
     async def collect(self) -> int:
-        """Delete what the manifests of our partitions doomed; how many objects went."""
-        gone = 0
+        """Delete what our manifests doomed and what retired streams hold; how many objects went."""
+        gone = await retire_streams(self._store, await self.cluster.refresh())
         for log in list(self.partitions.values()):
             gone += len(await log.manifest.collect())
         return gone

@@ -162,6 +162,22 @@ class Manifest:
         self._reached(outcome.view)
         return outcome
 
+    async def change_at(self, base: ManifestView, changes: Sequence[Change]) -> bool:
+        """Win the very next number after `base`; False where something else came in between.
+
+        For changes that were worked out from the whole list: look again and work them out anew.
+        """
+
+        def derive(view: ManifestView, _: tuple[Entry[Record], ...]) -> Record | None:
+            return Record(tuple(changes)) if view.position == base.position else None
+
+        try:
+            outcome = await self._series.propose_from_base(base, derive)
+        except PassedError:
+            return False
+        self._reached(outcome.view)
+        return outcome.number is not None
+
     async def checkpoint(self, numbers_between: int) -> bool:
         """Checkpoint and trim if so many numbers came since the last one; whether it did."""
         if self.view.position - self._checkpointed < numbers_between:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import msgspec
+from neve.log.envelope import Stored
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
+class Segment(Stored, frozen=True, kw_only=True):
     """A segment as the manifest lists it: where it is, and enough to plan reads without a request.
 
     `index_key` is absent only for imported segments that have none. `owned` is false for objects
@@ -33,7 +33,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     owned: bool = True
 
 
-class Removal(msgspec.Struct, frozen=True, kw_only=True):
+class Removal(Stored, frozen=True, kw_only=True):
     """A segment taken off the list, with all that folding needs to doom its objects."""
 
     key: str
@@ -44,7 +44,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     owned: bool = True
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(Stored, frozen=True, kw_only=True):
     """An immutable object that lists up to RUN_SEGMENTS_MAX segments in order."""
 
     key: str
@@ -56,26 +56,26 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     max_timestamp: int
 
 
-class RunBody(msgspec.Struct, frozen=True):
+class RunBody(Stored, frozen=True):
     """The payload of a run's object."""
 
     segments: tuple[Segment, ...]
 
 
-class Add(msgspec.Struct, frozen=True, tag="add"):
+class Add(Stored, frozen=True, tag="add"):
     """Tiering: segments that continue the log where the listed ones end."""
 
     segments: tuple[Segment, ...]
 
 
-class Replace(msgspec.Struct, frozen=True, tag="replace"):
+class Replace(Stored, frozen=True, tag="replace"):
     """Merging: other segments for the same offsets. What is removed is doomed."""
 
     removed: tuple[Removal, ...]
     added: tuple[Segment, ...]
 
 
-class Reindex(msgspec.Struct, frozen=True, tag="reindex"):
+class Reindex(Stored, frozen=True, tag="reindex"):
     """A segment's bundle, lost or damaged, was rebuilt under a new key. The old one is doomed."""
 
     key: str
@@ -85,33 +85,33 @@ class Reindex(msgspec.Struct, frozen=True, tag="reindex"):
     index_bytes: int
 
 
-class Start(msgspec.Struct, frozen=True, tag="start"):
+class Start(Stored, frozen=True, tag="start"):
     """The log starts at a higher offset: retention or DeleteRecords. What is removed is doomed."""
 
     offset: int
     removed: tuple[Removal, ...] = ()
 
 
-class Doom(msgspec.Struct, frozen=True, tag="doom"):
+class Doom(Stored, frozen=True, tag="doom"):
     """Objects that no committer may list any more, so that they can be deleted."""
 
     keys: tuple[str, ...]
 
 
-class Collected(msgspec.Struct, frozen=True, tag="collected"):
+class Collected(Stored, frozen=True, tag="collected"):
     """Doomed objects that were deleted: the collector need not look for them again."""
 
     keys: tuple[str, ...]
 
 
-class Runs(msgspec.Struct, frozen=True, tag="runs"):
+class Runs(Stored, frozen=True, tag="runs"):
     """Segments move into runs, or from runs into others. A replaced run's object is doomed."""
 
     added: tuple[Run, ...]
     replaced: tuple[str, ...] = ()
 
 
-class Skip(msgspec.Struct, frozen=True, tag="skip"):
+class Skip(Stored, frozen=True, tag="skip"):
     """Offsets given up for lost on purpose, so that readers get past damage. Never forgotten."""
 
     first: int
@@ -123,7 +123,7 @@ class Skip(msgspec.Struct, frozen=True, tag="skip"):
 Change: TypeAlias = Add | Replace | Reindex | Start | Doom | Collected | Runs | Skip
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(Stored, frozen=True):
     """The payload of one manifest number."""
 
     changes: tuple[Change, ...]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from neve.errors import DamagedError
-from neve.log.envelope import Kind
+from neve.log.envelope import Kind, Stored
 from neve.log.manifest.records import (
     Add,
     Collected,
@@ -31,7 +31,7 @@ from neve.log.manifest.records import (
 )
 
 
-class StateBundle(msgspec.Struct, frozen=True):
+class StateBundle(Stored, frozen=True):
     """The bundle of the last segment there was, kept when retention removed the segment itself.
 
     It carries producer state and epoch history, which outlive the records they came from.
@@ -43,14 +43,14 @@ class StateBundle(msgspec.Struct, frozen=True):
     owned: bool = True
 
 
-class DoomedRun(msgspec.Struct, frozen=True):
+class DoomedRun(Stored, frozen=True):
     """A replaced run: deleted once a checkpoint above `number` exists."""
 
     key: str
     number: int
 
 
-class ManifestState(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestState(Stored, frozen=True, kw_only=True):
     """The folded manifest of one partition."""
 
     start: int = 0

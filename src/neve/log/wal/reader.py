@@ -111,6 +111,18 @@ class WalReader:
             return None
         return StreamTail(tail.incarnation, tail.checkpoint, position, sealed, tuple(objects))
 
+    async def end(self) -> tuple[int, int] | None:
+        """Where a sealed stream ends, and its greatest checkpoint; None where it is not sealed.
+
+        The roll-ups are not looked at, so this works on a stream whose records are all tiered.
+        """
+        for _ in range(RESTARTS_MAX):
+            number = await greatest_checkpoint(self._store, self.keys) or 0
+            _, position, sealed = await self._numbers(number, whole=False)
+            if await greatest_checkpoint(self._store, self.keys, above=number) is None:
+                return (position, number) if sealed else None
+        raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be read")
+
     async def slice_data(self, item: TailObject, entry: Slice) -> memoryview:
         """The batches of one slice, checked. NotFoundError: it was rolled up or tiered; resolve."""
         if item.data is not None:
