@@ -1,11 +1,13 @@
 """Real S3 servers for tests: moto in this process, SeaweedFS beside it, each on free ports.
 
-Use the context managers, or import the session-scoped fixtures `moto_s3` and `seaweed_s3`. Both give
-an `S3Server`; `new_bucket` makes a bucket of its own for a test, so tests do not disturb each other.
+Use the context managers, or import the session-scoped fixtures `moto_s3` and `seaweed_s3`. Both
+give an `S3Server`; `new_bucket` makes a bucket of its own for a test, so tests do not disturb
+each other.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -79,6 +81,7 @@ def moto() -> Iterator[S3Server]:
     """moto's S3, in a thread of this process."""
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # one line a request otherwise
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -136,6 +139,8 @@ def _weed() -> str:
 
 def _start_seaweedfs(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     """Start, and start again on other ports where another process took one in between."""
+    # A bucket takes seven volumes by default, and a server has only so many.
+    (folder / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
     for _ in range(5):
         master, volume, filer, s3 = _free_ports(4)
         log = folder / "log"
@@ -152,7 +157,7 @@ def _start_seaweedfs(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
                     f"-master.port={master}",
                     "-master.volumeSizeLimitMB=64",
                     f"-volume.port={volume}",
-                    "-volume.max=64",
+                    "-volume.max=1000",
                     f"-filer.port={filer}",
                     f"-s3.port={s3}",
                 ],
@@ -206,9 +211,5 @@ def _is_free(port: int) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    process.kill()  # its folder goes too, and an orderly end takes it ten seconds
+    process.wait()

@@ -2,8 +2,8 @@
 
 Calls beyond the cap wait in the order they came. A waiter that is cancelled leaves the queue, or
 passes its slot on if it had just been handed one, so no slot is ever lost. `prefetching()` is the
-same store for work that must not delay others: its calls start only if a slot is free at that moment
-and nobody waits, and otherwise raise NoFreeSlotError without touching the store.
+same store for work that must not delay others: its calls start only if a slot is free at that
+moment and nobody waits, and otherwise raise NoFreeSlotError without touching the store.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Gate(Wrapper):
         """The same store, for calls that would rather fail than wait or make others wait."""
         return _FreeSlotsOnly(self)
 
-    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
         await self._enter()
         try:
             return await work()

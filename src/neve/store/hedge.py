@@ -1,13 +1,15 @@
-"""Hedging: a get or create that is slower than most is sent a second time, and the first answer wins.
+"""Hedging: a get or create that is slower than most is sent a second time, and the first answer
+wins.
 
-"Slower than most" is the 95th percentile of what was lately observed for the same operation and size
-class, never earlier than a floor, and not before there are enough observations. The share of calls
-that are hedged is bounded, and a hedge takes only a store slot that is free at that moment.
+"Slower than most" is the 95th percentile of what was lately observed for the same operation and
+size class, never earlier than a floor, and not before there are enough observations. The share of
+calls that are hedged is bounded, and a hedge takes only a store slot that is free at that moment.
 
 Both attempts of a create send the same bytes, so it does not matter which one lands; the loser is
-cancelled and may still land. A success of either wins. ExistsError is raised only while no success
-is known: when one attempt is refused, the other gets one more hedge delay to answer, because the
-refusal was most likely caused by it. As everywhere, ExistsError means: read the key to see who won.
+cancelled and may still land. A success of either wins. ExistsError is raised only while no
+success is known: when one attempt is refused, the other gets one more hedge delay to answer,
+because the refusal was most likely caused by it. As everywhere, ExistsError means: read the key
+to see who won.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from neve import runtime
 from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
@@ -128,33 +130,33 @@ class Hedge(Wrapper):
         return max(self._floor_seconds, latencies.p95)
 
 
-class _Race(list[asyncio.Task[T]]):
+class _Race(Generic[T]):
     """One or two attempts at the same call."""
 
     def __init__(self, first: Coroutine[Any, Any, T]) -> None:
-        super().__init__([runtime.spawn(first)])
+        self._tasks = [runtime.spawn(first)]
 
     def add(self, second: Coroutine[Any, Any, T]) -> None:
-        self.append(runtime.spawn(second))
+        self._tasks.append(runtime.spawn(second))
 
     @property
     def pending(self) -> list[asyncio.Task[T]]:
-        return [task for task in self if not task.done()]
+        return [task for task in self._tasks if not task.done()]
 
     @property
     def failures(self) -> list[BaseException]:
         return [
             failure
-            for task in self
+            for task in self._tasks
             if task.done() and (failure := _failure(task)) is not None
             # The hedge found no slot: as if it had not been tried.
-            if not isinstance(failure, NoFreeSlotError) or task is self[0]
+            if not isinstance(failure, NoFreeSlotError) or task is self._tasks[0]
         ]
 
     @property
     def winner(self) -> asyncio.Task[T] | None:
         """The attempt that succeeded; the first of them if both did."""
-        return next((task for task in self if task.done() and _failure(task) is None), None)
+        return next((task for task in self._tasks if task.done() and _failure(task) is None), None)
 
     @property
     def undecided(self) -> bool:
@@ -166,19 +168,17 @@ class _Race(list[asyncio.Task[T]]):
 
     @property
     def hedge_sent(self) -> bool:
-        return len(self) > 1 and not (
-            self[1].done() and isinstance(_failure(self[1]), NoFreeSlotError)
+        return len(self._tasks) > 1 and not (
+            self._tasks[1].done() and isinstance(_failure(self._tasks[1]), NoFreeSlotError)
         )
 
     @property
     def hedge_won(self) -> bool:
-        return len(self) > 1 and self.winner is self[1]
+        return len(self._tasks) > 1 and self.winner is self._tasks[1]
 
     async def wait(self, seconds: float | None) -> None:
         """Until one more attempt has ended, or so many seconds have passed."""
-        await asyncio.wait(
-            self.pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait(self.pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     async def decide(self, patience_seconds: float | None) -> None:
         while self.undecided:
@@ -201,7 +201,7 @@ class _Race(list[asyncio.Task[T]]):
             task.cancel()
         if losers:
             await asyncio.wait(losers)
-        for task in self:
+        for task in self._tasks:
             _failure(task)  # marks it as seen
 
 

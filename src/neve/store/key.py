@@ -20,6 +20,11 @@ def checked_key(key: str) -> str:
     return key
 
 
+def is_key(text: str) -> bool:
+    """Whether an object can have this key."""
+    return _fault(text) is None
+
+
 def checked_range(key: str, start: int, end: int) -> None:
     """Refuse a range that no object can have."""
     if start < 0 or end < start:

@@ -1,7 +1,7 @@
 """A bucket in this process, for `memory://`: tests, simulations and trying things out.
 
-Every call gives way to the loop once and then does its work in one step, so calls interleave as with
-a real store and a simulation replays exactly. Nothing outlives the process.
+Every call gives way to the loop once and then does its work in one step, so calls interleave as
+with a real store and a simulation replays exactly. Nothing outlives the process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The port: everything Neve asks of a bucket.
 
 Seven calls. `create` is the one on which all coordination rests: it writes a key only if the key
-does not exist. Implementations raise the store errors of `neve.errors` and nothing else, and return
-bytes as read-only memoryviews, so that no layer above copies them.
+does not exist. Implementations raise the store errors of `neve.errors` and nothing else, and
+return bytes as read-only memoryviews, so that no layer above copies them.
 """
 
 from __future__ import annotations

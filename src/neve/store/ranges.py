@@ -1,8 +1,8 @@
 """Several ranges of one object as few requests: near ones are read together and cut apart.
 
-Every store and wrapper answers `get_ranges` with its own `get_range`, so each request is a call of
-its own to the gate, to retry and to the counters. (obstore's own get_ranges aborts where a range
-starts past the object's end.)
+Every store and wrapper answers `get_ranges` with its own `get_range`, so each request is a call
+of its own to the gate, to retry and to the counters. (obstore's own get_ranges aborts where a
+range starts past the object's end.)
 """
 
 from __future__ import annotations

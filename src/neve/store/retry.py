@@ -1,11 +1,12 @@
 """Trying again what may pass, and nothing else.
 
 Retried: UnavailableError, up to a number of times a call; DeniedError, for a bounded time, since
-tokens rotate. Pauses double, are jittered, and come out of a budget that all calls share, so that a
-store which is down is not hammered. Everything else is told at once: it would not change
+tokens rotate. Pauses double, are jittered, and come out of a budget that all calls share, so that
+a store which is down is not hammered. Everything else is told at once: it would not change
 (NotFoundError, ExistsError, StoreFailedError, InvalidError), or only its caller can decide it. A
-ConflictError on create is such: whoever made the proposal reads the key first. So is the ExistsError
-that a retried create meets when its earlier attempt took effect: reading the key tells.
+ConflictError on create is such: whoever made the proposal reads the key first. So is the
+ExistsError that a retried create meets when its earlier attempt took effect: reading the key
+tells.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BUDGET_BURST_SECONDS = 10.0
 
 
 class RetryBudget:
-    """A bucket of tokens, one a retry, that fills at a fixed rate. Any number of stores may share it."""
+    """Tokens, one a retry, that come back at a fixed rate. Several stores may share one budget."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
@@ -60,7 +61,7 @@ class Retry(Wrapper):
         self.retries = 0
         self.budget_refusals = 0
 
-    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
         retries = 0
         denied_since: float | None = None
         while True:
@@ -92,4 +93,4 @@ class Retry(Wrapper):
         # The exponent is capped before the product is, so that many denied retries do not overflow.
         pause_ms = min(settings.retry_cap_ms, settings.retry_base_ms * 2 ** min(retries, 32))
         drawn = settings.retry_jitter * runtime.chance().random()
-        return pause_ms * (1 - settings.retry_jitter + drawn) / 1000
+        return float(pause_ms * (1 - settings.retry_jitter + drawn) / 1000)

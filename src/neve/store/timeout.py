@@ -1,8 +1,8 @@
 """One attempt of one call may take only so long.
 
 It stands below the gate, so that the time spent waiting for a slot does not count: a queue would
-otherwise turn into failures that were never sent, and those into retries. A write that is given up
-may still take effect later, which is what UnavailableError says.
+otherwise turn into failures that were never sent, and those into retries. A write that is given
+up may still take effect later, which is what UnavailableError says.
 """
 
 from __future__ import annotations

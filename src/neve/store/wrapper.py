@@ -31,7 +31,7 @@ class Wrapper:
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
-    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
         """Run `work`, which does the call once each time it is called."""
         return await work()
 

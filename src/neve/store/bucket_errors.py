@@ -1,0 +1,90 @@
+"""What an object store's failure means to a caller.
+
+obstore tells failures as text around the server's answer. The status and the server's own code in
+it decide the kind. A failure without a status never reached an answer, and is one that passes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from neve.errors import (
+    ConflictError,
+    DeniedError,
+    ExistsError,
+    InvalidError,
+    NeveError,
+    NotFoundError,
+    StoreFailedError,
+    UnavailableError,
+)
+
+RANGE_NOT_SATISFIABLE = 416
+REASON_CHARACTERS_MAX = 400
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+# A query may carry a signature, which belongs in no log.
+_QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
+# Where credentials are fetched: failing there says nothing about the object that was asked for.
+_CREDENTIAL_SOURCE = re.compile(
+    r"://(169\.254\.\d+\.\d+|\[?fd00:ec2::\w+|sts\.|metadata\.google|login\.microsoftonline|oauth2)"
+    r"|[Cc]redential|web identity",
+)
+_MISSING_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
+_BAD_CREDENTIALS = frozenset(
+    {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "AccessDenied"}
+    | {"InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed"}
+)
+# Answers with a 4xx status that say that the transmission went wrong, not the request.
+_PASSING = frozenset({"RequestTimeout", "IncompleteBody", "BadDigest", "SlowDown", "Throttling"})
+_PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 529})
+_WRONG_PLACE_STATUS = frozenset({301, 302, 307, 308})
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status of the answer, or None if there was none."""
+    found = _STATUS.search(str(error))
+    return int(found.group(1)) if found else None
+
+
+def translated(key: str, error: Exception) -> NeveError:
+    """The error of the port that tells what obstore told."""
+    text = str(error).split("\n\nDebug source", 1)[0]
+    code_found = _CODE.search(text)
+    code = code_found.group(1) if code_found else ""
+    status = status_of(error)
+    reason = _QUERY.sub(r"\1?…", " ".join(text.split()))[:REASON_CHARACTERS_MAX]
+    if code in _MISSING_BUCKET:
+        return StoreFailedError(
+            key, f"the bucket does not exist: make it, or correct the URL ({reason})"
+        )
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(key, "there is no such object")
+    if isinstance(error, ValueError):
+        return InvalidError(f"{key!r}: {reason}")
+    if status is None or (type(error).__name__ == "GenericError" and status == 404):
+        return _unanswered(key, reason)
+    return _answered(key, status, code, reason)
+
+
+def _unanswered(key: str, reason: str) -> NeveError:
+    if _CREDENTIAL_SOURCE.search(reason):
+        return DeniedError(
+            key, f"no credentials: set those of the cloud in the environment ({reason})"
+        )
+    return UnavailableError(key, reason)
+
+
+def _answered(key: str, status: int, code: str, reason: str) -> NeveError:
+    if status in {304, 412} or code == "BlobAlreadyExists":
+        return ExistsError(key, "the key is taken: read it to see by whom")
+    if status == 409:
+        return ConflictError(key, f"a passing conflict, undecided: read the key ({reason})")
+    if status in {401, 403} or code in _BAD_CREDENTIALS:
+        return DeniedError(key, f"the store refuses our credentials ({reason})")
+    if status in _PASSING_STATUS or code in _PASSING:
+        return UnavailableError(key, reason)
+    if status in _WRONG_PLACE_STATUS:
+        return StoreFailedError(key, f"the bucket is elsewhere: set store.region ({reason})")
+    return StoreFailedError(key, f"the store does not do this ({reason})")

@@ -1,0 +1,316 @@
+"""A local folder as a durable bucket.
+
+A create writes a temporary file, syncs it, links it under its key (which fails if the key is
+taken), and syncs the folder and every new folder above it; only then is it done. "It exists"
+counts only after a sync of the folder, for a refused create, for a get and for a listing alike,
+so nobody acts on a name that a power cut could take back. A file whose sync fails is thrown away
+and written anew: the kernel may have dropped what it could not write. Several processes may share
+the folder.
+
+Temporary files live in `.tmp` at the top, which no key can reach and no listing shows.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from neve import runtime
+from neve.errors import (
+    ClosedError,
+    ExistsError,
+    InvalidError,
+    NotFoundError,
+    StoreFailedError,
+    UnavailableError,
+)
+from neve.store.durable import Durable
+from neve.store.key import checked_key, checked_range, is_key
+from neve.store.port import Buffer, ObjectInfo
+from neve.store.ranges import get_by_parts
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+TEMPORARY = ".tmp"
+# A file is written this often before a failing sync is told to the caller.
+WRITE_ATTEMPTS_MAX = 3
+# No writer holds a temporary file this long; older ones were left by a crash.
+STALE_MS = 3_600_000
+# Failures that pass by themselves; all others mean that somebody has to do something.
+_PASSING = frozenset(
+    {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+    | {errno.ESTALE, errno.ETIMEDOUT}
+)
+# A key that lies below another object, names a folder of objects, or is too long with the root.
+_BAD_KEY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
+
+
+class FolderStore:
+    """The port over a folder, which is made at the first write."""
+
+    def __init__(self, root: Path, *, fsync: bool = True) -> None:
+        self.root = Path(os.path.abspath(root))  # noqa: PTH100 (resolve() would follow links)
+        self._fsync = fsync
+        self._durable = Durable(self.root)
+        self._closed = False
+
+    async def get(self, key: str) -> memoryview:
+        return await self._do(key, self._read, key, 0, None)
+
+    async def get_range(self, key: str, start: int, end: int) -> memoryview:
+        checked_range(key, start, end)
+        if start == end:
+            return memoryview(b"")
+        return await self._do(key, self._read, key, start, end)
+
+    async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        return await get_by_parts(self.get_range, key, ranges)
+
+    async def put(self, key: str, data: Buffer) -> None:
+        await self._do(key, self._write, key, data, os.replace)
+
+    async def create(self, key: str, data: Buffer) -> None:
+        await self._do(key, self._write, key, data, os.link)
+
+    async def delete(self, key: str) -> None:
+        await self._do(key, self._remove, key)
+
+    async def list(self, prefix: str, after: str = "") -> Sequence[ObjectInfo]:
+        return await self._do(prefix, self._list, prefix, after)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def remove_stale_temporary(self, age_ms: int = STALE_MS) -> int:
+        """Remove temporary files that a crash left behind; how many there were."""
+        return await self._do(TEMPORARY, self._sweep, runtime.now_ms() - age_ms)
+
+    async def _do(self, key: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking work beside the loop, and tell its failures as the port does."""
+        if self._closed:
+            raise ClosedError(f"the store {self.root} is closed")
+        try:
+            return await runtime.offload(work, *args, **kwargs)
+        except OSError as error:
+            reason = f"{self.root}: {error.strerror or error}"
+            if error.errno in _PASSING:
+                raise UnavailableError(key, reason) from error
+            if error.errno in _BAD_KEY:
+                raise InvalidError(f"{key!r} cannot be written: {reason}") from error
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                reason += ": free some space, or move the folder to a larger disk"
+            raise StoreFailedError(key, reason) from error
+
+    def _path(self, key: str) -> Path:
+        checked_key(key)
+        if key.split("/", 1)[0] == TEMPORARY:
+            raise InvalidError(f"{key!r} cannot be a key: {TEMPORARY} is for temporary files")
+        return self.root / key
+
+    def _can_be_key(self, name: str) -> bool:
+        """Whether a file of this name is an object; temporary and foreign ones are not."""
+        return is_key(name) and name.split("/", 1)[0] != TEMPORARY
+
+    # Reading
+
+    def _read(self, key: str, start: int, end: int | None) -> memoryview:
+        path = self._path(key)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(key, "there is no such object") from None
+        try:
+            status = os.fstat(descriptor)
+            if not _is_file(status):
+                raise NotFoundError(key, "there is a folder of this name, not an object")
+            last = status.st_size if end is None else min(end, status.st_size)
+            data = _pread(descriptor, start, last)
+        finally:
+            os.close(descriptor)
+        self._believe(path.parent, {key: status})
+        return memoryview(data)
+
+    def _believe(self, folder: Path, files: dict[str, os.stat_result]) -> None:
+        """Sync the folder unless all these files in it are known to have been synced."""
+        if not self._fsync:
+            return
+        unknown = {k: status for k, status in files.items() if not self._durable.knows(k, status)}
+        if not unknown:
+            return
+        self._sync(next(iter(unknown)), folder)
+        for key, status in unknown.items():
+            self._durable.remember(key, status)
+
+    def _sync(self, key: str, folder: Path) -> None:
+        """Sync a folder because of this key. Where that fails, the key neither is nor is not."""
+        if not self._fsync:
+            return
+        try:
+            self._durable.sync(folder)
+        except OSError as error:
+            raise UnavailableError(
+                key, f"{folder} could not be synced: {error.strerror or error}"
+            ) from error
+
+    # Writing
+
+    def _write(self, key: str, data: Buffer, place: Callable[[Path, Path], None]) -> None:
+        path = self._path(key)
+        temporary = self._write_temporary(data)
+        try:
+            self._place(temporary, path, place)
+        except FileExistsError:
+            if path.is_dir():
+                raise InvalidError(f"{key!r} is a folder of other objects") from None
+            self._sync(key, path.parent)
+            raise ExistsError(key, "the key is taken: read it to see by whom") from None
+        finally:
+            temporary.unlink(missing_ok=True)
+        # Taken after the temporary name is gone, which changes it, and before the sync.
+        status = _status(path)
+        self._sync(key, path.parent)
+        if status is not None:
+            self._durable.remember(key, status)
+
+    def _write_temporary(self, data: Buffer) -> Path:
+        for attempt in range(1, WRITE_ATTEMPTS_MAX + 1):
+            path = self.root / TEMPORARY / runtime.token(16).hex()
+            try:
+                descriptor = self._open_temporary(path)
+                try:
+                    _write_all(descriptor, data)
+                    if self._fsync:
+                        os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                path.unlink(missing_ok=True)
+                if error.errno != errno.EIO or attempt == WRITE_ATTEMPTS_MAX:
+                    raise
+            else:
+                return path
+        raise AssertionError("the last attempt returns or raises")
+
+    def _open_temporary(self, path: Path) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            return os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            self._make_folder(path.parent)
+            return os.open(path, flags, 0o644)
+
+    def _place(self, temporary: Path, path: Path, place: Callable[[Path, Path], None]) -> None:
+        try:
+            place(temporary, path)
+        except FileNotFoundError:
+            self._make_folder(path.parent)
+            place(temporary, path)
+
+    def _make_folder(self, folder: Path) -> None:
+        if self._fsync:
+            self._durable.make_folder(folder)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def _remove(self, key: str) -> None:
+        path = self._path(key)
+        self._durable.forget(key)
+        try:
+            path.unlink()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return
+        self._sync(key, path.parent)
+
+    def _sweep(self, before_ms: int) -> int:
+        removed = 0
+        folder = self.root / TEMPORARY
+        for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+            try:
+                if path.stat().st_mtime_ns // 1_000_000 <= before_ms:
+                    path.unlink()
+                    removed += 1
+            except FileNotFoundError:
+                continue  # its writer finished
+        return removed
+
+    # Listing
+
+    def _list(self, prefix: str, after: str) -> Sequence[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        top = prefix.rpartition("/")[0]
+        if top:
+            checked_key(top)
+        if top.split("/", 1)[0] == TEMPORARY:
+            return found
+        for folder, files in self._walk(top, prefix, after):
+            self._believe(folder, files)
+            found += [
+                ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
+                for key, status in files.items()
+            ]
+        return sorted(found)
+
+    def _walk(
+        self, top: str, prefix: str, after: str
+    ) -> Iterator[tuple[Path, dict[str, os.stat_result]]]:
+        """Each folder that can hold wanted keys, with the wanted files in it."""
+        pending = [top]
+        while pending:
+            name = pending.pop()
+            folder = self.root / name if name else self.root
+            files: dict[str, os.stat_result] = {}
+            try:
+                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in entries:
+                key = f"{name}/{entry.name}" if name else entry.name
+                if not self._can_be_key(key):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if _may_hold(key + "/", prefix, after):
+                        pending.append(key)
+                elif key.startswith(prefix) and key > after:
+                    status = _status(folder / entry.name)
+                    if status is not None and _is_file(status):
+                        files[key] = status
+            yield folder, files
+
+
+def _may_hold(folder: str, prefix: str, after: str) -> bool:
+    """Whether a key below `folder` (which ends in a slash) can be wanted."""
+    right_prefix = folder.startswith(prefix) or prefix.startswith(folder)
+    return right_prefix and (folder > after or after.startswith(folder))
+
+
+def _is_file(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None  # deleted meanwhile
+
+
+def _pread(descriptor: int, start: int, end: int) -> bytes:
+    parts: list[bytes] = []
+    while start < end:
+        part = os.pread(descriptor, end - start, start)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _write_all(descriptor: int, data: Buffer) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -1,0 +1,156 @@
+"""From a URL to a store, and from a store to the stack that Neve works through.
+
+| URL | store |
+| --- | --- |
+| `memory://` | a new bucket in this process; `memory://name` shares one by name |
+| `file:///abs/path`, `file://./relative`, a plain path | a local folder |
+| `s3://bucket/prefix`, `gs://…`, `az://container/…` | a bucket, or a prefix of one |
+
+The stack, from the store outwards, and why in this order:
+
+- timeout: below the gate, so that a call that hangs gives its slot back, and waiting for a slot
+  is not mistaken for a slow store;
+- meter: sees every request that is really made, with the time the store took;
+- gate: counts real requests, retries and hedges included;
+- hedge: above the gate, and its second request goes in only by a slot that is free; below retry,
+  so that a call which pauses between retries is not hedged around its pause;
+- retry: outermost; while it pauses it holds no slot.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+from urllib.parse import unquote, urlsplit
+
+from neve.errors import InvalidError
+from neve.settings import StoreSettings
+from neve.store.folder import FolderStore
+from neve.store.gate import Gate
+from neve.store.hedge import Hedge
+from neve.store.key import checked_key
+from neve.store.memory import MemoryStore, named_bucket
+from neve.store.meter import Meter
+from neve.store.port import Store
+from neve.store.retry import Retry, RetryBudget
+from neve.store.timeout import Timeout
+
+Scheme: TypeAlias = Literal["memory", "file", "s3", "gs", "az"]
+SCHEMES: tuple[Scheme, ...] = ("memory", "file", "s3", "gs", "az")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a store is. `name` is the bucket's, container's or shared memory's name."""
+
+    scheme: Scheme
+    name: str = ""
+    prefix: str = ""
+    folder: Path = Path()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a PUT costs no money: memory and folders."""
+        return self.scheme in {"memory", "file"}
+
+
+def parse(url: str) -> Location:
+    """What the URL says, or InvalidError that says what is wrong with it."""
+    if not url or "\0" in url:
+        raise InvalidError(f"{url!r} is not the URL of a store: give a path, or s3://bucket/prefix")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        if re.match(r"(memory|file|s3|gs|az):", url):
+            raise InvalidError(f"{url!r} lacks its slashes: write {url.replace(':', '://', 1)}")
+        return Location("file", folder=Path(url))
+    if scheme not in SCHEMES:
+        raise InvalidError(
+            f"{url!r}: Neve does not know {scheme}://, only "
+            + ", ".join(f"{known}://" for known in SCHEMES)
+        )
+    if scheme == "file":
+        return Location("file", folder=_folder(url, unquote(rest)))
+    return _named(url, cast(Scheme, scheme))
+
+
+def open_store(url: str, settings: StoreSettings) -> Store:
+    """The bare store at this URL. Nothing is asked of it yet."""
+    where = parse(url)
+    if where.scheme == "memory":
+        return MemoryStore(named_bucket(where.name) if where.name else None)
+    if where.scheme == "file":
+        return FolderStore(where.folder, fsync=settings.folder_fsync)
+    # Loading obstore takes a while, and a folder needs none of it.
+    from neve.store import bucket
+
+    if where.scheme == "s3":
+        return bucket.open_s3(where.name, where.prefix, settings)
+    if where.scheme == "gs":
+        return bucket.open_gcs(where.name, where.prefix, settings)
+    return bucket.open_azure(where.name, where.prefix, settings)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A store with everything around it."""
+
+    store: Store
+    """For all ordinary calls."""
+    prefetch: Store
+    """For calls that would rather raise NoFreeSlotError than delay others."""
+    meter: Meter
+    gate: Gate
+    hedge: Hedge
+    retry: Retry
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+def stack(raw: Store, settings: StoreSettings) -> Stack:
+    """The standard wrappers around a bare store."""
+    meter = Meter(Timeout(raw, settings.request_timeout_ms))
+    gate = Gate(meter, settings.concurrency_max)
+    hedge = Hedge(gate, gate.prefetching(), settings)
+    budget = RetryBudget(settings.retry_budget_per_second)
+    retry = Retry(hedge, settings, budget)
+    prefetch = Retry(gate.prefetching(), settings, budget)
+    return Stack(retry, prefetch, meter, gate, hedge, retry)
+
+
+def connect(url: str, settings: StoreSettings) -> Stack:
+    """The store at this URL with the standard wrappers."""
+    return stack(open_store(url, settings), settings)
+
+
+def _folder(url: str, rest: str) -> Path:
+    if not rest.startswith(("/", "./", "../")) and rest not in {".", ".."}:
+        raise InvalidError(
+            f"{url!r} names the host {rest.split('/', 1)[0]!r}: write file:///absolute/path or "
+            "file://./relative/path"
+        )
+    return Path(rest)
+
+
+def _named(url: str, scheme: Scheme) -> Location:
+    try:
+        parts = urlsplit(url)
+        plain = parts.username is None and parts.port is None
+    except ValueError as error:
+        raise InvalidError(f"{url!r} is not a URL: {error}") from error
+    if not plain or parts.query or parts.fragment:
+        raise InvalidError(
+            f"{url!r}: only a name and a prefix belong here; credentials come from the "
+            "environment, all else from the settings"
+        )
+    prefix = parts.path.strip("/")
+    if scheme == "memory":
+        if prefix:
+            raise InvalidError(f"{url!r}: a bucket in memory has a name and no prefix")
+        return Location("memory", parts.netloc)
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise InvalidError(f"{url!r}: {parts.netloc!r} cannot be the name of a bucket")
+    return Location(scheme, parts.netloc, checked_key(prefix) if prefix else "")

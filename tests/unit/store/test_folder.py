@@ -1,0 +1,355 @@
+"""The local folder: the contract, what is synced in which order, and what if that fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from neve import runtime
+from neve.errors import ExistsError, InvalidError, StoreFailedError, UnavailableError
+from neve.store.folder import FolderStore
+from store_contract import StoreContract, StoreFactory
+
+
+class TestFolderStore(StoreContract):
+    @pytest.fixture
+    def store_factory(self, tmp_path: Path) -> StoreFactory:
+        return lambda: FolderStore(tmp_path / "made" / "later")
+
+
+class TestFolderStoreWithoutFsync(StoreContract):
+    @pytest.fixture
+    def store_factory(self, tmp_path: Path) -> StoreFactory:
+        return lambda: FolderStore(tmp_path / "store", fsync=False)
+
+
+class Calls:
+    """Records the calls that matter for durability, and lets some of them fail."""
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.made: list[str] = []
+        self.fails: Callable[[str], int | None] = lambda call: None
+        for name in ("fsync", "link", "replace", "mkdir", "unlink"):
+            patch.setattr(os, name, self._recording(name, getattr(os, name)))
+
+    def _recording(self, name: str, real: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: object, **kwargs: object) -> None:
+            about = args[: 2 if name in {"link", "replace"} else 1]
+            told = " ".join([name, *(self._shown(argument) for argument in about)])
+            self.made.append(told)
+            code = self.fails(told)
+            if code is not None:
+                raise OSError(code, os.strerror(code))
+            real(*args, **kwargs)
+
+        return call
+
+    def _shown(self, argument: object) -> str:
+        path = Path(str(argument))
+        if isinstance(argument, int):
+            path = Path(f"/proc/self/fd/{argument}").readlink()
+        shown = os.path.relpath(path, self.root)
+        return ".tmp/*" if shown.startswith(".tmp/") else shown
+
+    def take(self) -> list[str]:
+        made, self.made = self.made, []
+        return made
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    with monkeypatch.context() as patch:
+        yield Calls(tmp_path, patch)
+
+
+def failing(match: str, code: int, times: int) -> Callable[[str], int | None]:
+    left = [times]
+
+    def fails(call: str) -> int | None:
+        if call != match or not left[0]:
+            return None
+        left[0] -= 1
+        return code
+
+    return fails
+
+
+async def test_a_create_syncs_file_then_links_then_syncs_folders(
+    tmp_path: Path, calls: Calls
+) -> None:
+    store = FolderStore(tmp_path)
+    await store.create("wal/1/a", b"x")
+    made = calls.take()
+    assert made == [
+        "mkdir .tmp",
+        "fsync .",
+        "fsync .tmp/*",
+        "link .tmp/* wal/1/a",
+        "mkdir wal",
+        "fsync .",
+        "mkdir wal/1",
+        "fsync wal",
+        "link .tmp/* wal/1/a",
+        "unlink .tmp/*",
+        "fsync .",
+        "fsync wal",
+        "fsync wal/1",
+    ]
+    await store.create("wal/1/b", b"x")
+    assert calls.take() == [
+        "fsync .tmp/*",
+        "link .tmp/* wal/1/b",
+        "unlink .tmp/*",
+        "fsync wal/1",
+    ]
+
+
+async def test_a_put_syncs_then_renames_then_syncs(tmp_path: Path, calls: Calls) -> None:
+    store = FolderStore(tmp_path)
+    await store.put("k", b"1")
+    calls.take()
+    await store.put("k", b"2")
+    made = [call for call in calls.take() if not call.startswith("unlink")]
+    assert made == ["fsync .tmp/*", "replace .tmp/* k", "fsync ."]
+
+
+async def test_a_delete_is_synced(tmp_path: Path, calls: Calls) -> None:
+    store = FolderStore(tmp_path)
+    await store.put("a/k", b"1")
+    calls.take()
+    await store.delete("a/k")
+    assert calls.take() == ["unlink a/k", "fsync a"]
+
+
+async def test_nothing_is_synced_when_turned_off(tmp_path: Path, calls: Calls) -> None:
+    store = FolderStore(tmp_path / "new", fsync=False)
+    await store.create("a/k", b"1")
+    await store.put("a/k", b"2")
+    await store.get("a/k")
+    await store.list("")
+    await store.delete("a/k")
+    assert [call for call in calls.take() if call.startswith("fsync")] == []
+
+
+async def test_a_file_whose_sync_fails_is_written_anew(tmp_path: Path, calls: Calls) -> None:
+    store = FolderStore(tmp_path)
+    await store.create("before", b"x")
+    calls.take()
+    calls.fails = failing("fsync .tmp/*", errno.EIO, times=1)
+    await store.create("k", b"x")
+    assert calls.take() == [
+        "fsync .tmp/*",
+        "unlink .tmp/*",
+        "fsync .tmp/*",
+        "link .tmp/* k",
+        "unlink .tmp/*",
+        "fsync .",
+    ]
+    assert await store.get("k") == b"x"
+
+
+async def test_a_file_that_can_never_be_synced_is_told_and_gone(
+    tmp_path: Path, calls: Calls
+) -> None:
+    store = FolderStore(tmp_path)
+    calls.fails = failing("fsync .tmp/*", errno.EIO, times=99)
+    with pytest.raises(StoreFailedError):
+        await store.create("k", b"x")
+    assert list((tmp_path / ".tmp").iterdir()) == []
+    assert list(await store.list("")) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_full_disk_does_not_pass(tmp_path: Path, calls: Calls, code: int) -> None:
+    store = FolderStore(tmp_path)
+    calls.fails = failing("fsync .tmp/*", code, times=1)
+    with pytest.raises(StoreFailedError, match="free some space"):
+        await store.create("k", b"x")
+    assert list((tmp_path / ".tmp").iterdir()) == []
+
+
+async def test_a_create_whose_folder_cannot_be_synced_is_undecided(
+    tmp_path: Path, calls: Calls
+) -> None:
+    store = FolderStore(tmp_path)
+    await store.create("a/before", b"x")
+    calls.fails = failing("fsync a", errno.EIO, times=3)
+    with pytest.raises(UnavailableError):
+        await store.create("a/k", b"x")
+    with pytest.raises(UnavailableError):  # it is there, and may not stay: not yet a refusal
+        await store.create("a/k", b"y")
+    with pytest.raises(UnavailableError):  # nor yet something to read
+        await store.get("a/k")
+    assert await store.get("a/k") == b"x"
+    with pytest.raises(ExistsError):
+        await store.create("a/k", b"y")
+
+
+async def test_a_refusal_counts_only_after_a_sync(tmp_path: Path, calls: Calls) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "k").write_bytes(b"linked by another process, which died before its sync")
+    store = FolderStore(tmp_path)
+    calls.take()
+    with pytest.raises(ExistsError):
+        await store.create("a/k", b"x")
+    assert calls.take()[-4:] == ["link .tmp/* a/k", "fsync .", "fsync a", "unlink .tmp/*"]
+
+
+async def test_a_reader_syncs_what_it_did_not_write_once(tmp_path: Path, calls: Calls) -> None:
+    writer, reader = FolderStore(tmp_path), FolderStore(tmp_path)
+    await writer.create("a/1", b"1")
+    await writer.create("a/2", b"2")
+    calls.take()
+    await writer.get("a/1")
+    assert calls.take() == []
+    await reader.get("a/1")
+    assert calls.take() == ["fsync .", "fsync a"]
+    await reader.get_range("a/1", 0, 1)
+    assert calls.take() == []
+    await reader.get("a/2")
+    assert calls.take() == ["fsync a"]
+
+
+async def test_a_listing_syncs_each_folder_once_for_all_in_it(tmp_path: Path, calls: Calls) -> None:
+    writer, reader = FolderStore(tmp_path), FolderStore(tmp_path)
+    for number in range(5):
+        await writer.create(f"a/{number}", b"x")
+    calls.take()
+    assert len(await reader.list("a/")) == 5
+    assert calls.take() == ["fsync .", "fsync a"]
+    await reader.list("a/")
+    await reader.get("a/3")
+    assert calls.take() == []
+
+
+async def test_a_key_that_was_written_again_is_synced_again(tmp_path: Path, calls: Calls) -> None:
+    writer, reader = FolderStore(tmp_path), FolderStore(tmp_path)
+    await writer.put("a/k", b"1")
+    await reader.get("a/k")
+    await writer.put("a/k", b"2")
+    calls.take()
+    assert await reader.get("a/k") == b"2"
+    assert calls.take() == ["fsync a"]
+
+
+async def test_temporary_files_are_never_listed_and_cannot_be_named(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    await store.put("k", b"x")
+    (tmp_path / ".tmp" / "left-by-a-crash").write_bytes(b"half")
+    for prefix in ("", ".", ".tmp", ".tmp/"):
+        keys = [row.key for row in await store.list(prefix)]
+        assert keys == (["k"] if not prefix else [])
+    with pytest.raises(InvalidError):
+        await store.get(".tmp/left-by-a-crash")
+
+
+async def test_stale_temporary_files_are_swept(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    assert await store.remove_stale_temporary() == 0
+    await store.put("k", b"x")
+    stale, fresh = tmp_path / ".tmp" / "stale", tmp_path / ".tmp" / "fresh"
+    stale.write_bytes(b"half")
+    fresh.write_bytes(b"half")
+    os.utime(stale, (0, 0))
+    assert await store.remove_stale_temporary() == 1
+    assert sorted(path.name for path in (tmp_path / ".tmp").iterdir()) == ["fresh"]
+    assert await store.get("k") == b"x"
+
+
+async def test_a_write_leaves_no_temporary_file(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    await store.create("k", b"x")
+    await store.put("k", b"y")
+    with pytest.raises(ExistsError):
+        await store.create("k", b"z")
+    assert list((tmp_path / ".tmp").iterdir()) == []
+
+
+async def test_a_key_below_an_object_and_one_above_are_refused(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    await store.put("a/b", b"x")
+    for key in ("a/b/c", "a"):
+        with pytest.raises(InvalidError):
+            await store.create(key, b"x")
+        with pytest.raises(InvalidError):
+            await store.put(key, b"x")
+
+
+async def test_foreign_files_are_no_objects(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    await store.put("a", b"x")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    Path(os.fsdecode(bytes(tmp_path) + b"/\xff")).write_bytes(b"no Unicode")
+    os.mkfifo(tmp_path / "pipe")
+    assert [row.key for row in await store.list("")] == ["a"]
+
+
+async def test_a_reader_of_a_folder_that_is_not_there_finds_nothing(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "none")
+    assert list(await store.list("")) == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_runs_in_simulation(tmp_path: Path) -> None:
+    async def scenario() -> bytes:
+        store = FolderStore(tmp_path)
+        await store.create("k", b"x")
+        return bytes(await store.get("k"))
+
+    assert runtime.simulate(scenario(), seed=1) == b"x"
+
+
+CREATE_MANY = """
+import sys
+from pathlib import Path
+from neve import runtime
+from neve.errors import ExistsError
+from neve.store.folder import FolderStore
+
+async def main():
+    store, me = FolderStore(Path(sys.argv[1])), sys.argv[2]
+    sys.stdin.readline()
+    for number in range(100):
+        try:
+            await store.create(f"race/{number:03d}", me.encode())
+        except ExistsError:
+            continue
+        print(number)
+
+print("ready", flush=True)
+runtime.run(main())
+"""
+
+
+async def test_of_two_processes_one_wins_each_key(tmp_path: Path) -> None:
+    racers = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", CREATE_MANY, str(tmp_path), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    }
+    for racer in racers.values():
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers.values():
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    won = {name: set(racer.communicate(timeout=60)[0].split()) for name, racer in racers.items()}
+    assert all(racer.returncode == 0 for racer in racers.values())
+    assert won["one"] & won["two"] == set()
+    assert won["one"] | won["two"] == {str(number) for number in range(100)}
+    store = FolderStore(tmp_path)
+    for name, numbers in won.items():
+        for number in numbers:
+            assert await store.get(f"race/{int(number):03d}") == name.encode()
