@@ -246,10 +246,13 @@ def scan(  # noqa: PLR0917 (kernels are called by position)
 ) -> int:
     """Check every record of every section; keep those with from_offset <= offset < to_offset.
 
-    Validity bits come set, `ends` with a zero in front, `result` zeroed; all buffers have room for
-    the records that the sections say they hold. Sources are addresses; those of headers are pairs,
+    Validity bits come set and `result` zeroed; all buffers have room for the records that the
+    sections say they hold, `ends` for one more. Sources are addresses; those of headers are pairs,
     the start and the end of their record.
     """
+    for ends in (KEY_ENDS, VALUE_ENDS, HEADER_ENDS):
+        if columns[ends]:
+            store_int32(columns[ends], 0)
     for index in range(len(sections)):
         code = _scan_section(
             sections, index, result[ROWS], from_offset, to_offset, scale, columns, result

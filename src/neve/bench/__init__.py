@@ -1,0 +1,1 @@
+"""What `neve bench` runs."""

@@ -1,0 +1,199 @@
+"""The buffers between the kernel and Arrow: made to measure, filled, and wrapped as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from neve.errors import DamagedError
+from neve.records import kernel
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+UNITS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+"""A unit of time, and how many of it a millisecond has."""
+
+_BITS = 0
+_KEPT = {
+    "offset": ((kernel.OFFSETS, 8),),
+    "timestamp": ((kernel.TIMES, 8), (kernel.TIMES_VALID, _BITS)),
+    "timestamp_type": ((kernel.TIME_TYPES, 4),),
+    "key": ((kernel.KEY_ENDS, 4), (kernel.KEYS_VALID, _BITS)),
+    "value": ((kernel.VALUE_ENDS, 4), (kernel.VALUES_VALID, _BITS)),
+    "headers": ((kernel.HEADER_ENDS, 4), (kernel.HEADERS_VALID, _BITS)),
+}
+"""The kernel's buffers that become part of a column, with the bytes that a row takes in them."""
+_PASSING = {
+    "key": ((kernel.KEY_SOURCES, 8),),
+    "value": ((kernel.VALUE_SOURCES, 8),),
+    "headers": ((kernel.HEADER_SOURCES, 16),),
+}
+"""Those that are needed only until the bytes are copied."""
+_ALIGNMENT = 64
+
+
+class Wanted(NamedTuple):
+    """What a caller asked for."""
+
+    from_offset: int
+    to_offset: int
+    schema: pa.Schema
+    unit: str
+
+
+class Section(NamedTuple):
+    """The records of one batch, decompressed, as the kernel's `sections` describe them.
+
+    `owner` keeps them where the address points.
+    """
+
+    owner: pa.Buffer
+    row: list[int]
+
+
+def decode(group: list[Section], wanted: Wanted, key: str) -> pa.RecordBatch:
+    """The wanted records of these sections, which have less than 2 GiB together."""
+    sections = np.array([section.row for section in group], np.int64)
+    columns = _Columns(int(sections[:, kernel.COUNT].sum()), wanted)
+    columns.scan(sections, wanted, key)
+    return columns.record_batch(wanted, key)
+
+
+class _Columns:
+    """The buffers that the kernel fills, each with room for `capacity` rows if it is wanted.
+
+    They are slices of two: one that the columns keep, one that goes when they are made.
+    """
+
+    def __init__(self, capacity: int, wanted: Wanted) -> None:
+        self._addresses = np.zeros(kernel.COLUMN_FIELDS, np.int64)
+        self._buffers: dict[int, pa.Buffer] = {}
+        self._result = np.zeros(kernel.RESULT_FIELDS, np.int64)
+        for layout in (_KEPT, _PASSING):
+            fields = [field for name in wanted.schema.names for field in layout.get(name, ())]
+            self._allocate(fields, capacity)
+
+    def _allocate(self, fields: list[tuple[int, int]], rows: int) -> None:
+        """Ends need one more than the rows; validity starts with all bits set."""
+        sizes = [(rows + 1) * row_bytes if row_bytes else rows // 8 + 1 for _, row_bytes in fields]
+        aligned = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
+        whole = pa.allocate_buffer(sum(aligned))
+        position = 0
+        for (field, row_bytes), size in zip(fields, aligned, strict=True):
+            self._buffers[field] = whole.slice(position, size)
+            self._addresses[field] = whole.address + position
+            if row_bytes == _BITS:
+                np.frombuffer(whole, np.uint8, size, position).fill(0xFF)
+            position += size
+
+    def scan(self, sections: NDArray[np.int64], wanted: Wanted, key: str) -> None:
+        code = kernel.scan(
+            sections,
+            wanted.from_offset,
+            wanted.to_offset,
+            UNITS[wanted.unit],
+            self._addresses,
+            self._result,
+        )
+        if code != kernel.OK:
+            base_offset = sections[self._result[kernel.ERROR_SECTION], kernel.BASE_OFFSET]
+            raise DamagedError(
+                key,
+                f"the batch at offset {base_offset}: {kernel.REASONS[code]} "
+                f"(record at byte {self._result[kernel.ERROR_POSITION]})",
+            )
+
+    def record_batch(self, wanted: Wanted, key: str) -> pa.RecordBatch:
+        make: dict[str, Callable[[pa.DataType], pa.Array]] = {
+            "offset": lambda kind: self._fixed(kind, kernel.OFFSETS),
+            "timestamp": lambda kind: self._fixed(kind, kernel.TIMES),
+            "timestamp_type": lambda kind: self._fixed(kind, kernel.TIME_TYPES),
+            "key": lambda _: self._binary(kernel.KEY_ENDS, kernel.NULL_KEYS),
+            "value": lambda _: self._binary(kernel.VALUE_ENDS, kernel.NULL_VALUES),
+            "headers": lambda _: self._headers(key),
+        }
+        arrays = [make[field.name](field.type) for field in wanted.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
+
+    @property
+    def _rows(self) -> int:
+        return int(self._result[kernel.ROWS])
+
+    def _validity(self, field: int, nulls: int) -> pa.Buffer | None:
+        return self._buffers[field] if nulls else None
+
+    def _fixed(self, kind: pa.DataType, field: int) -> pa.Array:
+        nulls = int(self._result[kernel.NULL_TIMES]) if field == kernel.TIMES else 0
+        buffers = [self._validity(kernel.TIMES_VALID, nulls), self._buffers[field]]
+        return pa.Array.from_buffers(kind, self._rows, buffers, nulls)
+
+    def _binary(self, field: int, nulls_field: int) -> pa.Array:
+        """A key or value. Its fields follow each other: ends, sources, validity."""
+        ends, sources = self._buffers[field], self._buffers[field + 1]
+        target = pa.allocate_buffer(int(np.frombuffer(ends, np.int32)[self._rows]))
+        kernel.copy(ends.address, sources.address, self._rows, target.address)
+        nulls = int(self._result[nulls_field])
+        buffers = [self._validity(field + 2, nulls), ends, target]
+        return pa.Array.from_buffers(pa.binary(), self._rows, buffers, nulls)
+
+    def _headers(self, key: str) -> pa.Array:
+        count = int(self._result[kernel.HEADERS])
+        pairs = _Headers(count, self._result)
+        pairs.fill(self._rows, self._addresses, self._result, key)
+        buffers = [self._buffers[kernel.HEADERS_VALID], self._buffers[kernel.HEADER_ENDS]]
+        return pa.Array.from_buffers(
+            HEADERS_TYPE, self._rows, buffers, children=[pairs.array(self._result)]
+        )
+
+
+class _Headers:
+    """The keys and values of all headers, as buffers of exactly their size."""
+
+    def __init__(self, count: int, result: NDArray[np.int64]) -> None:
+        self._count = count
+        self._key_ends = pa.py_buffer(np.zeros(count + 1, np.int32))
+        self._keys = pa.allocate_buffer(int(result[kernel.HEADER_KEY_BYTES]))
+        self._value_ends = pa.py_buffer(np.zeros(count + 1, np.int32))
+        self._values = pa.allocate_buffer(int(result[kernel.HEADER_VALUE_BYTES]))
+        self._valid = pa.py_buffer(np.full(count // 8 + 1, 0xFF, np.uint8))
+
+    def fill(
+        self, rows: int, columns: NDArray[np.int64], result: NDArray[np.int64], key: str
+    ) -> None:
+        code = kernel.fill_headers(
+            rows,
+            columns,
+            self._key_ends.address,
+            self._keys.address,
+            self._value_ends.address,
+            self._values.address,
+            self._valid.address,
+            result,
+        )
+        if code != kernel.OK:
+            raise DamagedError(key, kernel.REASONS[code])
+
+    def array(self, result: NDArray[np.int64]) -> pa.Array:
+        nulls = int(result[kernel.NULL_VALUES])
+        values = [self._valid if nulls else None, self._value_ends, self._values]
+        return pa.StructArray.from_arrays(
+            [
+                _text(self._count, [None, self._key_ends, self._keys]),
+                pa.Array.from_buffers(pa.binary(), self._count, values, nulls),
+            ],
+            fields=list(HEADERS_TYPE.value_type),
+        )
+
+
+def _text(rows: int, buffers: list[pa.Buffer | None]) -> pa.Array:
+    """Header keys as text, with U+FFFD for what is not UTF-8."""
+    text = pa.Array.from_buffers(pa.string(), rows, buffers, 0)
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = pa.Array.from_buffers(pa.binary(), rows, buffers, 0)
+        return pa.array([name.decode(errors="replace") for name in raw.to_pylist()], pa.string())
+    return text
