@@ -21,7 +21,7 @@ def main() -> int:
     failed = False
     if options.explore or options.soak:
         for exploration in EXPLORATIONS:
-            if options.name in exploration.name and (options.soak or not exploration.soak):
+            if options.name in exploration.name and (options.soak or exploration.mark != "soak"):
                 failed |= _print_exploration(exploration.name, explore(exploration.model))
     for dropped in DROPPED:
         if options.name in dropped.name:

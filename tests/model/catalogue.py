@@ -24,7 +24,7 @@ class Exploration:
 
     name: str
     model: Model[Any]
-    soak: bool = False
+    mark: str = ""  # the pytest marker of what takes longer: "slow" or "soak"
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ MODELS: dict[str, Any] = {
 EXPLORATIONS = (
     Exploration("series: 3 numbers, 2 changes each", SeriesModel(with_reader=False)),
     Exploration("series: 3 numbers, 1 change each, reader", SeriesModel(changes=1)),
-    Exploration("wal: 3 numbers, window 2, 2 sealers, reader", WalModel()),
-    Exploration("wal: 4 numbers, window 2, 2 sealers", WalModel(4, with_reader=False)),
+    Exploration("wal: 3 numbers, window 2, 2 sealers, reader", WalModel(), mark="slow"),
+    Exploration("wal: 4 numbers, window 2, 2 sealers", WalModel(4, with_reader=False), mark="slow"),
     Exploration("wal: 3 numbers, window 3, 2 sealers", WalModel(window=3, with_reader=False)),
     Exploration(
         "wal: 3 numbers, window 2, 1 sealer, leadership check",
@@ -62,33 +62,40 @@ EXPLORATIONS = (
     Exploration(
         "roll-up: 2 numbers, owner once, 2 janitors",
         RollUpModel(owner_rounds=1, janitors=2, with_reader=False),
+        mark="slow",
     ),
-    Exploration("roll-up: 2 numbers, owner once, 1 janitor, reader", RollUpModel(owner_rounds=1)),
-    Exploration("manifest: leader and repair, 3 numbers, 2 tries", ManifestModel("LR")),
+    Exploration(
+        "roll-up: 2 numbers, owner once, 1 janitor, reader",
+        RollUpModel(owner_rounds=1),
+        mark="slow",
+    ),
+    Exploration(
+        "manifest: leader and repair, 3 numbers, 2 tries", ManifestModel("LR"), mark="slow"
+    ),
     Exploration("manifest: two leaders, 3 numbers, 2 tries", ManifestModel("LL")),
     Exploration("manifest: leader and merge, 3 numbers, 1 try", ManifestModel("LM", tries=1)),
     Exploration("manifest: two merges, 3 numbers, 1 try", ManifestModel("MM", tries=1)),
     Exploration("manifest: merge and repair, 3 numbers, 1 try", ManifestModel("MR", tries=1)),
     Exploration("run: 4 numbers, 2 rounds each", RunModel(numbers=4)),
-    Exploration("release: 3 numbers, window 2", ReleaseModel()),
-    Exploration("series: 2 numbers, 2 changes each, reader", SeriesModel(numbers=2), soak=True),
-    Exploration("series: 3 numbers, 2 changes each, reader", SeriesModel(), soak=True),
+    Exploration("release: 3 numbers, window 2", ReleaseModel(), mark="slow"),
+    Exploration("series: 2 numbers, 2 changes each, reader", SeriesModel(numbers=2), mark="soak"),
+    Exploration("series: 3 numbers, 2 changes each, reader", SeriesModel(), mark="soak"),
     Exploration(
         "wal: 4 numbers, window 2, 1 sealer, leadership check",
         WalModel(4, sealers=1, with_reader=False, with_request=True),
-        soak=True,
+        mark="soak",
     ),
     Exploration(
-        "wal: 4 numbers, window 3, 1 sealer, reader", WalModel(4, window=3, sealers=1), soak=True
+        "wal: 4 numbers, window 3, 1 sealer, reader", WalModel(4, window=3, sealers=1), mark="soak"
     ),
-    Exploration("wal: 4 numbers, window 2, 2 sealers, reader", WalModel(4), soak=True),
+    Exploration("wal: 4 numbers, window 2, 2 sealers, reader", WalModel(4), mark="soak"),
     Exploration(
-        "roll-up: 3 numbers, owner twice, 1 janitor", RollUpModel(3, with_reader=False), soak=True
+        "roll-up: 3 numbers, owner twice, 1 janitor", RollUpModel(3, with_reader=False), mark="soak"
     ),
     Exploration(
         "roll-up: 2 numbers, owner once, 1 janitor, reader, no next offset",
         RollUpModel(owner_rounds=1, rules=rollup_model.Rules(next_offset_checked=False)),
-        soak=True,
+        mark="soak",
     ),
     Exploration(
         "roll-up: 2 numbers, owner once, 1 janitor, reader, manifest first",
@@ -97,13 +104,17 @@ EXPLORATIONS = (
             leaves_list=False,
             rules=rollup_model.Rules(tail_before_manifest=False),
         ),
-        soak=True,
+        mark="soak",
     ),
-    Exploration("manifest: leader and repair, 4 numbers, 2 tries", ManifestModel("LR", 4), True),
     Exploration(
-        "manifest: two leaders and repair, 3 numbers, 1 try", ManifestModel("LLR", tries=1), True
+        "manifest: leader and repair, 4 numbers, 2 tries", ManifestModel("LR", 4), mark="soak"
     ),
-    Exploration("release: 4 numbers, window 3", ReleaseModel(4, 3), soak=True),
+    Exploration(
+        "manifest: two leaders and repair, 3 numbers, 1 try",
+        ManifestModel("LLR", tries=1),
+        mark="soak",
+    ),
+    Exploration("release: 4 numbers, window 3", ReleaseModel(4, 3), mark="soak"),
 )
 
 

@@ -17,9 +17,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 def _marked(exploration: Exploration) -> object:
-    marks = [pytest.mark.soak] if exploration.soak else []
-    bounds = f"{exploration.name}{' (soak)' if exploration.soak else ''}"
-    return pytest.param(exploration, id=bounds, marks=marks)
+    marks = [getattr(pytest.mark, exploration.mark)] if exploration.mark else []
+    return pytest.param(exploration, id=exploration.name, marks=marks)
 
 
 def _row(first_cell: str) -> list[str]:
