@@ -66,7 +66,7 @@ class ScriptedStore(Wrapper):
     def bucket(self) -> MemoryBucket:
         return self.memory.bucket
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def listed(self, prefix: str = "") -> list[str]:
         return [key for key in self.bucket.keys if key.startswith(prefix)]
 
     def data(self, key: str) -> bytes:

@@ -41,6 +41,13 @@ class Kind(enum.IntEnum):
     WAL_CHECKPOINT = 6
 
 
+class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base of every payload, and of every object inside one.
+
+    A field that this version does not know may change what the others mean: it is refused.
+    """
+
+
 class Envelope(NamedTuple):
     """A checked envelope: who wrote it, and its payload still as JSON."""
 
@@ -100,6 +107,6 @@ def decode_payload(envelope: Envelope, schema: type[T] | Any, key: str) -> T:
         raise UnsupportedError(
             f"{key} holds what this version does not know ({error}): a newer Neve wrote it, upgrade"
         ) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedError(key, f"its payload is not JSON: {error}") from error
     return decoded

@@ -93,7 +93,7 @@ async def test_an_attempt_ends_when_the_key_no_longer_matters() -> None:
 
     await decide(store, KEY, b"mine", passed)
     assert store.asked("create") == 3
-    assert KEY not in store.keys()
+    assert KEY not in store.listed()
 
 
 @in_simulation

@@ -7,17 +7,22 @@ must resolve again.
 
 from __future__ import annotations
 
-import msgspec
-
 from neve import runtime
 from neve.errors import ExistsError, NotFoundError
-from neve.log.envelope import AUTHOR_BYTES, Kind, decode_payload, open_envelope, seal_envelope
+from neve.log.envelope import (
+    AUTHOR_BYTES,
+    Kind,
+    Stored,
+    decode_payload,
+    open_envelope,
+    seal_envelope,
+)
 from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys
 from neve.store.port import Store
 
 
-class PartitionEnd(msgspec.Struct, frozen=True):
+class PartitionEnd(Stored, frozen=True):
     """How far a partition's offsets go in the numbers below the checkpoint."""
 
     topic_id: str
@@ -26,7 +31,7 @@ class PartitionEnd(msgspec.Struct, frozen=True):
     next: int
 
 
-class WalCheckpoint(msgspec.Struct, frozen=True):
+class WalCheckpoint(Stored, frozen=True):
     """The payload."""
 
     rollups: tuple[str, ...] = ()
