@@ -20,8 +20,10 @@ from neve import runtime
 from neve.errors import (
     DamagedError,
     ExistsError,
+    InvalidError,
     NotFoundError,
     UnavailableError,
+    UnsupportedError,
 )
 from neve.log.create import decide
 from neve.log.envelope import AUTHOR_BYTES, Kind, decode_payload, open_envelope, seal_envelope
@@ -108,15 +110,19 @@ class Series(Generic[State, Record]):
 
     async def load(self) -> View[State]:
         """The newest view, from the greatest checkpoint on."""
-        return (await self.advance(View(0, self.rules.empty()))).view
+        greatest = await greatest_checkpoint(self.store, self.keys)
+        start = await self._load_checkpoint(greatest) if greatest is not None else None
+        return (await self.advance(start or View(0, self.rules.empty()))).view
 
     async def advance(self, view: View[State]) -> Progress[State, Record]:
         """Read on from a view until a number is missing; believe it after the look."""
         whole = True
         while True:
-            entries = await self._read_from(view)
+            entries, damage = await self._read_from(view)
             greatest = await greatest_checkpoint(self.store, self.keys, above=view.position)
             if greatest is None:
+                if damage is not None:
+                    raise damage
                 return Progress(self._folded(view, entries), tuple(entries) if whole else None)
             loaded = await self._load_checkpoint(greatest)
             if loaded is not None:
@@ -167,7 +173,17 @@ class Series(Generic[State, Record]):
             record = derive(view, since_base)
             if record is None:
                 return Outcome(view, None)
+            self._check_that_it_folds(view, record)
             sent = await self._send(view.position, record)
+
+    def _check_that_it_folds(self, view: View[State], record: Record) -> None:
+        """Once written, a record that cannot be folded would stop every reader for ever."""
+        try:
+            self.rules.fold(view.state, view.position, record)
+        except DamagedError as error:
+            raise InvalidError(
+                f"{self.keys.number(view.position)} is not written: {error.reason}"
+            ) from error
 
     async def _send(self, number: int, record: Record) -> bytes:
         """Create a number until something is known to be there, or was; the id it was sent with."""
@@ -220,16 +236,28 @@ class Series(Generic[State, Record]):
         except NotFoundError:
             return None
 
-    async def _read_from(self, view: View[State]) -> list[Entry[Record]]:
+    async def _read_from(
+        self, view: View[State]
+    ) -> tuple[list[Entry[Record]], DamagedError | UnsupportedError | None]:
+        """The numbers up to the first missing or unreadable one, and why that is unreadable.
+
+        The latter is not raised here: below the greatest checkpoint it does not matter.
+        """
         entries: list[Entry[Record]] = []
-        while (entry := await self.read(view.position + len(entries))) is not None:
-            entries.append(entry)
-        return entries
+        try:
+            while (entry := await self.read(view.position + len(entries))) is not None:
+                entries.append(entry)
+        except (DamagedError, UnsupportedError) as error:
+            return entries, error
+        return entries, None
 
     def _folded(self, view: View[State], entries: list[Entry[Record]]) -> View[State]:
         state = view.state
         for entry in entries:
-            state = self.rules.fold(state, entry.number, entry.record)
+            try:
+                state = self.rules.fold(state, entry.number, entry.record)
+            except DamagedError as error:
+                raise DamagedError(self.keys.number(entry.number), error.reason) from error
         return View(view.position + len(entries), state)
 
     async def _load_checkpoint(self, number: int) -> View[State] | None:
