@@ -47,6 +47,7 @@ class Node:
         self.cluster = cluster
         self.incarnation = incarnation
         self.partitions: dict[PartitionId, PartitionLog] = {}
+        self.sealed: dict[int, int] = {}  # streams that we ended, and where
         self.writer = WalWriter(
             store,
             incarnation,
@@ -122,6 +123,7 @@ class Node:
         if not taken:
             return
         recovered = await recover(self._store, self.incarnation, state.brokers, taken)
+        self.sealed.update(recovered.ends)
         for log, _ in taken:
             self.partitions[log.topic_id, log.partition] = log
         await self._sweep(recovered)

@@ -1,0 +1,1 @@
+"""The real code in a simulated world: faults, crashes, two leaders, and a checker that knows."""

@@ -1,0 +1,113 @@
+"""Planted bugs: each breaks one rule in the real code, to show that the checker would find it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import simulation.jobs
+import simulation.scenario
+from neve.cluster.state import Topic
+from neve.errors import UnavailableError
+from neve.log import series
+from neve.log.keys import segment_prefix
+from neve.log.manifest import manifest as manifest_module
+from neve.log.wal import writer as writer_module
+from neve.log.wal.writer import Commit, WalWriter
+from neve.store.port import Buffer, Store
+
+
+@contextlib.contextmanager
+def ack_before_commit() -> Iterator[None]:
+    """A producer is told yes as soon as its batch is in the buffer."""
+    append = WalWriter.append
+
+    def hasty(self: WalWriter, meta: object, batch: Buffer) -> Commit:
+        commit = append(self, meta, batch)  # type: ignore[arg-type]
+        told = Commit()
+        told.number = commit.number
+        told.succeed()
+        return told
+
+    with mock.patch.object(WalWriter, "append", hasty):
+        yield
+
+
+@contextlib.contextmanager
+def drop_on_failed_flush() -> Iterator[None]:
+    """An upload that fails drops what it drained, and its producers are told yes."""
+    upload = WalWriter._upload
+
+    async def careless(self: WalWriter, flight: object) -> None:
+        try:
+            await self._store.create(self.keys.number(flight.number), flight.data)  # type: ignore[attr-defined]
+        except UnavailableError:
+            self._durable(flight)  # type: ignore[arg-type]
+            return
+        except Exception:
+            await upload(self, flight)  # type: ignore[arg-type]
+            return
+        self._durable(flight)  # type: ignore[arg-type]
+
+    with mock.patch.object(WalWriter, "_upload", careless):
+        yield
+
+
+@contextlib.contextmanager
+def commit_past_a_hole() -> Iterator[None]:
+    """A number commits when it is there, whatever is before it."""
+
+    def eager(self: WalWriter, flight: writer_module._Flight) -> None:
+        flight.durable = True
+        if flight in self._flights:
+            self._flights.remove(flight)
+            self._commit(flight)
+        self._settled.set()
+
+    with mock.patch.object(WalWriter, "_durable", eager):
+        yield
+
+
+@contextlib.contextmanager
+def delete_before_doom() -> Iterator[None]:
+    """Repair deletes what nobody lists, without a number that dooms it."""
+
+    async def rash(store: Store, topic: Topic, partition: int) -> None:
+        manifest = simulation.jobs.manifest_of(store, topic, partition)
+        await manifest.refresh()
+        prefix = segment_prefix(topic.name, topic.id_bytes, partition)
+        found = [row.key for row in await store.list(prefix)]
+        listed = await manifest._in_runs()
+        for key in found:
+            if key not in listed:
+                await store.delete(key)
+
+    with mock.patch.object(simulation.scenario, "repair", rash):
+        yield
+
+
+@contextlib.contextmanager
+def no_look_at_the_checkpoint() -> Iterator[None]:
+    """A number is believed without a look at the greatest checkpoint afterwards."""
+    look = series.greatest_checkpoint
+
+    async def blind(store: Store, keys: object, above: int = -1) -> int | None:
+        if above > 0:
+            return None
+        return await look(store, keys, above)  # type: ignore[arg-type]
+
+    with (
+        mock.patch.object(series, "greatest_checkpoint", blind),
+        mock.patch.object(manifest_module, "greatest_checkpoint", blind),
+    ):
+        yield
+
+
+BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "ack before commit": ack_before_commit,
+    "drop on a failed flush": drop_on_failed_flush,
+    "commit past a hole": commit_past_a_hole,
+    "delete before doom": delete_before_doom,
+    "no look at the checkpoint": no_look_at_the_checkpoint,
+}

@@ -1,0 +1,55 @@
+"""Reading a whole log from a healthy store, by the plainest means there are."""
+
+from __future__ import annotations
+
+from neve.cluster.log import ClusterLog
+from neve.cluster.state import Topic
+from neve.log.keys import manifest as manifest_keys
+from neve.log.manifest.manifest import Manifest
+from neve.log.segment import kfs
+from neve.log.tail import assemble, read_streams
+from neve.log.wal.reader import WalReader
+from neve.records.reference import decode_batch
+from neve.records.batch import walk
+from neve.store.port import Store
+
+
+class Unsettled(Exception):
+    """The log moved while it was read."""
+
+
+async def read_log(store: Store, topic: Topic, partition: int) -> tuple[int, dict[int, bytes]]:
+    """The log's start, and every record's value by offset."""
+    state = topic.partitions[partition]
+    tails = await read_streams(store, (part.incarnation for part in state.streams), whole=True)
+    manifest = Manifest(store, manifest_keys(topic.name, topic.id_bytes, partition))
+    listed = await manifest.refresh()
+    tail = assemble(topic.id_bytes, partition, state.streams, tails, listed)
+    if tail is None:
+        raise Unsettled
+    log: dict[int, bytes] = {}
+    for segment in await manifest.segments():
+        data = await store.get(segment.key)
+        kfs.check(data, segment.key)
+        _take(log, data[kfs.HEADER_BYTES : -kfs.FOOTER_BYTES], listed.start)
+    for incarnation, item, entry in tail.slices:
+        _take(log, await WalReader(store, incarnation).slice_data(item, entry), listed.start)
+    return listed.start, log
+
+
+def _take(log: dict[int, bytes], data: memoryview, start: int) -> None:
+    for position, _ in walk(data):
+        for record in decode_batch(data, position):
+            if record.offset >= start:
+                value = bytes(record.value or b"")
+                assert log.setdefault(record.offset, value) == value, record.offset
+
+
+async def read_all(store: Store, name: str) -> tuple[dict[int, int], dict[int, dict[int, bytes]]]:
+    """Starts and logs of every partition of a topic."""
+    topic = (await ClusterLog(store).must_exist()).topic(name)
+    assert topic is not None
+    starts, logs = {}, {}
+    for partition in range(len(topic.partitions)):
+        starts[partition], logs[partition] = await read_log(store, topic, partition)
+    return starts, logs
