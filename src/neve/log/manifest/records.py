@@ -76,7 +76,10 @@ class Replace(Stored, frozen=True, tag="replace"):
 
 
 class Reindex(Stored, frozen=True, tag="reindex"):
-    """A segment's bundle, lost or damaged, was rebuilt under a new key. The old one is doomed."""
+    """A segment's bundle, lost or damaged, was rebuilt under a new key. The old one is doomed.
+
+    `old_index_key` is left out where the old one was imported and is not Neve's to delete.
+    """
 
     key: str
     base: int

@@ -97,11 +97,16 @@ def doomed_since(base: ManifestState, records: Iterable[Record]) -> set[str]:
 
 
 def _add(state: ManifestState, number: int, change: Add) -> ManifestState:
-    first, last = change.segments[0], change.segments[-1]
-    # Only what lies below the log's start may be left out.
-    if first.base != state.next and not state.next < first.base <= state.start:
+    segments = change.segments
+    ordered = all(
+        row.base <= row.last and (at == 0 or segments[at - 1].last < row.base)
+        for at, row in enumerate(segments)
+    )
+    if not segments or not ordered:
+        raise DamagedError("manifest", f"number {number} adds no segments in their order")
+    if not _continues(state, segments[0].base):
         raise DamagedError(
-            "manifest", f"number {number} adds offset {first.base} where {state.next} is due"
+            "manifest", f"number {number} adds offset {segments[0].base} where {state.next} is due"
         )
     doomed, bundle = state.doomed, state.state_bundle
     if bundle is not None:
@@ -109,16 +114,29 @@ def _add(state: ManifestState, number: int, change: Add) -> ManifestState:
         bundle = None
     return msgspec.structs.replace(
         state,
-        next=last.last + 1,
-        loose=_merged(state.loose, change.segments),
+        next=segments[-1].last + 1,
+        loose=_merged(state.loose, segments),
         doomed=doomed,
         state_bundle=bundle,
     )
 
 
+def _continues(state: ManifestState, base: int) -> bool:
+    """Only what lies below the log's start, or was given up for lost, may be left out."""
+    due = state.next
+    if due < base:
+        due = min(max(due, state.start), base)
+    for skip in sorted(state.skips, key=lambda row: row.first):
+        if due < base and skip.first <= due <= skip.last:
+            due = min(skip.last + 1, base)
+    return due == base
+
+
 def _replace(state: ManifestState, number: int, change: Replace) -> ManifestState:
     del number
-    state = _without(state, change.removed, keep_last_bundle=False)
+    # Where nothing reaches the end any more, what the last bundle knows would be lost with it.
+    reaches_end = any(row.last + 1 == state.next for row in change.added)
+    state = _without(state, change.removed, keep_last_bundle=not reaches_end)
     return msgspec.structs.replace(state, loose=_merged(state.loose, change.added))
 
 
@@ -130,19 +148,24 @@ def _start(state: ManifestState, number: int, change: Start) -> ManifestState:
 
 def _reindex(state: ManifestState, number: int, change: Reindex) -> ManifestState:
     del number
-    loose = tuple(
-        msgspec.structs.replace(segment, index_key=change.index_key, index_bytes=change.index_bytes)
-        if segment.key == change.key
-        else segment
-        for segment in state.loose
-    )
-    reindexed = state.reindexed
-    if loose == state.loose:  # it is in a run
-        reindexed = (*(row for row in reindexed if row.key != change.key), change)
+    found = next((row for row in state.loose if row.key == change.key), None)
+    if found is None and not _is_in_a_run(state, change.key, change.base):
+        return msgspec.structs.replace(state, doomed=(*state.doomed, change.index_key))
     doomed = state.doomed
-    if change.old_index_key is not None:
+    if change.old_index_key is not None and (found is None or found.owned):
         doomed = (*doomed, change.old_index_key)
-    return msgspec.structs.replace(state, loose=loose, reindexed=reindexed, doomed=doomed)
+    if found is None:
+        others = (row for row in state.reindexed if row.key != change.key)
+        return msgspec.structs.replace(state, reindexed=(*others, change), doomed=doomed)
+    fresh = msgspec.structs.replace(
+        found, index_key=change.index_key, index_bytes=change.index_bytes
+    )
+    loose = tuple(fresh if row is found else row for row in state.loose)
+    return msgspec.structs.replace(state, loose=loose, doomed=doomed)
+
+
+def _is_in_a_run(state: ManifestState, key: str, base: int) -> bool:
+    return _inside(base, state.runs) and all(row.key != key for row in state.removed)
 
 
 def _doom(state: ManifestState, number: int, change: Doom) -> ManifestState:
@@ -214,19 +237,22 @@ def _without(
 ) -> ManifestState:
     """Take segments off the list and doom their objects, if they are ours."""
     keys = {row.key for row in removed}
-    loose_keys = {segment.key for segment in state.loose}
+    loose = {segment.key: segment for segment in state.loose}
+    # A removal may have been worked out before a segment got another index.
+    indexes: dict[str, Segment | Reindex] = {**{row.key: row for row in state.reindexed}, **loose}
     doomed = list(state.doomed)
     bundle = state.state_bundle
     for row in removed:
         if row.owned:
             doomed.append(row.key)
-        if row.index_key is None:
+        index = indexes.get(row.key, row)
+        if index.index_key is None:
             continue
         if keep_last_bundle and row.last + 1 == state.next:
-            bundle = StateBundle(row.index_key, row.index_bytes, state.next, row.owned)
+            bundle = StateBundle(index.index_key, index.index_bytes, state.next, row.owned)
         elif row.owned:
-            doomed.append(row.index_key)
-    in_runs = tuple(row for row in removed if row.key not in loose_keys)
+            doomed.append(index.index_key)
+    in_runs = tuple(row for row in removed if row.key not in loose)
     return msgspec.structs.replace(
         state,
         loose=tuple(segment for segment in state.loose if segment.key not in keys),
