@@ -347,8 +347,9 @@ class Iteration(Generic[T]):
 
     def end(self, reason: str) -> None:
         """Yield nothing more and cancel what runs. `aclose` waits for it."""
-        if self._ended is None:
-            self._ended = reason
+        if self._ended is not None:
+            return  # cancelling twice would cut short what a download does on its way out
+        self._ended = reason
         self._filler.cancel()
         for item in self._items:
             item.task.cancel()

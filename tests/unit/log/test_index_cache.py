@@ -332,6 +332,8 @@ async def test_what_was_used_longest_ago_goes_first_also_after_a_restart(tmp_pat
     store = bucket()
     async with opened(store, tmp_path, index_bytes=bound, index_memory_bytes=0) as cache:
         await cache.get(SEGMENTS[1])  # the oldest, now used again
+        used = names[index_files._name(str(SEGMENTS[1].index_key))]
+        assert used.stat().st_mtime > now  # which the next process sees too
         await cache.get(SEGMENTS[9])
         await cache.settle()
         assert store.count("get") == 1
@@ -392,6 +394,21 @@ async def test_without_a_folder_memory_has_the_bound_of_the_cache(
         assert cache.counters.memory_hits == 40
     assert store.count("get") == 40
     assert entries(tmp_path) == []
+
+
+async def test_what_cannot_be_removed_goes_on_counting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    async with opened(bucket(), tmp_path, index_bytes=2 * ENTRY_BYTES) as cache:
+        for segment in SEGMENTS[:6]:
+            assert is_right(await cache.get(segment))
+            await cache.settle()
+        assert cache.file_counters.failures > 0
+        assert folder_bytes(tmp_path) == cache.file_bytes == 2 * ENTRY_BYTES
 
 
 async def test_an_entry_that_was_evicted_and_comes_back_is_not_removed(tmp_path: Path) -> None:

@@ -178,8 +178,10 @@ async def test_downloads_may_come_from_an_async_source_that_is_closed_with_the_r
     store = store_of(8)
     async with PrefetchReader(store, PrefetchSettings(window=2, downloads=1)) as reader:
         assert len(await read_all(reader, planned())) == 8
-        iteration = reader.read(planned())
+        source = planned()  # held here, so that only the reader can have closed it
+        iteration = reader.read(source)
         await anext(iteration)
+        await runtime.sleep(1)  # the window is full: the source waits to be asked for more
     assert closed == [True, True]
 
 
@@ -492,6 +494,29 @@ async def test_a_second_iteration_ends_the_first() -> None:
         assert [item.download.key async for item in two] == names(30)
     assert store.in_flight_peak == 8
     assert not live_tasks()
+
+
+@simulated
+async def test_the_bounds_hold_across_iterations() -> None:
+    async def fetch(store: Store) -> bytes:
+        running.append(True)
+        peak.append(len(running))
+        try:
+            return bytes(await store.get("object-000"))
+        finally:
+            await runtime.sleep(0.5)  # a download that takes its time to end
+            running.pop()
+
+    running: list[bool] = []
+    peak: list[int] = []
+    store = store_of(1, latency=lambda: 0.1)
+    downloads = [Download(key=str(n), size_bytes=1, fetch=fetch) for n in range(9)]
+    async with PrefetchReader(store, PrefetchSettings(downloads=3)) as reader:
+        for _ in range(3):
+            iteration = reader.read(downloads)
+            await runtime.sleep(0.05)
+        assert len([item async for item in iteration]) == 9
+    assert max(peak) == 3
 
 
 @simulated
