@@ -171,6 +171,23 @@ def test_a_bundle_belongs_to_one_length_of_segment() -> None:
         bundle.decode_bundle(BUNDLE, "k", len(SEGMENT) + 1)
 
 
+def test_a_directory_whose_sections_overlap_or_repeat_is_damaged() -> None:
+    start = len(decoded().section(Section.OFFSET) or b"")
+    rows = start + 8
+    (count,) = struct.unpack_from(">H", BUNDLE, start + 6)
+    for layout, position, value in (
+        (">I", rows + 16 + 4, struct.unpack_from(">I", BUNDLE, rows + 4)[0]),
+        (">H", rows + 16, Section.TIMESTAMP),
+        (">H", rows, Section.OFFSET),
+    ):
+        data = bytearray(BUNDLE)
+        struct.pack_into(layout, data, position, value)
+        end = rows + 16 * count
+        struct.pack_into(">I", data, end, crc32c(data[start:end]))
+        with pytest.raises(DamagedError, match="does not fit"):
+            decoded(bytes(data))
+
+
 def test_a_bundle_of_ours_without_its_sections_is_damaged_not_foreign() -> None:
     with pytest.raises(DamagedError):
         bundle.decode_bundle(samples.foreign_index(SEGMENT), "k", len(SEGMENT))

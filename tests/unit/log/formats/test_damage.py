@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -156,6 +157,16 @@ def test_a_damaged_foreign_index_never_skips_a_record(offset: int) -> None:
             right,
             REFUSED,
         )
+
+
+@pytest.mark.parametrize("wrong", range(101, 110))
+def test_an_entry_with_any_other_offset_never_skips_a_record(wrong: int) -> None:
+    assert bundle.decode_foreign(FOREIGN, "k", len(SEGMENT)).offsets.tolist() == [100, 104]
+    index = bytearray(FOREIGN)
+    struct.pack_into(">q", index, 28, wrong)
+    for offset in range(100, 109):
+        got = attempt(lambda data, offset=offset: batches_from(data, SEGMENT, offset), bytes(index))  # type: ignore[misc]
+        assert got is REFUSED or got == batches_from(FOREIGN, SEGMENT, offset)
 
 
 def test_without_checksums_only_offsets_and_epochs_of_batches_are_unguarded() -> None:

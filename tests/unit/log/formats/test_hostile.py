@@ -143,6 +143,7 @@ def test_a_lying_length_is_damage_and_costs_no_memory(name: str) -> None:
             sections.decode_producers,
             struct.pack(">I", 1) + one_producer[:-2] + b"\0\2" + b"\0" * 32,
         ),
+        (sections.decode_producers, ONE + b"\0\6" + b"\0" * 6 * 32),
         (sections.decode_producers, struct.pack(">I", 0) + b"\0"),
         (sections.decode_checksums, b"\0" * 31),
     ],

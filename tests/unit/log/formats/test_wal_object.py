@@ -89,23 +89,33 @@ def test_a_newer_version_is_refused_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "position", "value"),
+    ("layout", "position", "value", "reason"),
     [
-        (">H", 4, 0),  # version
-        (">H", 6, 9),  # kind
-        (">I", 48, 2),  # fewer slices than bytes for them
-        (">Q", 52, 1),  # body length
-        (">i", 64 + 16, -1),  # partition
-        (">q", 64 + 24, 13),  # base offset above the last
-        (">Q", 64 + 48, 261),  # position
-        (">I", 64 + 56, 60),  # length
+        (">H", 4, 0, "version 0"),
+        (">H", 6, 9, "kind 9"),
+        (">I", 48, 0, "cannot have 0 slices"),
+        (">Q", 52, 1, "its body 1"),
+        (">i", 64 + 16, -1, "negative partition"),
+        (">q", 64 + 24, 13, "ends before it starts"),
+        (">Q", 64 + 48, 261, "back to back"),
+        (">I", 64 + 56, 60, "its slices have"),
     ],
 )
 def test_a_contradiction_under_right_checksums_is_damage(
-    layout: str, position: int, value: int
+    layout: str, position: int, value: int, reason: str
 ) -> None:
-    with pytest.raises(DamagedError):
-        wal.decode(changed(layout, position, value), "k", **PLACE)
+    with pytest.raises(DamagedError, match=reason):
+        wal.decode_directory(changed(layout, position, value), "k", **PLACE)
+
+
+def test_the_header_alone_bounds_what_a_reader_fetches_next() -> None:
+    most = changed(">I", 48, wal.SLICES_MAX)[:64]
+    header = wal.decode_header(most, "k", **PLACE)
+    assert wal.directory_bytes(header) == 64_000_068
+    with pytest.raises(DamagedError, match="above the bound of 1000000"):
+        wal.decode_header(changed(">I", 48, wal.SLICES_MAX + 1)[:64], "k", **PLACE)
+    with pytest.raises(DamagedError, match="above the bound of 2147483647"):
+        wal.decode_header(changed(">Q", 52, 2**31)[:64], "k", **PLACE)
 
 
 def encode(kind: wal.Kind, slices: list[tuple[wal.SliceMeta, list[bytes]]]) -> bytes:
