@@ -6,10 +6,11 @@ download before they ask for another. What is promised:
 - At most `prefetch.window` items, and `prefetch.bytes` bytes, are downloading or downloaded and not
   yet handed over; one item larger than the bound passes alone. At most `prefetch.downloads` run at
   once. What was handed over is no longer referenced here.
-- A download that fails in a passing way, or that fails its checks (a torn read), is retried with
-  growing pauses. If it fails for good, or somebody cancelled its task, one more retried download is
-  made when the consumer reaches that item. If that fails too, everything else is cancelled and
-  waited for, and the failure is raised.
+- A download that fails in a passing way is retried with growing pauses, and one that fails its
+  checks (a torn read, perhaps) as often as `fetch` would before it believes the damage. If it fails
+  for good, or somebody cancelled its task, one more retried download is made when the consumer
+  reaches that item. If that fails too, everything else is cancelled and waited for, and the failure
+  is raised.
 - Only the item that the consumer waits for queues for a store slot. All others go through the
   `ahead` store (`Gate.prefetching()`), which refuses while no slot is free: reading ahead never
   takes a slot from live traffic.
@@ -33,7 +34,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, InvalidError, UnavailableError
-from neve.log.fetch import Download, backoff_seconds
+from neve.log.fetch import ATTEMPTS_DEFAULT, Download, backoff_seconds
 from neve.settings import PrefetchSettings
 from neve.store.gate import NoFreeSlotError
 from neve.store.port import Store
@@ -121,12 +122,16 @@ class _Downloader:
         self.counters = counters
 
     async def run(self, download: Download[T], awaited: asyncio.Event) -> T:
-        failures = 0
+        failures = bad_reads = 0
         while True:
             try:
                 return await self._attempt(download, awaited)
-            except (UnavailableError, DamagedError):
+            except UnavailableError:
                 if failures == self._settings.retries:
+                    raise
+            except DamagedError:
+                bad_reads += 1
+                if failures == self._settings.retries or bad_reads == ATTEMPTS_DEFAULT:
                     raise
             chosen = self._settings
             await runtime.sleep(

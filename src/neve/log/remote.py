@@ -138,7 +138,8 @@ class BucketRemoteStorage(RemoteStorage):
 def bare_bundle(segment: Segment) -> Bundle:
     """What is known of a segment without any index: its first batch, so all of it is one stretch.
 
-    Reading with it is slower, since nothing can be skipped, and right: every batch is checked.
+    Its batches are then checked by themselves. The checksum in the segment's footer covers more, so
+    who reads all of such a segment had better read it whole.
     """
     interval = min(max(segment.records, 1), INDEX_INTERVAL_MAX)
     offsets, positions = np.array([segment.base]), np.array([kfs.HEADER_BYTES])

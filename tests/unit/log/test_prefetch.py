@@ -243,6 +243,16 @@ async def test_a_torn_read_is_read_again() -> None:
 
 
 @simulated
+async def test_damage_is_believed_after_three_reads_and_the_fallback_s_three() -> None:
+    store = SlowStore({"segment": b"0123"})
+    async with PrefetchReader(store, PrefetchSettings()) as reader:
+        with pytest.raises(DamagedError, match="bytes 0 to 10 were asked for"):
+            await read_all(reader, split_ranges("segment", 10))
+    assert store.count("get_range") == 6
+    assert runtime.monotonic() < 1
+
+
+@simulated
 async def test_what_does_not_pass_is_not_retried() -> None:
     store = store_of(3)
     del store.objects["object-001"]
