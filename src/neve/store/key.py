@@ -6,8 +6,11 @@ characters, and it fits both S3 (1,024 bytes in all) and a file system (255 byte
 
 from __future__ import annotations
 
+import re
+
 from neve.errors import InvalidError
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 KEY_BYTES_MAX = 1024
 PART_BYTES_MAX = 255
 
@@ -34,7 +37,7 @@ def checked_range(key: str, start: int, end: int) -> None:
 def _fault(key: str) -> str | None:
     if not key:
         return "it is empty"
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
+    if _CONTROL.search(key):
         return "it holds a control character"
     try:
         size = len(key.encode())
