@@ -118,7 +118,7 @@ async def _clamped(asked: Awaitable[obstore.Bytes]) -> memoryview:
 def _offset(folder: str, after: str) -> str | None:
     """What the server may be told to start after, to save pages; the rest is compared here.
 
-    Servers that list folder by folder (SeaweedFS) order `a/b` before `a-b`, and `a/b` not above `a`,
+    Servers that list folder by folder (SeaweedFS) order `a/b` before `a-b`, and not above `a`,
     so they would leave out keys that are above `after` by their bytes. Just below a name that is
     right in the folder and has no character up to the slash, as the numbers of a series have, both
     orders agree.

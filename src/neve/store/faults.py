@@ -1,0 +1,280 @@
+"""A store that is slow and goes wrong, by chance or by script, for tests and benches.
+
+All chance is drawn from `neve.runtime`, so a simulation replays exactly. Every wrong thing here
+is one that a real store may do: Neve's promises have to hold whatever this wrapper does. What
+takes effect late does so in tasks that the wrapper owns: `settle` waits for them, `close` ends
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NoReturn, TypeVar
+
+from neve import runtime
+from neve.errors import ConflictError, ExistsError, StoreError, UnavailableError
+from neve.store.port import Buffer, Store
+from neve.store.wrapper import OPERATIONS, Call, Operation, Wrapper
+
+T = TypeVar("T")
+
+# A log-normal's 99th percentile lies so many standard deviations above its median.
+_P99_DEVIATIONS = 2.3263478740408408
+# How often a create that waits for its key to be deleted looks again.
+_LATE_POLL_SECONDS = 0.05
+
+
+class Fault(Enum):
+    """What can go wrong with one call. The value is the field of `Faults` with its probability."""
+
+    FAILS = "fails"
+    """Fails in a passing way; nothing took effect."""
+    HANGS = "hangs"
+    """Never answers; nothing took effect."""
+    SLOW_DOWN = "slow_down"
+    """503 SlowDown; nothing took effect."""
+    FAILS_AFTER_EFFECT = "fails_after_effect"
+    """A write that took effect, and whose answer was lost."""
+    HANGS_AFTER_EFFECT = "hangs_after_effect"
+    """A write that took effect, and whose answer never comes."""
+    LANDS_LATE = "lands_late"
+    """A put or create that fails now and takes effect later."""
+    LANDS_AFTER_DELETE = "lands_after_delete"
+    """A create that fails now, and later lands as soon as the key is free: perhaps after others
+    have deleted it."""
+    CONFLICT = "conflict"
+    """409 for a create; nothing landed."""
+    DELETE_LANDS_LATE = "delete_lands_late"
+    """A delete that fails now and takes effect later."""
+    TORN_READ = "torn_read"
+    """A get that returns its bytes cut short, or with one bit flipped."""
+
+
+_ALL = frozenset(OPERATIONS)
+_WRITES: frozenset[Operation] = frozenset({"put", "create", "delete"})
+_APPLIES: dict[Fault, frozenset[Operation]] = {
+    Fault.FAILS: _ALL,
+    Fault.HANGS: _ALL,
+    Fault.SLOW_DOWN: _ALL,
+    Fault.FAILS_AFTER_EFFECT: _WRITES,
+    Fault.HANGS_AFTER_EFFECT: _WRITES,
+    Fault.LANDS_LATE: frozenset({"put", "create"}),
+    Fault.LANDS_AFTER_DELETE: frozenset({"create"}),
+    Fault.CONFLICT: frozenset({"create"}),
+    Fault.DELETE_LANDS_LATE: frozenset({"delete"}),
+    Fault.TORN_READ: frozenset({"get", "get_range"}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """The probability of each fault for a call that it can befall; at most one befalls a call."""
+
+    fails: float = 0.0
+    hangs: float = 0.0
+    slow_down: float = 0.0
+    fails_after_effect: float = 0.0
+    hangs_after_effect: float = 0.0
+    lands_late: float = 0.0
+    lands_after_delete: float = 0.0
+    conflict: float = 0.0
+    delete_lands_late: float = 0.0
+    torn_read: float = 0.0
+    late_ms_max: float = 5_000.0
+    """What lands late does so within this time."""
+    after_delete_ms_max: float = 60_000.0
+    """A create that waits for its key to be deleted gives up after this time."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Log-normal: half of the calls take less than the median, one in a hundred more than p99."""
+
+    median_ms: float
+    p99_ms: float
+
+    def draw_seconds(self) -> float:
+        sigma = math.log(self.p99_ms / self.median_ms) / _P99_DEVIATIONS
+        return runtime.chance().lognormvariate(math.log(self.median_ms / 1000), sigma)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latencies:
+    """The latency of each operation; None: at once."""
+
+    get: Latency | None = None
+    get_range: Latency | None = None
+    put: Latency | None = None
+    create: Latency | None = None
+    delete: Latency | None = None
+    list: Latency | None = None
+
+    @classmethod
+    def of(cls, *, write: Latency, read: Latency) -> Latencies:
+        """Writes and reads each alike."""
+        return cls(get=read, get_range=read, list=read, put=write, create=write, delete=write)
+
+
+@dataclass
+class Rule:
+    """A scripted fault: the calls that match, from the nth on, so many times."""
+
+    fault: Fault
+    operation: Operation | None = None
+    key_part: str = ""
+    nth: int = 1
+    times: int = 1
+    matches: Callable[[Call], bool] | None = None
+    seen: int = field(default=0, init=False)
+
+    def befalls(self, call: Call) -> bool:
+        """Whether this call is one of them; counts it if it matches."""
+        if call.operation not in _APPLIES[self.fault] or self.key_part not in call.key:
+            return False
+        if self.operation not in {None, call.operation}:
+            return False
+        if self.matches is not None and not self.matches(call):
+            return False
+        self.seen += 1
+        return self.nth <= self.seen < self.nth + self.times
+
+
+class FaultyStore(Wrapper):
+    """`inner`, slower and less reliable. `faults` may be exchanged while it runs."""
+
+    def __init__(
+        self,
+        inner: Store,
+        faults: Faults | None = None,
+        *,
+        latencies: Latencies | None = None,
+        script: Sequence[Rule] = (),
+    ) -> None:
+        super().__init__(inner)
+        self.faults = faults or Faults()
+        self.latencies = latencies or Latencies()
+        self.script: list[Rule] = list(script)
+        self.counts: dict[Fault, int] = dict.fromkeys(Fault, 0)
+        self.calls = 0
+        self._late = runtime.Tasks()
+
+    @property
+    def injected(self) -> int:
+        """Faults so far, of all kinds."""
+        return sum(self.counts.values())
+
+    @property
+    def outstanding(self) -> int:
+        """Effects that have yet to land."""
+        return len(self._late)
+
+    async def settle(self) -> None:
+        """Wait until everything that lands late has landed, or been given up."""
+        await self._late.join()
+
+    async def close(self) -> None:
+        await self._late.close()
+        await super().close()
+
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        """What befalls a call of any kind; writes and late effects are dealt with before."""
+        fault = await self._begin(call)
+        if fault is None:
+            return await work()
+        if fault is Fault.TORN_READ:
+            return _torn(await work())
+        return await self._fail(call, fault)
+
+    async def put(self, key: str, data: Buffer) -> None:
+        kept = bytes(data)
+        await self._write(Call("put", key, len(kept)), lambda: self.inner.put(key, kept))
+
+    async def create(self, key: str, data: Buffer) -> None:
+        kept = bytes(data)
+        await self._write(Call("create", key, len(kept)), lambda: self.inner.create(key, kept))
+
+    async def delete(self, key: str) -> None:
+        await self._write(Call("delete", key), lambda: self.inner.delete(key))
+
+    async def _write(self, call: Call, work: Callable[[], Awaitable[None]]) -> None:
+        fault = await self._begin(call)
+        if fault is None:
+            await work()
+            return
+        if fault in {Fault.FAILS_AFTER_EFFECT, Fault.HANGS_AFTER_EFFECT}:
+            await work()
+        elif fault in {Fault.LANDS_LATE, Fault.DELETE_LANDS_LATE, Fault.LANDS_AFTER_DELETE}:
+            patience_ms = self.faults.after_delete_ms_max
+            until_free = patience_ms if fault is Fault.LANDS_AFTER_DELETE else 0.0
+            self._late.start(_land(work, self._late_seconds(), until_free / 1000))
+        await self._fail(call, fault)
+
+    async def _begin(self, call: Call) -> Fault | None:
+        self.calls += 1
+        fault = self._chosen(call)
+        if fault is not None:
+            self.counts[fault] += 1
+        latency: Latency | None = getattr(self.latencies, call.operation)
+        if latency is not None:
+            await runtime.sleep(latency.draw_seconds())
+        return fault
+
+    def _chosen(self, call: Call) -> Fault | None:
+        # Every rule counts the call, also when an earlier one has taken it.
+        scripted = [rule.fault for rule in self.script if rule.befalls(call)]
+        if scripted:
+            return scripted[0]
+        drawn = runtime.chance().random()
+        for fault, operations in _APPLIES.items():
+            if call.operation in operations:
+                drawn -= getattr(self.faults, fault.value)
+                if drawn < 0:
+                    return fault
+        return None
+
+    def _late_seconds(self) -> float:
+        return runtime.chance().random() * self.faults.late_ms_max / 1000
+
+    async def _fail(self, call: Call, fault: Fault) -> NoReturn:
+        if fault in {Fault.HANGS, Fault.HANGS_AFTER_EFFECT}:
+            while True:
+                await runtime.sleep(3600)
+        if fault is Fault.CONFLICT:
+            raise ConflictError(call.key, "injected: 409, nothing landed")
+        raise UnavailableError(call.key, f"injected: {call.operation} {fault.value}")
+
+
+async def _land(
+    work: Callable[[], Awaitable[None]], after_seconds: float, patience_seconds: float
+) -> None:
+    """Let a write take effect later; while its key is taken, try again as long as asked to."""
+    await runtime.sleep(after_seconds)
+    give_up_at = runtime.monotonic() + patience_seconds
+    while True:
+        try:
+            await work()
+        except ExistsError:
+            if runtime.monotonic() >= give_up_at:
+                return
+            await runtime.sleep(_LATE_POLL_SECONDS)
+        except StoreError:
+            return  # the late request itself failed: it never lands
+        else:
+            return
+
+
+def _torn(result: T) -> T:
+    """The same bytes, cut short or with a bit flipped; an empty answer cannot be torn."""
+    if not isinstance(result, memoryview) or not result.nbytes:
+        return result
+    chance = runtime.chance()
+    damaged = bytearray(result)
+    if chance.random() < 0.5:
+        del damaged[chance.randrange(len(damaged)) :]
+    else:
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+    torn: T = memoryview(bytes(damaged))  # type: ignore[assignment]
+    return torn
