@@ -1,0 +1,61 @@
+"""What the bucket costs in time and requests: Neve's ways against the plain ones.
+
+Every row is the median of many seeded runs of the product's own classes on a simulated clock, over
+a store in memory with log-normal latencies. No gate, retry or hedge is in between. A seed replays
+exactly, so the result depends on the code alone, and not on the machine. docs/benchmarks.md says
+how each figure is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neve.bench.storage import commit, index, pair, recovery, scan, tiering, wal_puts
+from neve.bench.storage.rows import Figures, summary
+from neve.bench.storage.slow_bucket import GET_LATENCY, LINK_BYTES_PER_SECOND, PUT_LATENCY
+from neve.errors import InvalidError
+
+RUNS_DEFAULT = 200
+MODULES = (pair, index, scan, recovery, commit, wal_puts, tiering)
+
+OnProgress = Callable[[int, int, str], None]
+
+
+def run(
+    runs: int = RUNS_DEFAULT, *, seed: int = 1, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """Measure everything, `runs` times each from consecutive seeds. The result can go as JSON.
+
+    `on_progress` is told how many runs are done, of how many, and what is measured now.
+    """
+    if runs < 1:
+        raise InvalidError(f"{runs} runs measure nothing: give 1 or more")
+    measurements = [module.MEASUREMENT for module in MODULES]
+    total = runs * len(measurements)
+    done = 0
+    results: list[dict[str, Any]] = []
+    for measurement in measurements:
+        figures: list[Figures] = []
+        for number in range(runs):
+            if on_progress is not None:
+                on_progress(done, total, measurement.label)
+            figures.append(measurement.measure(seed + number))
+            done += 1
+        results += [summary(row, figures) for row in measurement.rows]
+    if on_progress is not None:
+        on_progress(done, total, "done")
+    return {
+        "benchmark": "storage",
+        "clock": "simulated",
+        "runs": runs,
+        "seed": seed,
+        "model": {
+            "put_ms": {"median": PUT_LATENCY.median_ms, "p99": PUT_LATENCY.p99_ms},
+            "get_ms": {"median": GET_LATENCY.median_ms, "p99": GET_LATENCY.p99_ms},
+            "distribution": "log-normal",
+            "link_bytes_per_second": LINK_BYTES_PER_SECOND,
+        },
+        "results": results,
+        "ok": all(row["ok"] for row in results),
+    }
