@@ -48,7 +48,7 @@ def decode(decoder: Any, data: bytes) -> list[Record]:
             record.timestamp,
             record.key,
             record.value,
-            [(name, value) for name, value in record.headers],
+            tuple((name, value) for name, value in record.headers),
         )
         for record in batch
     ]

@@ -19,7 +19,7 @@ thorough = settings(max_examples=150, deadline=None)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.integers(-1, 2**42)
 BYTES = st.one_of(st.none(), st.binary(max_size=300))
-HEADERS = st.lists(st.tuples(st.text(max_size=8), BYTES), max_size=4)
+HEADERS = st.lists(st.tuples(st.text(max_size=8), BYTES), max_size=4).map(tuple)
 CODECS = st.sampled_from(sorted(compression.CODECS))
 
 
@@ -45,7 +45,7 @@ def rows(data: bytes, **options: object) -> list[Record]:
             row["timestamp"],
             row["key"],
             row["value"],
-            [(header["key"], header["value"]) for header in row["headers"] or []],
+            tuple((header["key"], header["value"]) for header in row["headers"] or []),
         )
         for row in columns
     ]
@@ -128,10 +128,10 @@ def agree(data: bytes) -> None:
     try:
         expected = [
             record._replace(
-                headers=[
+                headers=tuple(
                     (name if isinstance(name, str) else name.decode(errors="replace"), value)
                     for name, value in record.headers
-                ]
+                )
             )
             for record in decode_batch(data)
         ]

@@ -21,8 +21,8 @@ from neve.records.reference import Record, build_batch
 
 BATCH_BYTES = 64 * 1024
 """Values in one Kafka batch. Producers' defaults are 16 KiB (Java) and 1 MB (librdkafka)."""
-READ_BYTES = 1024 * 1024
-"""What one call decodes: as much as a consumer's fetch brings of a partition by default."""
+READ_BYTES = arrow.BATCH_BYTES_MAX
+"""What one call decodes. It fits the caches, and the memory of a call is reused by the next."""
 KEY_BYTES = 8
 TARGETS = {100: 8.0, 1024: 4.0}
 """Value size, and how many times aiokafka's rate the kernel must reach there."""

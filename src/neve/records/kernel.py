@@ -139,24 +139,28 @@ def _clear_bit(bits: int, row: int) -> None:
 
 
 @inlined
-def _place_time(row: int, millis: int, scale: int, times: int, valid: int) -> int:
-    """Write a time in the column's unit, or a null where it does not fit. Returns its nulls."""
-    most = INT64_MAX // scale
+def _place_time(row: int, millis: int, scale: int, most: int, columns: Numbers) -> int:
+    """Write a time in the column's unit, or a null where it passes `most`. Returns its nulls."""
+    times = columns[TIMES]
     if -most <= millis <= most:
         store_int64(times + 8 * row, millis * scale)
         return 0
     store_int64(times + 8 * row, 0)
-    _clear_bit(valid, row)
+    _clear_bit(columns[TIMES_VALID], row)
     return 1
 
 
 @inlined
-def _place_bytes(row: int, size: int, start: int, ends: int, sources: int, valid: int) -> int:  # noqa: PLR0917
-    """Note where a key or value lies and where its copy will end. Returns its nulls."""
-    store_int64(sources + 8 * row, start)
-    store_int32(ends + 4 * row + 4, load_int32(ends + 4 * row) + max(size, 0))
+def _place_bytes(row: int, size: int, start: int, column: int, columns: Numbers) -> int:
+    """Note where a key or value lies and where its copy will end. Returns its nulls.
+
+    Its three buffers follow each other in `columns`, from `column` on.
+    """
+    ends = columns[column] + 4 * row
+    store_int32(ends + 4, load_int32(ends) + max(size, 0))
+    store_int64(columns[column + 1] + 8 * row, start)
     if size < 0:
-        _clear_bit(valid, row)
+        _clear_bit(columns[column + 2], row)
         return 1
     return 0
 
@@ -185,6 +189,8 @@ def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by p
     position = sections[index, ADDRESS]
     end = position + sections[index, BYTES]
     by_append = sections[index, TIME_TYPE] != 0
+    fixed_time = sections[index, MAX_TIME]
+    most = INT64_MAX // scale
     delta_before = -1
     for _ in range(sections[index, COUNT]):
         result[ERROR_POSITION] = position - sections[index, ADDRESS]
@@ -204,27 +210,14 @@ def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by p
         if columns[OFFSETS]:
             store_int64(columns[OFFSETS] + 8 * row, offset)
         if columns[TIMES]:
-            millis = (
-                sections[index, MAX_TIME] if by_append else sections[index, BASE_TIME] + time_delta
-            )
-            result[NULL_TIMES] += _place_time(
-                row, millis, scale, columns[TIMES], columns[TIMES_VALID]
-            )
+            millis = fixed_time if by_append else sections[index, BASE_TIME] + time_delta
+            result[NULL_TIMES] += _place_time(row, millis, scale, most, columns)
         if columns[TIME_TYPES]:
             store_int32(columns[TIME_TYPES] + 4 * row, sections[index, TIME_TYPE])
-        if columns[KEY_SOURCES]:
-            result[NULL_KEYS] += _place_bytes(
-                row, key_size, key, columns[KEY_ENDS], columns[KEY_SOURCES], columns[KEYS_VALID]
-            )
-        if columns[VALUE_SOURCES]:
-            result[NULL_VALUES] += _place_bytes(
-                row,
-                value_size,
-                value,
-                columns[VALUE_ENDS],
-                columns[VALUE_SOURCES],
-                columns[VALUES_VALID],
-            )
+        if columns[KEY_ENDS]:
+            result[NULL_KEYS] += _place_bytes(row, key_size, key, KEY_ENDS, columns)
+        if columns[VALUE_ENDS]:
+            result[NULL_VALUES] += _place_bytes(row, value_size, value, VALUE_ENDS, columns)
         if columns[HEADER_SOURCES]:
             _place_headers(row, count, headers, limit, columns)
             result[HEADERS] += count

@@ -31,7 +31,7 @@ from neve.records.batch import (
 RECORD_BYTES_MIN = 7
 """Length, attributes, two deltas, key length, value length, header count: a byte each at least."""
 
-Headers: TypeAlias = Sequence[tuple[str | bytes, bytes | None]]
+Headers: TypeAlias = tuple[tuple[str | bytes, bytes | None], ...]
 
 _INT32_BITS, _INT64_BITS = 32, 64
 _BASE_OFFSET_MAX = (1 << 63) - (1 << 31)
@@ -176,7 +176,7 @@ def _int64(value: int) -> int:
     return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
 
 
-def _headers(reader: _Reader) -> list[tuple[str | bytes, bytes | None]]:
+def _headers(reader: _Reader) -> Headers:
     count = reader.varint()
     if count < 0:
         raise reader.damage(f"a record says it has {count} headers")
@@ -186,7 +186,7 @@ def _headers(reader: _Reader) -> list[tuple[str | bytes, bytes | None]]:
         if name is None:
             raise reader.damage("a header has no key")
         headers.append((_text(name), reader.nullable()))
-    return headers
+    return tuple(headers)
 
 
 def _text(name: bytes) -> str | bytes:
