@@ -7,10 +7,11 @@ store is healthy, and must agree.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 
-class Violation(AssertionError):
+class ViolationError(AssertionError):
     """A promise was broken."""
 
 
@@ -52,19 +53,19 @@ class Checker:
         """A reader was shown a record: it must never be shown another at that offset."""
         known = self.seen.setdefault((partition, offset), payload)
         if known != payload:
-            raise Violation(
+            raise ViolationError(
                 f"partition {partition} offset {offset}: a reader saw {known!r}, then {payload!r}"
             )
 
     def sealed(self, incarnation: int, end: int) -> None:
         known = self.ends.setdefault(incarnation, end)
         if known != end:
-            raise Violation(f"stream {incarnation} ends at {known} and at {end}")
+            raise ViolationError(f"stream {incarnation} ends at {known} and at {end}")
 
     def committed(self, incarnation: int, number: int) -> None:
         end = self.ends.get(incarnation)
         if end is not None and number >= end:
-            raise Violation(f"stream {incarnation} committed {number} behind its end {end}")
+            raise ViolationError(f"stream {incarnation} committed {number} behind its end {end}")
 
     def check(self, logs: dict[int, dict[int, bytes]]) -> None:
         """Compare the final logs (partition -> offset -> payload) with all that was told."""
@@ -77,7 +78,7 @@ class Checker:
         for (partition, offset), payload in self.seen.items():
             start = self.starts.get(partition, 0)
             if offset >= start and logs[partition].get(offset) != payload:
-                raise Violation(
+                raise ViolationError(
                     f"partition {partition} offset {offset}: a reader saw {payload!r}, the log "
                     f"has {logs[partition].get(offset)!r}"
                 )
@@ -89,7 +90,7 @@ class Checker:
             if offset < self.starts.get(batch.partition, 0):
                 continue
             if log.get(offset) != batch.payload:
-                raise Violation(
+                raise ViolationError(
                     f"partition {batch.partition} offset {offset}: acknowledged {batch.payload!r}, "
                     f"the log has {log.get(offset)!r}"
                 )
@@ -101,7 +102,7 @@ class Checker:
                 continue
             before = latest.get((batch.producer, batch.partition))
             if before is not None and before.base_offset >= batch.base_offset:  # type: ignore[operator]
-                raise Violation(
+                raise ViolationError(
                     f"partition {batch.partition}: {before.payload!r} was sent and acknowledged "
                     f"before {batch.payload!r}, but has the higher offset"
                 )
@@ -113,10 +114,12 @@ def _no_hole(partition: int, log: dict[int, bytes], start: int) -> None:
     if not offsets:
         return
     if offsets[0] > start:
-        raise Violation(f"partition {partition}: starts at {start}, first record at {offsets[0]}")
-    for before, after in zip(offsets, offsets[1:], strict=False):
+        raise ViolationError(
+            f"partition {partition}: starts at {start}, first record at {offsets[0]}"
+        )
+    for before, after in itertools.pairwise(offsets):
         if after != before + 1:
-            raise Violation(f"partition {partition}: a hole between {before} and {after}")
+            raise ViolationError(f"partition {partition}: a hole between {before} and {after}")
 
 
 def _nothing_twice(logs: dict[int, dict[int, bytes]]) -> None:
@@ -126,7 +129,7 @@ def _nothing_twice(logs: dict[int, dict[int, bytes]]) -> None:
         for offset in sorted(log):
             before = last_seen.get(log[offset])
             if before is not None and before != offset - 1:
-                raise Violation(
+                raise ViolationError(
                     f"partition {partition}: {log[offset]!r} stands at {before} and at {offset}"
                 )
             last_seen[log[offset]] = offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from neve import runtime
@@ -39,7 +40,7 @@ async def merge(store: Store, topic: Topic, partition: int, manifest: Manifest) 
         await manifest.refresh()
     base = manifest.view
     loose = base.state.loose
-    pairs = [(a, b) for a, b in zip(loose, loose[1:], strict=False) if b.base == a.last + 1]
+    pairs = [(a, b) for a, b in itertools.pairwise(loose) if b.base == a.last + 1]
     if not pairs:
         return
     pair = runtime.chance().choice(pairs)

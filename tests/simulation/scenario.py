@@ -6,20 +6,19 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from simulation.checker import Checker, Sent
-from simulation.jobs import manifest_of, merge, repair
-from simulation.truth import Unsettled, read_all
-
 from neve import runtime
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
-from neve.errors import NeveError, UnavailableError
+from neve.errors import NeveError
 from neve.log.retention import move_start
 from neve.records.reference import Record, build_batch
 from neve.settings import CacheSettings, SegmentSettings, Settings, StoreSettings, WalSettings
 from neve.store.faults import Faults, FaultyStore, Latencies, Latency
 from neve.store.port import Store
 from neve.store.url import stack
+from simulation.checker import Checker, Sent
+from simulation.jobs import manifest_of, merge, repair
+from simulation.truth import UnsettledError, read_all
 
 TOPIC = "events"
 PARTITIONS = 3
@@ -186,7 +185,7 @@ async def _again(world: World, work: Callable[[World], object]) -> None:
         await world.pause(0.02, 0.3)
         try:
             await work(world)  # type: ignore[misc]
-        except (NeveError, Unsettled) as error:
+        except (NeveError, UnsettledError) as error:
             world.note(work.__name__, type(error).__name__)
         world.checker.operations += 1
 
@@ -196,6 +195,8 @@ async def _again(world: World, work: Callable[[World], object]) -> None:
 
 async def _producer(world: World, number: int) -> None:
     for sequence in range(world.plan.batches):
+        while world.leader is None or world.leader.writer.ended is not None:
+            await world.pause(0.01, 0.05)
         partition = runtime.chance().randrange(PARTITIONS)
         batch = world.checker.send(number, sequence, partition, runtime.chance().randint(1, 3))
         try:
@@ -225,8 +226,7 @@ async def _send(world: World, batch: Sent) -> None:
 
 def _chosen(world: World) -> Node:
     """Mostly the newest leader; now and then one that may not know that it was superseded."""
-    if world.leader is None:
-        raise UnavailableError("broker", "no leader")
+    assert world.leader is not None
     if runtime.chance().random() < 0.05:
         return runtime.chance().choice(world.nodes)
     return world.leader
@@ -237,7 +237,7 @@ def _chosen(world: World) -> Node:
 
 async def _chaos(world: World) -> None:
     """Kill the leader, or let another take over while it lives."""
-    await world.pause(0.5, 2.5)
+    await world.pause(0.1, 1.0)
     if runtime.chance().random() < 0.5 and world.leader is not None:
         node, world.leader = world.leader, None
         world.note("killed", node.incarnation)
@@ -302,5 +302,3 @@ async def _merger(world: World) -> None:
     for _ in range(runtime.chance().randint(1, 3)):
         await world.pause(0.0, 2.0)
         await merge(store, world.topic, partition, manifest)
-
-

@@ -9,12 +9,12 @@ from neve.log.manifest.manifest import Manifest
 from neve.log.segment import kfs
 from neve.log.tail import assemble, read_streams
 from neve.log.wal.reader import WalReader
-from neve.records.reference import decode_batch
 from neve.records.batch import walk
+from neve.records.reference import decode_batch
 from neve.store.port import Store
 
 
-class Unsettled(Exception):
+class UnsettledError(Exception):
     """The log moved while it was read."""
 
 
@@ -26,7 +26,7 @@ async def read_log(store: Store, topic: Topic, partition: int) -> tuple[int, dic
     listed = await manifest.refresh()
     tail = assemble(topic.id_bytes, partition, state.streams, tails, listed)
     if tail is None:
-        raise Unsettled
+        raise UnsettledError
     log: dict[int, bytes] = {}
     for segment in await manifest.segments():
         data = await store.get(segment.key)
