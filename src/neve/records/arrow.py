@@ -176,6 +176,7 @@ def _checked(view: memoryview, address: int, key: str) -> Iterator[list[int]]:
         position = reached
         if rows < WALK_ROWS and position < len(view):
             check_batch(view, position, key=key)
+            raise DamagedError(key, f"the bytes at {position} changed while they were read")
 
 
 def _sections(

@@ -124,7 +124,10 @@ def _cache_folder() -> str:
     for parent in _cache_parents():
         folder = parent / name
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Each by itself: `parents` would make them as open as the user's umask is.
+            parent.parent.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             if _is_private(parent) and _is_private(folder):
                 return str(folder)
         except OSError:

@@ -29,6 +29,14 @@ def test_the_users_own_cache_comes_first(cache_folder: Path) -> None:
     assert Path(found()).stat().st_mode & 0o777 == 0o700
 
 
+def test_an_open_umask_does_not_open_the_cache(cache_folder: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        assert Path(found()).parent == cache_folder / "home" / "neve"
+    finally:
+        os.umask(before)
+
+
 def test_a_home_that_cannot_be_written_falls_back(cache_folder: Path) -> None:
     (cache_folder / "home").write_text("a file, no folder")
     assert Path(found()).parent == cache_folder / "tmp" / f"neve-{os.getuid()}"
