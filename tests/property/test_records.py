@@ -64,7 +64,7 @@ def test_a_batch_comes_back_from_every_decoder(records: list[Record], codec: int
 @quick
 @given(record_lists(), CODECS)
 def test_batches_of_other_clients_are_read(records: list[Record], codec: int) -> None:
-    # aiokafka's builder takes a first timestamp of -1 for none yet, and so writes another.
+    # aiokafka's C builder takes a first timestamp of -1 for none yet, and so writes another.
     numbered = [
         record._replace(offset=index, timestamp=max(record.timestamp, 0))
         for index, record in enumerate(records)
