@@ -7,7 +7,6 @@ upload is still in flight: the upload's owner finds the doom and starts again un
 
 from __future__ import annotations
 
-import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
@@ -15,7 +14,8 @@ from typing import TypeAlias
 import msgspec
 
 from neve import runtime
-from neve.errors import ExistsError, NotFoundError, UnavailableError
+from neve.errors import DamagedError, NotFoundError, UnavailableError
+from neve.log.create import decide
 from neve.log.envelope import AUTHOR_BYTES, Kind, decode_payload, open_envelope, seal_envelope
 from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys, new_run_key
@@ -83,8 +83,12 @@ class Manifest:
             state = self.view.state
             try:
                 return await self._listed(state, max(first, state.start), last)
-            except NotFoundError:
+            except NotFoundError as error:
                 await self.refresh()  # a run was replaced while we looked: the list is newer now
+                if any(run.key == error.key for run in self.view.state.runs):
+                    raise DamagedError(
+                        error.key, "the manifest lists this run; it is gone"
+                    ) from error
         raise UnavailableError(self.keys.prefix, "its runs are replaced faster than they are read")
 
     async def _listed(self, state: ManifestState, first: int, last: int | None) -> list[Segment]:
@@ -186,8 +190,9 @@ class Manifest:
         self._checkpointed = max(self._checkpointed, greatest or 0)
         if self.view.position - self._checkpointed < numbers_between:
             return False
-        await self._series.checkpoint(self.view)
-        self._checkpointed = self.view.position
+        view = self.view
+        await self._series.checkpoint(view)
+        self._checkpointed = view.position
         await self._series.trim()
         return True
 
@@ -218,9 +223,7 @@ class Manifest:
         author = runtime.token(AUTHOR_BYTES)
         body = RunBody(tuple(segments))
         data = seal_envelope(Kind.MANIFEST_RUN, self.keys.prefix, 0, author, body)
-        # Refused: an earlier attempt of ours landed, since the key is random and no one else's.
-        with contextlib.suppress(ExistsError):
-            await self._store.create(key, data)
+        await decide(self._store, key, data)
         return Run(
             key=key,
             base=segments[0].base,
@@ -239,7 +242,10 @@ class Manifest:
         for _ in range(LISTING_ATTEMPTS_MAX):
             await self.refresh()
             base = self.view
-            in_runs = await self._in_runs()
+            try:
+                in_runs = await self._in_runs(base.state)
+            except NotFoundError:
+                continue  # a run was replaced while we looked
             doomed: list[str] = []
 
             def derive(
@@ -263,9 +269,10 @@ class Manifest:
             return doomed
         raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be changed")
 
-    async def _in_runs(self) -> set[str]:
-        segments = await self.segments()
-        return {key for row in segments for key in (row.key, row.index_key) if key is not None}
+    async def _in_runs(self, state: ManifestState) -> set[str]:
+        """The keys of what runs list, below the log's start too."""
+        rows = await self._listed(state, 0, None)
+        return {key for row in rows for key in (row.key, row.index_key) if key is not None}
 
     async def collect(self) -> list[str]:
         """Delete what is doomed, and say so in a number; the keys that went."""
@@ -276,11 +283,10 @@ class Manifest:
         if not gone:
             return []
         await runtime.gather(*(self._store.delete(key) for key in gone))
-        collected = set(gone)
 
         def make(state: ManifestState) -> Sequence[Change]:
             known = {*state.doomed, *(run.key for run in state.doomed_runs)}
-            left = tuple(key for key in gone if key in known & collected)
+            left = tuple(key for key in gone if key in known)
             return [Collected(left)] if left else []
 
         await self.change(make)
