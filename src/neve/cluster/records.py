@@ -10,10 +10,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from neve.log.envelope import Stored
+
 FEATURE_LEVEL = 1
 
 
-class Init(msgspec.Struct, frozen=True, tag="init"):
+class Init(Stored, frozen=True, tag="init"):
     """The first number of a bucket: it becomes a cluster."""
 
     cluster_id: str
@@ -21,7 +23,7 @@ class Init(msgspec.Struct, frozen=True, tag="init"):
     at_ms: int
 
 
-class Register(msgspec.Struct, frozen=True, kw_only=True, tag="register"):
+class Register(Stored, frozen=True, kw_only=True, tag="register"):
     """A broker process starts. The record's own number is its incarnation, and its stream's name.
 
     It ends any earlier incarnation of the same node. `session` is random, so that the process
@@ -37,24 +39,24 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, tag="register"):
     rack: str = ""
 
 
-class CreateTopic(msgspec.Struct, frozen=True, kw_only=True, tag="create-topic"):
+class CreateTopic(Stored, frozen=True, kw_only=True, tag="create-topic"):
     """A topic. The id is random and never used again, nor are the keys that carry it."""
 
     name: str
     topic_id: str
     partitions: int
     at_ms: int
-    configs: dict[str, str] = {}
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class AddPartitions(msgspec.Struct, frozen=True, tag="add-partitions"):
+class AddPartitions(Stored, frozen=True, tag="add-partitions"):
     """A topic has so many partitions now."""
 
     topic_id: str
     partitions: int
 
 
-class SetConfigs(msgspec.Struct, frozen=True, tag="set-configs"):
+class SetConfigs(Stored, frozen=True, tag="set-configs"):
     """Settings of one topic, given and taken back."""
 
     topic_id: str
@@ -62,19 +64,19 @@ class SetConfigs(msgspec.Struct, frozen=True, tag="set-configs"):
     removed: tuple[str, ...] = ()
 
 
-class DeleteTopic(msgspec.Struct, frozen=True, tag="delete-topic"):
+class DeleteTopic(Stored, frozen=True, tag="delete-topic"):
     """A topic is gone for clients; its objects are still to be removed."""
 
     topic_id: str
 
 
-class PurgeTopic(msgspec.Struct, frozen=True, tag="purge-topic"):
+class PurgeTopic(Stored, frozen=True, tag="purge-topic"):
     """The objects of a deleted topic are gone too."""
 
     topic_id: str
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
+class Move(Stored, frozen=True, kw_only=True):
     """One partition under a new leader. Its records begin at `start` of the leader's stream."""
 
     topic_id: str
@@ -84,13 +86,13 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
 
 
-class Lead(msgspec.Struct, frozen=True, tag="lead"):
+class Lead(Stored, frozen=True, tag="lead"):
     """Partitions without a live leader get one: at creation, or when a stream was sealed."""
 
     moves: tuple[Move, ...]
 
 
-class Handover(msgspec.Struct, frozen=True, kw_only=True):
+class Handover(Stored, frozen=True, kw_only=True):
     """One partition that its leader gives up: its records end before `end` of its stream."""
 
     topic_id: str
@@ -101,13 +103,13 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     successor: int
 
 
-class Release(msgspec.Struct, frozen=True, tag="release"):
+class Release(Stored, frozen=True, tag="release"):
     """A live leader hands partitions over, each to a named successor under the next epoch."""
 
     handovers: tuple[Handover, ...]
 
 
-class TieredPart(msgspec.Struct, frozen=True):
+class TieredPart(Stored, frozen=True):
     """All that one partition had in the streams of epochs up to this one is in segments now."""
 
     topic_id: str
@@ -115,20 +117,20 @@ class TieredPart(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class Tiered(msgspec.Struct, frozen=True, tag="tiered"):
+class Tiered(Stored, frozen=True, tag="tiered"):
     """Old streams that partitions no longer need."""
 
     parts: tuple[TieredPart, ...]
 
 
-class ProducerIds(msgspec.Struct, frozen=True, tag="producer-ids"):
+class ProducerIds(Stored, frozen=True, tag="producer-ids"):
     """A block of producer ids for one broker process to give out."""
 
     incarnation: int
     count: int
 
 
-class Feature(msgspec.Struct, frozen=True, tag="feature"):
+class Feature(Stored, frozen=True, tag="feature"):
     """From here on, records of this feature level may be written."""
 
     level: int
@@ -150,7 +152,7 @@ Change: TypeAlias = (
 )
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(Stored, frozen=True):
     """The payload of one number of the cluster log."""
 
     change: Change

@@ -26,10 +26,10 @@ from neve.cluster.records import (
     SetConfigs,
     Tiered,
 )
-from neve.log.envelope import Kind
+from neve.log.envelope import Kind, Stored
 
 
-class Broker(msgspec.Struct, frozen=True, kw_only=True):
+class Broker(Stored, frozen=True, kw_only=True):
     """A broker process. `live` is false once the same node registered again."""
 
     node_id: int
@@ -43,7 +43,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     live: bool = True
 
 
-class StreamPart(msgspec.Struct, frozen=True, kw_only=True):
+class StreamPart(Stored, frozen=True, kw_only=True):
     """Where a stretch of a partition's untiered records lies: a stream, from one number to another.
 
     Without an `end` it goes on to wherever the stream goes.
@@ -55,7 +55,7 @@ class StreamPart(msgspec.Struct, frozen=True, kw_only=True):
     end: int | None = None
 
 
-class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionState(Stored, frozen=True, kw_only=True):
     """Who leads a partition, under which epoch, and which streams may hold untiered records.
 
     `leader` is an incarnation; -1 before the first.
@@ -66,36 +66,36 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[StreamPart, ...] = ()
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class Topic(Stored, frozen=True, kw_only=True):
     """A topic and its partitions, by number."""
 
     name: str
     topic_id: str
     at_ms: int
     partitions: tuple[PartitionState, ...]
-    configs: dict[str, str] = {}
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def id_bytes(self) -> bytes:
         return bytes.fromhex(self.topic_id)
 
 
-class IdBlock(msgspec.Struct, frozen=True):
+class IdBlock(Stored, frozen=True):
     """Producer ids from `first` up to, not including, `end`."""
 
     first: int
     end: int
 
 
-class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterState(Stored, frozen=True, kw_only=True):
     """The folded cluster log. Topics by id, brokers by incarnation."""
 
     cluster_id: str = ""
     feature_level: int = 0
-    topics: dict[str, Topic] = {}
-    deleted: dict[str, Topic] = {}
-    brokers: dict[int, Broker] = {}
-    id_blocks: dict[int, IdBlock] = {}
+    topics: dict[str, Topic] = msgspec.field(default_factory=dict)
+    deleted: dict[str, Topic] = msgspec.field(default_factory=dict)
+    brokers: dict[int, Broker] = msgspec.field(default_factory=dict)
+    id_blocks: dict[int, IdBlock] = msgspec.field(default_factory=dict)
     next_producer_id: int = 0
 
     def topic(self, name: str) -> Topic | None:
@@ -143,7 +143,7 @@ def _init(state: ClusterState, change: Init) -> ClusterState:
 
 def _register(state: ClusterState, number: int, change: Register) -> ClusterState:
     needed = set(state.streams())
-    brokers: dict[int, Broker] = {}
+    brokers: dict[int, Broker] = msgspec.field(default_factory=dict)
     for incarnation, broker in state.brokers.items():
         if broker.node_id == change.node_id:
             broker = _with(broker, live=False)  # noqa: PLW2901

@@ -107,7 +107,8 @@ async def _list_bundle(store: Store, manifest: Manifest, segment: Segment, bundl
         # Another may have restored it, or the segment was merged or expired: nothing to list then.
         if _index_now(state, segment) != (True, segment.index_key):
             return []
-        return [Reindex(segment.key, segment.base, segment.index_key, key, len(bundle))]
+        old = segment.index_key if segment.owned else None  # what was imported is not ours to delete
+        return [Reindex(segment.key, segment.base, old, key, len(bundle))]
 
     await manifest.commit(base, (key,), make)
 
