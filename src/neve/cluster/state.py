@@ -143,7 +143,7 @@ def _init(state: ClusterState, change: Init) -> ClusterState:
 
 def _register(state: ClusterState, number: int, change: Register) -> ClusterState:
     needed = set(state.streams())
-    brokers: dict[int, Broker] = msgspec.field(default_factory=dict)
+    brokers: dict[int, Broker] = {}
     for incarnation, broker in state.brokers.items():
         if broker.node_id == change.node_id:
             broker = _with(broker, live=False)  # noqa: PLW2901
