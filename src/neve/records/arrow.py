@@ -185,25 +185,22 @@ def _sections(
     """The checked batches that may hold wanted records, decompressed one at a time."""
     view = memoryview(data)
     whole = pa.py_buffer(view)
-    for row in _checked(view, whole.address, key):
-        position, size, base_offset, last_delta, *_, count, _, attributes = row
-        if base_offset >= wanted.to_offset:
+    address = whole.address
+    from_offset, to_offset = wanted.from_offset, wanted.to_offset
+    for row in _checked(view, address, key):
+        position, size, base_offset, last_delta, _, _, _, count, _, attributes = row
+        if base_offset >= to_offset:
             return
-        if base_offset + last_delta < wanted.from_offset or attributes & CONTROL:
+        if base_offset + last_delta < from_offset or attributes & CONTROL:
             continue
         if keep is not None and not keep(parse_header(view, position)):
             continue
         codec, start = attributes & CODEC_MASK, position + HEADER_BYTES
         records = open_section(
-            view[start : position + size],
-            codec=codec,
-            record_count=count,
-            base_offset=base_offset,
-            key=key,
-            limit=limit,
+            view[start : position + size], codec, count, base_offset, key=key, limit=limit
         )
         owner = pa.py_buffer(records) if codec else whole
-        row[kernel.ADDRESS] = owner.address if codec else whole.address + start
+        row[kernel.ADDRESS] = owner.address if codec else address + start
         row[kernel.BYTES] = len(records)
         yield Section(owner, row)
 

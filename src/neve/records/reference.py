@@ -60,9 +60,9 @@ def decode_batch(
     section = memoryview(data)[position + HEADER_BYTES : position + header.size]
     records = open_section(
         section,
-        codec=header.codec,
-        record_count=header.record_count,
-        base_offset=header.base_offset,
+        header.codec,
+        header.record_count,
+        header.base_offset,
         key=key,
         limit=limit,
     )
@@ -71,10 +71,10 @@ def decode_batch(
 
 def open_section(
     section: memoryview,
-    *,
     codec: int,
     record_count: int,
     base_offset: int,
+    *,
     key: str = "",
     limit: int = compression.DECOMPRESSED_BYTES_MAX,
 ) -> memoryview:
