@@ -1,3 +1,34 @@
 """Neve: a Kafka-compatible streaming log whose only durable state is a bucket."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neve.bucket.facade import Bucket
+    from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "open", "open_async"]
+
+
+def open(  # noqa: A001 (neve.open reads like gzip.open)
+    url: str, *, layout: LayoutName = "neve", settings: GivenSettings = None
+) -> Bucket:
+    """Open the bucket at a URL or path for reading; no broker takes part.
+
+    `layout="kafscale"` reads a KafScale bucket in place. `settings` are names and values over those
+    of the environment. docs/reader.md has the rest.
+    """
+    from neve.bucket.facade import open_bucket
+
+    return open_bucket(url, layout=layout, settings=settings)
+
+
+async def open_async(
+    url: str, *, layout: LayoutName = "neve", settings: GivenSettings = None
+) -> AsyncBucket:
+    """The same for asynchronous programs."""
+    from neve.bucket.reader import AsyncBucket
+
+    return await AsyncBucket.connect(url, layout=layout, settings=settings)

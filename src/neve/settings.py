@@ -227,6 +227,28 @@ class PrefetchSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReaderSettings:
+    """Reading a bucket without a broker."""
+
+    poll_ms: int = setting(
+        "reader.poll.ms", 500, "pause between two looks of a follower at the tail", least=1
+    )
+    cluster_poll_ms: int = setting(
+        "reader.cluster.poll.ms",
+        5_000,
+        "how often a follower looks for new leaderships; at every look once a stream is sealed",
+        least=1,
+    )
+    partitions_ahead: int = setting(
+        "reader.partitions.ahead",
+        16,
+        "partitions that a reader of many looks up ahead of the one it reads",
+        least=1,
+        most=1024,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """The whole tree."""
 
@@ -235,6 +257,7 @@ class Settings:
     segment: SegmentSettings = dataclasses.field(default_factory=SegmentSettings)
     cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
     prefetch: PrefetchSettings = dataclasses.field(default_factory=PrefetchSettings)
+    reader: ReaderSettings = dataclasses.field(default_factory=ReaderSettings)
 
 
 @dataclass(frozen=True)
@@ -263,6 +286,7 @@ _GROUPS: dict[str, type[Any]] = {
     "segment": SegmentSettings,
     "cache": CacheSettings,
     "prefetch": PrefetchSettings,
+    "reader": ReaderSettings,
 }
 
 

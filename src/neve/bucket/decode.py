@@ -1,0 +1,199 @@
+"""From checked batches to what a caller gets: records, or Arrow columns.
+
+Both give exactly the records within the chunk's offsets and the selection's times; control batches
+are left out. Few records are decoded in plain Python: loading the compiled kernel takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from neve.bucket.chunks import Chunk
+from neve.bucket.model import PartitionName, Record, Selection
+from neve.errors import InvalidError
+from neve.records.batch import BatchHeader, walk
+from neve.records.reference import decode_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "key",
+    "value",
+    "headers",
+)
+"""What Arrow batches have unless asked otherwise, in this order."""
+
+PLAIN_BYTES_MAX = 256 * 1024
+"""Batches that one decoder reads in plain Python before it loads the kernel."""
+RECORDS_AT_ONCE = 16 * 1024
+_REPLACEMENT = "\ufffd"
+
+
+class RecordDecoder:
+    """Chunks as lists of records. It keeps count, to know when the kernel is worth loading."""
+
+    def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
+        self._plain_bytes_left = plain_bytes_max
+
+    def decode(
+        self, name: PartitionName, chunk: Chunk, selection: Selection
+    ) -> Iterator[list[Record]]:
+        self._plain_bytes_left -= len(chunk.data)
+        if self._plain_bytes_left >= 0:
+            yield from _plain(name, chunk, selection)
+        else:
+            yield from _compiled(name, chunk, selection)
+
+
+def _plain(name: PartitionName, chunk: Chunk, selection: Selection) -> Iterator[list[Record]]:
+    for position, header in walk(chunk.data, key=chunk.key):
+        if header.is_control or not _overlaps(header, chunk) or _too_old(header, selection):
+            continue
+        found = [
+            Record(
+                *name,
+                record.offset,
+                record.timestamp,
+                header.timestamp_type,
+                record.key,
+                record.value,
+                tuple(record.headers),
+            )
+            for record in decode_batch(chunk.data, position, key=chunk.key)
+            if chunk.first <= record.offset < chunk.end and selection.wants(record.timestamp)
+        ]
+        if found:
+            yield found
+
+
+def _overlaps(header: BatchHeader, chunk: Chunk) -> bool:
+    return header.last_offset >= chunk.first and header.base_offset < chunk.end
+
+
+def _too_old(header: BatchHeader, selection: Selection) -> bool:
+    return selection.from_timestamp is not None and header.max_timestamp < selection.from_timestamp
+
+
+def _compiled(name: PartitionName, chunk: Chunk, selection: Selection) -> Iterator[list[Record]]:
+    from neve.records.arrow import to_arrow_batches
+
+    batches = to_arrow_batches(
+        chunk.data,
+        from_offset=chunk.first,
+        to_offset=chunk.end,
+        headers=True,
+        unit="ms",
+        key=chunk.key,
+        keep=lambda header: not _too_old(header, selection),
+        rows_max=RECORDS_AT_ONCE,
+    )
+    for batch in batches:
+        rows = _rows(name, batch)
+        if any(_has_odd_key(row) for row in rows):
+            # Arrow's text is UTF-8: only the plain decoder has the raw bytes of such a header.
+            part = chunk._replace(first=rows[0].offset, end=rows[-1].offset + 1)
+            yield from _plain(name, part, selection)
+            continue
+        found = [row for row in rows if selection.wants(row.timestamp)]
+        if found:
+            yield found
+
+
+def _rows(name: PartitionName, batch: pa.RecordBatch) -> list[Record]:
+    import pyarrow as pa
+
+    columns: dict[str, list[Any]] = {
+        field: batch.column(field).to_pylist()
+        for field in ("offset", "timestamp_type", "key", "value", "headers")
+    }
+    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    headers = [
+        tuple((pair["key"], pair["value"]) for pair in pairs) if pairs else ()
+        for pairs in columns["headers"]
+    ]
+    rows = zip(
+        columns["offset"],
+        times,
+        columns["timestamp_type"],
+        columns["key"],
+        columns["value"],
+        headers,
+        strict=True,
+    )
+    return [Record(*name, *row) for row in rows]
+
+
+def _has_odd_key(row: Record) -> bool:
+    return any(_REPLACEMENT in key for key, _ in row.headers if isinstance(key, str))
+
+
+def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
+    """The schema of Arrow batches with these columns, in this order."""
+    import pyarrow as pa
+
+    from neve.records import arrow
+
+    own = {"topic": pa.string(), "partition": pa.int32()}
+    if unknown := [name for name in columns if name not in COLUMNS]:
+        raise InvalidError(f"there is no column {unknown[0]!r}: use some of {', '.join(COLUMNS)}")
+    decoded = arrow.schema([name for name in COLUMNS if name not in own])
+    return pa.schema(
+        [pa.field(name, own.get(name) or decoded.field(name).type) for name in columns]
+    )
+
+
+def decode_arrow(
+    name: PartitionName, chunk: Chunk, selection: Selection, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """A chunk as Arrow batches, never an empty one."""
+    import pyarrow as pa
+
+    from neve.records.arrow import to_arrow_batches
+
+    schema = arrow_schema(columns)
+    decoded = [column for column in columns if column not in ("topic", "partition")]
+    needed = [*decoded, "timestamp"] if selection.by_time else decoded
+    # A batch of no columns has no length: offsets are the cheapest to count by.
+    needed = list(dict.fromkeys(needed or ["offset"]))
+    for found in to_arrow_batches(
+        chunk.data,
+        from_offset=chunk.first,
+        to_offset=chunk.end,
+        columns=needed,
+        key=chunk.key,
+        keep=lambda header: not _too_old(header, selection),
+    ):
+        batch = _in_time(found, selection) if selection.by_time else found
+        if batch.num_rows == 0:
+            continue
+        rows = batch.num_rows
+        arrays = [
+            pa.repeat(pa.scalar(name.topic, pa.string()), rows)
+            if column == "topic"
+            else pa.repeat(pa.scalar(name.partition, pa.int32()), rows)
+            if column == "partition"
+            else batch.column(column)
+            for column in columns
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _in_time(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    micros = batch.column("timestamp").cast(pa.int64())
+    # A time that microseconds cannot hold is null: it is far outside any range a caller can give.
+    wanted = pa.repeat(pa.scalar(True), batch.num_rows)
+    if selection.from_timestamp is not None:
+        wanted = pc.and_(wanted, pc.greater_equal(micros, selection.from_timestamp * 1000))
+    if selection.to_timestamp is not None:
+        wanted = pc.and_(wanted, pc.less(micros, selection.to_timestamp * 1000))
+    return batch.filter(wanted)

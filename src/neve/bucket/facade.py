@@ -1,0 +1,126 @@
+"""`Bucket`: the reader for ordinary Python, over a loop in a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from neve import runtime
+from neve.bucket.decode import COLUMNS
+from neve.bucket.info import BucketInfo
+from neve.bucket.model import LATEST, Bounds, Moment, Offsets, Record, TopicInfo
+from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName, Partitions, Topics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+def open_bucket(url: str, *, layout: LayoutName = "neve", settings: GivenSettings = None) -> Bucket:
+    """Open a bucket for reading: what `neve.open` is."""
+    runner = runtime.BlockingRunner("neve-bucket")
+    try:
+        return Bucket(
+            runner.run(AsyncBucket.connect(url, layout=layout, settings=settings)), runner
+        )
+    except BaseException:
+        runner.close()
+        raise
+
+
+class Bucket:
+    """A bucket that is open for reading. Close it, or use it as `with`. Any thread may use it."""
+
+    def __init__(self, bucket: AsyncBucket, runner: runtime.BlockingRunner) -> None:
+        self._bucket = bucket
+        self._runner = runner
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets reads have passed over: given up on purpose, or held by no object."""
+        return self._bucket.skipped
+
+    def topics(self) -> list[TopicInfo]:
+        """All topics, by name."""
+        return self._runner.run(self._bucket.topics())
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic; NoTopicError if there is none of that name."""
+        return self._runner.run(self._bucket.topic(name))
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset of a partition, and the one that its next record will have."""
+        return self._runner.run(self._bucket.offsets(topic, partition))
+
+    def describe(self) -> BucketInfo:
+        """Everything at a glance."""
+        return self._runner.run(self._bucket.describe())
+
+    def read(
+        self,
+        topic: Topics = None,
+        partitions: Partitions = None,
+        *,
+        from_offset: Offsets = None,
+        to_offset: int | Mapping[int, int] | None = None,
+        from_timestamp: Moment | None = None,
+        to_timestamp: Moment | None = None,
+    ) -> Iterator[Record]:
+        """Every committed record of a selection, to the end as it is when reading begins."""
+        bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
+        return self._flat(self._bucket.read_lists(topic, partitions, bounds))
+
+    def arrow(
+        self,
+        topic: Topics = None,
+        partitions: Partitions = None,
+        *,
+        from_offset: Offsets = None,
+        to_offset: int | Mapping[int, int] | None = None,
+        from_timestamp: Moment | None = None,
+        to_timestamp: Moment | None = None,
+        columns: Sequence[str] = COLUMNS,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same records as Arrow batches, each of one partition."""
+        return self._runner.iterate(
+            self._bucket.arrow(
+                topic,
+                partitions,
+                from_offset=from_offset,
+                to_offset=to_offset,
+                from_timestamp=from_timestamp,
+                to_timestamp=to_timestamp,
+                columns=columns,
+            )
+        )
+
+    def follow(
+        self,
+        topic: Topics = None,
+        partitions: Partitions = None,
+        *,
+        from_offset: Offsets = LATEST,
+        to_offset: int | Mapping[int, int] | None = None,
+    ) -> Iterator[Record]:
+        """Records as they are committed, from the end as it is now unless told otherwise."""
+        bounds = Bounds(from_offset, to_offset)
+        return self._flat(self._runner.run(self._bucket.follow_lists(topic, partitions, bounds)))
+
+    def _flat(self, lists: AsyncGenerator[list[Record], None]) -> Iterator[Record]:
+        for rows in self._runner.iterate(lists):
+            yield from rows
+
+    def close(self) -> None:
+        """End what runs and release connections. Iterators end with ClosedError."""
+        if not self._runner.closed:
+            try:
+                self._runner.run(self._bucket.close())
+            finally:
+                self._runner.close()
+
+    def __enter__(self) -> Bucket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

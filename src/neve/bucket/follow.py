@@ -1,0 +1,72 @@
+"""Following partitions: what is there, and then what is committed, as it is committed.
+
+A round looks at the tails once and reads what is new of each partition in turn. A partition that
+fails is set aside; the others go on until they have nothing new, and then the failure is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+from neve import runtime
+from neve.bucket.chunks import Chunk
+from neve.bucket.layout import News, Watcher
+from neve.bucket.model import PARTITION_ERRORS, PartitionName, Selection, raise_failures
+from neve.bucket.partition import PartitionReader
+from neve.errors import NeveError
+
+T = TypeVar("T")
+Decoding: TypeAlias = Callable[[PartitionName, Chunk, Selection], Iterator[T]]
+
+
+async def decoded(
+    reader: PartitionReader, chunks: AsyncGenerator[Chunk, None], decode: Decoding[T]
+) -> AsyncGenerator[T, None]:
+    """Chunks as what a caller gets, made beside the loop so that downloads go on meanwhile."""
+    async with contextlib.aclosing(chunks):
+        async for chunk in chunks:
+            parts = decode(reader.name, chunk, reader.selection)
+            while (part := await runtime.offload(next, parts, None)) is not None:
+                yield part
+
+
+async def follow(
+    readers: Sequence[PartitionReader],
+    failures: dict[PartitionName, NeveError],
+    watcher: Watcher,
+    poll_seconds: float,
+    decode: Decoding[T],
+) -> AsyncGenerator[T, None]:
+    """What `decode` makes of opened readers' chunks.
+
+    It ends when every selection is at its end, or with a failure.
+    """
+    live = list(readers)
+    while live := [reader for reader in live if _goes_on(reader, failures)]:
+        delivered = False
+        news = await watcher.poll()
+        for reader in live:
+            if reader.name not in news:
+                continue
+            try:
+                chunks = _chunks(reader, news[reader.name])
+                async with contextlib.aclosing(decoded(reader, chunks, decode)) as parts:
+                    async for part in parts:
+                        delivered = True
+                        yield part
+            except PARTITION_ERRORS as error:
+                failures[reader.name] = error
+        if not delivered:
+            raise_failures(failures)
+            await runtime.sleep(poll_seconds)
+    raise_failures(failures)
+
+
+def _goes_on(reader: PartitionReader, failures: dict[PartitionName, NeveError]) -> bool:
+    return not reader.finished and reader.name not in failures
+
+
+def _chunks(reader: PartitionReader, news: News) -> AsyncGenerator[Chunk, None]:
+    return reader.again() if news.stale else reader.newer(news.slices)

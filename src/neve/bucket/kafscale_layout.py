@@ -1,0 +1,225 @@
+"""KafScale's layout, read in place: `{namespace}/{topic}/{partition}/segment-*.kfs`.
+
+There is no list of segments there, so the bucket's listing is one. A `.kfs` stands for itself; its
+`.index` and `.kfst` are used where they are sound and otherwise done without. Offsets between two
+segments that neither holds are passed over and counted: KafScale can lose a write that way, and
+nothing tells. Where two segments hold the same offset, the one with the higher base counts, as it
+does for KafScale's own reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from neve import runtime
+from neve.bucket.chunks import NO_CRC
+from neve.bucket.layout import (
+    News,
+    PartitionInfo,
+    PartitionSource,
+    Resolved,
+    StreamInfo,
+    Watcher,
+)
+from neve.bucket.model import PartitionName, Selection, TopicInfo
+from neve.cluster.log import NoTopicError
+from neve.errors import DamagedError, NotFoundError, UnsupportedError
+from neve.log.fetch import fetch_checked, fetch_range_checked
+from neve.log.manifest.records import Segment
+from neve.log.segment import kafscale, kfs
+from neve.log.segment.kafscale import ForeignSegment, TimeRange
+from neve.store.port import Store
+
+TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
+
+
+class KafScaleLayout:
+    """A KafScale bucket, or a part of one."""
+
+    cluster_id = ""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._listed: dict[PartitionName, list[ForeignSegment]] = {}
+        self.strays: list[str] = []
+        """Indexes and `.kfst` files without a segment, as of the last look."""
+
+    async def refresh(self) -> None:
+        rows = await self._store.list("")
+        listing = kafscale.group_listing((row.key, row.size) for row in rows)
+        self.strays = listing.strays
+        self._listed = _by_partition(listing.segments)
+
+    def topics(self) -> list[TopicInfo]:
+        found: dict[str, list[int]] = {}
+        for name in sorted(self._listed):
+            found.setdefault(name.topic, []).append(name.partition)
+        return [TopicInfo(topic, "", tuple(partitions)) for topic, partitions in found.items()]
+
+    def sources(self, names: Sequence[PartitionName]) -> list[KafScaleSource]:
+        return [KafScaleSource(self._store, name, self._of(name)) for name in names]
+
+    async def look(self, sources: Sequence[PartitionSource]) -> None:
+        """Nothing is shared but the listing, which each source was made of."""
+
+    def _of(self, name: PartitionName) -> list[ForeignSegment]:
+        if name not in self._listed:
+            raise NoTopicError(f"there is no partition {name.partition} of topic {name.topic!r}")
+        return self._listed[name]
+
+    def watcher(self, sources: Sequence[PartitionSource]) -> Watcher:
+        return _ListingWatcher([source.name for source in sources])
+
+    async def partition_info(self, source: PartitionSource) -> PartitionInfo:
+        assert isinstance(source, KafScaleSource)
+        resolved = await source.resolve()
+        return PartitionInfo(
+            partition=source.name.partition,
+            start=resolved.start,
+            end=resolved.end,
+            segments=len(source.listed),
+            segment_bytes=sum(row.segment_bytes for row in source.listed),
+            tail_bytes=0,
+            streams=(),
+            leader=-1,
+            epoch=-1,
+            skipped=0,
+            error=None if resolved.failure is None else str(resolved.failure),
+        )
+
+    async def stream_infos(self) -> list[StreamInfo]:
+        return []
+
+
+def _by_partition(
+    segments: Iterable[ForeignSegment],
+) -> dict[PartitionName, list[ForeignSegment]]:
+    """Segments by partition. Topics of several namespaces carry theirs in their name."""
+    rows = list(segments)
+    several = len({row.name.namespace for row in rows}) > 1
+    found: dict[PartitionName, list[ForeignSegment]] = {}
+    for row in rows:
+        qualified = several and row.name.namespace
+        topic = f"{row.name.namespace}/{row.name.topic}" if qualified else row.name.topic
+        found.setdefault(PartitionName(topic, row.name.partition), []).append(row)
+    return {
+        name: sorted(each, key=lambda row: row.name.base_offset) for name, each in found.items()
+    }
+
+
+class KafScaleSource:
+    """One partition's segments, as listed."""
+
+    gaps_allowed = True
+
+    def __init__(self, store: Store, name: PartitionName, listed: list[ForeignSegment]) -> None:
+        self._store = store
+        self._looked = True
+        self._times: dict[str, TimeRange | None] = {}
+        self._prefix = listed[0].key[: listed[0].key.rindex("/") + 1]
+        self._end = 0
+        self.name = name
+        self.listed = listed
+
+    async def resolve(self) -> Resolved:
+        if not self._looked:
+            rows = await self._store.list(self._prefix)
+            found = kafscale.group_listing((row.key, row.size) for row in rows).segments
+            self.listed = sorted(
+                (row for row in found if row.key.startswith(self._prefix)),
+                key=lambda row: row.name.base_offset,
+            )
+        self._looked = False  # the next look asks the store
+        if not self.listed:
+            raise NoTopicError(f"{self.name}: all its segments are gone from {self._prefix}")
+        start, last = self.listed[0].name.base_offset, self.listed[-1]
+        try:
+            self._end = await self._end_of(last)
+        except (DamagedError, UnsupportedError) as error:
+            self._end = last.name.base_offset
+            return Resolved(start, self._end, failure=error)
+        return Resolved(start, self._end)
+
+    async def _end_of(self, row: ForeignSegment) -> int:
+        """The offset behind a segment's last, which its footer tells."""
+        size = row.segment_bytes
+        start = max(0, size - kfs.FOOTER_BYTES)
+        footer = await fetch_range_checked(
+            self._store, row.key, start, size, lambda data: kfs.decode_footer(data, row.key)
+        )
+        if footer.last_offset < row.name.base_offset:
+            raise DamagedError(
+                row.key, f"its footer ends at {footer.last_offset}, before its own base"
+            )
+        return footer.last_offset + 1
+
+    async def segments(self, first: int, end: int, selection: Selection) -> list[Segment]:
+        found = []
+        for index, row in enumerate(self.listed):
+            after = (
+                self.listed[index + 1].name.base_offset
+                if index + 1 < len(self.listed)
+                else self._end
+            )
+            if row.name.base_offset < end and after > first:
+                found.append(_described(row, after - 1))
+        if not selection.by_time:
+            return found
+        times = await runtime.gather(*(self._time_range(row.key) for row in found))
+        return [
+            segment
+            for segment, range_ in zip(found, times, strict=True)
+            if range_ is None or _may_hold(range_, selection)
+        ]
+
+    async def _time_range(self, segment_key: str) -> TimeRange | None:
+        """What a `.kfst` says of a segment; None where there is none that can be believed."""
+        row = next(row for row in self.listed if row.key == segment_key)
+        key = row.times_key
+        if key is None:
+            return None
+        if key not in self._times:
+            try:
+                found: TimeRange | None = await fetch_checked(
+                    self._store, key, lambda data: kafscale.decode_times(data, key)
+                )
+            except (NotFoundError, DamagedError, UnsupportedError):
+                found = None
+            believed = found is not None and found.min_offset == row.name.base_offset
+            self._times[key] = found if believed else None
+        return self._times[key]
+
+
+def _may_hold(times: TimeRange, selection: Selection) -> bool:
+    young = selection.from_timestamp is None or times.max_timestamp >= selection.from_timestamp
+    return young and (
+        selection.to_timestamp is None or times.min_timestamp < selection.to_timestamp
+    )
+
+
+def _described(row: ForeignSegment, last: int) -> Segment:
+    """A segment as Neve lists one, as far as a listing tells."""
+    return Segment(
+        key=row.key,
+        base=row.name.base_offset,
+        last=last,
+        bytes=row.segment_bytes,
+        records=0,
+        min_timestamp=TIME_MIN,
+        max_timestamp=TIME_MAX,
+        created_ms=0,
+        epoch=-1,
+        crc=NO_CRC,
+        index_key=row.index_key,
+        owned=False,
+    )
+
+
+class _ListingWatcher:
+    """Nothing but the listing tells what is new, so every look is one at the listing."""
+
+    def __init__(self, names: Sequence[PartitionName]) -> None:
+        self._names = names
+
+    async def poll(self) -> dict[PartitionName, News]:
+        return {name: News((), True) for name in self._names}

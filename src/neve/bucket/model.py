@@ -1,0 +1,156 @@
+"""What a reader of a bucket is given and gives back: topics, records, selections, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple, TypeAlias
+
+from neve.errors import (
+    DamagedError,
+    InvalidError,
+    LostRangeError,
+    NeveError,
+    NotFoundError,
+    UnsupportedError,
+)
+
+OFFSET_MAX = 2**63 - 1
+
+PARTITION_ERRORS = (
+    DamagedError,
+    InvalidError,
+    LostRangeError,
+    NotFoundError,
+    UnsupportedError,
+)
+"""What concerns one partition: the others are read first. A failing store is told at once."""
+
+EARLIEST: Literal["earliest"] = "earliest"
+LATEST: Literal["latest"] = "latest"
+Edge: TypeAlias = Literal["earliest", "latest"]
+Offsets: TypeAlias = int | Edge | Mapping[int, int] | None
+"""One offset for every partition, an offset by partition, an edge of the log, or no bound."""
+Moment: TypeAlias = int | datetime
+"""Milliseconds since 1970, or a date and time with its zone."""
+
+
+class Record(NamedTuple):
+    """One committed record.
+
+    `timestamp` is in milliseconds since 1970; `timestamp_type` is 0 for the producer's time and 1
+    for the time of the append. Header keys are text, or raw bytes where they are not UTF-8.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str | bytes, bytes | None], ...] = ()
+
+
+class TopicInfo(NamedTuple):
+    """A topic. `id` is empty where the layout has none."""
+
+    name: str
+    id: str
+    partitions: tuple[int, ...]
+
+
+class PartitionName(NamedTuple):
+    """A partition as people call it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionsFailedError(NeveError):
+    """Several partitions could not be read; all others were. `failures` has each one's error."""
+
+    def __init__(self, failures: Mapping[PartitionName, NeveError]) -> None:
+        told = "; ".join(f"{name}: {error}" for name, error in failures.items())
+        super().__init__(f"{len(failures)} partitions could not be read to their end: {told}")
+        self.failures = dict(failures)
+
+
+def raise_failures(failures: Mapping[PartitionName, NeveError]) -> None:
+    """Raise what went wrong, if anything did: one error as it is, several as one that names all."""
+    if len(failures) == 1:
+        raise next(iter(failures.values()))
+    if failures:
+        raise PartitionsFailedError(failures)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which records of one partition: from each bound on, up to and not including the other."""
+
+    from_offset: int | Edge = EARLIEST
+    to_offset: int = OFFSET_MAX
+    from_timestamp: int | None = None
+    to_timestamp: int | None = None
+
+    @property
+    def by_time(self) -> bool:
+        return self.from_timestamp is not None or self.to_timestamp is not None
+
+    def wants(self, timestamp: int) -> bool:
+        """Whether a record of this time is wanted."""
+        after = self.from_timestamp is None or timestamp >= self.from_timestamp
+        return after and (self.to_timestamp is None or timestamp < self.to_timestamp)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds as a caller gives them, for any number of partitions."""
+
+    from_offset: Offsets = None
+    to_offset: int | Mapping[int, int] | None = None
+    from_timestamp: Moment | None = None
+    to_timestamp: Moment | None = None
+
+    def of(self, partition: int) -> Selection:
+        """The bounds of one partition. One that a mapping leaves out is not bounded."""
+        to_offset = _offset(self.to_offset, partition)
+        return Selection(
+            _first(self.from_offset, partition),
+            OFFSET_MAX if to_offset is None else to_offset,
+            milliseconds(self.from_timestamp),
+            milliseconds(self.to_timestamp),
+        )
+
+
+def _first(given: Offsets, partition: int) -> int | Edge:
+    if isinstance(given, str):
+        if given not in (EARLIEST, LATEST):
+            raise InvalidError(f"{given!r} is no offset: give a number, 'earliest' or 'latest'")
+        return given
+    found = _offset(given, partition)
+    return EARLIEST if found is None else found
+
+
+def _offset(given: int | Mapping[int, int] | None, partition: int) -> int | None:
+    found = given.get(partition) if isinstance(given, Mapping) else given
+    if found is None:
+        return None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise InvalidError(f"{found!r} is no offset: give a whole number from 0 on")
+    return found
+
+
+def milliseconds(moment: Moment | None) -> int | None:
+    """A moment as records carry it."""
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InvalidError(f"{moment.isoformat()} has no time zone: add one, such as UTC")
+        return round(moment.timestamp() * 1000)
+    if moment is not None and (not isinstance(moment, int) or isinstance(moment, bool)):
+        raise InvalidError(f"{moment!r} is no moment: give milliseconds since 1970 or a datetime")
+    return moment

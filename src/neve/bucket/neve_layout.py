@@ -1,0 +1,189 @@
+"""Neve's own layout: the cluster log says which topics and streams there are, manifests the rest.
+
+A partition is resolved in the order that makes it right: the cluster log, then the streams (their
+checkpoints and numbers), then the newest manifest. A tail that does not join is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from neve import runtime
+from neve.bucket.layout import PartitionInfo, PartitionSource, Resolved, StreamInfo, Watcher
+from neve.bucket.model import PartitionName, Selection, TopicInfo
+from neve.bucket.watch import StreamWatcher
+from neve.cluster.log import ClusterLog, NoTopicError
+from neve.cluster.state import PartitionState, StreamPart
+from neve.errors import DamagedError, NeveError, UnsupportedError
+from neve.log.keys import manifest as manifest_keys
+from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.records import Segment
+from neve.log.tail import assemble
+from neve.log.wal.reader import StreamTail, WalReader
+from neve.settings import ReaderSettings
+from neve.store.port import Store
+
+RESOLVE_ATTEMPTS_MAX = 20
+RESOLVE_PAUSE_SECONDS = 0.05
+
+StreamView = StreamTail | NeveError
+"""A stream's tail, or why it cannot be read: its partitions are read as far as they are tiered."""
+
+
+class NeveLayout:
+    """A Neve cluster's bucket."""
+
+    def __init__(self, store: Store, settings: ReaderSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self.cluster = ClusterLog(store)
+
+    @property
+    def cluster_id(self) -> str:
+        return self.cluster.state.cluster_id
+
+    async def refresh(self) -> None:
+        await self.cluster.must_exist()
+
+    def topics(self) -> list[TopicInfo]:
+        found = sorted(self.cluster.state.topics.values(), key=lambda topic: topic.name)
+        return [
+            TopicInfo(topic.name, topic.topic_id, tuple(range(len(topic.partitions))))
+            for topic in found
+        ]
+
+    def sources(self, names: Sequence[PartitionName]) -> list[NeveSource]:
+        return [NeveSource(self._store, self.cluster, name) for name in names]
+
+    async def look(self, sources: Sequence[PartitionSource]) -> None:
+        """One look at the streams, made now, before any manifest is read."""
+        own = [source for source in sources if isinstance(source, NeveSource)]
+        views = await read_views(self._store, (part for source in own for part in source.parts))
+        for source in own:
+            source.looked_at(views)
+
+    def watcher(self, sources: Sequence[PartitionSource]) -> Watcher:
+        own = [source for source in sources if isinstance(source, NeveSource)]
+        return StreamWatcher(self._store, self._settings, self.cluster, own)
+
+    async def partition_info(self, source: PartitionSource) -> PartitionInfo:
+        assert isinstance(source, NeveSource)
+        resolved = await source.resolve()
+        segments = await source.manifest.segments()
+        state = source.partition
+        return PartitionInfo(
+            partition=source.name.partition,
+            start=resolved.start,
+            end=resolved.end,
+            segments=len(segments),
+            segment_bytes=sum(segment.bytes for segment in segments),
+            tail_bytes=sum(row.entry.length for row in resolved.tail),
+            streams=tuple(part.incarnation for part in state.streams),
+            leader=state.leader,
+            epoch=state.epoch,
+            skipped=sum(skip.last - skip.first + 1 for skip in resolved.skips),
+            error=None if resolved.failure is None else str(resolved.failure),
+        )
+
+    async def stream_infos(self) -> list[StreamInfo]:
+        state = self.cluster.state
+        parts = [
+            part
+            for topic in state.topics.values()
+            for partition in topic.partitions
+            for part in partition.streams
+        ]
+        views = await read_views(self._store, parts)
+        nodes = {broker.incarnation: broker.node_id for broker in state.brokers.values()}
+        return [
+            _stream_info(incarnation, nodes.get(incarnation, -1), view)
+            for incarnation, view in views.items()
+        ]
+
+
+def _stream_info(incarnation: int, node: int, view: StreamView) -> StreamInfo:
+    if isinstance(view, NeveError):
+        return StreamInfo(incarnation, node, 0, 0, False, 0, str(view))
+    return StreamInfo(
+        incarnation, node, view.checkpoint, view.position, view.sealed, len(view.objects), None
+    )
+
+
+async def read_views(store: Store, parts: Iterable[StreamPart]) -> dict[int, StreamView]:
+    """The tails of these streams, side by side. One that is damaged does not hide the others."""
+
+    async def view(incarnation: int) -> StreamView:
+        try:
+            return await WalReader(store, incarnation).tail()
+        except (DamagedError, UnsupportedError) as error:
+            return error
+
+    wanted = sorted({part.incarnation for part in parts})
+    views = await runtime.gather(*(view(incarnation) for incarnation in wanted))
+    return dict(zip(wanted, views, strict=True))
+
+
+class NeveSource:
+    """One partition: its streams in the cluster log, and its manifest."""
+
+    gaps_allowed = False
+
+    def __init__(self, store: Store, cluster: ClusterLog, name: PartitionName) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._views: tuple[tuple[StreamPart, ...], Mapping[int, StreamView]] | None = None
+        topic = cluster.state.topic(name.topic)
+        if topic is None:
+            raise NoTopicError(f"there is no topic {name.topic!r}")
+        self.name = name
+        self.topic_id = topic.id_bytes
+        self.manifest = Manifest(store, manifest_keys(topic.name, topic.id_bytes, name.partition))
+
+    @property
+    def partition(self) -> PartitionState:
+        """The partition as the cluster log has it; NoTopicError once its topic is deleted."""
+        topic = self._cluster.state.topics.get(self.topic_id.hex())
+        if topic is None:
+            raise NoTopicError(f"topic {self.name.topic!r} was deleted while it was read")
+        return topic.partitions[self.name.partition]
+
+    @property
+    def parts(self) -> tuple[StreamPart, ...]:
+        return self.partition.streams
+
+    def looked_at(self, views: Mapping[int, StreamView]) -> None:
+        """Use these views at the next resolve; they were read after the cluster log was."""
+        self._views = (self.parts, views)
+
+    async def resolve(self) -> Resolved:
+        for attempt in range(RESOLVE_ATTEMPTS_MAX):
+            parts, views = await self._look()
+            state = await self.manifest.refresh()
+            tails = {number: view for number, view in views.items() if isinstance(view, StreamTail)}
+            broken = next(
+                (view for part in parts if isinstance(view := views[part.incarnation], NeveError)),
+                None,
+            )
+            if broken is not None:
+                return Resolved(state.start, max(state.start, state.next), (), state.skips, broken)
+            tail = assemble(self.topic_id, self.name.partition, parts, tails, state)
+            if tail is not None:
+                return Resolved(state.start, tail.end, tail.slices, state.skips)
+            await runtime.sleep(RESOLVE_PAUSE_SECONDS * min(attempt, 4))
+        raise DamagedError(
+            self.manifest.keys.prefix,
+            f"committed offsets of {self.name} are neither in a segment nor in a stream: run "
+            "`neve storage verify`",
+        )
+
+    async def _look(self) -> tuple[tuple[StreamPart, ...], Mapping[int, StreamView]]:
+        given, self._views = self._views, None
+        if given is not None:
+            return given
+        await self._cluster.refresh()
+        parts = self.parts
+        return parts, await read_views(self._store, parts)
+
+    async def segments(self, first: int, end: int, selection: Selection) -> list[Segment]:
+        del selection  # every segment is listed with its times: whoever reads it looks there
+        return await self.manifest.segments(first, end - 1)

@@ -1,0 +1,313 @@
+"""`AsyncBucket`: a bucket's topics and records, without any broker.
+
+What is promised: every committed record of a selection once, in the order of offsets within its
+partition, checked to the last byte; or an error that names what is wrong. Partitions are read one
+after another. One that fails does not keep the others from being read: its error is raised when
+all of them have been delivered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+from neve import runtime
+from neve.bucket.chunks import Chunk, ChunkReader
+from neve.bucket.decode import COLUMNS, RecordDecoder, arrow_schema, decode_arrow
+from neve.bucket.follow import Decoding, decoded, follow
+from neve.bucket.info import BucketInfo, describe
+from neve.bucket.kafscale_layout import KafScaleLayout
+from neve.bucket.layout import Layout, PartitionSource
+from neve.bucket.model import (
+    LATEST,
+    PARTITION_ERRORS,
+    Bounds,
+    Moment,
+    Offsets,
+    PartitionName,
+    Record,
+    Selection,
+    TopicInfo,
+    raise_failures,
+)
+from neve.bucket.neve_layout import NeveLayout
+from neve.bucket.partition import PartitionReader, ReadCounters
+from neve.cluster.log import NoTopicError
+from neve.errors import InvalidError, NeveError
+from neve.log.index_cache import IndexCache
+from neve.log.prefetch import PrefetchReader
+from neve.log.remote import BucketRemoteStorage
+from neve.settings import CacheSettings, Settings, load
+from neve.store.url import Stack, connect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+LayoutName: TypeAlias = Literal["neve", "kafscale"]
+LAYOUTS: tuple[LayoutName, ...] = ("neve", "kafscale")
+Topics: TypeAlias = str | Sequence[str] | None
+Partitions: TypeAlias = int | Iterable[int] | None
+GivenSettings: TypeAlias = Settings | Mapping[str, object] | None
+
+
+def settings_of(given: GivenSettings) -> Settings:
+    """Settings as they are, or by name over those of the environment."""
+    if isinstance(given, Settings):
+        return given
+    return load(environment=os.environ, flags=given)
+
+
+class AsyncBucket:
+    """A bucket that is open for reading. Made by `connect`; `close` it, or use `async with`."""
+
+    def __init__(
+        self, stack: Stack, layout: Layout, indexes: IndexCache, settings: Settings
+    ) -> None:
+        self._stack = stack
+        self._layout = layout
+        self._indexes = indexes
+        self._settings = settings
+        self._counters = ReadCounters()
+        self._decoder = RecordDecoder()
+
+    @classmethod
+    async def connect(
+        cls, url: str, *, layout: LayoutName = "neve", settings: GivenSettings = None
+    ) -> AsyncBucket:
+        """Open the bucket at a URL; nothing is asked of it before the first call."""
+        chosen = settings_of(settings)
+        return await cls.over(connect(url, chosen.store), layout=layout, settings=chosen)
+
+    @classmethod
+    async def over(
+        cls, stack: Stack, *, layout: LayoutName = "neve", settings: Settings
+    ) -> AsyncBucket:
+        """The same over a store that is connected already; it is closed with the bucket."""
+        if layout not in LAYOUTS:
+            raise InvalidError(f"there is no layout {layout!r}: use {' or '.join(LAYOUTS)}")
+        remote = BucketRemoteStorage(stack.store, settings.store)
+        # KafScale overwrites keys, so its indexes are never kept beyond one opening.
+        own = layout == "neve"
+        cache = settings.cache if own else CacheSettings(index_bytes=settings.cache.index_bytes)
+        indexes = await IndexCache.open(remote, cache)
+        found: Layout = (
+            NeveLayout(stack.store, settings.reader) if own else KafScaleLayout(stack.store)
+        )
+        return cls(stack, found, indexes, settings)
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets reads have passed over: given up on purpose, or held by no object."""
+        return self._counters.skipped_offsets
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics, by name."""
+        await self._layout.refresh()
+        return self._layout.topics()
+
+    async def topic(self, name: str) -> TopicInfo:
+        """One topic; NoTopicError if there is none of that name."""
+        await self._layout.refresh()
+        return self._topic(name)
+
+    def _topic(self, name: str) -> TopicInfo:
+        for topic in self._layout.topics():
+            if topic.name == name:
+                return topic
+        raise NoTopicError(f"there is no topic {name!r} in this bucket")
+
+    async def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset of a partition, and the one that its next record will have."""
+        (source,) = await self._sources(topic, partition)
+        resolved = await source.resolve()
+        if resolved.failure is not None:
+            raise resolved.failure
+        return resolved.start, resolved.end
+
+    async def describe(self, advanced: Callable[[int, int], None] | None = None) -> BucketInfo:
+        """Everything at a glance. `advanced` is told how many partitions are done, of how many."""
+        return await describe(self._layout, self._settings.reader.partitions_ahead, advanced)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    async def read(
+        self,
+        topic: Topics = None,
+        partitions: Partitions = None,
+        *,
+        from_offset: Offsets = None,
+        to_offset: int | Mapping[int, int] | None = None,
+        from_timestamp: Moment | None = None,
+        to_timestamp: Moment | None = None,
+    ) -> AsyncGenerator[Record, None]:
+        """Every committed record of a selection, to the end as it is when reading begins."""
+        bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
+        async with contextlib.aclosing(self.read_lists(topic, partitions, bounds)) as lists:
+            async for rows in lists:
+                for row in rows:
+                    yield row
+
+    def read_lists(
+        self, topic: Topics, partitions: Partitions, bounds: Bounds
+    ) -> AsyncGenerator[list[Record], None]:
+        """The same in lists, for callers to whom each step costs something."""
+        return self._read(topic, partitions, bounds, self._decoder.decode)
+
+    def arrow(
+        self,
+        topic: Topics = None,
+        partitions: Partitions = None,
+        *,
+        from_offset: Offsets = None,
+        to_offset: int | Mapping[int, int] | None = None,
+        from_timestamp: Moment | None = None,
+        to_timestamp: Moment | None = None,
+        columns: Sequence[str] = COLUMNS,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The same records as Arrow batches, each of one partition."""
+        bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
+        wanted = tuple(columns)
+        arrow_schema(wanted)  # a column that does not exist is told at once
+
+        def decode(
+            name: PartitionName, chunk: Chunk, selection: Selection
+        ) -> Iterator[pa.RecordBatch]:
+            return decode_arrow(name, chunk, selection, wanted)
+
+        return self._read(topic, partitions, bounds, decode)
+
+    async def follow(
+        self,
+        topic: Topics = None,
+        partitions: Partitions = None,
+        *,
+        from_offset: Offsets = LATEST,
+        to_offset: int | Mapping[int, int] | None = None,
+    ) -> AsyncGenerator[Record, None]:
+        """Records as they are committed, from the end on unless told otherwise; endless."""
+        bounds = Bounds(from_offset, to_offset)
+        lists = await self.follow_lists(topic, partitions, bounds)
+        async with contextlib.aclosing(lists):
+            async for rows in lists:
+                for row in rows:
+                    yield row
+
+    async def follow_lists(
+        self, topic: Topics, partitions: Partitions, bounds: Bounds
+    ) -> AsyncGenerator[list[Record], None]:
+        """The same in lists. Where to begin is settled when this returns."""
+        sources = await self._sources(topic, partitions)
+        failures: dict[PartitionName, NeveError] = {}
+        readers: list[PartitionReader] = []
+        await self._layout.look(sources)
+        async for reader, failure in self._opened(sources, bounds):
+            if failure is None:
+                readers.append(reader)
+            else:
+                failures[reader.name] = failure
+        watcher = self._layout.watcher(sources)
+        poll_seconds = self._settings.reader.poll_ms / 1000
+        return follow(readers, failures, watcher, poll_seconds, self._decoder.decode)
+
+    async def close(self) -> None:
+        """End what runs in the background and release connections."""
+        try:
+            await self._indexes.aclose()
+        finally:
+            await self._stack.close()
+
+    async def __aenter__(self) -> AsyncBucket:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- parts -------------------------------------------------------------------------------
+
+    async def _sources(self, topic: Topics, partitions: Partitions) -> Sequence[PartitionSource]:
+        await self._layout.refresh()
+        return self._layout.sources(self._names(topic, partitions))
+
+    def _names(self, topic: Topics, partitions: Partitions) -> list[PartitionName]:
+        if topic is None:
+            found = self._layout.topics()
+        else:
+            found = [self._topic(name) for name in ([topic] if isinstance(topic, str) else topic)]
+        if partitions is None:
+            return [
+                PartitionName(each.name, number) for each in found for number in each.partitions
+            ]
+        if len(found) != 1:
+            raise InvalidError(f"partitions of {len(found)} topics were asked for: name one topic")
+        wanted = [partitions] if isinstance(partitions, int) else sorted(set(partitions))
+        if unknown := [number for number in wanted if number not in found[0].partitions]:
+            raise NoTopicError(
+                f"topic {found[0].name!r} has no partition {unknown[0]}: it has "
+                f"{_span(found[0].partitions)}"
+            )
+        return [PartitionName(found[0].name, number) for number in wanted]
+
+    async def _opened(
+        self, sources: Sequence[PartitionSource], bounds: Bounds
+    ) -> AsyncIterator[tuple[PartitionReader, NeveError | None]]:
+        """Readers in order, some of them looked up ahead of the one that is asked for."""
+
+        async def opened(source: PartitionSource) -> tuple[PartitionReader, NeveError | None]:
+            reader = PartitionReader(
+                source,
+                bounds.of(source.name.partition),
+                ChunkReader(self._indexes),
+                self._prefetching,
+                self._counters,
+            )
+            try:
+                await reader.open()
+            except PARTITION_ERRORS as error:
+                return reader, error
+            return reader, None
+
+        ahead = self._settings.reader.partitions_ahead
+        for first in range(0, len(sources), ahead):
+            group = sources[first : first + ahead]
+            for each in await runtime.gather(*(opened(source) for source in group)):
+                yield each
+
+    def _prefetching(self) -> PrefetchReader:
+        return PrefetchReader(
+            self._stack.store, self._settings.prefetch, ahead=self._stack.prefetch
+        )
+
+    async def _read(
+        self, topic: Topics, partitions: Partitions, bounds: Bounds, decode: Decoding[T]
+    ) -> AsyncGenerator[T, None]:
+        sources = await self._sources(topic, partitions)
+        await self._layout.look(sources)
+        failures: dict[PartitionName, NeveError] = {}
+        async for reader, failure in self._opened(sources, bounds):
+            if failure is not None:
+                failures[reader.name] = failure
+                continue
+            try:
+                async with contextlib.aclosing(decoded(reader, reader.to_end(), decode)) as parts:
+                    async for part in parts:
+                        yield part
+            except PARTITION_ERRORS as error:
+                failures[reader.name] = error
+        raise_failures(failures)
+
+
+def _span(partitions: Sequence[int]) -> str:
+    if not partitions:
+        return "none"
+    return f"{partitions[0]} to {partitions[-1]}" if len(partitions) > 1 else str(partitions[0])

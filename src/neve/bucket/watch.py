@@ -1,0 +1,143 @@
+"""Following streams: what was committed since the last look, for many partitions at once.
+
+Each stream is asked once a look, by its next number, however many partitions follow it. Where a
+checkpoint passed the place that was reached, or a partition went to another stream, its followers
+are told to resolve anew. The cluster log is read now and then, and at every look once a stream that
+somebody follows is sealed or shows an epoch that is not known yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from neve import runtime
+from neve.bucket.layout import News
+from neve.bucket.model import PartitionName
+from neve.cluster.log import ClusterLog
+from neve.cluster.state import StreamPart
+from neve.errors import NeveError
+from neve.log.tail import TailSlice
+from neve.log.wal.reader import StreamTail, WalReader
+from neve.settings import ReaderSettings
+from neve.store.port import Store
+
+
+class Watched(Protocol):
+    """A partition whose streams are followed."""
+
+    name: PartitionName
+    topic_id: bytes
+
+    @property
+    def parts(self) -> tuple[StreamPart, ...]: ...
+
+
+class StreamWatcher:
+    """Follows the streams of some partitions."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ReaderSettings,
+        cluster: ClusterLog,
+        sources: Sequence[Watched],
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._sources = {source.name: source for source in sources}
+        self._look_seconds = settings.cluster_poll_ms / 1000
+        self._looked_at = 0.0
+        self._known: dict[PartitionName, tuple[StreamPart, ...]] = {}
+        # None: the stream could not be read, or has to be read from its checkpoint again.
+        self._tails: dict[int, StreamTail | None] = {}
+        self._behind = False
+
+    async def poll(self) -> dict[PartitionName, News]:
+        """What is new. At the first look every partition is to be resolved."""
+        stale = await self._look_at_cluster()
+        fresh: dict[PartitionName, list[TailSlice]] = {}
+        for incarnation in sorted(self._tails):
+            before = self._tails[incarnation]
+            more = None if before is None else await self._more(incarnation, before)
+            if more is None:
+                # Read anew before its followers resolve, so that nothing falls in between.
+                self._tails[incarnation] = await self._tail(incarnation)
+                stale |= self._followers(incarnation)
+                continue
+            self._tails[incarnation] = more
+            for name, row in self._slices(incarnation, more):
+                fresh.setdefault(name, []).append(row)
+        return {
+            name: News(tuple(fresh.get(name, ())), name in stale)
+            for name in self._sources
+            if name in fresh or name in stale
+        }
+
+    async def _look_at_cluster(self) -> set[PartitionName]:
+        """Read the cluster log if it is time; the partitions whose streams changed."""
+        sealed = any(tail is not None and tail.sealed for tail in self._tails.values())
+        due = not self._known or runtime.monotonic() - self._looked_at >= self._look_seconds
+        if not (due or sealed or self._behind):
+            return set()
+        await self._cluster.refresh()
+        self._looked_at = runtime.monotonic()
+        self._behind = False
+        return await self._take_parts()
+
+    async def _take_parts(self) -> set[PartitionName]:
+        changed: set[PartitionName] = set()
+        for name, source in self._sources.items():
+            try:
+                parts = source.parts
+            except NeveError:
+                changed.add(name)  # its topic is gone: whoever resolves it is told so
+                parts = ()
+            if self._known.get(name) != parts:
+                changed.add(name)
+                self._known[name] = parts
+        wanted = {part.incarnation for parts in self._known.values() for part in _open(parts)}
+        kept = {number: tail for number, tail in self._tails.items() if number in wanted}
+        for incarnation in sorted(wanted - kept.keys()):
+            kept[incarnation] = await self._tail(incarnation)
+        self._tails = kept
+        return changed
+
+    async def _tail(self, incarnation: int) -> StreamTail | None:
+        try:
+            return await WalReader(self._store, incarnation).tail()
+        except NeveError:
+            return None  # whoever resolves a partition of it is told why
+
+    async def _more(self, incarnation: int, before: StreamTail) -> StreamTail | None:
+        try:
+            return await WalReader(self._store, incarnation).more(before)
+        except NeveError:
+            return None
+
+    def _followers(self, incarnation: int) -> set[PartitionName]:
+        return {
+            name
+            for name, parts in self._known.items()
+            if any(part.incarnation == incarnation for part in parts)
+        }
+
+    def _slices(
+        self, incarnation: int, more: StreamTail
+    ) -> Iterator[tuple[PartitionName, TailSlice]]:
+        if not more.objects:
+            return
+        for name, source in self._sources.items():
+            epochs = {part.epoch for part in self._known[name] if part.incarnation == incarnation}
+            if not epochs:
+                continue
+            for item, entry in more.of(source.topic_id, name.partition):
+                if entry.leader_epoch in epochs:
+                    yield name, TailSlice(incarnation, item, entry)
+                else:
+                    self._behind = True
+
+
+def _open(parts: tuple[StreamPart, ...]) -> list[StreamPart]:
+    """Where new records can still come from: the leader's stream alone."""
+    return list(parts[-1:])
