@@ -54,12 +54,12 @@ def test_on_a_folder(tmp_path: Path, seed: int):
 
 @pytest.mark.slow
 def test_on_moto(moto_s3: S3Server):  # noqa: F811
-    check(play(open_store(moto_s3.new_bucket(), moto_s3.settings()), 1))
+    check(play(open_store(f"s3://{moto_s3.new_bucket()}", moto_s3.settings()), 1))
 
 
 @pytest.mark.slow
 def test_on_seaweedfs(seaweed_s3: S3Server):  # noqa: F811
-    check(play(open_store(seaweed_s3.new_bucket(), seaweed_s3.settings()), 1))
+    check(play(open_store(f"s3://{seaweed_s3.new_bucket()}", seaweed_s3.settings()), 1))
 
 
 @pytest.mark.soak
@@ -71,10 +71,10 @@ def test_on_a_folder_at_length(tmp_path: Path, seed: int):
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_on_moto_at_length(moto_s3: S3Server, seed: int):  # noqa: F811
-    check(play(open_store(moto_s3.new_bucket(), moto_s3.settings()), seed))
+    check(play(open_store(f"s3://{moto_s3.new_bucket()}", moto_s3.settings()), seed))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_on_seaweedfs_at_length(seaweed_s3: S3Server, seed: int):  # noqa: F811
-    check(play(open_store(seaweed_s3.new_bucket(), seaweed_s3.settings()), seed))
+    check(play(open_store(f"s3://{seaweed_s3.new_bucket()}", seaweed_s3.settings()), seed))
