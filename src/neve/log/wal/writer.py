@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from neve import runtime
@@ -31,12 +30,17 @@ from neve.errors import (
     NotFoundError,
     UnavailableError,
 )
+from neve.log.fetch import fetch_prefix_checked
 from neve.log.keys import wal_stream
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object
-from neve.log.wal.object import HEADER_BYTES, Kind, Slice, SliceMeta
+from neve.log.wal.object import HEADER_BYTES, Header, Kind, Slice, SliceMeta
+from neve.log.wal.pending import Commit, Flight, OpenObject
+from neve.log.wal.shared_look import SharedLook
 from neve.settings import WalSettings
 from neve.store.port import Buffer, Store
+
+__all__ = ["Commit", "CommittedObject", "WalWriter"]
 
 RETRY_PAUSE_SECONDS = 0.02
 RETRY_PAUSE_SECONDS_MAX = 2.0
@@ -48,82 +52,6 @@ class CommittedObject(NamedTuple):
     number: int
     slices: tuple[Slice, ...]
     data: memoryview
-
-
-class Commit:
-    """When, and whether, what was appended is committed. Shared by all records of one object."""
-
-    __slots__ = ("_future", "number")
-
-    def __init__(self) -> None:
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # A failure is told to whoever waits; that nobody did is no mistake.
-        self._future.add_done_callback(lambda future: future.cancelled() or future.exception())
-        self.number = -1
-
-    async def wait(self) -> None:
-        """Return when committed; raise FencedError, or what else ended the stream."""
-        await asyncio.shield(self._future)
-
-    @property
-    def done(self) -> bool:
-        return self._future.done()
-
-    def then(self, call: Callable[[asyncio.Future[None]], None]) -> None:
-        """Call back when decided, without a task of its own."""
-        self._future.add_done_callback(call)
-
-    def succeed(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    def fail(self, error: NeveError) -> None:
-        if not self._future.done():
-            self._future.set_exception(error)
-
-
-@dataclass
-class _OpenSlice:
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    parts: list[Buffer]
-
-
-@dataclass
-class _OpenObject:
-    """What the next object will hold."""
-
-    commit: Commit
-    opened_at: float
-    slices: dict[tuple[bytes, int, int], _OpenSlice] = field(default_factory=dict)
-    bytes: int = 0
-
-    def add(self, meta: SliceMeta, batch: Buffer) -> None:
-        key = (meta.topic_id, meta.partition, meta.leader_epoch)
-        found = self.slices.get(key)
-        if found is None:
-            self.slices[key] = _OpenSlice(
-                meta.base_offset, meta.last_offset, meta.max_timestamp, [batch]
-            )
-        else:
-            found.parts.append(batch)
-            found.last_offset = meta.last_offset
-            found.max_timestamp = max(found.max_timestamp, meta.max_timestamp)
-        self.bytes += len(batch)
-
-
-@dataclass
-class _Flight:
-    """One object on its way."""
-
-    number: int
-    commit: Commit
-    size: int
-    data: bytes
-    slices: tuple[Slice, ...]
-    durable: bool = False
-    upload: asyncio.Task[None] | None = None
 
 
 class WalWriter:
@@ -149,15 +77,14 @@ class WalWriter:
         self._on_commit = on_commit
         self._on_end = on_end
         self._author = runtime.token(wal_object.AUTHOR_BYTES)
-        self._open: _OpenObject | None = None
-        self._flights: deque[_Flight] = deque()
+        # In the order of their numbers to be; only the last of them takes more.
+        self._waiting: deque[OpenObject] = deque()
+        self._flights: deque[Flight] = deque()
         self._next_number = 0
         self._appended = asyncio.Event()
-        self._cut_now = asyncio.Event()
         self._settled = asyncio.Event()
-        self._tasks = runtime.Tasks(on_failure=self._broke)
-        self._look: asyncio.Task[bool] | None = None
-        self._next_look: asyncio.Task[bool] | None = None
+        self._tasks = runtime.Tasks(on_failure=self._task_failed)
+        self._leading = SharedLook(self._look)
         self.incarnation = incarnation
         self.keys = wal_stream(incarnation)
         self.buffered_bytes = 0
@@ -179,14 +106,14 @@ class WalWriter:
             raise FullError(
                 f"{self.buffered_bytes} bytes wait for the store (wal.buffer.bytes): wait"
             )
-        if self._open is None:
-            self._open = _OpenObject(Commit(), runtime.monotonic())
+        if not self._waiting or self._waiting[-1].ready.is_set():
+            self._waiting.append(OpenObject(runtime.monotonic()))
             self._appended.set()
-        current = self._open
+        current = self._waiting[-1]
         current.add(meta, batch)
         self.buffered_bytes += len(batch)
-        if current.bytes >= self._settings.object_bytes:
-            self._cut_now.set()
+        if current.size_bytes >= self._settings.object_bytes:
+            current.ready.set()
         return current.commit
 
     @property
@@ -213,16 +140,21 @@ class WalWriter:
             await self._linger()
             while self._window_is_full():
                 await self._settlement()
-            self._upload_next()
+            if self._waiting:
+                self._upload(self._waiting.popleft())
+            if not self._waiting:
+                self._appended.clear()
 
     async def _linger(self) -> None:
-        if self._open is None or self._linger_seconds == 0:
+        """Wait until the oldest object is large enough, old enough, or wanted."""
+        if not self._waiting or self._linger_seconds == 0:
             return
-        left = self._open.opened_at + self._linger_seconds - runtime.monotonic()
+        oldest = self._waiting[0]
+        left = oldest.opened_at + self._linger_seconds - runtime.monotonic()
         if left > 0:
             with contextlib.suppress(TimeoutError):
                 async with runtime.deadline(left):
-                    await self._cut_now.wait()
+                    await oldest.ready.wait()
 
     def _window_is_full(self) -> bool:
         """Number n is not tried before n minus the window is durable, and so all below that."""
@@ -230,87 +162,101 @@ class WalWriter:
             return False
         return self._next_number - self._flights[0].number >= self._settings.inflight_max
 
-    def _upload_next(self) -> None:
-        current, self._open = self._open, None
-        self._appended.clear()
-        self._cut_now.clear()
-        if current is None or self.ended is not None:
+    def _upload(self, filled: OpenObject) -> None:
+        try:
+            flight = self._cut(filled)
+        except Exception as failure:  # a failed flush fails every batch it drained
+            self.buffered_bytes -= filled.size_bytes
+            filled.commit.fail(self._broke(failure, self._next_number))
             return
-        flight = self._cut(current)
-        self._flights.append(flight)
-        flight.upload = self._tasks.start(self._upload(flight), name=f"wal-put-{flight.number}")
-
-    def _cut(self, current: _OpenObject) -> _Flight:
-        number = self._next_number
         self._next_number += 1
-        rows = [
-            (
-                SliceMeta(*key, row.base_offset, row.last_offset, row.max_timestamp),
-                row.parts,
-            )
-            for key, row in current.slices.items()
-        ]
+        self._flights.append(flight)
+        flight.upload = self._tasks.start(self._fly(flight), name=f"wal-put-{flight.number}")
+
+    def _cut(self, filled: OpenObject) -> Flight:
+        number = self._next_number
         data, slices = wal_object.encode_with_slices(
             Kind.DATA,
-            rows,
+            filled.rows(),
             incarnation=self.incarnation,
             number=number,
             author=self._author,
             created_ms=runtime.now_ms(),
         )
-        current.commit.number = number
-        return _Flight(number, current.commit, current.bytes, data, slices)
+        filled.commit.number = number
+        return Flight(number, filled.commit, filled.size_bytes, data, slices)
 
-    async def _upload(self, flight: _Flight) -> None:
+    async def _fly(self, flight: Flight) -> None:
         key = self.keys.number(flight.number)
+        try:
+            await self._create(key, flight)
+        except FencedError as fence:
+            self._end(fence, flight.number)
+        except NeveError as error:
+            self._end(_cannot_write(key, error), flight.number)
+        else:
+            self._durable(flight)
+
+    async def _create(self, key: str, flight: Flight) -> None:
+        """Create the number with the same bytes until it is there and known to be ours."""
         pause = RETRY_PAUSE_SECONDS
         while True:
             try:
                 await self._store.create(key, flight.data)
-                return self._durable(flight)
+                return
             except ExistsError:
-                try:
-                    if await self._is_ours(key, flight.number):
-                        return self._durable(flight)
-                except FencedError as fence:
-                    return self._end(fence, flight.number)
+                if await self._is_ours(key, flight.number):
+                    return
             except (ConflictError, UnavailableError):
                 pass  # undecided: the same bytes again
-            except NeveError as error:
-                return self._end(_cannot_write(key, error), flight.number)
             await runtime.sleep(pause * (0.75 + runtime.chance().random() / 2))
             pause = min(2 * pause, RETRY_PAUSE_SECONDS_MAX)
 
     async def _is_ours(self, key: str, number: int) -> bool:
         """Whether the number holds our object; False where that cannot be told yet."""
         try:
-            data = await self._store.get_range(key, 0, HEADER_BYTES)
-            header = wal_object.decode_header(
-                data, key, incarnation=self.incarnation, number=number
-            )
+            header = await self._header(number)
         except (NotFoundError, UnavailableError, DamagedError):
             return False  # refused although nothing is there, a failed or a torn read: try again
-        if header.author == self._author and header.kind is Kind.DATA:
+        if self._wrote(header):
             return True
         raise FencedError(
             f"{key} holds a {header.kind.name.lower()} of another process: "
             f"incarnation {self.incarnation} is fenced"
         )
 
+    async def _header(self, number: int) -> Header:
+        key = self.keys.number(number)
+        return await fetch_prefix_checked(
+            self._store,
+            key,
+            HEADER_BYTES,
+            lambda data: wal_object.decode_header(
+                data, key, incarnation=self.incarnation, number=number
+            ),
+        )
+
+    def _wrote(self, header: Header) -> bool:
+        return header.author == self._author and header.kind is Kind.DATA
+
     # -- deciding ----------------------------------------------------------------------------
 
-    def _durable(self, flight: _Flight) -> None:
+    def _durable(self, flight: Flight) -> None:
         flight.durable = True
         while self._flights and self._flights[0].durable:
             self._commit(self._flights.popleft())
         self._settled.set()
 
-    def _commit(self, flight: _Flight) -> None:
+    def _commit(self, flight: Flight) -> None:
         self.committed_end = flight.number + 1
-        self.buffered_bytes -= flight.size
+        self.buffered_bytes -= flight.size_bytes
         data = memoryview(flight.data)
-        self._on_commit(CommittedObject(flight.number, flight.slices, data))
-        flight.commit.succeed()
+        try:
+            self._on_commit(CommittedObject(flight.number, flight.slices, data))
+        except Exception as failure:  # at once, before the next number can be told as committed
+            flight.commit.fail(self._broke(failure))
+        else:
+            flight.commit.succeed()
 
     def _end(self, error: NeveError, number: int) -> None:
         """Refuse everything from `number` on; what is below may still be decided and commit."""
@@ -320,69 +266,63 @@ class WalWriter:
         current = asyncio.current_task() if refused else None
         for flight in refused:
             self._flights.remove(flight)
-            self.buffered_bytes -= flight.size
+            self.buffered_bytes -= flight.size_bytes
             flight.commit.fail(error)
             if flight.upload is not None and flight.upload is not current:
                 flight.upload.cancel()
-        if self._open is not None:
-            self.buffered_bytes -= self._open.bytes
-            self._open.commit.fail(error)
-            self._open = None
+        while self._waiting:
+            unsent = self._waiting.popleft()
+            self.buffered_bytes -= unsent.size_bytes
+            unsent.commit.fail(error)
         self._settled.set()
         if first_end:
             self._on_end(error)
 
-    def _broke(self, failure: BaseException) -> None:
+    def _task_failed(self, failure: BaseException) -> None:
+        self._broke(failure)
+
+    def _broke(self, failure: BaseException, number: int | None = None) -> NeveError:
         """A mistake of ours must not acknowledge anything: it ends the stream like a failure."""
         error = ClosedError(f"WAL stream {self.incarnation} broke: {failure!r}")
         error.__cause__ = failure
-        self._end(error, self.committed_end)
+        self._end(error, self.committed_end if number is None else number)
+        return error
 
     # -- leading, closing --------------------------------------------------------------------
 
     async def still_leading(self) -> bool:
         """Whether nobody had taken over when this was asked. One look serves all who wait."""
-        if self._next_look is None:
-            # A look that is already under way began before this question: it cannot answer it.
-            self._next_look = self._tasks.start(self._look_after(self._look))
-        return await asyncio.shield(self._next_look)
+        return self.ended is None and await self._leading.ask()
 
-    async def _look_after(self, previous: asyncio.Task[bool] | None) -> bool:
-        if previous is not None and not previous.done():
-            await asyncio.wait([previous])
-        self._look, self._next_look = self._next_look, None
-        return await self._look_now()
-
-    async def _look_now(self) -> bool:
+    async def _look(self) -> bool:
+        """Walk from the lowest number not known to be committed to the first that is not ours."""
+        number = self.committed_end
         while self.ended is None:
-            number = self.committed_end
+            number = max(number, self.committed_end)
+            # A number that was never tried can only be absent, or sealed for good.
             idle = not self._flights
             try:
-                if not await self._is_ours_or_seal(number):
-                    return False
+                header = await self._header(number)
             except NotFoundError:
-                if idle:
-                    return True
-                if await greatest_checkpoint(self._store, self.keys, above=number) is None:
-                    return True
-            if self.committed_end == number and self._flights:
-                await self._settlement()  # ours is there and about to be known committed
-        return False
-
-    async def _is_ours_or_seal(self, number: int) -> bool:
-        """True for our own data, False for a seal; NotFoundError where nothing is."""
-        key = self.keys.number(number)
-        data = await self._store.get_range(key, 0, HEADER_BYTES)
-        header = wal_object.decode_header(data, key, incarnation=self.incarnation, number=number)
-        return header.author == self._author and header.kind is Kind.DATA
+                passed = None
+                if not idle:
+                    passed = await greatest_checkpoint(self._store, self.keys, above=number)
+                if passed is None:
+                    break
+                number = passed  # ours was there, and was rolled up and trimmed
+                continue
+            if not self._wrote(header):
+                return False
+            number += 1  # there, and so is all below it: committed, though we are yet to be told
+        return self.ended is None
 
     async def flush(self) -> None:
         """Wait until all that was appended so far is decided; raises where it was refused."""
-        waiting = [flight.commit for flight in self._flights]
-        if self._open is not None:
-            self._cut_now.set()
-            waiting.append(self._open.commit)
-        for commit in waiting:
+        commits = [flight.commit for flight in self._flights]
+        for filled in self._waiting:
+            filled.ready.set()
+            commits.append(filled.commit)
+        for commit in commits:
             await commit.wait()
 
     async def close(self) -> None:
@@ -394,9 +334,9 @@ class WalWriter:
             await self.abort()
 
     async def abort(self) -> None:
-        """Stop at once, as a crash would. What was undecided stays undecided for its waiters."""
-        if self.ended is None:
-            self._end(ClosedError(f"WAL stream {self.incarnation} was closed"), self.committed_end)
+        """Stop at once, as a crash would; all that is undecided is refused."""
+        self._end(ClosedError(f"WAL stream {self.incarnation} was closed"), self.committed_end)
+        await self._leading.close()
         await self._tasks.close()
 
 
