@@ -16,6 +16,7 @@ from neve.log.manifest.records import Skip
 from neve.log.manifest.state import ManifestState
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import StreamTail, TailObject, WalReader
+from neve.settings import PrefetchSettings
 from neve.store.port import Store
 
 
@@ -48,12 +49,16 @@ class PartitionTail(NamedTuple):
 
 
 async def read_streams(
-    store: Store, incarnations: Iterable[int], *, whole: bool = False
+    store: Store,
+    incarnations: Iterable[int],
+    *,
+    whole: bool = False,
+    prefetch: PrefetchSettings | None = None,
 ) -> dict[int, StreamTail]:
     """The tails of several streams, side by side."""
     wanted = sorted(set(incarnations))
     tails = await runtime.gather(
-        *(WalReader(store, incarnation).tail(whole=whole) for incarnation in wanted)
+        *(WalReader(store, incarnation, prefetch).tail(whole=whole) for incarnation in wanted)
     )
     return dict(zip(wanted, tails, strict=True))
 

@@ -8,26 +8,27 @@ in how far along they are, never in content.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from neve import runtime
 from neve.errors import DamagedError, NotFoundError, UnavailableError
-from neve.log.fetch import fetch_checked, fetch_prefix_checked, fetch_range_checked
+from neve.log.fetch import Download, fetch_checked, fetch_prefix_checked, fetch_range_checked
 from neve.log.keys import SeriesKeys, wal_stream
+from neve.log.prefetch import PrefetchReader
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object
 from neve.log.wal.checkpoint import PartitionEnd, WalCheckpoint, read_checkpoint
 from neve.log.wal.object import Kind, Slice, WalObject
+from neve.settings import PrefetchSettings
 from neve.store.port import Store
 
 # One ranged get of this size brings the directory of a thousand slices, or a small object whole.
 DIRECTORY_READ_BYTES = 64 * 1024
 # A reader that finds a new checkpoint each time it looks gives up after so many.
 RESTARTS_MAX = 100
-# Numbers fetched side by side; what was fetched beyond a gap is thrown away.
-READ_AHEAD_NUMBERS = 16
 
 
 class TailObject(NamedTuple):
@@ -71,12 +72,18 @@ class _Seal(NamedTuple):
     number: int
 
 
+# Objects in order, the first number not among them, and whether a seal stands there.
+_Read = tuple[list[TailObject], int, bool]
+
+
 class WalReader:
     """Reads one stream. Holds no state: what was read is in the tails that it gives out."""
 
-    def __init__(self, store: Store, incarnation: int, *, ahead: int = READ_AHEAD_NUMBERS) -> None:
+    def __init__(
+        self, store: Store, incarnation: int, prefetch: PrefetchSettings | None = None
+    ) -> None:
         self._store = store
-        self._ahead = ahead
+        self._prefetch = prefetch or PrefetchSettings()
         self.incarnation = incarnation
         self.keys: SeriesKeys = wal_stream(incarnation)
 
@@ -91,7 +98,7 @@ class WalReader:
             if loaded is None:
                 continue  # a greater checkpoint replaced this one as we read
             ends, rollups = loaded
-            objects, position, sealed = await self._numbers(number, whole=whole)
+            objects, position, sealed = await self._listed_numbers(number, whole=whole)
             if await greatest_checkpoint(self._store, self.keys, above=number) is not None:
                 continue
             return StreamTail(
@@ -106,7 +113,7 @@ class WalReader:
         """
         if tail.sealed:
             return StreamTail(tail.incarnation, tail.checkpoint, tail.position, True, ())
-        objects, position, sealed = await self._numbers(tail.position, whole=whole, ahead=1)
+        objects, position, sealed = await self._numbers_from(tail.position, whole=whole)
         if await greatest_checkpoint(self._store, self.keys, above=tail.position) is not None:
             return None
         return StreamTail(tail.incarnation, tail.checkpoint, position, sealed, tuple(objects))
@@ -118,7 +125,7 @@ class WalReader:
         """
         for _ in range(RESTARTS_MAX):
             number = await greatest_checkpoint(self._store, self.keys) or 0
-            _, position, sealed = await self._numbers(number, whole=False)
+            _, position, sealed = await self._listed_numbers(number, whole=False)
             if await greatest_checkpoint(self._store, self.keys, above=number) is None:
                 return (position, number) if sealed else None
         raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be read")
@@ -163,30 +170,51 @@ class WalReader:
         return await greatest_checkpoint(self._store, self.keys, above=number) is not None
 
     async def _rollup(self, key: str, number: int, *, whole: bool) -> TailObject:
-        decoded, data = await self._object(key, number, whole=whole, rollup=True)
+        decoded, data = await self._object(self._store, key, number, whole=whole, rollup=True)
         return TailObject(key, None, decoded.slices, data)
 
-    async def _numbers(
-        self, start: int, *, whole: bool, ahead: int | None = None
-    ) -> tuple[list[TailObject], int, bool]:
-        """Numbers in order from `start`: the objects, the first number not among them, sealed."""
+    async def _listed_numbers(self, start: int, *, whole: bool) -> _Read:
+        """Numbers in order from `start`, read ahead as far as a listing shows them.
+
+        The listing only says what to download early. What counts is what is there when it is read,
+        in order: what was downloaded beyond a gap or a seal is thrown away.
+        """
+        rows = await self._store.list(self.keys.prefix, self._before(start))
+        sizes = {self.keys.number_of(row.key): row.size for row in rows}
         objects: list[TailObject] = []
-        width = self._ahead if ahead is None else ahead
-        while True:
-            first = start + len(objects)
-            fetched = await runtime.gather(
-                *(self._number(number, whole=whole) for number in range(first, first + width))
-            )
-            for item in fetched:
+
+        def downloads() -> Iterator[Download[TailObject | _Seal | None]]:
+            number = start
+            while number in sizes:
+                size = sizes[number] if whole else min(sizes[number], DIRECTORY_READ_BYTES)
+                fetch = functools.partial(self._number, number=number, whole=whole)
+                yield Download(key=self.keys.number(number), size_bytes=size, fetch=fetch)
+                number += 1
+
+        async with PrefetchReader(self._store, self._prefetch) as ahead:
+            async for _, item in ahead.read(downloads()):
                 if item is None or isinstance(item, _Seal):
                     return objects, start + len(objects), item is not None
                 objects.append(item)
-            width = min(2 * width, self._ahead)
+        more, position, sealed = await self._numbers_from(start + len(objects), whole=whole)
+        return [*objects, *more], position, sealed
 
-    async def _number(self, number: int, *, whole: bool) -> TailObject | _Seal | None:
+    def _before(self, number: int) -> str:
+        return self.keys.number(number - 1) if number > 0 else ""
+
+    async def _numbers_from(self, start: int, *, whole: bool) -> _Read:
+        """Numbers in order from `start`, one at a time: for a reader that is near the end."""
+        objects: list[TailObject] = []
+        while True:
+            item = await self._number(self._store, number=start + len(objects), whole=whole)
+            if item is None or isinstance(item, _Seal):
+                return objects, start + len(objects), item is not None
+            objects.append(item)
+
+    async def _number(self, store: Store, *, number: int, whole: bool) -> TailObject | _Seal | None:
         key = self.keys.number(number)
         try:
-            decoded, data = await self._object(key, number, whole=whole)
+            decoded, data = await self._object(store, key, number, whole=whole)
         except NotFoundError:
             return None
         if decoded.header.kind is Kind.SEAL:
@@ -194,7 +222,7 @@ class WalReader:
         return TailObject(key, number, decoded.slices, data)
 
     async def _object(
-        self, key: str, number: int, *, whole: bool, rollup: bool = False
+        self, store: Store, key: str, number: int, *, whole: bool, rollup: bool = False
     ) -> tuple[WalObject, memoryview | None]:
         """Header and directory, and the data where all of it was read."""
 
@@ -205,11 +233,11 @@ class WalReader:
             return decoded, data
 
         if whole:
-            return await fetch_checked(self._store, key, decode_whole)
-        return await self._directory(key, number, rollup=rollup)
+            return await fetch_checked(store, key, decode_whole)
+        return await self._directory(store, key, number, rollup=rollup)
 
     async def _directory(
-        self, key: str, number: int, *, rollup: bool
+        self, store: Store, key: str, number: int, *, rollup: bool
     ) -> tuple[WalObject, memoryview | None]:
         needed = DIRECTORY_READ_BYTES
 
@@ -231,9 +259,9 @@ class WalReader:
             )
             return found, None
 
-        decoded = await fetch_prefix_checked(self._store, key, needed, decode)
+        decoded = await fetch_prefix_checked(store, key, needed, decode)
         if decoded is None:
-            decoded = await fetch_prefix_checked(self._store, key, needed, decode)
+            decoded = await fetch_prefix_checked(store, key, needed, decode)
         if decoded is None:
             raise DamagedError(key, f"it ends before its directory of {needed} bytes does")
         return decoded
