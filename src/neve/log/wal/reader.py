@@ -8,6 +8,7 @@ in how far along they are, never in content.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,12 +95,17 @@ class WalReader:
         """
         for _ in range(RESTARTS_MAX):
             number = await greatest_checkpoint(self._store, self.keys) or 0
-            loaded = await self._from_checkpoint(number, whole=whole)
-            if loaded is None:
-                continue  # a greater checkpoint replaced this one as we read
-            ends, rollups = loaded
-            objects, position, sealed = await self._listed_numbers(number, whole=whole)
-            if await greatest_checkpoint(self._store, self.keys, above=number) is not None:
+            try:
+                loaded = await self._from_checkpoint(number, whole=whole)
+                if loaded is None:
+                    continue  # a greater checkpoint replaced this one as we read
+                ends, rollups = loaded
+                objects, position, sealed = await self._listed_numbers(number, whole=whole)
+            except DamagedError:
+                if await self._replaced(number):
+                    continue  # what is damaged lies below the greatest checkpoint
+                raise
+            if await self._replaced(number):
                 continue
             return StreamTail(
                 self.incarnation, number, position, sealed, (*rollups, *objects), ends
@@ -233,38 +239,47 @@ class WalReader:
             return decoded, data
 
         if whole:
-            return await fetch_checked(store, key, decode_whole)
+            # One damaged slice is its own partition's trouble: that is told to who reads it.
+            with contextlib.suppress(DamagedError):
+                return await fetch_checked(store, key, decode_whole)
         return await self._directory(store, key, number, rollup=rollup)
 
     async def _directory(
         self, store: Store, key: str, number: int, *, rollup: bool
     ) -> tuple[WalObject, memoryview | None]:
-        needed = DIRECTORY_READ_BYTES
+        wanted = DIRECTORY_READ_BYTES
 
-        def decode(data: memoryview) -> tuple[WalObject, memoryview | None] | None:
-            nonlocal needed
+        def decode(data: memoryview) -> tuple[WalObject, memoryview | None] | int:
             header = wal_object.decode_header(
                 data, key, incarnation=self.incarnation, number=number, rollup=rollup
             )
             needed = wal_object.directory_bytes(header)
-            if len(data) == wal_object.object_bytes(header):
-                whole = wal_object.decode(
-                    data, key, incarnation=self.incarnation, number=number, rollup=rollup
-                )
-                return whole, data
-            if needed > DIRECTORY_READ_BYTES and len(data) < needed:
-                return None
+            if len(data) < needed and wanted < needed:
+                return needed
             found = wal_object.decode_directory(
                 data, key, incarnation=self.incarnation, number=number, rollup=rollup
             )
-            return found, None
+            return found, data if _is_whole(found, data, key) else None
 
-        decoded = await fetch_prefix_checked(store, key, needed, decode)
-        if decoded is None:
-            decoded = await fetch_prefix_checked(store, key, needed, decode)
-        if decoded is None:
-            raise DamagedError(key, f"it ends before its directory of {needed} bytes does")
+        decoded = await fetch_prefix_checked(store, key, wanted, decode)
+        if isinstance(decoded, int):
+            wanted = decoded
+            decoded = await fetch_prefix_checked(store, key, wanted, decode)
+        if isinstance(decoded, int):
+            raise DamagedError(key, f"its directory is of {decoded} bytes now, and was of {wanted}")
         return decoded
+
+
+def _is_whole(found: WalObject, data: memoryview, key: str) -> bool:
+    """Whether a read that was to bring the directory has brought all slices too, undamaged."""
+    if len(data) != wal_object.object_bytes(found.header):
+        return False
+    try:
+        for entry in found.slices:
+            wal_object.slice_bytes(entry, data[entry.position : entry.end], key)
+    except DamagedError:
+        return False
+    return True
 
 
 def _ends(payload: WalCheckpoint) -> dict[PartitionId, PartitionEnd]:
