@@ -8,10 +8,10 @@ simulation.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from neve.cluster.log import ClusterLog, NoTopicError
+from neve.cluster.own_stream import OwnStream
 from neve.cluster.recovery import Recovered, recover
 from neve.cluster.state import Topic
 from neve.cluster.streams import retire_streams
@@ -20,7 +20,7 @@ from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
 from neve.log.partition import Appended, HeldObject, PartitionLog
 from neve.log.wal.object import Slice
-from neve.log.wal.reader import PartitionId, StreamTail, WalReader
+from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader
 from neve.log.wal.rollup import roll_up, trim
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.settings import Settings
@@ -40,10 +40,7 @@ class Node:
     ) -> None:
         self._store = store
         self._settings = settings
-        self._cached: deque[HeldObject] = deque()
-        self._cached_bytes = 0
-        self._objects_since_checkpoint = 0
-        self._bytes_since_checkpoint = 0
+        self._own = OwnStream(store, incarnation, settings)
         self.cluster = cluster
         self.incarnation = incarnation
         self.partitions: dict[PartitionId, PartitionLog] = {}
@@ -118,6 +115,7 @@ class Node:
                 topic_id=topic.id_bytes,
                 partition=number,
                 epoch=partition.epoch,
+                resolve=self._resolve,
             )
             taken.append((log, partition))
         if not taken:
@@ -131,7 +129,7 @@ class Node:
     async def _sweep(self, recovered: Recovered) -> None:
         """Roll up the dead streams that we sealed: the next to read them has little to do."""
         for incarnation, end in recovered.ends.items():
-            reader = WalReader(self._store, incarnation)
+            reader = WalReader(self._store, incarnation, self._settings.prefetch)
             try:
                 tail = await reader.tail()
                 if tail.checkpoint < end:
@@ -157,25 +155,11 @@ class Node:
         return self.partitions[found.id_bytes, partition]
 
     def _committed(self, done: CommittedObject) -> None:
-        key = self.writer.keys.number(done.number)
-        held = HeldObject(key, self.incarnation, done.number, done.data)
+        held = self._own.committed(done)
         for entry in done.slices:
             log = self.partitions.get((entry.topic_id, entry.partition))
             if log is not None:
                 log.committed(held, entry)
-        self._objects_since_checkpoint += 1
-        self._bytes_since_checkpoint += len(done.data)
-        self._keep(held, len(done.data))
-
-    def _keep(self, held: HeldObject, size: int) -> None:
-        """Keep the newest objects in memory, up to tail.cache.bytes."""
-        self._cached.append(held)
-        self._cached_bytes += size
-        while self._cached_bytes > self._settings.cache.tail_bytes:
-            oldest = self._cached.popleft()
-            if oldest.data is not None:
-                self._cached_bytes -= len(oldest.data)
-                oldest.data = None
 
     def _ended(self, error: NeveError) -> None:
         """Our stream is over: we lead nothing any more."""
@@ -189,47 +173,60 @@ class Node:
         for log in list(self.partitions.values()):
             while log.tiering_due() and await log.tier():
                 pass
-        if self.roll_up_due():
+        if self._own.roll_up_due():
             await self.roll_up()
         await self.let_go()
 
-    def roll_up_due(self) -> bool:
-        wal = self._settings.wal
-        return (
-            self._objects_since_checkpoint >= wal.tail_objects
-            or self._bytes_since_checkpoint >= wal.tail_bytes
-        )
-
     async def roll_up(self) -> bool:
         """Checkpoint our own stream at what is committed; whether we did."""
-        reader = WalReader(self._store, self.incarnation)
         upto = self.writer.committed_end
-        tail = await reader.tail()
+        tail = await self._own.tail(upto)
         upto = min(upto, tail.position)
         if tail.checkpoint >= upto or tail.sealed:
             return False
-        self._objects_since_checkpoint = 0
-        self._bytes_since_checkpoint = 0
-        if not await self._roll_up(reader, tail, upto):
-            return False
-        await trim(self._store, reader)
-        return True
-
-    async def _roll_up(self, reader: WalReader, tail: StreamTail, upto: int) -> bool:
-        tiered = await self._tiered_offsets(tail)
-        rollups = await roll_up(
-            self._store, reader, tail, upto, lambda *partition: tiered[partition]
-        )
+        self._own.rolling_up()
+        rollups = await self._roll_up(self._own.reader, tail, upto)
         if rollups is None:
             return False
+        self._own.rolled_up(tail, upto, rollups)
+        await trim(self._store, self._own.reader)
+        return True
+
+    async def _roll_up(
+        self, reader: WalReader, tail: StreamTail, upto: int
+    ) -> list[TailObject] | None:
+        tiered = await self._tiered_offsets(tail)
+        own = reader.incarnation == self.incarnation
+        rollups = await roll_up(
+            self._store,
+            reader,
+            tail,
+            upto,
+            lambda *partition: tiered[partition],
+            read=self._own.read if own else None,
+        )
+        if rollups is not None:
+            self._tell_of_move(reader.incarnation, upto, rollups)
+        return rollups
+
+    def _tell_of_move(self, incarnation: int, below: int, items: Iterable[TailObject]) -> None:
+        """Slices that lay in numbers below `below` of a stream lie in these objects now."""
         moved: dict[PartitionId, list[tuple[HeldObject, Slice]]] = {}
-        for item in rollups:
-            held = HeldObject(item.key, reader.incarnation, None, None)
+        for item in items:
+            held = HeldObject(item.key, incarnation, item.number, item.data)
             for entry in item.slices:
                 moved.setdefault((entry.topic_id, entry.partition), []).append((held, entry))
         for partition, log in self.partitions.items():
-            log.moved(reader.incarnation, upto, moved.get(partition, []))
-        return True
+            log.moved(incarnation, below, moved.get(partition, []))
+
+    async def _resolve(self, incarnation: int) -> None:
+        """Read a stream's tail anew, because something in it is not where we thought."""
+        own = incarnation == self.incarnation
+        below = self.writer.committed_end if own else None
+        tail = await WalReader(self._store, incarnation, self._settings.prefetch).tail()
+        below = tail.position if below is None else min(below, tail.position)
+        items = [item for item in tail.objects if item.number is None or item.number < below]
+        self._tell_of_move(incarnation, below, items)
 
     async def _tiered_offsets(self, tail: StreamTail) -> dict[PartitionId, int | None]:
         """How far each partition of a stream is tiered by won numbers; None for deleted ones."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,7 +60,10 @@ class Appended(NamedTuple):
 
 
 class PartitionLog:
-    """One partition under one leader epoch."""
+    """One partition under one leader epoch.
+
+    `resolve` finds out where the slices of a stream lie now, and tells by calling `moved`.
+    """
 
     def __init__(
         self,
@@ -71,8 +75,10 @@ class PartitionLog:
         topic_id: bytes,
         partition: int,
         epoch: int,
+        resolve: Callable[[int], Awaitable[None]],
     ) -> None:
         self._store = store
+        self._resolve = resolve
         self._writer = writer
         self._settings = settings
         self._tiering = asyncio.Lock()
@@ -175,32 +181,46 @@ class PartitionLog:
             return written is not None
 
     async def _oldest_batches(self) -> list[Buffer]:
+        """The oldest untiered batches, up to the one that reaches segment.bytes."""
         due, size = max(self.tiered_offset, self.manifest.state.start), 0
-        batches: list[Buffer] = []
-        for row in list(self.tail):
+        rows: list[HeldSlice] = []
+        for row in self.tail:
             if size >= self._settings.bytes:
                 break
-            if row.entry.last_offset < due:
-                continue
-            data = await self._data(row)
+            if row.entry.last_offset >= due:
+                rows.append(row)
+                size += row.entry.length
+        datas = await runtime.gather(*(self._data(row) for row in rows))
+        return self._cut(rows, datas, due)
+
+    def _cut(self, rows: list[HeldSlice], datas: list[memoryview], due: int) -> list[Buffer]:
+        batches: list[Buffer] = []
+        size = 0
+        for row, data in zip(rows, datas, strict=True):
             for position, header in walk(data, key=row.held.key):
                 if header.last_offset >= due and size < self._settings.bytes:
                     batches.append(data[position : position + header.size])
                     size += header.size
+                    due = header.next_offset  # a slice that moved may bring more than was asked
         return batches
 
     async def _data(self, row: HeldSlice) -> memoryview:
         """A slice's bytes; read again from wherever it is now if it moved while we looked."""
+        resolved = False
         while True:
             try:
                 return await read_slice(self._store, row)
-            except NotFoundError:
+            except NotFoundError as missing:
                 found = self._holding(row.entry.base_offset)
+                if (found is None or found.held is row.held) and not resolved:
+                    # Somebody's checkpoint, or a late one of ours, moved it: look where it is now.
+                    await self._resolve(row.held.incarnation)
+                    resolved, found = True, self._holding(row.entry.base_offset)
                 if found is None or found.held is row.held:
                     raise LostRangeError(
                         f"{self.name}: {row.held.key} is gone, and nothing else holds offset "
                         f"{row.entry.base_offset}: run `neve storage verify`"
-                    ) from None
+                    ) from missing
                 row = found
 
     def _holding(self, offset: int) -> HeldSlice | None:

@@ -11,7 +11,7 @@ that the next trim removes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 
 from neve import runtime
 from neve.errors import InvalidError
@@ -27,18 +27,26 @@ from neve.store.port import Buffer, Store
 # The offset up to which a partition is tiered by a manifest number that was won.
 # None: the partition is gone, nothing of it is kept.
 TieredOffset = Callable[[bytes, int], int | None]
+ReadSlice = Callable[[TailObject, Slice], Coroutine[None, None, memoryview]]
 
 # A roll-up is built in memory, so this bounds what building one takes; a checkpoint names several.
 ROLLUP_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def roll_up(
-    store: Store, reader: WalReader, tail: StreamTail, upto: int, tiered: TieredOffset
+    store: Store,
+    reader: WalReader,
+    tail: StreamTail,
+    upto: int,
+    tiered: TieredOffset,
+    *,
+    read: ReadSlice | None = None,
 ) -> list[TailObject] | None:
     """Checkpoint a stream at `upto`; its roll-ups, or None where another's checkpoint was first.
 
     Every number below `upto` must be committed, and `tail` must hold all of them. `tiered` is asked
-    once per partition, and only what won manifest numbers cover may be left out.
+    once per partition, and only what won manifest numbers cover may be left out. `read` is for one
+    who has the slices at hand.
     """
     if not tail.checkpoint < upto <= tail.position:
         raise InvalidError(
@@ -48,7 +56,8 @@ async def roll_up(
     covered = [item for item in tail.objects if item.number is None or item.number < upto]
     kept = _untiered(covered, tiered)
     pieces = _pieces(kept, ROLLUP_BYTES_MAX)
-    rollups = [await _upload(store, reader, upto, piece) for piece in pieces]
+    read = read or reader.slice_data
+    rollups = [await _upload(store, reader, upto, piece, read) for piece in pieces]
     ends = next_offsets(tail.ends, covered)
     partitions = tuple(
         row for (topic_id, part), row in sorted(ends.items()) if tiered(topic_id, part) is not None
@@ -118,8 +127,10 @@ def _pieces(kept: list[Kept], bytes_max: int) -> list[list[Kept]]:
     return pieces
 
 
-async def _upload(store: Store, reader: WalReader, upto: int, piece: list[Kept]) -> TailObject:
-    datas = await runtime.gather(*(reader.slice_data(item, entry) for item, entry in piece))
+async def _upload(
+    store: Store, reader: WalReader, upto: int, piece: list[Kept], read: ReadSlice
+) -> TailObject:
+    datas = await runtime.gather(*(read(item, entry) for item, entry in piece))
     key = new_rollup_key(reader.keys, upto)
     data, slices = wal_object.encode_with_slices(
         Kind.ROLLUP,

@@ -1,0 +1,96 @@
+"""What a node knows of its own stream without asking the store: its tail, and the newest bytes.
+
+In steady state a roll-up then costs no read at all. The bytes are bounded by `tail.cache.bytes`;
+what was dropped is read back by range. If it is ever in doubt how things stand (a checkpoint whose
+fate is unknown), what is kept here is forgotten and read anew.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from neve.log.partition import HeldObject
+from neve.log.wal.object import Slice
+from neve.log.wal.reader import StreamTail, TailObject, WalReader, next_offsets
+from neve.log.wal.writer import CommittedObject
+from neve.settings import Settings
+from neve.store.port import Store
+
+
+class OwnStream:
+    """The stream of one live node, seen by that node."""
+
+    def __init__(self, store: Store, incarnation: int, settings: Settings) -> None:
+        self._wal = settings.wal
+        self._cache_bytes_max = settings.cache.tail_bytes
+        self._cached: OrderedDict[str, HeldObject] = OrderedDict()
+        self._cached_bytes = 0
+        self._objects_since_checkpoint = 0
+        self._bytes_since_checkpoint = 0
+        self._tail: StreamTail | None = StreamTail(incarnation, 0, 0, False, ())
+        self._recent: list[TailObject] = []
+        self.reader = WalReader(store, incarnation, settings.prefetch)
+        self.incarnation = incarnation
+
+    def committed(self, done: CommittedObject) -> HeldObject:
+        """Take in what the writer committed, and keep its bytes while there is room."""
+        key = self.reader.keys.number(done.number)
+        held = HeldObject(key, self.incarnation, done.number, done.data)
+        if self._tail is None or done.number >= self._tail.position:
+            # Otherwise it was read back before we were told that it is committed.
+            self._recent.append(TailObject(key, done.number, done.slices, None))
+        self._objects_since_checkpoint += 1
+        self._bytes_since_checkpoint += len(done.data)
+        self._cached[key] = held
+        self._cached_bytes += len(done.data)
+        while self._cached_bytes > self._cache_bytes_max:
+            _, oldest = self._cached.popitem(last=False)
+            assert oldest.data is not None
+            self._cached_bytes -= len(oldest.data)
+            oldest.data = None
+        return held
+
+    def roll_up_due(self) -> bool:
+        return (
+            self._objects_since_checkpoint >= self._wal.tail_objects
+            or self._bytes_since_checkpoint >= self._wal.tail_bytes
+        )
+
+    async def tail(self, committed_end: int) -> StreamTail:
+        """The stream's tail up to what is known committed."""
+        if self._tail is None:
+            read = await self.reader.tail()
+            self._tail = read
+            self._recent = [
+                item
+                for item in self._recent
+                if item.number is not None and item.number >= read.position
+            ]
+            return read
+        objects = (*self._tail.objects, *self._recent)
+        ends = next_offsets(self._tail.ends, self._recent)
+        known = StreamTail(
+            self.incarnation, self._tail.checkpoint, committed_end, False, objects, ends
+        )
+        self._tail, self._recent = known, []
+        return known
+
+    async def read(self, item: TailObject, entry: Slice) -> memoryview:
+        """A slice's bytes, from memory if they are still there."""
+        held = self._cached.get(item.key)
+        if held is not None and held.data is not None:
+            return held.data[entry.position : entry.end]
+        return await self.reader.slice_data(item, entry)
+
+    def rolling_up(self) -> None:
+        """A checkpoint is being written: until it is known to be ours, nothing here is certain."""
+        self._objects_since_checkpoint = 0
+        self._bytes_since_checkpoint = 0
+        self._tail = None
+
+    def rolled_up(self, before: StreamTail, upto: int, rollups: list[TailObject]) -> None:
+        """The checkpoint at `upto` is ours: the tail is its roll-ups and what came after."""
+        later = (item for item in before.objects if item.number is not None and item.number >= upto)
+        self._tail = StreamTail(
+            self.incarnation, upto, before.position, False, (*rollups, *later), before.ends
+        )
