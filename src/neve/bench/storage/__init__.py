@@ -17,7 +17,10 @@ from neve.bench.storage.slow_bucket import GET_LATENCY, LINK_BYTES_PER_SECOND, P
 from neve.errors import InvalidError
 
 RUNS_DEFAULT = 200
-MODULES = (pair, index, scan, recovery, commit, wal_puts, tiering)
+MEASUREMENTS = (
+    *(module.MEASUREMENT for module in (pair, index, scan, recovery, commit, wal_puts)),
+    *tiering.MEASUREMENTS,
+)
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -31,13 +34,12 @@ def run(
     """
     if runs < 1:
         raise InvalidError(f"{runs} runs measure nothing: give 1 or more")
-    measurements = [module.MEASUREMENT for module in MODULES]
-    total = runs * len(measurements)
+    total = sum(measurement.runs(runs) for measurement in MEASUREMENTS)
     done = 0
     results: list[dict[str, Any]] = []
-    for measurement in measurements:
+    for measurement in MEASUREMENTS:
         figures: list[Figures] = []
-        for number in range(runs):
+        for number in range(measurement.runs(runs)):
             if on_progress is not None:
                 on_progress(done, total, measurement.label)
             figures.append(measurement.measure(seed + number))

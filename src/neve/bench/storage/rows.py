@@ -33,6 +33,11 @@ class Measurement:
     label: str
     rows: tuple[Row, ...]
     measure: Callable[[int], Figures]
+    runs_max: int | None = None
+    """Fewer runs than asked for, where one takes long and chance has little part in it."""
+
+    def runs(self, wanted: int) -> int:
+        return wanted if self.runs_max is None else min(wanted, self.runs_max)
 
 
 def summary(row: Row, runs: Sequence[Figures]) -> dict[str, Any]:
