@@ -1,0 +1,56 @@
+"""`neve bench …`: what Neve promises in figures, measured here and now."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from neve.cli import output
+
+JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
+
+app = App(name="bench", help="Measure what Neve promises in figures; exit 1 where one is missed.")
+
+
+@app.command
+def storage(
+    *,
+    json: JsonFlag = False,
+    runs: Annotated[int | None, Parameter(help="Seeded runs of each measurement.")] = None,
+) -> int:
+    """Measure uploads, index reads, recovery and commits against a simulated store."""
+    from neve.bench import storage as measured
+
+    with output.progress("runs") as bar:
+        result = measured.run(
+            measured.RUNS_DEFAULT if runs is None else runs,
+            on_progress=lambda done, total, _what: bar.show(done, total),
+        )
+    return _shown(result, as_json=json)
+
+
+@app.command
+def records(*, json: JsonFlag = False) -> int:
+    """Measure how fast records become Arrow columns, against aiokafka's C decoder."""
+    from neve.bench import records as measured
+
+    return _shown(measured.run(), as_json=json)
+
+
+def _shown(result: dict[str, Any], *, as_json: bool) -> int:
+    if as_json:
+        output.write_json(result)
+    else:
+        _print(result, "")
+    return 0 if result.get("passed", True) else 1
+
+
+def _print(value: Any, indent: str) -> None:
+    """A nested result as indented lines."""
+    for name, inner in value.items() if isinstance(value, dict) else enumerate(value, 1):
+        if isinstance(inner, dict | list):
+            print(f"{indent}{name}:")
+            _print(inner, indent + "  ")
+        else:
+            print(f"{indent}{name}: {inner}")

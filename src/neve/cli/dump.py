@@ -1,0 +1,122 @@
+"""What `neve storage dump` writes: one JSON object a record.
+
+As text, a key or value that is UTF-8 is a JSON string, any other bytes are an object with the one
+field `base64`; so a string is always the bytes themselves, whatever they look like. In base64, all
+keys and values are base64 strings. Null stays null in both. Keys of headers are text in both, and
+an object with `base64` where they are not UTF-8. Headers keep their order and may repeat.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from neve.bucket.model import EARLIEST, Bounds, Record
+from neve.bucket.reader import AsyncBucket, LayoutName
+from neve.cli import output
+from neve.settings import Settings
+
+Encoding: TypeAlias = Literal["text", "base64"]
+Shown: TypeAlias = str | dict[str, str] | None
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which records."""
+
+    topic: str | None = None
+    partitions: Sequence[int] | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    from_timestamp: int | None = None
+    to_timestamp: int | None = None
+    follow: bool = False
+
+
+async def dump_bucket(
+    url: str, layout: LayoutName, settings: Settings, wanted: Wanted, *, encoding: Encoding
+) -> int:
+    """Write all records; what was passed over is told at the end."""
+    async with await AsyncBucket.connect(url, layout=layout, settings=settings) as bucket:
+        try:
+            await _write_all(await _lists(bucket, wanted), encoding, wanted)
+        finally:
+            output.flush()
+            if bucket.skipped:
+                output.complain(
+                    f"passed over {bucket.skipped} offsets that were given up for lost or that "
+                    "no object holds"
+                )
+    return 0
+
+
+async def _lists(bucket: AsyncBucket, wanted: Wanted) -> AsyncGenerator[list[Record], None]:
+    bounds = Bounds(
+        EARLIEST if wanted.from_offset is None else wanted.from_offset,
+        wanted.to_offset,
+        wanted.from_timestamp,
+        wanted.to_timestamp,
+    )
+    if wanted.follow:
+        return await bucket.follow_lists(wanted.topic, wanted.partitions, bounds)
+    return bucket.read_lists(wanted.topic, wanted.partitions, bounds)
+
+
+async def _write_all(
+    lists: AsyncGenerator[list[Record], None], encoding: Encoding, wanted: Wanted
+) -> None:
+    written = 0
+    # Records on the same terminal are progress enough.
+    with output.progress("records", hidden=wanted.follow or output.stdout_is_terminal()) as bar:
+        async with contextlib.aclosing(lists):
+            async for rows in lists:
+                output.write_bytes(b"".join(record_line(row, encoding) for row in rows))
+                written += len(rows)
+                bar.show(written)
+                if wanted.follow:
+                    output.flush()
+
+
+def record_line(record: Record, encoding: Encoding) -> bytes:
+    """One record as a line of JSON."""
+    shown = shown_as_text if encoding == "text" else shown_as_base64
+    return (
+        _encoder.encode(
+            {
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "key": shown(record.key),
+                "value": shown(record.value),
+                "headers": [_header(key, value, shown) for key, value in record.headers],
+            }
+        )
+        + b"\n"
+    )
+
+
+def _header(
+    key: str | bytes, value: bytes | None, shown: Callable[[bytes | None], Shown]
+) -> dict[str, Shown]:
+    return {"key": key if isinstance(key, str) else shown_as_text(key), "value": shown(value)}
+
+
+def shown_as_text(data: bytes | None) -> Shown:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def shown_as_base64(data: bytes | None) -> Shown:
+    return None if data is None else base64.b64encode(data).decode()

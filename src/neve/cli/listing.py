@@ -1,0 +1,83 @@
+"""What `neve storage ls` prints: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neve.bucket.info import BucketInfo
+from neve.bucket.reader import AsyncBucket, LayoutName
+from neve.cli import output
+from neve.settings import Settings
+
+
+async def list_bucket(url: str, layout: LayoutName, settings: Settings, *, as_json: bool) -> int:
+    """Print a bucket at a glance; 1 where some of it could not be looked at."""
+    async with await AsyncBucket.connect(url, layout=layout, settings=settings) as bucket:
+        with output.progress("partitions") as bar:
+            info = await bucket.describe(bar.show)
+    if as_json:
+        output.write_json({"url": url, "layout": layout, **as_document(info)})
+    else:
+        print_info(url, info)
+    for error in info.errors:
+        output.complain(error)
+    return 1 if info.errors else 0
+
+
+def as_document(info: BucketInfo) -> dict[str, Any]:
+    """Everything, as JSON has it."""
+    return {
+        "cluster_id": info.cluster_id,
+        "topics": [
+            {
+                "name": topic.name,
+                "id": topic.id,
+                "partitions": [row._asdict() for row in topic.partitions],
+            }
+            for topic in info.topics
+        ],
+        "streams": [stream._asdict() for stream in info.streams],
+        "errors": info.errors,
+    }
+
+
+def print_info(url: str, info: BucketInfo) -> None:
+    """The same as tables."""
+    print(f"{url}: cluster {info.cluster_id}" if info.cluster_id else url)
+    print()
+    titles = ("topic", "partition", "start", "end", "segments", "bytes", "tail", "streams")
+    output.print_table(
+        (*titles, "skipped"),
+        [
+            (
+                topic.name,
+                row.partition,
+                row.start,
+                row.end,
+                row.segments,
+                output.human_bytes(row.segment_bytes),
+                output.human_bytes(row.tail_bytes),
+                ",".join(map(str, row.streams)) or "-",
+                row.skipped,
+            )
+            for topic in info.topics
+            for row in topic.partitions
+        ],
+    )
+    if not info.streams:
+        return
+    print()
+    output.print_table(
+        ("stream", "node", "checkpoint", "next", "objects", "state"),
+        [
+            (
+                stream.incarnation,
+                stream.node,
+                stream.checkpoint,
+                stream.position,
+                stream.objects,
+                "unreadable" if stream.error else "sealed" if stream.sealed else "open",
+            )
+            for stream in info.streams
+        ],
+    )

@@ -1,0 +1,110 @@
+"""`neve storage …`: looking into a bucket, without any broker."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from neve import runtime
+from neve.cli import dump as dumping
+from neve.cli import listing
+from neve.cli.output import DEFAULT_FLAGS, SettingsFlags, UsageError
+
+Url = Annotated[
+    str, Parameter(help="The bucket: s3://, gs://, az://, file://, memory:// or a plain path.")
+]
+LayoutFlag = Annotated[
+    Literal["neve", "kafscale"], Parameter(help="Whose files they are: Neve's, or KafScale's.")
+]
+
+app = App(name="storage", help="Look into a bucket, check it and mend it, without any broker.")
+
+
+@app.command
+def ls(
+    url: Url,
+    /,
+    *,
+    json: Annotated[bool, Parameter(negative="", help="Print JSON.")] = False,
+    layout: LayoutFlag = "neve",
+    settings: SettingsFlags = DEFAULT_FLAGS,
+) -> int:
+    """List topics, partitions with their offsets, segments and tails, and WAL streams."""
+    return runtime.run(listing.list_bucket(url, layout, settings.load(), as_json=json))
+
+
+@app.command
+def dump(
+    url: Url,
+    /,
+    *,
+    topic: Annotated[str | None, Parameter(help="This topic alone; all topics otherwise.")] = None,
+    partition: Annotated[
+        list[int] | None, Parameter(negative="", help="This partition alone; may be repeated.")
+    ] = None,
+    from_offset: Annotated[
+        int | None, Parameter(name="--from", help="The first offset; the log's start otherwise.")
+    ] = None,
+    to_offset: Annotated[
+        int | None, Parameter(name="--to", help="Stop before this offset; at the end otherwise.")
+    ] = None,
+    from_time: Annotated[
+        str | None,
+        Parameter(help="No record before this time: ISO 8601, or milliseconds since 1970."),
+    ] = None,
+    to_time: Annotated[str | None, Parameter(help="Only records before this time.")] = None,
+    follow: Annotated[
+        bool, Parameter(negative="", help="Go on with records as they are committed.")
+    ] = False,
+    encoding: Annotated[
+        Literal["text", "base64"], Parameter(help="How keys and values are written.")
+    ] = "text",
+    layout: LayoutFlag = "neve",
+    settings: SettingsFlags = DEFAULT_FLAGS,
+) -> int:
+    """Write records, one JSON object a line.
+
+    Its fields are topic, partition, offset, timestamp (milliseconds since 1970), key, value and
+    headers. As text, what is not UTF-8 is written as {"base64": "..."}; null stays null.
+    """
+    if partition is not None and topic is None:
+        raise UsageError("--partition needs --topic: say whose partition it is")
+    if follow and (from_time is not None or to_time is not None):
+        raise UsageError("--follow goes by offsets: leave --from-time and --to-time out")
+    wanted = dumping.Wanted(
+        topic=topic,
+        partitions=partition,
+        from_offset=_offset("--from", from_offset),
+        to_offset=_offset("--to", to_offset),
+        from_timestamp=_milliseconds("--from-time", from_time),
+        to_timestamp=_milliseconds("--to-time", to_time),
+        follow=follow,
+    )
+    work = dumping.dump_bucket(url, layout, settings.load(), wanted, encoding=encoding)
+    return runtime.run(work)
+
+
+def _offset(flag: str, given: int | None) -> int | None:
+    if given is not None and given < 0:
+        raise UsageError(f"{flag} {given}: offsets start at 0")
+    return given
+
+
+def _milliseconds(flag: str, given: str | None) -> int | None:
+    if given is None:
+        return None
+    try:
+        return int(given)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        raise UsageError(
+            f"{flag} {given}: write 2026-01-31T12:00:00Z, or milliseconds since 1970"
+        ) from None
+    if moment.tzinfo is None:
+        raise UsageError(f"{flag} {given}: add the time zone, such as Z for UTC")
+    return round(moment.timestamp() * 1000)
