@@ -232,4 +232,7 @@ def _profile_credentials(environment: Mapping[str, str]) -> S3CredentialProvider
             f"AWS_PROFILE is {profile!r}, and profiles need boto3: install it, or set "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         ) from error
-    return Boto3CredentialProvider()  # takes the profile from the environment
+    try:
+        return Boto3CredentialProvider()  # takes the profile from the environment
+    except Exception as error:
+        raise InvalidError(f"AWS_PROFILE is {profile!r}: {error}") from error

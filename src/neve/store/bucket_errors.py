@@ -29,7 +29,7 @@ _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
 # Where credentials are fetched: failing there says nothing about the object that was asked for.
 _CREDENTIAL_SOURCE = re.compile(
     r"://(169\.254\.\d+\.\d+|\[?fd00:ec2::\w+|sts\.|metadata\.google|login\.microsoftonline|oauth2)"
-    r"|[Cc]redential|web identity",
+    r"|/latest/(api/token|meta-data/)|token request|AssumeRoleWithWebIdentity",
 )
 _MISSING_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
 _BAD_CREDENTIALS = frozenset(
@@ -63,16 +63,19 @@ def translated(key: str, error: Exception) -> NeveError:
         return NotFoundError(key, "there is no such object")
     if isinstance(error, ValueError):
         return InvalidError(f"{key!r}: {reason}")
-    if status is None or (type(error).__name__ == "GenericError" and status == 404):
+    if _CREDENTIAL_SOURCE.search(text):
+        return DeniedError(
+            key, f"no credentials: set those of the cloud in the environment ({reason})"
+        )
+    if status is None or status == 404:
+        # A 404 that is not told as FileNotFoundError is about something else than the object.
         return _unanswered(key, reason)
     return _answered(key, status, code, reason)
 
 
 def _unanswered(key: str, reason: str) -> NeveError:
-    if _CREDENTIAL_SOURCE.search(reason):
-        return DeniedError(
-            key, f"no credentials: set those of the cloud in the environment ({reason})"
-        )
+    if "redirect" in reason:
+        return StoreFailedError(key, f"the bucket is elsewhere: set store.region ({reason})")
     return UnavailableError(key, reason)
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
-from neve.errors import InvalidError
+from neve.errors import InvalidError, NeveError
 from neve.settings import StoreSettings
 from neve.store.folder import FolderStore
 from neve.store.gate import Gate
@@ -86,11 +86,14 @@ def open_store(url: str, settings: StoreSettings) -> Store:
     # Loading obstore takes a while, and a folder needs none of it.
     from neve.store import bucket
 
-    if where.scheme == "s3":
-        return bucket.open_s3(where.name, where.prefix, settings)
-    if where.scheme == "gs":
-        return bucket.open_gcs(where.name, where.prefix, settings)
-    return bucket.open_azure(where.name, where.prefix, settings)
+    openers = {"s3": bucket.open_s3, "gs": bucket.open_gcs, "az": bucket.open_azure}
+    try:
+        return openers[where.scheme](where.name, where.prefix, settings)
+    except NeveError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
+        raise InvalidError(f"{url!r} cannot be opened: {reason}") from error
 
 
 @dataclass(frozen=True)
