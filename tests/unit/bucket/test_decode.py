@@ -1,0 +1,116 @@
+"""From batches to records and Arrow: both decoders, every filter."""
+
+from __future__ import annotations
+
+import pytest
+
+from format_samples import marker
+from neve.bucket.chunks import Chunk
+from neve.bucket.decode import COLUMNS, RecordDecoder, arrow_schema, decode_arrow
+from neve.bucket.model import PartitionName, Record, Selection
+from neve.errors import DamagedError, InvalidError
+from neve.records import reference
+from neve.records.reference import build_batch
+
+NAME = PartitionName("t", 7)
+
+
+def batch(first: int, count: int, **options: object) -> bytes:
+    rows = [
+        reference.Record(
+            first + i,
+            1000 + first + i,
+            None if i == 0 else b"k%d" % i,
+            None if i == 1 else b"v%d" % (first + i),
+            (("h", b"x"), ("h", None)) if i == 2 else (),
+        )
+        for i in range(count)
+    ]
+    return build_batch(rows, **options)  # type: ignore[arg-type]
+
+
+DATA = batch(10, 5) + batch(15, 5, codec=4) + marker(20, 1, abort=True) + batch(21, 4, codec=1)
+
+
+def chunk(first: int = 0, end: int = 1000, data: bytes = DATA) -> Chunk:
+    return Chunk("key", memoryview(data), first, end, end)
+
+
+def decode(selection: Selection, piece: Chunk, *, plain: bool) -> list[Record]:
+    decoder = RecordDecoder(plain_bytes_max=10**9 if plain else 0)
+    return [row for rows in decoder.decode(NAME, piece, selection) for row in rows]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_records_are_whole(plain: bool) -> None:
+    rows = decode(Selection(), chunk(), plain=plain)
+    assert [row.offset for row in rows] == [*range(10, 20), *range(21, 25)]
+    assert rows[0] == Record("t", 7, 10, 1010, 0, None, b"v10")
+    assert rows[1] == Record("t", 7, 11, 1011, 0, b"k1", None)
+    assert rows[2].headers == (("h", b"x"), ("h", None))
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "selection"),
+    [
+        (0, 1000, Selection()),
+        (12, 23, Selection()),
+        (17, 17, Selection()),
+        (0, 1000, Selection(from_timestamp=1013)),
+        (0, 1000, Selection(to_timestamp=1018)),
+        (11, 24, Selection(from_timestamp=1012, to_timestamp=1022)),
+        (0, 1000, Selection(from_timestamp=5000)),
+    ],
+)
+def test_both_decoders_and_arrow_agree(first: int, end: int, selection: Selection) -> None:
+    piece = chunk(first, end)
+    plain, compiled = (decode(selection, piece, plain=plain) for plain in (True, False))
+    assert plain == compiled
+    wanted = [
+        offset
+        for offset in [*range(10, 20), *range(21, 25)]
+        if first <= offset < end and selection.wants(1000 + offset)
+    ]
+    assert [row.offset for row in plain] == wanted
+    rows = [
+        row for each in decode_arrow(NAME, piece, selection, COLUMNS) for row in each.to_pylist()
+    ]
+    assert [row["offset"] for row in rows] == wanted
+    assert [row["value"] for row in rows] == [row.value for row in plain]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_header_key_that_is_not_text_stays_bytes(plain: bool) -> None:
+    rows = [
+        reference.Record(0, 1, b"k", b"v", ((b"\xff\xfe", b"1"), ("\ufffd", b"2"))),
+        reference.Record(1, 2, b"k", b"v", ()),
+    ]
+    found = decode(Selection(), chunk(data=build_batch(rows)), plain=plain)
+    assert found[0].headers == ((b"\xff\xfe", b"1"), ("\ufffd", b"2"))
+    assert len(found) == 2
+
+
+def test_log_append_time_is_told() -> None:
+    data = batch(0, 2, log_append_time=99)
+    rows = decode(Selection(), chunk(data=data), plain=True)
+    assert [(row.timestamp, row.timestamp_type) for row in rows] == [(99, 1), (99, 1)]
+
+
+def test_arrow_columns_are_as_asked() -> None:
+    found = list(
+        decode_arrow(NAME, chunk(), Selection(from_timestamp=1012), ("partition", "value"))
+    )
+    assert all(each.schema == arrow_schema(("partition", "value")) for each in found)
+    assert sum(each.num_rows for each in found) == 12
+    (topics,) = decode_arrow(NAME, chunk(10, 12), Selection(), ("topic",))
+    assert topics.to_pylist() == [{"topic": "t"}, {"topic": "t"}]
+    with pytest.raises(InvalidError, match="no column 'colour'"):
+        arrow_schema(("colour",))
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_damaged_batch_gives_no_record(plain: bool) -> None:
+    data = bytearray(DATA)
+    data[70] ^= 1
+    with pytest.raises(DamagedError, match="key is damaged"):
+        decode(Selection(), chunk(data=bytes(data)), plain=plain)
