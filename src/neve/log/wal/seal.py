@@ -1,15 +1,25 @@
 """Sealing a stream: how a successor ends it while its owner may still be writing.
 
-Seals go to the first missing number and over the whole window beyond it at once, so that a live
-pipelined writer cannot outrun the sealer. The end is the first number, walking in order from the
-greatest checkpoint, that holds a seal while every number before it holds data. A seal seen above a
-missing number decides nothing.
+Seals go to the first missing number and over the whole window beyond it at once. A live pipelined
+writer may have filled all of these by the time they arrive, so every further round reaches twice
+as far ahead: sooner or later a seal lands before the writer does, and it cannot pass. The end is
+the first number, walking in order from the greatest checkpoint, that holds a seal while every
+number before it holds data. A seal seen above a missing number decides nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
+
 from neve import runtime
-from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
+from neve.errors import (
+    ConflictError,
+    ExistsError,
+    NeveError,
+    NotFoundError,
+    StoreError,
+    UnavailableError,
+)
 from neve.log.fetch import fetch_prefix_checked
 from neve.log.keys import wal_stream
 from neve.log.series import greatest_checkpoint
@@ -19,6 +29,10 @@ from neve.store.port import Store
 
 PAUSE_SECONDS = 0.02
 PAUSE_SECONDS_MAX = 2.0
+# How far ahead of a writer seals are sent at most: some seconds of its work at full speed.
+REACH_NUMBERS_MAX = 2048
+# Headers read side by side: more than a writer can write in the same time, so that we gain on it.
+READ_NUMBERS_MIN = 64
 
 
 class Sealer:
@@ -27,7 +41,8 @@ class Sealer:
     def __init__(self, store: Store, incarnation: int, *, window: int) -> None:
         self._store = store
         self._incarnation = incarnation
-        self._window = window
+        self._reach = window
+        self._read_numbers = max(READ_NUMBERS_MIN, 2 * window)
         self._author = runtime.token(wal_object.AUTHOR_BYTES)
         self._tasks = runtime.Tasks()
         self._sent: set[int] = set()
@@ -48,21 +63,54 @@ class Sealer:
         """Walk in order to the first seal, creating seals where a number is missing."""
         pause = PAUSE_SECONDS
         while True:
-            kind = await self._kind(number)
-            if kind is Kind.SEAL:
+            number, found = await self._first_without_data(number)
+            if found is Kind.SEAL:
                 return number
-            if kind is Kind.DATA:
-                number += 1
-                pause = PAUSE_SECONDS
-                continue
             above = await greatest_checkpoint(self._store, self.keys, above=number)
             if above is not None:
                 number = above  # trimmed meanwhile: what is below the checkpoint is settled
                 continue
-            await self._seal_window(number)
+            if isinstance(found, NeveError):
+                raise found
+            self._seal_ahead(number + 1)
+            await self._create_seal(number)
             if await self._kind(number) is None:
                 await runtime.sleep(pause * (0.75 + runtime.chance().random() / 2))
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    async def _first_without_data(self, number: int) -> tuple[int, Kind | NeveError | None]:
+        """The first number from here on that holds no data, and what is there instead.
+
+        A listing says how far to read side by side. What it shows is not believed, only read.
+        """
+        is_first_round = True
+        while True:
+            frontier = await self._first_unlisted(number)
+            if not is_first_round:
+                self._seal_ahead(frontier)  # it grew while we read: its writer is alive
+            is_first_round = False
+            while number <= frontier:
+                last = min(frontier, number + self._read_numbers - 1)
+                kinds = await runtime.gather(*map(self._seen, range(number, last + 1)))
+                for kind in kinds:
+                    if kind is not Kind.DATA:
+                        return number, kind
+                    number += 1
+
+    async def _first_unlisted(self, number: int) -> int:
+        after = self.keys.number(number - 1) if number > 0 else ""
+        rows = await self._store.list(self.keys.prefix, after)
+        listed = {self.keys.number_of(row.key) for row in rows}
+        while number in listed:
+            number += 1
+        return number
+
+    async def _seen(self, number: int) -> Kind | NeveError | None:
+        """What a number holds, or why it cannot be told, for the case that it matters."""
+        try:
+            return await self._kind(number)
+        except NeveError as error:
+            return error
 
     async def _kind(self, number: int) -> Kind | None:
         key = self.keys.number(number)
@@ -79,13 +127,18 @@ class Sealer:
             return None
         return header.kind
 
-    async def _seal_window(self, number: int) -> None:
-        """Send seals over the window; wait for the first alone, the others land when they do."""
-        for beyond in range(number + 1, number + self._window):
+    def _seal_ahead(self, number: int) -> None:
+        """Send seals from a number on; they land when they do. The next time, twice as many."""
+        for beyond in range(number, number + self._reach):
             if beyond not in self._sent:
                 self._sent.add(beyond)
-                self._tasks.start(self._create_seal(beyond))
-        await self._create_seal(number)
+                self._tasks.start(self._create_seal_or_not(beyond))
+        self._reach = min(2 * self._reach, REACH_NUMBERS_MAX)
+
+    async def _create_seal_or_not(self, number: int) -> None:
+        # Whatever is refused beyond the first missing number is tried again when it is the first.
+        with contextlib.suppress(StoreError):
+            await self._create_seal(number)
 
     async def _create_seal(self, number: int) -> None:
         data = wal_object.encode_seal(
@@ -94,7 +147,6 @@ class Sealer:
             author=self._author,
             created_ms=runtime.now_ms(),
         )
-        try:
+        # Taken or undecided: reading the number tells.
+        with contextlib.suppress(ExistsError, ConflictError, UnavailableError):
             await self._store.create(self.keys.number(number), data)
-        except (ExistsError, ConflictError, UnavailableError):
-            return  # taken or undecided: reading the number tells
