@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from neve import runtime
 from neve.cli import dump as dumping
 from neve.cli import listing
+from neve.cli import verify as verifying
 from neve.cli.output import DEFAULT_FLAGS, SettingsFlags, UsageError
 
 Url = Annotated[
@@ -20,6 +21,8 @@ LayoutFlag = Annotated[
 ]
 
 app = App(name="storage", help="Look into a bucket, check it and mend it, without any broker.")
+app.command(verifying.verify)
+app.command(verifying.skip)
 
 
 @app.command

@@ -86,6 +86,11 @@ class FolderStore:
     async def close(self) -> None:
         self._closed = True
 
+    async def stale_temporary(self, age_ms: int = STALE_MS) -> Sequence[str]:
+        """The temporary files that a crash left behind, by name below the folder."""
+        found = await self._do(TEMPORARY, self._stale, runtime.now_ms() - age_ms)
+        return [f"{TEMPORARY}/{path.name}" for path in found]
+
     async def remove_stale_temporary(self, age_ms: int = STALE_MS) -> int:
         """Remove temporary files that a crash left behind; how many there were."""
         return await self._do(TEMPORARY, self._sweep, runtime.now_ms() - age_ms)
@@ -227,16 +232,19 @@ class FolderStore:
         self._sync(key, path.parent)
 
     def _sweep(self, before_ms: int) -> int:
-        removed = 0
+        stale = self._stale(before_ms)
+        for path in stale:
+            path.unlink(missing_ok=True)
+        return len(stale)
+
+    def _stale(self, before_ms: int) -> Sequence[Path]:
         folder = self.root / TEMPORARY
+        found: list[Path] = []
         for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-            try:
-                if path.stat().st_mtime_ns // 1_000_000 <= before_ms:
-                    path.unlink()
-                    removed += 1
-            except FileNotFoundError:
-                continue  # its writer finished
-        return removed
+            status = _status(path)  # none where its writer finished
+            if status is not None and status.st_mtime_ns // 1_000_000 <= before_ms:
+                found.append(path)
+        return found
 
     # Listing
 

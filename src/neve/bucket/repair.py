@@ -1,0 +1,188 @@
+"""Mending what verifying found, as far as that can be done without losing anything.
+
+Everything goes the way that brokers go themselves: an index is rebuilt under a new key and listed
+by a manifest number; an orphan is doomed by a manifest number before it is deleted, so an upload
+that is still in flight starts again under new keys; leftovers go by the ordinary trims. No number
+of a series above its greatest checkpoint is ever removed, and no damaged object that holds records
+is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from neve.bucket.verify.findings import Finding, Place, Progress, Remedy, Report
+from neve.bucket.verify.look import manifest_of
+from neve.bucket.verify.run import Options, TemporaryFiles, verify
+from neve.cluster.log import ClusterLog
+from neve.cluster.state import ClusterRules
+from neve.cluster.streams import retire_streams
+from neve.errors import DamagedError, NeveError, NotFoundError
+from neve.log.keys import cluster_log
+from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.records import Segment
+from neve.log.manifest.state import ManifestRules
+from neve.log.restore import load_bundle, restore_bundle
+from neve.log.segment.history import History
+from neve.log.series import Series
+from neve.log.wal.reader import WalReader
+from neve.log.wal.rollup import trim
+from neve.store.port import Store
+
+
+async def verify_and_repair(
+    store: Store,
+    options: Options | None = None,
+    *,
+    temporary: object = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Report:
+    """Verify a bucket, mend what can be mended, and tell both."""
+    report = await verify(store, options, temporary=temporary, progress=progress)
+    report.begin("repair")
+    await Repair(store, report, temporary).run()
+    return report
+
+
+class Repair:
+    """Works off one report. What it did is in the report afterwards."""
+
+    def __init__(self, store: Store, report: Report, temporary: object = None) -> None:
+        self._store = store
+        self._report = report
+        self._temporary = temporary
+        self._done: set[str] = set()
+
+    async def run(self) -> None:
+        for place in self._places():
+            await self._partition(place)
+        if self._with(Remedy.TRIM_CLUSTER_LOG):
+            await self._trim_cluster_log()
+        for incarnation in self._incarnations():
+            await self._trim_stream(incarnation)
+        if self._with(Remedy.RETIRE_STREAM):
+            await self._retire()
+        for finding in self._with(Remedy.REMOVE_PROBE):
+            await self._store.delete(finding.key)
+            self._did(finding.key, "removed what a probe left behind")
+        if self._with(Remedy.REMOVE_TEMPORARY):
+            await self._remove_temporary()
+        self._report.mark_repaired(lambda row: row.repairable and row.key in self._done)
+
+    def _with(self, remedy: Remedy, place: Place | None = None) -> list[Finding]:
+        return [
+            row
+            for row in self._report.findings
+            if row.remedy is remedy and (place is None or row.place == place)
+        ]
+
+    def _places(self) -> list[Place]:
+        found = [row.place for row in self._report.findings if row.remedy is not None]
+        return sorted({place for place in found if place is not None})
+
+    def _incarnations(self) -> list[int]:
+        found = [row.incarnation for row in self._with(Remedy.TRIM_STREAM)]
+        return sorted({each for each in found if each is not None})
+
+    def _did(self, key: str, what: str) -> None:
+        self._done.add(key)
+        self._report.did(key, what)
+
+    # -- a partition -------------------------------------------------------------------------
+
+    async def _partition(self, place: Place) -> None:
+        manifest = manifest_of(self._store, place)
+        await manifest.refresh()
+        lost = self._with(Remedy.RESTORE_INDEX, place)
+        if lost:
+            await self._restore(place, manifest, {row.key for row in lost})
+        orphans = [row.key for row in self._with(Remedy.DOOM, place)]
+        if orphans:
+            await self._doom(manifest, orphans)
+        leftovers = self._with(Remedy.TRIM_MANIFEST, place)
+        if leftovers:
+            await Series(self._store, manifest.keys, ManifestRules()).trim()
+            await self._note_gone(leftovers, "removed: its checkpoint sums it up")
+
+    async def _restore(self, place: Place, manifest: Manifest, lost: set[str]) -> None:
+        """Rebuild bundles from the first lost one on, each from the one before it."""
+        segments = await manifest.segments()
+        for at, segment in enumerate(segments):
+            if segment.index_key not in lost:
+                continue
+            before = await self._history_before(place, await manifest.segments(), at)
+            try:
+                await restore_bundle(self._store, manifest, segment, before)
+            except (DamagedError, NotFoundError):
+                continue  # damaged since it was verified: the next look tells
+            old, new = segment.index_key, await _index_now(manifest, segment)
+            if new is None or new.index_key == old:
+                continue
+            (await load_bundle(self._store, new)).check_all()
+            self._did(str(old), f"rebuilt from {segment.key} as {new.index_key}")
+
+    async def _history_before(self, place: Place, segments: Sequence[Segment], at: int) -> History:
+        """Producers and epochs where a segment begins: what the nearest bundle below it knows."""
+        for segment in reversed(segments[:at]):
+            try:
+                bundle = await load_bundle(self._store, segment)
+                return History(str(place), bundle.producers or (), bundle.epochs or ())
+            except (DamagedError, NotFoundError):
+                continue
+        return History(str(place))
+
+    async def _doom(self, manifest: Manifest, orphans: list[str]) -> None:
+        doomed = await manifest.doom(orphans)
+        for key in doomed:
+            self._report.did(key, "doomed: nobody may list it any more")
+        gone = set(await manifest.collect())
+        for key in orphans:
+            if key in gone:
+                self._did(key, "deleted, since it is doomed")
+            else:
+                # Listed, or doomed and collected by others, since it was looked at.
+                self._done.add(key)
+
+    # -- trims -------------------------------------------------------------------------------
+
+    async def _trim_cluster_log(self) -> None:
+        await Series(self._store, cluster_log(), ClusterRules()).trim()
+        await self._note_gone(
+            self._with(Remedy.TRIM_CLUSTER_LOG), "removed: its checkpoint sums it up"
+        )
+
+    async def _trim_stream(self, incarnation: int) -> None:
+        reader = WalReader(self._store, incarnation)
+        try:
+            end = await reader.end()
+        except NeveError:
+            return  # damaged: told as such, and left as it is
+        await trim(self._store, reader, end=end[0] if end is not None else None)
+        found = [row for row in self._with(Remedy.TRIM_STREAM) if row.incarnation == incarnation]
+        await self._note_gone(found, "removed: nothing in its stream needs it")
+
+    async def _retire(self) -> None:
+        cluster = ClusterLog(self._store)
+        await retire_streams(self._store, await cluster.refresh())
+        await self._note_gone(self._with(Remedy.RETIRE_STREAM), "removed: its stream is over")
+
+    async def _note_gone(self, findings: Sequence[Finding], what: str) -> None:
+        for finding in findings:
+            try:
+                await self._store.get_range(finding.key, 0, 1)
+            except NotFoundError:
+                self._did(finding.key, what)
+
+    async def _remove_temporary(self) -> None:
+        if isinstance(self._temporary, TemporaryFiles):
+            await self._temporary.remove_stale_temporary()
+            left = set(await self._temporary.stale_temporary())
+            for finding in self._with(Remedy.REMOVE_TEMPORARY):
+                if finding.key not in left:
+                    self._did(finding.key, "removed the temporary file")
+
+
+async def _index_now(manifest: Manifest, segment: Segment) -> Segment | None:
+    await manifest.refresh()
+    rows = await manifest.segments(segment.base, segment.last)
+    return next((row for row in rows if row.key == segment.key), None)

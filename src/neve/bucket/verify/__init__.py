@@ -1,0 +1,15 @@
+"""Verifying a bucket: what is wrong with it, and what is to be done about that."""
+
+from neve.bucket.verify.findings import Deed, Finding, Progress, Report, Severity
+from neve.bucket.verify.run import Options, TemporaryFiles, verify
+
+__all__ = [
+    "Deed",
+    "Finding",
+    "Options",
+    "Progress",
+    "Report",
+    "Severity",
+    "TemporaryFiles",
+    "verify",
+]

@@ -1,0 +1,179 @@
+"""What verifying finds, and the report that it ends in.
+
+A finding says how bad it is, which object it is about, what was seen and what to do. Damage, gaps,
+orphans, leftovers and broken rules mean that not all is well; a loss that is on record and a note
+do not.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from neve.bucket.pieces import OffsetRange
+
+# A bucket that lost half of its objects is described as well by this many findings as by all.
+FINDINGS_MAX = 10_000
+
+
+class Severity(enum.StrEnum):
+    """How bad it is. `skipped` and `note` are not: they are there to be known."""
+
+    DAMAGE = "damage"
+    GAP = "gap"
+    RULE = "rule"
+    ORPHAN = "orphan"
+    LEFTOVER = "leftover"
+    SKIPPED = "skipped"
+    NOTE = "note"
+
+    @property
+    def is_well(self) -> bool:
+        return self in (Severity.SKIPPED, Severity.NOTE)
+
+
+class Remedy(enum.StrEnum):
+    """What repair does about a finding."""
+
+    RESTORE_INDEX = "restore-index"
+    DOOM = "doom"
+    COLLECT = "collect"
+    TRIM_CLUSTER_LOG = "trim-cluster-log"
+    TRIM_MANIFEST = "trim-manifest"
+    TRIM_STREAM = "trim-stream"
+    RETIRE_STREAM = "retire-stream"
+    REMOVE_TEMPORARY = "remove-temporary"
+    REMOVE_PROBE = "remove-probe"
+
+
+class Place(NamedTuple):
+    """A partition of a live topic."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was seen. `lost` are offsets that no reader can get, by partition `place`."""
+
+    severity: Severity
+    key: str
+    what: str
+    do: str = ""
+    remedy: Remedy | None = None
+    place: Place | None = None
+    incarnation: int | None = None
+    lost: tuple[OffsetRange, ...] = ()
+    repaired: bool = False
+
+    @property
+    def repairable(self) -> bool:
+        return self.remedy is not None
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "severity": self.severity.value,
+            "key": self.key,
+            "what": self.what,
+            "do": self.do,
+            "repairable": self.repairable,
+            "repaired": self.repaired,
+        }
+        if self.place is not None:
+            told["topic"], told["partition"] = self.place.topic, self.place.partition
+        if self.lost:
+            told["lost"] = [{"from": first, "to": end} for first, end in self.lost]
+        return told
+
+
+class Deed(NamedTuple):
+    """One thing that repair did."""
+
+    key: str
+    did: str
+
+
+class Progress(NamedTuple):
+    """How far verifying is: what it looks at now, and what it has read so far."""
+
+    stage: str
+    objects: int
+    bytes: int
+
+
+@dataclass
+class Report:
+    """All that was found and done. `ok` is what the exit code says."""
+
+    findings: list[Finding] = field(default_factory=list)
+    repaired: list[Deed] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    progress: Callable[[Progress], None] = lambda _: None
+    stage: str = ""
+
+    @property
+    def ok(self) -> bool:
+        left_out = self.counts["findings_left_out"]
+        return not left_out and all(row.severity.is_well or row.repaired for row in self.findings)
+
+    def begin(self, stage: str) -> None:
+        """Tell what is looked at from now on."""
+        self.stage = stage
+        self._tell()
+
+    def read(self, what: str, size: int) -> None:
+        """Count one object that was read whole and checked."""
+        self.counts[what] += 1
+        self.counts["objects"] += 1
+        self.counts["bytes"] += size
+        self._tell()
+
+    def _tell(self) -> None:
+        self.progress(Progress(self.stage, self.counts["objects"], self.counts["bytes"]))
+
+    def add(self, finding: Finding) -> None:
+        self.counts[finding.severity.value] += 1
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(finding)
+        else:
+            self.counts["findings_left_out"] += 1
+
+    def did(self, key: str, what: str) -> None:
+        self.repaired.append(Deed(key, what))
+
+    def mark_repaired(self, gone: Callable[[Finding], bool]) -> None:
+        """Mark the findings that repair has taken care of."""
+        self.findings = [
+            replace(row, repaired=True) if not row.repaired and gone(row) else row
+            for row in self.findings
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "findings": [row.as_json() for row in self.findings],
+            "repaired": [{"key": deed.key, "did": deed.did} for deed in self.repaired],
+            "counts": dict(sorted((name, count) for name, count in self.counts.items() if count)),
+        }
+
+
+def skip_command(url: str, place: Place, lost: OffsetRange) -> str:
+    """The command that gives a range of offsets up for lost."""
+    first, end = lost
+    return (
+        f"neve storage skip {url} --topic {place.topic} --partition {place.partition} "
+        f"--from {first} --to {end} --accept-loss"
+    )
+
+
+def shown(ranges: tuple[OffsetRange, ...] | list[OffsetRange]) -> str:
+    """Ranges for people: both ends included."""
+    return ", ".join(f"{first} to {end - 1}" for first, end in ranges)

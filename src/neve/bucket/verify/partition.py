@@ -1,0 +1,385 @@
+"""One partition: its manifest, every listed segment and bundle, the order of its offsets, its tail.
+
+The tail's streams were read before the manifest is, as every reader does it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from neve import runtime
+from neve.bucket.pieces import OffsetRange
+from neve.bucket.verify import tail as tails_of
+from neve.bucket.verify.findings import Finding, Place, Remedy, Severity, shown
+from neve.bucket.verify.look import (
+    Look,
+    Stray,
+    confirmed,
+    manifest_of,
+    not_given_up,
+    segments_of,
+    series_of,
+    unreadable,
+)
+from neve.bucket.verify.runs import check_run
+from neve.bucket.verify.segments import SegmentResult, check_segment
+from neve.bucket.verify.series import (
+    below_checkpoint,
+    missing_number,
+    number_or_checkpoint,
+    unknown_key,
+)
+from neve.bucket.verify.stream import Streams
+from neve.cluster.state import PartitionState
+from neve.errors import DamagedError, NotFoundError, UnsupportedError
+from neve.log.fetch import fetch_checked
+from neve.log.keys import segment_name
+from neve.log.manifest.records import Segment
+from neve.log.manifest.state import ManifestState
+from neve.log.segment.bundle import decode_bundle
+from neve.log.series import greatest_checkpoint
+from neve.runtime import wall_from_ms
+from neve.store.port import ObjectInfo
+
+# A first look, and as many new ones as it takes to tell a loss from records that moved.
+TAIL_LOOKS_MAX = 3
+LOOK_PAUSE_SECONDS = 0.1
+_RUN = re.compile(r"run/[0-9a-f]{16}")
+
+
+class PartitionCheck:
+    """One partition of a live topic."""
+
+    def __init__(self, look: Look, place: Place, state: PartitionState, streams: Streams) -> None:
+        self._look = look
+        self._state = state  # as it was before the streams were walked
+        self._streams = streams
+        self._manifest = manifest_of(look.store, place)
+        self.place = place
+
+    async def check(self) -> None:
+        """Check all of it; what is wrong is in the report, unless the topic is gone by then."""
+        findings: list[Finding] = []
+        try:
+            await self._look.watch(self)
+            await self._manifest.refresh()
+            findings += await confirmed(self._missing_numbers)
+            findings += await confirmed(self._runs)
+            findings += await confirmed(self._order)
+            findings += await self._segments()
+            findings += await confirmed(self._state_bundle)
+            findings += await self._tail()
+            findings += self._skips()
+        except (DamagedError, UnsupportedError) as error:
+            found = unreadable(error, self._manifest.keys.prefix, self.place)
+            findings.append(found)
+        self._look.report.counts["partitions"] += 1
+        self._look.report.counts["doomed"] += len(self._manifest.state.doomed)
+        if findings and await self._look.partition_now(self.place) is None:
+            return
+        for finding in findings:
+            self._look.report.add(finding)
+
+    # -- the manifest ------------------------------------------------------------------------
+
+    async def _missing_numbers(self) -> list[Finding]:
+        rows = await self._look.store.list(self._manifest.keys.prefix)
+        await self._manifest.refresh()
+        position = self._manifest.view.position
+        return missing_number(self._manifest.keys, rows, position, self.place)
+
+    async def _listed(self) -> tuple[ManifestState, list[Segment]]:
+        """The newest list, and the state that it is of."""
+        await self._manifest.refresh()
+        while True:
+            state = self._manifest.state
+            segments = await self._manifest.segments()
+            if self._manifest.state is state:
+                return state, segments
+
+    async def _runs(self) -> list[Finding]:
+        """Whether each run is what the manifest says of it."""
+        findings = []
+        for run in (await self._manifest.refresh()).runs:
+            fault = await check_run(self._look, self._manifest.keys, run)
+            if fault:
+                findings.append(
+                    Finding(
+                        severity=Severity.DAMAGE,
+                        key=run.key,
+                        what=f"it lists segments of offsets {run.base} to {run.last} of "
+                        f"{self.place}: {fault}",
+                        do="without it they cannot be found: bring it back from a copy or an older "
+                        "version of the bucket",
+                        place=self.place,
+                    )
+                )
+        return findings
+
+    async def _order(self) -> list[Finding]:
+        """Whether segments lie end to end from the log's start to where the tail begins."""
+        state, segments = await self._listed()
+        findings = []
+        gaps: list[OffsetRange] = []
+        due = state.start
+        for segment in segments:
+            if segment.base > due:
+                gaps.append((due, segment.base))
+            elif segment.base < due and segment is not segments[0]:
+                findings.append(self._overlap(segment, due))
+            due = max(due, segment.last + 1)
+        if due < state.next:
+            gaps.append((due, state.next))
+        lost = not_given_up(gaps, state.skips)
+        if lost:
+            findings.append(
+                Finding(
+                    severity=Severity.GAP,
+                    key=self._manifest.keys.prefix,
+                    what=f"no listed segment holds offsets {shown(lost)} of {self.place}",
+                    do=f"give them up: {self._look.skip_commands(self.place, lost)}",
+                    place=self.place,
+                    lost=tuple(lost),
+                )
+            )
+        return findings
+
+    def _overlap(self, segment: Segment, due: int) -> Finding:
+        return Finding(
+            severity=Severity.DAMAGE,
+            key=segment.key,
+            what=f"it is listed from offset {segment.base} on, and the one before it ends at "
+            f"{due - 1}: two segments hold the same offsets",
+            do="readers take the first; report this as a mistake of Neve's",
+            place=self.place,
+        )
+
+    def _skips(self) -> list[Finding]:
+        """The losses that are on record, as long as the log reaches back to them."""
+        state = self._manifest.state
+        return [
+            Finding(
+                severity=Severity.SKIPPED,
+                key=self._manifest.keys.prefix,
+                what=f"offsets {skip.first} to {skip.last} of {self.place} were given up for lost "
+                f"on {wall_from_ms(skip.at_ms):%Y-%m-%d %H:%M:%S} UTC: {skip.reason}",
+                place=self.place,
+            )
+            for skip in state.skips
+            if skip.last >= state.start
+        ]
+
+    # -- segments and bundles ----------------------------------------------------------------
+
+    async def _segments(self) -> list[Finding]:
+        found: dict[str, list[Finding]] = {}
+        _, segments = await self._listed()
+
+        async def check(segment: Segment) -> None:
+            result, segment = await self._checked(segment)
+            self._look.report.read("segments", segment.bytes + segment.index_bytes)
+            if not result.is_well:
+                found[segment.key] = self._explained(segment, result)
+
+        await self._look.bounds.each(segments, check)
+        return [each for segment in segments for each in found.get(segment.key, [])]
+
+    async def _checked(self, segment: Segment) -> tuple[SegmentResult, Segment]:
+        """A result that holds for the newest list."""
+        while True:
+            result = await check_segment(self._look.store, self._look.bounds, segment)
+            if result.is_well:
+                return result, segment
+            await self._manifest.refresh()
+            now = await self._manifest.segments(segment.base, segment.last)
+            listed = next((row for row in now if row.key == segment.key), None)
+            if listed is None:
+                return SegmentResult(), segment  # merged or expired while we looked
+            if listed == segment:
+                return result, segment
+            segment = listed
+
+    def _explained(self, segment: Segment, result: SegmentResult) -> list[Finding]:
+        findings = []
+        if result.segment_fault:
+            findings.append(self._damaged_segment(segment, result))
+        if result.index_fault and segment.index_key is not None:
+            findings.append(self._damaged_index(segment, result))
+        return findings
+
+    def _damaged_segment(self, segment: Segment, result: SegmentResult) -> Finding:
+        what = f"offsets {segment.base} to {segment.last} of {self.place}: {result.segment_fault}"
+        held = [(max(first, self._manifest.state.start), end) for first, end in result.lost]
+        held = [(first, end) for first, end in held if first < end]
+        lost = not_given_up(held, self._manifest.state.skips)
+        if held and not lost:
+            return Finding(
+                severity=Severity.SKIPPED,
+                key=segment.key,
+                what=f"{what}; what cannot be read of it is given up for lost",
+                place=self.place,
+            )
+        if not lost:
+            return Finding(
+                severity=Severity.DAMAGE,
+                key=segment.key,
+                what=what,
+                do="its records can all be read through its index: none is lost; bring it back "
+                "from a copy, or wait until it is merged or expires",
+                place=self.place,
+            )
+        return Finding(
+            severity=Severity.DAMAGE,
+            key=segment.key,
+            what=f"{what}; offsets {shown(lost)} cannot be read",
+            do="bring it back from a copy or an older version of the bucket, or give these "
+            f"offsets up: {self._look.skip_commands(self.place, lost)}",
+            place=self.place,
+            lost=tuple(lost),
+        )
+
+    def _damaged_index(self, segment: Segment, result: SegmentResult) -> Finding:
+        assert segment.index_key is not None
+        told = f"the index of {segment.key}: {result.index_fault}"
+        if not segment.owned:
+            return Finding(
+                severity=Severity.NOTE,
+                key=segment.index_key,
+                what=f"{told}; the segment was imported and is read without it",
+                place=self.place,
+            )
+        healthy = not result.segment_fault
+        return Finding(
+            severity=Severity.DAMAGE,
+            key=segment.index_key,
+            what=told,
+            do="reads are slower and right; --repair rebuilds it from its segment"
+            if healthy
+            else "it cannot be rebuilt, since its segment is damaged too",
+            remedy=Remedy.RESTORE_INDEX if healthy else None,
+            place=self.place,
+        )
+
+    async def _state_bundle(self) -> list[Finding]:
+        kept = (await self._manifest.refresh()).state_bundle
+        if kept is None:
+            return []
+        try:
+            bundle = await fetch_checked(
+                self._look.store, kept.key, lambda data: decode_bundle(data, kept.key)
+            )
+            bundle.check_all()
+        except NotFoundError:
+            reason = "it is listed, and it is not there"
+        except (DamagedError, UnsupportedError) as error:
+            reason = getattr(error, "reason", str(error))
+        else:
+            self._look.report.read("state_bundles", kept.bytes)
+            return []
+        return [
+            Finding(
+                severity=Severity.DAMAGE,
+                key=kept.key,
+                what=f"{self.place} is empty below offset {kept.end} and this was to tell its "
+                f"producers and epochs: {reason}",
+                do="no record is lost, duplicates may not be known as such; it is replaced when "
+                "the next segment is written",
+                place=self.place,
+            )
+        ]
+
+    # -- the tail ----------------------------------------------------------------------------
+
+    async def _tail(self) -> list[Finding]:
+        """Whether the streams have all offsets above the segments.
+
+        The order is what makes it right: the cluster's state, then the streams that it names, then
+        the manifest. Where something is wrong, all three are read anew.
+        """
+        state: PartitionState | None = self._state
+        findings: list[Finding] = []
+        for attempt in range(TAIL_LOOKS_MAX):
+            if attempt:
+                await runtime.sleep(LOOK_PAUSE_SECONDS)
+                state = await self._look.partition_now(self.place)
+            if state is None:
+                return []
+            results = await self._streams.results(
+                (part.incarnation for part in state.streams), fresh=attempt > 0
+            )
+            manifest = await self._manifest.refresh()
+            walked = {result.tail.incarnation: result.tail for result in results}
+            gaps, end = tails_of.tail_gaps(self.place, state.streams, walked, manifest)
+            findings = [
+                *tails_of.gap_findings(self._look, self.place, gaps),
+                *tails_of.slice_findings(self._look, self.place, results, manifest),
+            ]
+            if not findings:
+                self._look.report.counts["offsets"] += max(0, end - manifest.start)
+                break
+        return findings
+
+    # -- strays ------------------------------------------------------------------------------
+
+    async def strays(self) -> list[Stray]:
+        """Objects of the partition that its manifest does not know, and superfluous numbers."""
+        keys = self._manifest.keys
+        rows = [
+            *await self._look.store.list(keys.prefix),
+            *await self._look.store.list(segments_of(self.place)),
+        ]
+        try:
+            known = await self._known()
+        except (DamagedError, UnsupportedError):
+            return []  # told as damage; what nobody lists cannot be known then
+        greatest = await greatest_checkpoint(self._look.store, keys) or 0
+        found = below_checkpoint(keys, rows, greatest, Remedy.TRIM_MANIFEST, place=self.place)
+        for row in rows:
+            if row.key not in known and number_or_checkpoint(keys, row.key) is None:
+                found.append(self._unlisted(row))
+        if found and await self._look.partition_now(self.place) is None:
+            return []  # its topic was deleted
+        return found
+
+    async def _known(self) -> set[str]:
+        """Every key that the newest manifest has anything to say about."""
+        state, segments = await self._listed()
+        known: set[str] = set()
+        for segment in (*segments, *state.loose):
+            known.add(segment.key)
+            if segment.index_key is not None:
+                known.add(segment.index_key)
+        known |= {run.key for run in state.runs} | {run.key for run in state.doomed_runs}
+        known |= set(state.doomed) | {row.index_key for row in state.reindexed}
+        if state.state_bundle is not None:
+            known.add(state.state_bundle.key)
+        return known
+
+    def _unlisted(self, row: ObjectInfo) -> Stray:
+        prefix = series_of(self.place).prefix
+        is_run = row.key.startswith(prefix) and _RUN.fullmatch(row.key, len(prefix))
+        name = segment_name(row.key)
+        if name is None and not is_run:
+            return unknown_key(row, segments_of(self.place), self.place)
+        kind = "run" if name is None else "segment" if name.suffix == "kfs" else "index"
+        return Stray(
+            row,
+            Finding(
+                severity=Severity.ORPHAN,
+                key=row.key,
+                what=f"a {kind} of {self.place} that its manifest does not list: left by an upload "
+                "or a merge that did not end",
+                do="harmless; --repair dooms and removes it",
+                remedy=Remedy.DOOM,
+                place=self.place,
+            ),
+        )
+
+
+def partitions_of(look: Look, streams: Streams) -> list[PartitionCheck]:
+    """Every partition of every live topic, as of the last look at the cluster."""
+    return [
+        PartitionCheck(look, Place(topic.name, topic.topic_id, number), state, streams)
+        for topic in look.cluster.state.topics.values()
+        for number, state in enumerate(topic.partitions)
+    ]

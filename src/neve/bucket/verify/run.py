@@ -1,0 +1,142 @@
+"""Verifying a bucket: every checksum, every gap, every orphan, the store's rules.
+
+Nothing here writes, but for the probe of the store's rules, which removes what it wrote. It may run
+beside brokers that write: what seems wrong is looked at again, and an object that nobody lists must
+have been there unlisted for a while before it is called an orphan, since an upload in flight looks
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from neve import runtime
+from neve.bucket.verify.bounds import BYTES_AT_ONCE, OBJECTS_AT_ONCE, Bounds
+from neve.bucket.verify.cluster import ClusterCheck
+from neve.bucket.verify.findings import Finding, Progress, Remedy, Report, Severity
+from neve.bucket.verify.look import Look, Scope, Stray
+from neve.bucket.verify.partition import PartitionCheck, partitions_of
+from neve.bucket.verify.strangers import Strangers, streams_to_check
+from neve.bucket.verify.stream import Streams
+from neve.cluster.log import ClusterLog
+from neve.store.port import Store
+from neve.store.probe import inspect
+
+# An upload in flight looks like an orphan. Segments of the default size take seconds.
+SETTLE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to verify. `url` is what the commands in the report call the bucket."""
+
+    url: str = "URL"
+    probe: bool = True
+    settle_seconds: float = SETTLE_SECONDS
+    objects_at_once: int = OBJECTS_AT_ONCE
+    bytes_at_once: int = BYTES_AT_ONCE
+
+
+@runtime_checkable
+class TemporaryFiles(Protocol):
+    """What a store offers that keeps temporary files of its own: a local folder does."""
+
+    async def stale_temporary(self) -> Sequence[str]:
+        """Temporary files that a crash left behind; never those of a live writer."""
+
+    async def remove_stale_temporary(self) -> int:
+        """Remove them; how many there were."""
+
+
+async def verify(
+    store: Store,
+    options: Options | None = None,
+    *,
+    temporary: object = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Report:
+    """Look at all of a bucket. NoClusterError where it is not Neve's.
+
+    `temporary` is the bare store under `store`, if it may have temporary files of its own.
+    """
+    chosen = options or Options()
+    report = Report(progress=progress)
+    bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
+    look = Look(store, ClusterLog(store), report, bounds, chosen.url)
+    if chosen.probe:
+        await _check_rules(look)
+    if isinstance(temporary, TemporaryFiles):
+        await _check_temporary(report, temporary)
+    started = runtime.monotonic()
+    if not await ClusterCheck(look).check():
+        return report
+    await _check_contents(look)
+    await _tell_strays(look, started, chosen.settle_seconds)
+    return report
+
+
+async def _check_rules(look: Look) -> None:
+    look.report.begin("the store's rules")
+    for rule in await inspect(look.store):
+        look.report.counts["rules"] += 1
+        if not rule.ok:
+            look.report.add(
+                Finding(
+                    severity=Severity.RULE,
+                    key=rule.rule,
+                    what=f"the store breaks the rule that {rule.says}: {rule.detail}",
+                    do="Neve would lose records on this store: use another",
+                )
+            )
+
+
+async def _check_temporary(report: Report, files: TemporaryFiles) -> None:
+    for name in await files.stale_temporary():
+        report.add(
+            Finding(
+                severity=Severity.LEFTOVER,
+                key=name,
+                what="a temporary file that a crash left behind",
+                do="harmless; --repair removes it",
+                remedy=Remedy.REMOVE_TEMPORARY,
+            )
+        )
+
+
+async def _check_contents(look: Look) -> None:
+    """Streams before partitions: a tail is read before its manifest."""
+    streams = Streams(look)
+    partitions = partitions_of(look, streams)
+    look.report.begin("streams")
+    for incarnation in streams_to_check(look.cluster.state):
+        await streams.of(incarnation).walk()
+        await look.watch(streams.of(incarnation))
+    look.report.begin("partitions")
+    await look.bounds.each(partitions, PartitionCheck.check)
+    for stream in streams.all():
+        for finding in stream.findings():
+            look.report.add(finding)
+    await Strangers(look).check()
+
+
+async def _tell_strays(look: Look, started: float, settle_seconds: float) -> None:
+    """Look at strays a second time, once they had time to be listed or removed."""
+    if not look.first_looks:
+        return
+    look.report.begin("what nobody lists")
+    young_ms = runtime.now_ms() - settle_seconds * 1000
+    strays = [stray for _, found in look.first_looks for stray in found]
+    left = started + settle_seconds - runtime.monotonic()
+    if left > 0 and any(stray.row.modified_ms > young_ms for stray in strays):
+        await runtime.sleep(left)
+
+    async def again(first: tuple[Scope, list[Stray]]) -> None:
+        scope, found = first
+        known = {stray.row.key for stray in found}
+        for stray in await scope.strays():
+            if stray.row.key in known:
+                look.report.add(stray.finding)
+
+    await look.bounds.each(look.first_looks, again)

@@ -1,0 +1,39 @@
+"""A run of a manifest: the object that lists up to a thousand segments."""
+
+from __future__ import annotations
+
+import itertools
+
+from neve.bucket.verify.look import Look
+from neve.errors import DamagedError, NotFoundError, UnsupportedError
+from neve.log.envelope import Kind, decode_payload, open_envelope
+from neve.log.fetch import fetch_checked
+from neve.log.keys import SeriesKeys
+from neve.log.manifest.records import Run, RunBody
+
+
+async def check_run(look: Look, keys: SeriesKeys, run: Run) -> str:
+    """Why a run cannot be used, or is not what its manifest says; empty where all is well."""
+
+    def decode(data: memoryview) -> RunBody:
+        envelope = open_envelope(data, Kind.MANIFEST_RUN, keys.prefix, 0, run.key)
+        body: RunBody = decode_payload(envelope, RunBody, run.key)
+        return body
+
+    try:
+        rows = (await fetch_checked(look.store, run.key, decode)).segments
+    except NotFoundError:
+        return "it is listed, and it is not there"
+    except (DamagedError, UnsupportedError) as error:
+        return getattr(error, "reason", str(error))
+    look.report.read("runs", 0)
+    ordered = all(row.last < after.base for row, after in itertools.pairwise(rows))
+    if not rows or not ordered:
+        return "its segments are not in their order"
+    found = (rows[0].base, rows[-1].last, len(rows), sum(row.bytes for row in rows))
+    if found != (run.base, run.last, run.segments, run.bytes):
+        return (
+            f"it has {found[2]} segments of {found[3]} bytes from {found[0]} to {found[1]}, its "
+            f"manifest speaks of {run.segments} of {run.bytes} from {run.base} to {run.last}"
+        )
+    return ""

@@ -1,0 +1,152 @@
+"""One listed segment and its bundle: every byte of both, against each other and the list.
+
+Where a segment is damaged and its bundle is not, the bundle tells which stretches are, so that no
+more offsets are called lost than are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from neve import runtime
+from neve.bucket.pieces import OffsetRange
+from neve.bucket.verify.bounds import Bounds
+from neve.errors import DamagedError, NotFoundError, UnsupportedError
+from neve.log.fetch import ATTEMPTS_DEFAULT, fetch_checked
+from neve.log.manifest.records import Segment
+from neve.log.segment import kfs
+from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign
+from neve.store.port import Store
+
+NO_CRC = -1
+"""In a list: the checksum of an imported segment that nobody wrote down."""
+
+
+class SegmentResult(NamedTuple):
+    """What is wrong with a pair; empty texts where nothing is. `lost` cannot be read by anyone."""
+
+    segment_fault: str = ""
+    index_fault: str = ""
+    lost: tuple[OffsetRange, ...] = ()
+
+    @property
+    def is_well(self) -> bool:
+        return not self.segment_fault and not self.index_fault
+
+
+async def check_segment(store: Store, bounds: Bounds, segment: Segment) -> SegmentResult:
+    """Read a segment and its bundle whole and check all there is to check."""
+    async with bounds.holding(segment.bytes + segment.index_bytes):
+        bundle, index_fault = await _load_bundle(store, segment)
+        for attempt in range(1, ATTEMPTS_DEFAULT + 1):
+            try:
+                data = await store.get(segment.key)
+            except NotFoundError:
+                return SegmentResult(
+                    "it is listed, and it is not there", index_fault, _all(segment)
+                )
+            result = await runtime.offload(_examine, segment, data, bundle, index_fault)
+            if not result.segment_fault or attempt == ATTEMPTS_DEFAULT:
+                break  # else the read may have been torn
+        return result
+
+
+async def _load_bundle(store: Store, segment: Segment) -> tuple[Bundle | None, str]:
+    """The bundle, every section checked; or why it cannot be used."""
+    key = segment.index_key
+    if key is None:
+        return None, ""
+
+    def decode(data: memoryview) -> Bundle:
+        if segment.owned and len(data) != segment.index_bytes:
+            raise DamagedError(
+                key, f"it has {len(data)} bytes, its list says {segment.index_bytes}"
+            )
+        bundle = (decode_bundle if segment.owned else decode_foreign)(data, key, segment.bytes)
+        bundle.check_all()
+        if int(bundle.offsets[0]) != segment.base or bundle.last_offset not in (None, segment.last):
+            raise DamagedError(
+                key,
+                f"it indexes offsets {int(bundle.offsets[0])} to {bundle.last_offset}, its "
+                f"segment has {segment.base} to {segment.last}",
+            )
+        return bundle
+
+    try:
+        return await fetch_checked(store, key, decode), ""
+    except NotFoundError:
+        return None, "it is listed, and it is not there"
+    except DamagedError as error:
+        return None, error.reason
+    except UnsupportedError as error:
+        return None, str(error)
+
+
+def _examine(
+    segment: Segment, data: memoryview, bundle: Bundle | None, index_fault: str
+) -> SegmentResult:
+    try:
+        facts = kfs.check(data, segment.key).facts
+    except (DamagedError, UnsupportedError) as error:
+        return SegmentResult(
+            getattr(error, "reason", str(error)), index_fault, _lost(segment, data, bundle)
+        )
+    fault = _against_list(segment, facts)
+    if fault:
+        return SegmentResult(fault, index_fault)
+    if bundle is not None and not index_fault:
+        index_fault = _against_bundle(segment, data, bundle)
+    return SegmentResult("", index_fault)
+
+
+def _against_list(segment: Segment, facts: kfs.SegmentFacts) -> str:
+    listed = [segment.base, segment.last, segment.bytes]
+    found = [facts.base_offset, facts.last_offset, facts.segment_bytes]
+    if segment.crc != NO_CRC:
+        listed += [segment.records, segment.crc]
+        found += [facts.message_count, facts.body_crc]
+    if listed == found:
+        return ""
+    names = ("first offset", "last offset", "bytes", "records", "checksum")
+    told = [
+        f"{name} {is_}, listed as {says}"
+        for name, is_, says in zip(names, found, listed, strict=False)
+        if is_ != says
+    ]
+    return "it is whole, but not what its list says: " + "; ".join(told)
+
+
+def _against_bundle(segment: Segment, data: memoryview, bundle: Bundle) -> str:
+    """Why the bundle of a healthy segment cannot be its own."""
+    footer = data[len(data) - kfs.FOOTER_BYTES :]
+    stretches = bundle.stretches(segment.base, segment.last + 1)
+    try:
+        bundle.verify_header(data[: kfs.HEADER_BYTES], segment.key)
+        bundle.verify_range(stretches, data[stretches[0].start : stretches[-1].end], segment.key)
+        bundle.verify_footer(footer, segment.key)
+    except DamagedError as error:
+        return f"it contradicts its segment, which is healthy: {error.reason}"
+    return ""
+
+
+def _lost(segment: Segment, data: memoryview, bundle: Bundle | None) -> tuple[OffsetRange, ...]:
+    """The offsets that a reader of a damaged segment cannot have."""
+    if bundle is None or not bundle.checksummed:
+        return _all(segment)
+    lost: list[OffsetRange] = []
+    stretches = bundle.stretches(segment.base, segment.last + 1)
+    for at, stretch in enumerate(stretches):
+        try:
+            bundle.verify_stretch(stretch, data[stretch.start : stretch.end], segment.key)
+        except DamagedError:
+            last = at + 1 == len(stretches)
+            end = segment.last + 1 if last else stretches[at + 1].base_offset
+            if lost and lost[-1][1] == stretch.base_offset:
+                lost[-1] = (lost[-1][0], end)
+            else:
+                lost.append((stretch.base_offset, end))
+    return tuple(lost)
+
+
+def _all(segment: Segment) -> tuple[OffsetRange, ...]:
+    return ((segment.base, segment.last + 1),)

@@ -1,0 +1,82 @@
+"""Strays of a numbered series, and numbers that are missing from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neve.bucket.verify.findings import Finding, Place, Remedy, Severity
+from neve.bucket.verify.look import Stray
+from neve.log.keys import SeriesKeys
+from neve.store.port import ObjectInfo
+
+
+def below_checkpoint(
+    keys: SeriesKeys,
+    rows: Sequence[ObjectInfo],
+    greatest: int,
+    remedy: Remedy,
+    *,
+    place: Place | None = None,
+    incarnation: int | None = None,
+) -> list[Stray]:
+    """Numbers and checkpoints that the greatest checkpoint makes superfluous."""
+    return [
+        Stray(
+            row,
+            Finding(
+                severity=Severity.LEFTOVER,
+                key=row.key,
+                what=f"it lies below checkpoint {greatest}, which sums it up",
+                do="harmless; --repair removes it",
+                remedy=remedy,
+                place=place,
+                incarnation=incarnation,
+            ),
+        )
+        for row in rows
+        if (number := number_or_checkpoint(keys, row.key)) is not None and number < greatest
+    ]
+
+
+def number_or_checkpoint(keys: SeriesKeys, key: str) -> int | None:
+    number = keys.number_of(key)
+    return keys.checkpoint_of(key) if number is None else number
+
+
+def missing_number(
+    keys: SeriesKeys, rows: Sequence[ObjectInfo], position: int, place: Place | None = None
+) -> list[Finding]:
+    """A number that is not there although a later one is.
+
+    `rows` were listed before the series was read up to `position`, and nobody writes a number
+    before it has read the one before it.
+    """
+    numbers = [number for row in rows if (number := keys.number_of(row.key)) is not None]
+    beyond = [number for number in numbers if number > position]
+    if not beyond:
+        return []
+    return [
+        Finding(
+            severity=Severity.GAP,
+            key=keys.number(position),
+            what=f"it is missing, and {len(beyond)} later ones are there, up to {max(beyond)}: "
+            "readers stop here",
+            do="bring it back from a copy or an older version of the bucket; nothing may be "
+            "written to this series before",
+            place=place,
+        )
+    ]
+
+
+def unknown_key(row: ObjectInfo, where: str, place: Place | None = None) -> Stray:
+    """An object that Neve did not write. It may be somebody's: it is never removed."""
+    return Stray(
+        row,
+        Finding(
+            severity=Severity.ORPHAN,
+            key=row.key,
+            what=f"no object of Neve has such a key under {where}",
+            do="look at it, and move or remove it by hand",
+            place=place,
+        ),
+    )

@@ -1,0 +1,117 @@
+"""A partition's tail in the streams: are all committed offsets above the segments there?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from neve.bucket.pieces import OffsetRange
+from neve.bucket.verify.findings import Finding, Place, Severity, shown
+from neve.bucket.verify.look import Look, not_given_up, segments_of
+from neve.bucket.verify.stream import DamagedSlice, StreamResult
+from neve.cluster.state import StreamPart
+from neve.log.manifest.state import ManifestState
+from neve.log.wal.object import Slice
+from neve.log.wal.reader import StreamTail
+
+
+def tail_gaps(
+    place: Place,
+    parts: Sequence[StreamPart],
+    tails: Mapping[int, StreamTail],
+    manifest: ManifestState,
+) -> tuple[list[OffsetRange], int]:
+    """Offsets that neither segments nor streams have, and where the tail ends.
+
+    As `log.tail.assemble` does it, but all gaps are told and not only that there is one.
+    """
+    due = max(manifest.next, manifest.start)
+    gaps: list[OffsetRange] = []
+    for entry in sorted(_entries(place, parts, tails), key=lambda row: row.base_offset):
+        if entry.last_offset < due:
+            continue
+        if entry.base_offset > due:
+            gaps.append((due, entry.base_offset))
+        due = entry.last_offset + 1
+    for part in parts:
+        promised = tails[part.incarnation].ends.get(
+            (bytes.fromhex(place.topic_id), place.partition)
+        )
+        if promised is not None and promised.epoch == part.epoch and promised.next > due:
+            gaps.append((due, promised.next))
+            due = promised.next
+    return not_given_up(gaps, manifest.skips), due
+
+
+def _entries(
+    place: Place, parts: Sequence[StreamPart], tails: Mapping[int, StreamTail]
+) -> list[Slice]:
+    topic_id = bytes.fromhex(place.topic_id)
+    return [
+        entry
+        for part in parts
+        for item, entry in tails[part.incarnation].of(topic_id, place.partition)
+        if entry.leader_epoch == part.epoch
+        and (
+            item.number is None
+            or (part.start <= item.number and (part.end is None or item.number < part.end))
+        )
+    ]
+
+
+def gap_findings(look: Look, place: Place, gaps: Sequence[OffsetRange]) -> list[Finding]:
+    if not gaps:
+        return []
+    return [
+        Finding(
+            severity=Severity.GAP,
+            key=segments_of(place),
+            what=f"committed offsets {shown(list(gaps))} of {place} are in no segment and in no "
+            "stream",
+            do=f"bring their objects back, or give them up: {look.skip_commands(place, gaps)}",
+            place=place,
+            lost=tuple(gaps),
+        )
+    ]
+
+
+def slice_findings(
+    look: Look, place: Place, streams: Sequence[StreamResult], manifest: ManifestState
+) -> list[Finding]:
+    """Damaged slices of a partition, with the offsets that they cost."""
+    topic_id = bytes.fromhex(place.topic_id)
+    return [
+        _slice_finding(look, place, bad, manifest)
+        for stream in streams
+        for bad in stream.bad_slices
+        if (bad.entry.topic_id, bad.entry.partition) == (topic_id, place.partition)
+    ]
+
+
+def _slice_finding(look: Look, place: Place, bad: DamagedSlice, manifest: ManifestState) -> Finding:
+    first = max(bad.entry.base_offset, manifest.next, manifest.start)
+    held = [(first, bad.entry.last_offset + 1)] if first <= bad.entry.last_offset else []
+    lost = not_given_up(held, manifest.skips)
+    what = f"offsets {bad.entry.base_offset} to {bad.entry.last_offset} of {place}: {bad.reason}"
+    if lost:
+        return Finding(
+            severity=Severity.DAMAGE,
+            key=bad.key,
+            what=what,
+            do=f"bring it back, or give its offsets up: {look.skip_commands(place, lost)}",
+            place=place,
+            lost=tuple(lost),
+        )
+    if held:
+        return Finding(
+            severity=Severity.SKIPPED,
+            key=bad.key,
+            what=f"{what}; given up for lost",
+            place=place,
+        )
+    return Finding(
+        severity=Severity.DAMAGE,
+        key=bad.key,
+        what=f"{what}; its records are in segments, so none is lost",
+        do="bring it back from a copy, or wait: it goes with the stream's next roll-up",
+        place=place,
+    )

@@ -1,0 +1,176 @@
+"""`neve storage verify` and `neve storage skip`: checking a bucket, mending it, giving up."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from neve import runtime
+from neve.bucket import skip as skipping
+from neve.bucket import verify as verifying
+from neve.bucket.repair import verify_and_repair
+from neve.bucket.verify import Finding, Options, Progress, Report
+from neve.bucket.verify.run import SETTLE_SECONDS
+from neve.cli import output
+from neve.settings import Settings
+from neve.store.url import open_store, stack
+
+Url = Annotated[str, Parameter(help="The bucket: s3://, gs://, az://, file:// or a plain path.")]
+
+
+def verify(
+    url: Url,
+    /,
+    *,
+    repair: Annotated[
+        bool, Parameter(negative="", help="Mend what can be mended without losing anything.")
+    ] = False,
+    json: Annotated[bool, Parameter(negative="", help="Print JSON.")] = False,
+    probe: Annotated[
+        bool,
+        Parameter(help="Try the store's rules, which writes and removes a few small objects."),
+    ] = True,
+    settle_seconds: Annotated[
+        float,
+        Parameter(help="An object that nobody lists for so long is an orphan, not an upload."),
+    ] = SETTLE_SECONDS,
+    settings: output.SettingsFlags = output.DEFAULT_FLAGS,
+) -> int:
+    """Check every checksum, every gap, every orphan and the store's rules.
+
+    It may run beside brokers that write. The exit code is 0 only where all is well.
+    """
+    if settle_seconds < 0:
+        raise output.UsageError(f"--settle-seconds {settle_seconds}: give 0 or more")
+    options = Options(url=url, probe=probe, settle_seconds=settle_seconds)
+    return runtime.run(verify_bucket(url, settings.load(), options, repair=repair, as_json=json))
+
+
+def skip(
+    url: Url,
+    /,
+    *,
+    topic: Annotated[str, Parameter(help="The topic.")],
+    partition: Annotated[int, Parameter(help="The partition.")],
+    from_offset: Annotated[int, Parameter(name="--from", help="The first offset to give up.")],
+    to_offset: Annotated[
+        int, Parameter(name="--to", help="Up to this offset, which is not given up.")
+    ],
+    accept_loss: Annotated[
+        bool, Parameter(negative="", help="The offsets are lost to every reader, for ever.")
+    ] = False,
+    reason: Annotated[str, Parameter(help="Why; it is kept on record.")] = skipping.REASON_DEFAULT,
+    settings: output.SettingsFlags = output.DEFAULT_FLAGS,
+) -> int:
+    """Give damaged offsets up for lost, so that readers get past them.
+
+    It is recorded in the manifest, counted by readers, and shown by verify. Nothing is deleted.
+    """
+    return runtime.run(
+        skip_offsets(
+            url,
+            settings.load(),
+            topic=topic,
+            partition=partition,
+            first=from_offset,
+            end=to_offset,
+            reason=reason,
+            accept_loss=accept_loss,
+        )
+    )
+
+
+async def verify_bucket(
+    url: str, settings: Settings, options: Options, *, repair: bool, as_json: bool
+) -> int:
+    """Print what is wrong with a bucket, and what was done about it; 0 only if all is well."""
+    raw = open_store(url, settings.store)
+    stacked = stack(raw, settings.store)
+    work = verify_and_repair if repair else verifying.verify
+    try:
+        with output.progress("objects", hidden=as_json) as bar:
+
+            def show(progress: Progress) -> None:
+                bar.show(progress.objects)
+
+            report = await work(
+                stacked.store,
+                options,
+                temporary=raw,
+                progress=show,
+            )
+    finally:
+        await stacked.close()
+    if as_json:
+        output.write_json({"url": url, **report.as_json()})
+    else:
+        print_report(url, report)
+    return 0 if report.ok else 1
+
+
+def print_report(url: str, report: Report) -> None:
+    """The same for people."""
+    for finding in report.findings:
+        _print_finding(finding)
+    for deed in report.repaired:
+        print(f"repaired  {deed.key}")
+        print(f"          {deed.did}")
+    counts = report.counts
+    print(
+        f"{url}: looked at {counts['partitions']} partitions, {counts['segments']} segments, "
+        f"{counts['stream_numbers'] + counts['rollups']} WAL objects, "
+        f"{output.human_bytes(counts['bytes'])}"
+    )
+    if counts["findings_left_out"]:
+        print(f"{counts['findings_left_out']} more findings are not shown")
+    wrong = [row for row in report.findings if not row.severity.is_well]
+    left = sum(not row.repaired for row in wrong) + counts["findings_left_out"]
+    mended = sum(row.repaired for row in wrong)
+    if report.ok:
+        print(f"all is well; {mended} things were repaired" if mended else "all is well")
+        return
+    can = sum(row.repairable and not row.repaired for row in wrong)
+    print(f"{left} things are wrong" + (f"; --repair takes care of {can}" if can else ""))
+
+
+def _print_finding(finding: Finding) -> None:
+    print(f"{finding.severity.value:<9} {finding.key}")
+    print(f"          {finding.what}")
+    if finding.repaired:
+        print("          repaired")
+    elif finding.do:
+        print(f"          {finding.do}")
+
+
+async def skip_offsets(
+    url: str,
+    settings: Settings,
+    *,
+    topic: str,
+    partition: int,
+    first: int,
+    end: int,
+    reason: str,
+    accept_loss: bool,
+) -> int:
+    """Record a loss, and say what was recorded."""
+    stacked = stack(open_store(url, settings.store), settings.store)
+    try:
+        done = await skipping.skip(
+            stacked.store, topic, partition, first, end, accept_loss=accept_loss, reason=reason
+        )
+    finally:
+        await stacked.close()
+    print(_told(done))
+    return 0
+
+
+def _told(done: skipping.Skipped) -> str:
+    where = f"offsets {done.first} to {done.end - 1} of {done.topic}-{done.partition}"
+    if done.number is None and not done.offsets:
+        return f"{where} were given up for lost before: nothing to do"
+    return (
+        f"{done.offsets} offsets given up for lost: {where} are passed over by every reader; the "
+        "manifest keeps this on record"
+    )
