@@ -11,10 +11,10 @@ that the next trim removes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 from neve import runtime
-from neve.errors import InvalidError
+from neve.errors import InvalidError, NotFoundError
 from neve.log.create import decide
 from neve.log.keys import new_rollup_key, rollup_checkpoint
 from neve.log.series import greatest_checkpoint
@@ -31,6 +31,8 @@ ReadSlice = Callable[[TailObject, Slice], Coroutine[None, None, memoryview]]
 
 # A roll-up is built in memory, so this bounds what building one takes; a checkpoint names several.
 ROLLUP_BYTES_MAX = 64 * 1024 * 1024
+# Objects read at once. They may be read nearly whole to find a few slices in each.
+READ_OBJECTS = 8
 
 
 async def roll_up(
@@ -48,23 +50,33 @@ async def roll_up(
     once per partition, and only what won manifest numbers cover may be left out. `read` is for one
     who has the slices at hand.
     """
-    if not tail.checkpoint < upto <= tail.position:
-        raise InvalidError(
-            f"{reader.keys.prefix}: a checkpoint at {upto} is not between "
-            f"{tail.checkpoint} and {tail.position}"
-        )
-    covered = [item for item in tail.objects if item.number is None or item.number < upto]
-    kept = _untiered(covered, tiered)
-    pieces = _pieces(kept, ROLLUP_BYTES_MAX)
-    read = read or reader.slice_data
-    rollups = [await _upload(store, reader, upto, piece, read) for piece in pieces]
+    covered = _covered(reader, tail, upto)
     ends = next_offsets(tail.ends, covered)
-    partitions = tuple(
-        row for (topic_id, part), row in sorted(ends.items()) if tiered(topic_id, part) is not None
-    )
+    known = {partition: tiered(*partition) for partition in sorted(ends)}
+    pieces = _pieces(_untiered(covered, known), ROLLUP_BYTES_MAX)
+    try:
+        rollups = [await _upload(store, reader, upto, piece, read) for piece in pieces]
+    except NotFoundError:
+        if await greatest_checkpoint(store, reader.keys, above=tail.checkpoint) is None:
+            raise
+        return None  # another checkpoint came first, and what it covers was trimmed under us
+    partitions = tuple(row for name, row in sorted(ends.items()) if known[name] is not None)
     payload = WalCheckpoint(tuple(item.key for item in rollups), partitions)
     won = await write_checkpoint(store, reader.keys, upto, payload)
     return rollups if won else None
+
+
+def _covered(reader: WalReader, tail: StreamTail, upto: int) -> list[TailObject]:
+    """What a checkpoint at `upto` has to sum up. All of it must be in the tail, or it is lost."""
+    covered = [item for item in tail.objects if item.number is None or item.number < upto]
+    numbers = [item.number for item in covered if item.number is not None]
+    expected = list(range(tail.checkpoint, upto))
+    if not expected or upto > tail.position or numbers != expected or not tail.from_checkpoint:
+        raise InvalidError(
+            f"{reader.keys.prefix}: a tail from {tail.checkpoint} to {tail.position} does not hold "
+            f"all that a checkpoint at {upto} sums up: read the stream's tail again"
+        )
+    return covered
 
 
 async def trim(store: Store, reader: WalReader, *, end: int | None = None) -> int:
@@ -101,15 +113,13 @@ async def trim(store: Store, reader: WalReader, *, end: int | None = None) -> in
 Kept = tuple[TailObject, Slice]
 
 
-def _untiered(objects: Iterable[TailObject], tiered: TieredOffset) -> list[Kept]:
-    known: dict[PartitionId, int | None] = {}
+def _untiered(
+    objects: Iterable[TailObject], tiered: Mapping[PartitionId, int | None]
+) -> list[Kept]:
     kept: list[Kept] = []
     for item in objects:
         for entry in item.slices:
-            key = (entry.topic_id, entry.partition)
-            if key not in known:
-                known[key] = tiered(*key)
-            offset = known[key]
+            offset = tiered[entry.topic_id, entry.partition]
             if offset is not None and entry.last_offset >= offset:
                 kept.append((item, entry))
     return sorted(kept, key=lambda row: (row[1].topic_id, row[1].partition, row[1].base_offset))
@@ -128,9 +138,12 @@ def _pieces(kept: list[Kept], bytes_max: int) -> list[list[Kept]]:
 
 
 async def _upload(
-    store: Store, reader: WalReader, upto: int, piece: list[Kept], read: ReadSlice
+    store: Store, reader: WalReader, upto: int, piece: list[Kept], read: ReadSlice | None
 ) -> TailObject:
-    datas = await runtime.gather(*(read(item, entry) for item, entry in piece))
+    if read is None:
+        datas = await _read_by_object(reader, piece)
+    else:
+        datas = await runtime.gather(*(read(item, entry) for item, entry in piece))
     key = new_rollup_key(reader.keys, upto)
     data, slices = wal_object.encode_with_slices(
         Kind.ROLLUP,
@@ -144,7 +157,25 @@ async def _upload(
     return TailObject(key, None, slices, None)
 
 
-def _joined(entries: list[Slice], datas: list[memoryview]) -> list[tuple[SliceMeta, list[Buffer]]]:
+async def _read_by_object(reader: WalReader, piece: list[Kept]) -> list[Buffer]:
+    """The slices of a piece, read object by object: requests do not grow with the partitions."""
+    places: dict[str, list[int]] = {}
+    for place, (item, _) in enumerate(piece):
+        places.setdefault(item.key, []).append(place)
+    datas: list[Buffer] = [b""] * len(piece)
+
+    async def read(at: list[int]) -> None:
+        found = await reader.slices_data(piece[at[0]][0], [piece[place][1] for place in at])
+        for place, data in zip(at, found, strict=True):
+            datas[place] = bytes(data)  # a copy, so that what was read between them is let go
+
+    objects = list(places.values())
+    for start in range(0, len(objects), READ_OBJECTS):
+        await runtime.gather(*map(read, objects[start : start + READ_OBJECTS]))
+    return datas
+
+
+def _joined(entries: list[Slice], datas: Sequence[Buffer]) -> list[tuple[SliceMeta, list[Buffer]]]:
     """Neighbouring slices of one partition and epoch become one."""
     rows: list[tuple[SliceMeta, list[Buffer]]] = []
     for entry, data in zip(entries, datas, strict=True):
