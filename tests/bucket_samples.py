@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from neve import runtime
+from neve.bucket.model import Record
 from neve.bucket.reader import AsyncBucket
 from neve.cluster.node import Node
+from neve.errors import NeveError
 from neve.log.manifest.records import Segment, Start, removal
-from neve.records.reference import Record, build_batch
+from neve.records import reference
+from neve.records.reference import build_batch
 from neve.settings import Settings, load
 from neve.store.memory import MemoryBucket, named_bucket
 from neve.store.url import Stack, connect
@@ -65,7 +68,7 @@ class Writer:
         for first in range(0, records, BATCH):
             base = log.next_offset
             rows = [
-                Record(i, 1000 + base + i, b"k", value_of(topic, partition, base + i))
+                reference.Record(i, 1000 + base + i, b"k", value_of(topic, partition, base + i))
                 for i in range(min(BATCH, records - first))
             ]
             batch = bytearray(build_batch(rows, **options))  # type: ignore[arg-type]
@@ -120,8 +123,23 @@ def remove(url: str, key: str) -> None:
     objects(url).remove(key)
 
 
+_urls = itertools.count()
+
+
 def fresh_url() -> str:
-    return f"memory://{runtime.token(8).hex()}"
+    """A bucket that no other test has, not even a simulation of the same seed."""
+    return f"memory://sample-{next(_urls)}"
+
+
+async def collected(source: AsyncIterator[Record]) -> tuple[list[Record], NeveError | None]:
+    """All that a reader gives, and the error at its end."""
+    found: list[Record] = []
+    try:
+        async for row in source:
+            found.append(row)
+    except NeveError as error:
+        return found, error
+    return found, None
 
 
 async def opened(url: str, chosen: Settings | None = None, **options: object) -> AsyncBucket:

@@ -115,6 +115,7 @@ class Bucket:
         """End what runs and release connections. Iterators end with ClosedError."""
         if not self._runner.closed:
             try:
+                self._runner.end_iterations()
                 self._runner.run(self._bucket.close())
             finally:
                 self._runner.close()

@@ -24,6 +24,7 @@ class BlockingRunner:
 
     def __init__(self, name: str = "neve") -> None:
         self._loop = _LoopThread(name)
+        self._sources: dict[int, AsyncGenerator[Any, None]] = {}
         self._finalizer = weakref.finalize(self, self._loop.stop)
 
     @property
@@ -43,7 +44,11 @@ class BlockingRunner:
             raise
 
     def iterate(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
-        """An asynchronous generator as an ordinary one. Leaving it early closes the source."""
+        """An asynchronous generator as an ordinary one. Leaving it early closes the source.
+
+        Once the runner is closed it ends with ClosedError, which does not look like its end.
+        """
+        self._sources[id(source)] = source
         try:
             while True:
                 try:
@@ -52,19 +57,33 @@ class BlockingRunner:
                     return
                 yield item
         finally:
-            if not self.closed:
-                with contextlib.suppress(ClosedError):
-                    self.run(source.aclose())
+            if self._sources.pop(id(source), None) is not None and not self.closed:
+                self.run(_close(source))
+
+    def end_iterations(self) -> None:
+        """Close the sources of all iterators that somebody still holds."""
+        for source in list(self._sources.values()):
+            self._sources.pop(id(source), None)
+            self.run(_close(source))
 
     def close(self) -> None:
-        """Cancel what runs and end the thread."""
-        self._finalizer()
+        """End all iterations, cancel what runs and end the thread."""
+        if not self.closed:
+            try:
+                self.end_iterations()
+            finally:
+                self._finalizer()
 
     def __enter__(self) -> BlockingRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+async def _close(source: AsyncGenerator[Any, None]) -> None:
+    with contextlib.suppress(RuntimeError):  # another thread waits for it: that step is cancelled
+        await source.aclose()
 
 
 async def _next(source: AsyncGenerator[T, None]) -> T:

@@ -1,0 +1,209 @@
+"""Following the tail: through roll-ups, tiering, failover and damage."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+import pytest
+
+import bucket_samples as samples
+import neve
+from bucket_samples import QUICK, Writer, expected, shown
+from neve import runtime
+from neve.bucket.model import Bounds, Record
+from neve.cluster.log import NoTopicError
+from neve.errors import DamagedError, LostRangeError
+from neve.store.meter import Meter
+from neve.store.wrapper import OPERATIONS
+
+LATEST_ON = Bounds("latest")
+
+
+async def take(source: AsyncGenerator[Record, None], count: int) -> list[tuple[int, int, bytes]]:
+    found: list[Record] = []
+    async with runtime.deadline(20):
+        while len(found) < count:
+            found.append(await anext(source))
+    return shown(found)
+
+
+async def nothing_comes(source: AsyncGenerator[Record, None]) -> bool:
+    task = runtime.spawn(anext(source))  # type: ignore[arg-type]
+    await runtime.sleep(0.05)
+    came = task.done()
+    task.cancel()
+    with contextlib.suppress(BaseException):
+        await task
+    return not came
+
+
+async def test_what_is_there_and_then_what_comes() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t", 2)
+    async with await samples.opened(url) as bucket:
+        source = bucket.follow("t", 1, from_offset=15)
+        assert await take(source, 65) == expected("t", 1, 15, 80)
+        for first in (80, 90, 100):
+            await writer.append("t", 0, 3)
+            await writer.append("t", 1, 10)
+            assert await take(source, 10) == expected("t", 1, first, first + 10)
+        await source.aclose()
+    await writer.close()
+
+
+async def test_the_latest_begins_where_the_log_ends() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t")
+    async with await samples.opened(url) as bucket:
+        lists = await bucket.follow_lists("t", None, LATEST_ON)
+        await writer.append("t", 0, 5)
+        first = await anext(lists)
+        assert shown(first) == expected("t", 0, 80, 80 + len(first))
+        await lists.aclose()
+    await writer.close()
+
+
+async def test_an_end_ends_it() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t", 2)
+    async with await samples.opened(url) as bucket:
+        source = bucket.follow("t", from_offset=75, to_offset=85)
+        await take(source, 10)
+        await writer.append("t", 0, 10)
+        await writer.append("t", 1, 10)
+        rest = shown([row async for row in source])
+        assert sorted(rest) == expected("t", 0, 80, 85) + expected("t", 1, 80, 85)
+    await writer.close()
+
+
+async def test_roll_ups_and_tiering_in_between_lose_and_repeat_nothing() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await writer.node.create_topic("t", 1)
+    async with await samples.opened(url) as bucket:
+        source = bucket.follow("t", from_offset=0)
+        reached = 0
+        for step in range(12):
+            await writer.append("t", 0, 10)
+            if step % 3 == 0:
+                await writer.append("t", 0, 10)
+                await writer.node.roll_up()
+            if step % 4 == 1:
+                await writer.node.log("t", 0).tier()
+                await writer.node.roll_up()
+            end = writer.node.log("t", 0).high_watermark
+            assert await take(source, end - reached) == expected("t", 0, reached, end)
+            reached = end
+        await source.aclose()
+    await writer.close()
+
+
+async def test_a_new_leader_is_followed() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t")
+    async with await samples.opened(url) as bucket:
+        source = bucket.follow("t", from_offset=70)
+        assert await take(source, 10) == expected("t", 0, 70, 80)
+        await writer.abort()
+        second = await Writer.start(url, 2)
+        await second.node.lead()
+        await second.append("t", 0, 10)
+        assert await take(source, 10) == expected("t", 0, 80, 90)
+        await second.append("t", 0, 5)
+        assert await take(source, 5) == expected("t", 0, 90, 95)
+        await source.aclose()
+        await second.close()
+
+
+async def test_damage_is_told_when_the_others_have_nothing_new() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t", 2)
+    harmed = (await writer.segments("t", 0))[1].key
+    samples.damage(url, harmed)
+    async with await samples.opened(url) as bucket:
+        found, error = await samples.collected(bucket.follow("t", from_offset=0))
+        assert isinstance(error, DamagedError)
+        assert error.key == harmed
+        assert [row for row in shown(found) if row[0] == 1] == expected("t", 1, 0, 80)
+    await writer.close()
+
+
+async def test_what_retention_took_is_told() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t")
+    await writer.start_at("t", 0, 20)
+    async with await samples.opened(url) as bucket:
+        with pytest.raises(LostRangeError, match="below the log's start at 20"):
+            await take(bucket.follow("t", from_offset=5), 1)
+    await writer.close()
+
+
+async def test_a_topic_that_is_deleted_is_told() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t")
+    async with await samples.opened(url) as bucket:
+        source = bucket.follow("t", from_offset=79)
+        await take(source, 1)
+        await writer.node.cluster.delete_topic("t")
+        with pytest.raises(NoTopicError, match="deleted while it was read"):
+            await take(source, 1)
+    await writer.close()
+
+
+def test_one_look_serves_all_partitions_of_a_stream() -> None:
+    """In virtual time, so that a poll is a poll: requests do not grow with the partitions."""
+
+    async def requests(partitions: int) -> int:
+        url = samples.fresh_url()
+        writer = await Writer.start(url)
+        await writer.node.create_topic("t", partitions)
+        for number in range(partitions):
+            await writer.append("t", number, 1)
+        quiet = samples.settings(reader__poll__ms=1000, reader__cluster__poll__ms=10_000_000)
+        async with await samples.opened(url, quiet) as bucket:
+            lists = await bucket.follow_lists("t", None, LATEST_ON)
+            waiting = runtime.spawn(anext(lists))  # type: ignore[arg-type]
+            await runtime.sleep(50)
+            meter = bucket._stack.meter
+            before = _calls(meter)
+            await runtime.sleep(100)
+            made = _calls(meter) - before
+            waiting.cancel()
+            with contextlib.suppress(BaseException):
+                await waiting
+            await lists.aclose()
+        await writer.close()
+        return made
+
+    one = runtime.simulate(requests(1), seed=1)
+    assert 100 <= one <= 220
+    assert runtime.simulate(requests(9), seed=2) == one
+
+
+def _calls(meter: Meter) -> int:
+    return sum(meter.calls(operation) for operation in OPERATIONS)
+
+
+def test_following_from_ordinary_python() -> None:
+    url = samples.fresh_url()
+    writer = runtime.run(_written(url))
+    with neve.open(url, settings=QUICK) as bucket:
+        source = bucket.follow("t", from_offset=78)
+        assert [next(source).offset, next(source).offset] == [78, 79]
+        source.close()  # type: ignore[attr-defined]
+    del writer
+
+
+async def _written(url: str) -> Writer:
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t")
+    await writer.close()
+    return writer

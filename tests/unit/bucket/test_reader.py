@@ -1,0 +1,245 @@
+"""`neve.open` and its asynchronous core over Neve's own layout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+import bucket_samples as samples
+import neve
+from bucket_samples import QUICK, Writer, expected, shown
+from neve import runtime
+from neve.bucket.model import PartitionsFailedError, Record
+from neve.bucket.reader import AsyncBucket
+from neve.cluster.log import NoClusterError, NoTopicError
+from neve.errors import ClosedError, DamagedError, InvalidError, LostRangeError
+from neve.log.manifest.records import Skip
+from neve.records import reference
+from neve.records.reference import build_batch
+
+END = 80
+
+
+async def rows(found: AsyncIterator[Record]) -> list[tuple[int, int, bytes]]:
+    return shown([record async for record in found])
+
+
+async def two_partitions() -> tuple[str, Writer]:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t", 2)
+    return url, writer
+
+
+async def test_everything_is_read_partition_by_partition() -> None:
+    url, writer = await two_partitions()
+    async with await samples.opened(url) as bucket:
+        assert [(t.name, t.partitions) for t in await bucket.topics()] == [("t", (0, 1))]
+        assert (await bucket.topic("t")).id == writer.node.cluster.state.topic("t").topic_id  # type: ignore[union-attr]
+        assert await bucket.offsets("t", 1) == (0, END)
+        both = expected("t", 0, 0, END) + expected("t", 1, 0, END)
+        assert await rows(bucket.read("t")) == both
+        assert await rows(bucket.read()) == both
+        assert await rows(bucket.read("t", [1])) == expected("t", 1, 0, END)
+        assert bucket.skipped == 0
+    await writer.close()
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 1), (3, 22), (19, 21), (38, 63), (79, 80), (7, 7)])
+async def test_ranges_straddle_batches_and_layers(first: int, end: int) -> None:
+    url, writer = await two_partitions()
+    async with await samples.opened(url) as bucket:
+        found = await rows(bucket.read("t", 1, from_offset=first, to_offset=end))
+        assert found == expected("t", 1, first, end)
+    await writer.close()
+
+
+async def test_ranges_by_partition_and_beyond_the_end() -> None:
+    url, writer = await two_partitions()
+    async with await samples.opened(url) as bucket:
+        found = await rows(bucket.read("t", from_offset={0: 70, 1: 78}, to_offset={1: 79}))
+        assert found == expected("t", 0, 70, END) + expected("t", 1, 78, 79)
+        assert await rows(bucket.read("t", from_offset=END)) == []
+        assert await rows(bucket.read("t", from_offset=10**12)) == []
+        assert await rows(bucket.read("t", 0, from_offset=78, to_offset=10**12)) == expected(
+            "t", 0, 78, END
+        )
+        assert await rows(bucket.read("t", from_offset="latest")) == []
+    await writer.close()
+
+
+@pytest.mark.parametrize(("first", "end"), [(1000, 1013), (1033, 1047), (1065, 9999), (0, 10**6)])
+async def test_times_are_exact(first: int, end: int) -> None:
+    url, writer = await two_partitions()
+    async with await samples.opened(url) as bucket:
+        found = await rows(bucket.read("t", 0, from_timestamp=first, to_timestamp=end))
+        assert found == expected("t", 0, max(0, first - 1000), min(END, end - 1000))
+    await writer.close()
+
+
+async def test_times_prune_what_need_not_be_read() -> None:
+    url, writer = await two_partitions()
+    first, second = await writer.segments("t", 0)
+    samples.remove(url, first.key)
+    samples.remove(url, first.index_key or "")
+    async with await samples.opened(url) as bucket:
+        found = await rows(bucket.read("t", 0, from_timestamp=1000 + second.base))
+        assert found == expected("t", 0, second.base, END)
+    await writer.close()
+
+
+async def test_control_batches_are_left_out() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await writer.node.create_topic("t", 1)
+    await writer.append("t", 0, 5)
+    marker = build_batch([reference.Record(0, 9, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True)
+    await writer.node.log("t", 0).append(bytearray(marker)).commit.wait()
+    await writer.append("t", 0, 5)
+    async with await samples.opened(url) as bucket:
+        found = await rows(bucket.read("t"))
+        assert found == expected("t", 0, 0, 5) + expected("t", 0, 6, 11)
+        assert await bucket.offsets("t", 0) == (0, 11)
+    await writer.close()
+
+
+async def test_what_was_given_up_is_passed_over_and_counted() -> None:
+    url, writer = await two_partitions()
+    damaged = (await writer.segments("t", 0))[1]
+    samples.damage(url, damaged.key, at=40)
+    manifest = writer.node.log("t", 0).manifest
+    await manifest.change(lambda _: [Skip(20, 24, 0, "test")])
+    async with await samples.opened(url) as bucket:
+        found = await rows(bucket.read("t", 0))
+        assert found == expected("t", 0, 0, 20) + expected("t", 0, 25, END)
+        assert bucket.skipped == 5
+        assert (await bucket.describe()).topics[0].partitions[0].skipped == 5
+        await writer.start_at("t", 0, 3)
+        with pytest.raises(LostRangeError):
+            await rows(bucket.read("t", 0, from_offset=2))
+    await writer.close()
+
+
+async def test_two_partitions_that_fail_are_named_in_one_error() -> None:
+    url, writer = await two_partitions()
+    keys = [(await writer.segments("t", number))[0].key for number in (0, 1)]
+    for key in keys:
+        samples.damage(url, key)
+    async with await samples.opened(url) as bucket:
+        with pytest.raises(PartitionsFailedError) as caught:
+            await rows(bucket.read("t"))
+        assert all(key in str(caught.value) for key in keys)
+        errors = list(caught.value.failures.values())
+        assert [isinstance(error, DamagedError) for error in errors] == [True, True]
+        info = await bucket.describe()
+        assert info.errors == []
+    await writer.close()
+
+
+async def test_what_is_not_there_is_said_so() -> None:
+    async with await samples.opened(samples.fresh_url()) as bucket:
+        with pytest.raises(NoClusterError, match="no Neve cluster"):
+            await bucket.topics()
+    url, writer = await two_partitions()
+    async with await samples.opened(url) as bucket:
+        with pytest.raises(NoTopicError, match="no topic 'u'"):
+            await bucket.topic("u")
+        with pytest.raises(NoTopicError, match="no partition 2: it has 0 to 1"):
+            await rows(bucket.read("t", 2))
+        await writer.node.create_topic("u", 1)
+        with pytest.raises(InvalidError, match="name one topic"):
+            await rows(bucket.read(None, 0))
+    with pytest.raises(InvalidError, match="no layout 'csv'"):
+        await AsyncBucket.connect(url, layout="csv")  # type: ignore[arg-type]
+    with pytest.raises(InvalidError, match="no setting"):
+        await AsyncBucket.connect(url, settings={"reader.speed": 1})
+    await writer.close()
+
+
+async def test_a_partition_that_nobody_led_yet_is_empty() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await writer.node.cluster.create_topic("t", 2)
+    async with await samples.opened(url) as bucket:
+        assert await bucket.offsets("t", 1) == (0, 0)
+        assert await rows(bucket.read("t")) == []
+    await writer.close()
+
+
+async def test_a_long_list_of_partitions_is_read_in_order() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await writer.node.create_topic("t", 23)
+    for number in range(23):
+        await writer.append("t", number, 2)
+    async with await samples.opened(url, samples.settings(reader__partitions__ahead=4)) as bucket:
+        wanted = [row for number in range(23) for row in expected("t", number, 0, 2)]
+        assert await rows(bucket.read("t")) == wanted
+    await writer.close()
+
+
+async def test_segments_are_read_in_parts_and_arrow_agrees() -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await writer.node.create_topic("t", 1)
+    await writer.append("t", 0, 300, codec=4)
+    await writer.node.log("t", 0).tier()
+    async with await samples.opened(url) as bucket:
+        found = [batch async for batch in bucket.arrow("t", from_offset=101, to_offset=222)]
+        offsets = [offset for batch in found for offset in batch.column("offset").to_pylist()]
+        assert offsets == list(range(101, 222))
+        with pytest.raises(InvalidError, match="no column"):
+            bucket.arrow("t", columns=("x",))
+    await writer.close()
+
+
+# --- the reader for ordinary Python
+
+
+def test_open_is_a_context_and_ends_its_iterators() -> None:
+    url, writer = runtime.run(_closed_bucket())
+    with neve.open(url, settings=QUICK) as bucket:
+        assert bucket.topic("t").partitions == (0, 1)
+        assert bucket.offsets("t", 0) == (0, END)
+        assert shown(list(bucket.read("t", 0))) == expected("t", 0, 0, END)
+        assert sum(batch.num_rows for batch in bucket.arrow("t")) == 2 * END
+        left = bucket.read("t")
+        assert next(left).offset == 0
+        other = bucket.read("t", 1)
+        assert next(other).partition == 1
+        left.close()  # type: ignore[attr-defined]
+    bucket.close()
+    with pytest.raises(ClosedError):
+        bucket.topics()
+    with pytest.raises(ClosedError):
+        list(other)
+    del writer
+
+
+async def _closed_bucket() -> tuple[str, Writer]:
+    url, writer = await two_partitions()
+    await writer.close()
+    return url, writer
+
+
+def test_a_bad_url_leaves_no_thread() -> None:
+    with pytest.raises(InvalidError, match="does not know ftp"):
+        neve.open("ftp://x")
+
+
+async def test_open_async_is_the_same() -> None:
+    url, writer = await two_partitions()
+    async with await neve.open_async(url, settings=QUICK) as bucket:
+        assert len([row async for row in bucket.read("t")]) == 2 * END
+    await writer.close()
+
+
+def test_importing_neve_is_cheap() -> None:
+    code = (
+        "import sys, neve; print([m for m in ('numpy', 'pyarrow', 'msgspec') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,44 @@
+"""`neve bench`: what was measured, as lines or JSON, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import neve.bench.records
+import neve.bench.storage
+from neve.cli import main
+
+
+def test_results_are_shown_and_decide_the_exit(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result: dict[str, Any] = {"benchmark": "records", "results": [{"ratio": 9.5}], "passed": True}
+    monkeypatch.setattr(neve.bench.records, "run", lambda: result)
+    assert main(["bench", "records", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == result
+    result["passed"] = False
+    assert main(["bench", "records"]) == 1
+    assert capfd.readouterr().out.splitlines() == [
+        "benchmark: records",
+        "results:",
+        "  1:",
+        "    ratio: 9.5",
+        "passed: False",
+    ]
+
+
+def test_storage_takes_its_runs(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def measured(runs: int, on_progress: Any) -> dict[str, Any]:
+        on_progress(1, runs, "something")
+        return {"runs": runs, "passed": True}
+
+    monkeypatch.setattr(neve.bench.storage, "run", measured)
+    assert main(["bench", "storage", "--runs", "3", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {"runs": 3, "passed": True}
+    assert main(["bench", "storage", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["runs"] == neve.bench.storage.RUNS_DEFAULT
