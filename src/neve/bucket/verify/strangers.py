@@ -15,6 +15,7 @@ from neve.bucket.verify.series import unknown_key
 from neve.cluster.state import ClusterState
 from neve.errors import DamagedError, UnsupportedError
 from neve.log.keys import TOPICS_PREFIX, WAL_PREFIX, partition_of, stream_of, wal_stream
+from neve.log.wal.checkpoint import read_checkpoint
 from neve.log.wal.reader import WalReader
 from neve.store.port import ObjectInfo
 
@@ -96,13 +97,17 @@ class Strangers:
             return []
         try:
             end = await WalReader(self._look.store, incarnation).end()
+            number, checkpoint = end or (0, 0)
+            payload = await read_checkpoint(self._look.store, keys, checkpoint)
         except (DamagedError, UnsupportedError):
             return []  # nobody reads it any more
         if end is None:
             return []  # never sealed: its process may only be slow
-        number, checkpoint = end
+        named = payload.rollups if payload is not None else ()
         kept = {keys.number(number), keys.checkpoint(number)}
-        severity = Severity.LEFTOVER if checkpoint == number else Severity.NOTE
+        # What the collector has not come to yet is nobody's fault; what came after it is a stray.
+        collected = checkpoint == number and not any(row.key in named for row in rows)
+        severity = Severity.LEFTOVER if collected else Severity.NOTE
         return [
             Stray(
                 row,
