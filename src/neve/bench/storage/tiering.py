@@ -8,6 +8,7 @@ and not scaled. Allowed are 3 PUTs for each `segment.bytes` written and 3 for ea
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ LINGER_MS = 100
 BATCH_BYTES = KIB
 BATCHES_PER_SEGMENT = SETTINGS.segment.bytes // BATCH_BYTES
 # Does not divide a segment, so that segments begin and end within a WAL object's slice.
-BATCHES_PER_SLICE = 5
+BATCHES_PER_SLICE = 3
 PUTS_PER_UNIT = 3
 # A commit's time and some: what was appended first is then older than segment.ms.
 LAST_TEND_SECONDS = 30.0
@@ -51,7 +52,7 @@ class Load:
     @property
     def ticks(self) -> int:
         """How many slices each busy partition writes."""
-        return self.segments_each * BATCHES_PER_SEGMENT // BATCHES_PER_SLICE
+        return math.ceil(self.segments_each * BATCHES_PER_SEGMENT / BATCHES_PER_SLICE)
 
     @property
     def says(self) -> str:
@@ -60,8 +61,8 @@ class Load:
         return f"{self.busy} of {self.partitions} partitions fill {self.segments_each}{trickle}"
 
 
-BUSY = Load("busy", partitions=1, busy=1, segments_each=12)
-MANY = Load("many", partitions=20, busy=2, segments_each=4)
+BUSY = Load("busy", partitions=1, busy=1, segments_each=8)
+MANY = Load("many", partitions=20, busy=1, segments_each=4)
 FAST = Load("fast", partitions=1, busy=1, segments_each=256)
 
 

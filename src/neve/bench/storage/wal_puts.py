@@ -33,12 +33,13 @@ async def _produce(store: SlowBucket, partitions: int) -> None:
     appended = 0
     while appended < BATCHES:
         slow = appended < SLOW_BATCHES
-        for number in range(
+        arriving = range(
             appended, appended + (SLOW_BATCHES_PER_TICK if slow else BURST_BATCHES_PER_TICK)
-        ):
-            offset = number // partitions
-            writer.append(SliceMeta(TOPIC_ID, number % partitions, 0, offset, offset, 0), batch)
-            appended += 1
+        )
+        for number in arriving:
+            offset, partition = divmod(number, partitions)
+            writer.append(SliceMeta(TOPIC_ID, partition, 0, offset, offset, 0), batch)
+        appended += len(arriving)
         await runtime.sleep(TICK_SECONDS)
         await writer.room()
     await writer.close()
