@@ -121,9 +121,14 @@ def test_other_seeds_meet_other_latencies() -> None:
 # --- the product is within its bounds, in fewer runs than the bench itself makes
 
 
-@pytest.mark.parametrize("measurement", QUICK, ids=lambda each: each.label)
-def test_the_quick_bounds_are_met(measurement: Measurement) -> None:
-    results = results_of(measurement, 30)
+@pytest.mark.parametrize(
+    ("measurement", "runs"),
+    # The first two spread widely, and take a millisecond a run.
+    list(zip(QUICK, (200, 200, 30, 30), strict=True)),
+    ids=[each.label for each in QUICK],
+)
+def test_the_quick_bounds_are_met(measurement: Measurement, runs: int) -> None:
+    results = results_of(measurement, runs)
     assert [row["name"] for row in results.values() if not row["ok"]] == []
 
 
