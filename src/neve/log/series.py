@@ -35,6 +35,10 @@ State = TypeVar("State")
 Record = TypeVar("Record")
 
 
+# Numbers that a lagging reader fetches at once.
+READ_AHEAD_MAX = 16
+
+
 class SeriesRules(Protocol[State, Record]):
     """What a kind of series is about: pure, no I/O."""
 
@@ -244,12 +248,25 @@ class Series(Generic[State, Record]):
         The latter is not raised here: below the greatest checkpoint it does not matter.
         """
         entries: list[Entry[Record]] = []
+        width = 1
+        while True:
+            start = view.position + len(entries)
+            for outcome in await runtime.gather(
+                *(self._read_or_error(number) for number in range(start, start + width))
+            ):
+                if outcome is None or not isinstance(outcome, Entry):
+                    return entries, outcome
+                entries.append(outcome)
+            # One who lags reads several at once; one who is at the end asks for little too much.
+            width = min(2 * width, READ_AHEAD_MAX)
+
+    async def _read_or_error(
+        self, number: int
+    ) -> Entry[Record] | DamagedError | UnsupportedError | None:
         try:
-            while (entry := await self.read(view.position + len(entries))) is not None:
-                entries.append(entry)
+            return await self.read(number)
         except (DamagedError, UnsupportedError) as error:
-            return entries, error
-        return entries, None
+            return error
 
     def _folded(self, view: View[State], entries: list[Entry[Record]]) -> View[State]:
         state = view.state
