@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 
@@ -20,7 +21,13 @@ from neve.cluster.records import (
     TieredPart,
 )
 from neve.cluster.state import ClusterRules, ClusterState, Topic
-from neve.errors import InvalidError, NeveError, UnsupportedError
+from neve.errors import (
+    ConflictError,
+    InvalidError,
+    NeveError,
+    UnavailableError,
+    UnsupportedError,
+)
 from neve.log.keys import cluster_log
 from neve.log.series import Series, View, greatest_checkpoint
 from neve.store.port import Store
@@ -74,22 +81,22 @@ class ClusterLog:
     def _reached(self, view: View[ClusterState]) -> None:
         if view.position >= self.view.position:
             self.view = view
-        if self.view.state.feature_level > FEATURE_LEVEL:
-            raise UnsupportedError(
-                f"the cluster has feature level {self.view.state.feature_level} and this version "
-                f"knows {FEATURE_LEVEL}: upgrade"
-            )
+        _check_feature_level(self.view.state)
 
     async def propose(self, derive: Callable[[ClusterState], Change | None]) -> int | None:
         """Bring a change about; the number it won, or None where it was not needed."""
 
         def record(view: View[ClusterState]) -> Record | None:
+            # Before anything is written: what a newer level means is not ours to build on.
+            _check_feature_level(view.state)
             change = derive(view.state)
             return None if change is None else Record(change)
 
         outcome = await self._series.propose(self.view, record)
         self._reached(outcome.view)
-        await self._checkpoint_if_due()
+        # The change is won whatever becomes of the checkpoint; the next proposal tries again.
+        with contextlib.suppress(UnavailableError, ConflictError):
+            await self._checkpoint_if_due()
         return outcome.number
 
     async def _checkpoint_if_due(self) -> None:
@@ -146,27 +153,32 @@ class ClusterLog:
             raise InvalidError(
                 f"topic {name!r} cannot have {partitions} partitions: 1 to {PARTITIONS_MAX}"
             )
-        topic_id = runtime.token(16).hex()
+        sent: list[str] = []  # an id whose fate a checkpoint hid is never sent a second time
 
         def derive(state: ClusterState) -> Change | None:
-            if topic_id in state.topics:
+            if any(topic_id in state.topics or topic_id in state.deleted for topic_id in sent):
                 return None
             if state.topic(name) is not None:
                 raise TopicExistsError(f"there is already a topic {name!r}")
+            sent.append(runtime.token(16).hex())
             return CreateTopic(
                 name=name,
-                topic_id=topic_id,
+                topic_id=sent[-1],
                 partitions=partitions,
                 at_ms=runtime.now_ms(),
                 configs=dict(configs or {}),
             )
 
         await self.propose(derive)
-        return self.state.topics[topic_id]
+        topics = self.state.topics
+        created = next((topics[topic_id] for topic_id in sent if topic_id in topics), None)
+        if created is None:
+            raise NoTopicError(f"topic {name!r} was created, and deleted at once by another")
+        return created
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic; NoTopicError if there is none of that name."""
-        topic = self.state.topic(name) or (await self.refresh()).topic(name)
+        topic = (await self.refresh()).topic(name)  # an older one of that name may be gone
         if topic is None:
             raise NoTopicError(f"there is no topic {name!r}")
         topic_id = topic.topic_id
@@ -181,7 +193,9 @@ class ClusterLog:
             moves = []
             for topic_id, number in wanted:
                 topic = state.topics.get(topic_id)
-                if topic is None or topic.partitions[number].leader == incarnation:
+                if topic is None or number >= len(topic.partitions):
+                    continue
+                if topic.partitions[number].leader == incarnation:
                     continue
                 moves.append(
                     Move(
@@ -203,6 +217,14 @@ class ClusterLog:
             return Tiered(tuple(rows)) if rows else None
 
         await self.propose(derive)
+
+
+def _check_feature_level(state: ClusterState) -> None:
+    if state.feature_level > FEATURE_LEVEL:
+        raise UnsupportedError(
+            f"the cluster has feature level {state.feature_level} and this version knows "
+            f"{FEATURE_LEVEL}: upgrade"
+        )
 
 
 def _incarnation(state: ClusterState, session: str) -> int | None:

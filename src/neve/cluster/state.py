@@ -138,7 +138,8 @@ _with = msgspec.structs.replace
 def _init(state: ClusterState, change: Init) -> ClusterState:
     if state.cluster_id:
         return state
-    return _with(state, cluster_id=change.cluster_id, feature_level=change.feature_level)
+    level = max(state.feature_level, change.feature_level)
+    return _with(state, cluster_id=change.cluster_id, feature_level=level)
 
 
 def _register(state: ClusterState, number: int, change: Register) -> ClusterState:
@@ -165,7 +166,8 @@ def _register(state: ClusterState, number: int, change: Register) -> ClusterStat
 
 
 def _create_topic(state: ClusterState, change: CreateTopic) -> ClusterState:
-    if state.topic(change.name) is not None or change.topic_id in state.topics:
+    used = change.topic_id in state.topics or change.topic_id in state.deleted
+    if used or state.topic(change.name) is not None:
         return state
     topic = Topic(
         name=change.name,
@@ -226,7 +228,7 @@ def _release(state: ClusterState, change: Release) -> ClusterState:
     for handover in change.handovers:
 
         def handed(partition: PartitionState, handover: Any = handover) -> PartitionState:
-            if handover.epoch != partition.epoch:
+            if handover.epoch != partition.epoch or not partition.streams:
                 return partition
             *before, last = partition.streams
             epoch = handover.epoch + 1

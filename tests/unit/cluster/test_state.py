@@ -1,0 +1,270 @@
+"""Folding the cluster log: every kind of record, and records that no longer fit."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from neve.cluster.records import (
+    AddPartitions,
+    Change,
+    CreateTopic,
+    DeleteTopic,
+    Feature,
+    Handover,
+    Init,
+    Lead,
+    Move,
+    ProducerIds,
+    PurgeTopic,
+    Record,
+    Register,
+    Release,
+    SetConfigs,
+    Tiered,
+    TieredPart,
+)
+from neve.cluster.state import ClusterRules, ClusterState, IdBlock, PartitionState, StreamPart
+
+A, B = "a" * 32, "b" * 32
+
+
+def folded(*changes: Change, base: ClusterState | None = None, number: int = 0) -> ClusterState:
+    state = ClusterState() if base is None else base
+    for at, change in enumerate(changes, number):
+        state = ClusterRules().fold(state, at, Record(change))
+    return state
+
+
+def register(node_id: int, session: str = "s") -> Register:
+    return Register(
+        node_id=node_id, session=session, inflight=4, at_ms=1, host="h", port=9, rack="r"
+    )
+
+
+def create(topic_id: str = A, name: str = "t", partitions: int = 2) -> CreateTopic:
+    return CreateTopic(
+        name=name, topic_id=topic_id, partitions=partitions, at_ms=1, configs={"k": "v"}
+    )
+
+
+def lead(epoch: int, incarnation: int, topic_id: str = A, partition: int = 0) -> Lead:
+    move = Move(topic_id=topic_id, partition=partition, epoch=epoch, incarnation=incarnation)
+    return Lead((move,))
+
+
+def release(epoch: int, successor: int, end: int = 5) -> Release:
+    row = Handover(
+        topic_id=A, partition=0, epoch=epoch, end=end, end_offset=50, successor=successor
+    )
+    return Release((row,))
+
+
+def tiered(epoch: int, partition: int = 0, topic_id: str = A) -> Tiered:
+    return Tiered((TieredPart(topic_id, partition, epoch),))
+
+
+def first(state: ClusterState) -> PartitionState:
+    return state.topics[A].partitions[0]
+
+
+# --- what each kind does
+
+
+def test_init_makes_a_cluster_once() -> None:
+    state = folded(Init("one", 1, 0), Init("two", 2, 0))
+    assert (state.cluster_id, state.feature_level) == ("one", 1)
+
+
+def test_a_registration_s_number_is_the_incarnation() -> None:
+    state = folded(register(1), number=7)
+    broker = state.brokers[7]
+    assert (broker.node_id, broker.incarnation, broker.session, broker.live) == (1, 7, "s", True)
+    assert (broker.inflight, broker.host, broker.port, broker.rack) == (4, "h", 9, "r")
+
+
+def test_a_node_that_registers_again_ends_its_earlier_self() -> None:
+    state = folded(register(1), register(2), register(1, "again"))
+    assert sorted(state.brokers) == [1, 2]
+    assert all(broker.live for broker in state.brokers.values())
+
+
+def test_a_dead_broker_is_remembered_while_its_stream_is_needed() -> None:
+    state = folded(create(), register(1), lead(0, 1), register(1, "again"))
+    assert (state.brokers[1].live, state.brokers[3].live) == (False, True)
+    state = folded(lead(1, 3), tiered(0), register(5), base=state, number=4)
+    assert sorted(state.brokers) == [3, 6]
+
+
+def test_a_topic_has_partitions_without_leaders() -> None:
+    topic = folded(create(partitions=3)).topics[A]
+    assert topic.partitions == (PartitionState(),) * 3
+    assert (topic.name, topic.configs, topic.id_bytes) == ("t", {"k": "v"}, bytes.fromhex(A))
+
+
+def test_partitions_are_added_never_taken_away() -> None:
+    state = folded(create(), AddPartitions(A, 5), AddPartitions(A, 3))
+    assert len(state.topics[A].partitions) == 5
+
+
+def test_configs_are_set_and_taken_back() -> None:
+    state = folded(create(), SetConfigs(A, {"x": "1", "k": "2"}), SetConfigs(A, {}, ("x", "none")))
+    assert state.topics[A].configs == {"k": "2"}
+
+
+def test_a_deleted_topic_is_kept_until_it_is_purged() -> None:
+    state = folded(create(), DeleteTopic(A))
+    assert state.topics == {}
+    assert sorted(state.deleted) == [A]
+    assert folded(PurgeTopic(A), base=state).deleted == {}
+
+
+def test_a_name_is_free_again_once_its_topic_is_deleted() -> None:
+    state = folded(create(), DeleteTopic(A), create(B))
+    topic = state.topic("t")
+    assert topic is not None
+    assert topic.topic_id == B
+
+
+def test_leaderships_pile_up_streams_in_order() -> None:
+    partition = first(folded(create(), lead(0, 4), lead(1, 7)))
+    assert (partition.leader, partition.epoch) == (7, 1)
+    assert partition.streams == (
+        StreamPart(epoch=0, incarnation=4),
+        StreamPart(epoch=1, incarnation=7),
+    )
+
+
+def test_a_release_ends_the_stream_s_part_and_names_the_successor() -> None:
+    partition = first(folded(create(), lead(0, 4), release(0, 9)))
+    assert (partition.leader, partition.epoch) == (9, 1)
+    assert partition.streams == (
+        StreamPart(epoch=0, incarnation=4, end=5),
+        StreamPart(epoch=1, incarnation=9),
+    )
+
+
+def test_what_is_tiered_is_let_go_but_never_the_leader_s_own_part() -> None:
+    state = folded(create(), lead(0, 4), lead(1, 7), lead(2, 9), tiered(0))
+    assert [part.incarnation for part in first(state).streams] == [7, 9]
+    state = folded(tiered(2), base=state)
+    assert [part.incarnation for part in first(state).streams] == [9]
+    assert first(state).leader == 9
+
+
+def test_streams_are_those_that_some_live_topic_needs() -> None:
+    state = folded(create(), create(B, "u"), lead(0, 4), lead(0, 9, B), lead(0, 4, B, 1))
+    assert state.streams() == [4, 9]
+    assert folded(DeleteTopic(B), base=state).streams() == [4]
+
+
+def test_blocks_of_producer_ids_never_overlap() -> None:
+    state = folded(
+        register(1), register(2), ProducerIds(0, 10), ProducerIds(1, 5), ProducerIds(0, 1)
+    )
+    assert state.next_producer_id == 16
+    assert state.id_blocks == {0: IdBlock(15, 16), 1: IdBlock(10, 15)}
+
+
+def test_the_feature_level_only_rises() -> None:
+    assert folded(Init("c", 1, 0), Feature(3), Feature(2)).feature_level == 3
+
+
+# --- what no longer fits changes nothing
+
+LED = folded(Init("c", 1, 0), create(), lead(0, 4), lead(1, 7))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Init("other", 9, 0),
+        create(B),  # the name is taken
+        create(A, "u"),  # the id is
+        AddPartitions(B, 9),
+        AddPartitions(A, 1),
+        SetConfigs(B, {"x": "1"}),
+        DeleteTopic(B),
+        PurgeTopic(A),
+        lead(1, 9),  # somebody else was first
+        lead(3, 9),
+        lead(0, 9, A, 7),
+        lead(0, 9, A, -1),
+        lead(0, 9, B),
+        release(0, 9),
+        release(2, 9),
+        tiered(5, 9),
+        tiered(5, 0, B),
+        Feature(0),
+    ],
+    ids=lambda change: repr(change)[:60],
+)
+def test_a_record_that_no_longer_fits_changes_nothing(change: Change) -> None:
+    assert folded(change, base=LED, number=50) == LED
+
+
+def test_a_release_of_a_partition_that_nobody_leads_changes_nothing() -> None:
+    state = folded(create())
+    assert folded(release(-1, 9), base=state) == state
+
+
+def test_the_id_of_a_deleted_topic_is_never_used_again() -> None:
+    state = folded(create(), DeleteTopic(A))
+    assert folded(create(A, "another"), base=state) == state
+
+
+def test_of_several_moves_those_that_fit_count() -> None:
+    moves = tuple(
+        Move(topic_id=A, partition=partition, epoch=epoch, incarnation=9)
+        for partition, epoch in ((0, 0), (1, 5))
+    )
+    state = folded(create(), Lead(moves))
+    assert [row.leader for row in state.topics[A].partitions] == [9, -1]
+
+
+def test_folding_leaves_the_state_before_it_as_it_was() -> None:
+    before = msgspec.json.encode(LED)
+    folded(register(1), lead(2, 9), AddPartitions(A, 9), SetConfigs(A, {"k": "n"}), base=LED)
+    assert msgspec.json.encode(LED) == before
+
+
+# --- as a checkpoint
+
+
+def test_a_state_survives_its_checkpoint() -> None:
+    changes = (register(1), register(2), ProducerIds(10, 5), release(1, 9), create(B, "u"))
+    state = folded(*changes, DeleteTopic(B), base=LED, number=10)
+    assert msgspec.json.decode(msgspec.json.encode(state), type=ClusterState) == state
+
+
+def test_a_kind_or_a_field_from_the_future_is_refused() -> None:
+    known = msgspec.json.encode(Record(DeleteTopic(A)))
+    assert msgspec.json.decode(known, type=Record) == Record(DeleteTopic(A))
+    for future in (
+        known.replace(b"delete-topic", b"delete-tenant"),
+        known.replace(b'"topic_id"', b'"reason":"?","topic_id"'),
+        known.replace(b'{"change"', b'{"more":1,"change"'),
+    ):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(future, type=Record)
+
+
+def test_every_kind_of_record_can_be_folded() -> None:
+    """A kind without its fold would stop every process that reads it."""
+    samples: list[Change] = [
+        Init("c", 1, 0),
+        register(1),
+        create(),
+        AddPartitions(A, 3),
+        SetConfigs(A, {}),
+        lead(0, 1),
+        release(0, 2),
+        tiered(0),
+        ProducerIds(1, 1),
+        Feature(1),
+        DeleteTopic(A),
+        PurgeTopic(A),
+    ]
+    union = msgspec.inspect.type_info(Record).fields[0].type.types  # type: ignore[attr-defined]
+    assert {type(sample) for sample in samples} == {row.cls for row in union}
+    folded(*samples)
