@@ -54,8 +54,10 @@ class Repair:
         self._done: set[str] = set()
 
     async def run(self) -> None:
+        topics = (await ClusterLog(self._store).refresh()).topics
         for place in self._places():
-            await self._partition(place)
+            if place.topic_id in topics:
+                await self._partition(place)
         if self._with(Remedy.TRIM_CLUSTER_LOG):
             await self._trim_cluster_log()
         for incarnation in self._incarnations():

@@ -136,3 +136,23 @@ async def test_offsets_in_the_tail_can_be_given_up_though_their_object_cannot_be
     assert done.offsets == 5
     assert [row.key for row in report.findings if row.severity is Severity.DAMAGE] == [key]
     assert not [row for row in report.findings if row.severity is Severity.GAP]
+
+
+async def test_a_damaged_slice_of_the_tail_is_passed_too() -> None:
+    url = samples.fresh_url()
+    writer = await layered(url)
+    for _ in range(3):
+        await writer.append(TOPIC, 0, 5)
+    key = writer.node.writer.keys.number(writer.node.writer.committed_end - 2)
+    samples.damage(url, key, at=len(samples.objects(url).objects[key][0]) - 1)
+    store = MemoryStore(samples.objects(url))
+    (finding,) = (await verify(store, QUICK)).findings
+    assert finding.lost == ((85, 90),)
+    await skip(store, TOPIC, 0, 85, 90, accept_loss=True)
+    report = await verify(store, QUICK)
+    async with await samples.opened(url) as bucket:
+        rows = [row async for row in bucket.read(TOPIC)]
+        assert bucket.skipped == 5
+    await writer.close()
+    assert report.ok
+    assert [row.offset for row in rows] == [*range(85), *range(90, 95)]

@@ -8,6 +8,7 @@ do not.
 from __future__ import annotations
 
 import enum
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -169,7 +170,8 @@ def skip_command(url: str, place: Place, lost: OffsetRange) -> str:
     """The command that gives a range of offsets up for lost."""
     first, end = lost
     return (
-        f"neve storage skip {url} --topic {place.topic} --partition {place.partition} "
+        f"neve storage skip {shlex.quote(url)} --topic {shlex.quote(place.topic)} "
+        f"--partition {place.partition} "
         f"--from {first} --to {end} --accept-loss"
     )
 

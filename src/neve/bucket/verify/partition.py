@@ -361,13 +361,13 @@ class PartitionCheck:
         name = segment_name(row.key)
         if name is None and not is_run:
             return unknown_key(row, segments_of(self.place), self.place)
-        kind = "run" if name is None else "segment" if name.suffix == "kfs" else "index"
+        kind = "a run" if name is None else "a segment" if name.suffix == "kfs" else "an index"
         return Stray(
             row,
             Finding(
                 severity=Severity.ORPHAN,
                 key=row.key,
-                what=f"a {kind} of {self.place} that its manifest does not list: left by an upload "
+                what=f"{kind} of {self.place} that its manifest does not list: left by an upload "
                 "or a merge that did not end",
                 do="harmless; --repair dooms and removes it",
                 remedy=Remedy.DOOM,

@@ -21,6 +21,7 @@ from neve.bucket.verify.partition import PartitionCheck, partitions_of
 from neve.bucket.verify.strangers import Strangers, streams_to_check
 from neve.bucket.verify.stream import Streams
 from neve.cluster.log import ClusterLog
+from neve.errors import DeniedError
 from neve.store.port import Store
 from neve.store.probe import inspect
 
@@ -79,7 +80,13 @@ async def verify(
 
 async def _check_rules(look: Look) -> None:
     look.report.begin("the store's rules")
-    for rule in await inspect(look.store):
+    try:
+        rules = await inspect(look.store)
+    except DeniedError as error:
+        raise DeniedError(
+            error.key, f"{error.reason}; with credentials that may only read, pass --no-probe"
+        ) from error
+    for rule in rules:
         look.report.counts["rules"] += 1
         if not rule.ok:
             look.report.add(
