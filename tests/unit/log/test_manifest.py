@@ -557,6 +557,50 @@ async def test_segments_added_meanwhile_do_not_stop_a_gathering() -> None:
     assert await listed(store) == ["s0000", "s0010", "s0020", "s0030"]
 
 
+@in_simulation
+async def test_a_run_whose_segments_are_all_gone_is_dropped_with_its_notes() -> None:
+    store = ScriptedStore()
+    manifest = await with_segments(store, 5, gathered=3)
+    rows = await manifest.segments()
+    await changed(manifest, Replace((removal(rows[1]),), (segment(10, name="m"),)))
+    await changed(manifest, Start(10, (removal(rows[0]),)))
+    assert not await manifest.drop_empty_runs()
+    await changed(manifest, Start(30, (removal(segment(10, name="m")), removal(rows[2]))))
+    (run,) = manifest.state.runs
+    before = await manifest.segments()
+    assert await manifest.drop_empty_runs()
+    state = manifest.state
+    assert (state.runs, state.removed) == ((), ())
+    assert [row.key for row in state.doomed_runs] == [run.key]
+    assert await manifest.segments() == before
+    assert await manifest.checkpoint(1)
+    assert run.key in await manifest.collect()
+    assert not await manifest.drop_empty_runs()
+    assert await listed(store) == ["s0030", "s0040"]
+
+
+@in_simulation
+async def test_a_log_that_expires_for_ever_keeps_a_bounded_manifest() -> None:
+    store = ScriptedStore()
+    manifest = opened(store)
+    await manifest.refresh()
+    for at in range(60):
+        await changed(manifest, Add((segment(10 * at),)))
+        rows = await manifest.segments()
+        if len(rows) > 6:
+            await changed(manifest, Start(rows[0].last + 1, (removal(rows[0]),)))
+        await manifest.gather_runs(4)
+        await manifest.checkpoint(8)
+        await manifest.collect()
+    state = manifest.state
+    assert len(state.runs) <= 3
+    assert len(state.removed) < 4
+    assert len(state.loose) < 8
+    assert state.doomed == ()
+    assert len(store.listed(KEYS.prefix)) < 20
+    assert len(await listed(store)) == 6
+
+
 @pytest.mark.parametrize("error", [ExistsError, ConflictError, UnavailableError])
 def test_a_run_is_listed_only_if_it_is_there(error: type[Exception]) -> None:
     """A create refused although nothing is there says nothing; the list would be lost with it."""

@@ -33,6 +33,7 @@ from neve.log.manifest.state import (
     ManifestRules,
     ManifestState,
     doomed_since,
+    empty_runs,
     states_since,
 )
 from neve.log.series import Entry, Outcome, PassedError, Series, View, greatest_checkpoint
@@ -197,7 +198,8 @@ class Manifest:
         return True
 
     async def gather_runs(self, segments_min: int = RUN_SEGMENTS_MAX) -> bool:
-        """Move loose segments into runs where there are many; whether it did."""
+        """Move loose segments into runs where there are many; whether it did. Drops empty runs."""
+        await self.drop_empty_runs()
         base = self.view
         loose = base.state.loose
         if len(loose) < segments_min:
@@ -217,6 +219,20 @@ class Manifest:
 
         outcome = await self.commit(base, [run.key for run in runs], make)
         return outcome.number is not None
+
+    async def drop_empty_runs(self) -> bool:
+        """Take runs off the list whose segments are all gone, with the notes on them; if it did.
+
+        Otherwise a log that expires would keep every run it ever had.
+        """
+
+        def make(state: ManifestState) -> Sequence[Change]:
+            empty = empty_runs(state)
+            return [Runs((), empty)] if empty else []
+
+        if not empty_runs(self.view.state):
+            return False
+        return (await self.change(make)).number is not None
 
     async def _upload_run(self, segments: Sequence[Segment]) -> Run:
         key = new_run_key(self.keys)

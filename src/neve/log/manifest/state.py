@@ -96,6 +96,16 @@ def doomed_since(base: ManifestState, records: Iterable[Record]) -> set[str]:
     return {key for state in states_since(base, records) for key in state.doomed}
 
 
+def empty_runs(state: ManifestState) -> tuple[str, ...]:
+    """The runs of which every segment was removed."""
+    gone = {row.key: row.base for row in state.removed}
+    return tuple(
+        run.key
+        for run in state.runs
+        if sum(run.base <= base <= run.last for base in gone.values()) == run.segments
+    )
+
+
 def _add(state: ManifestState, number: int, change: Add) -> ManifestState:
     segments = change.segments
     ordered = all(

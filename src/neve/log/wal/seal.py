@@ -9,7 +9,7 @@ number before it holds data. A seal seen above a missing number decides nothing.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 
 from neve import runtime
 from neve.errors import (
@@ -41,11 +41,11 @@ class Sealer:
     def __init__(self, store: Store, incarnation: int, *, window: int) -> None:
         self._store = store
         self._incarnation = incarnation
-        self._reach = window
+        # The window, and what a writer may add to it while the seals are on their way.
+        self._reach = 2 * window
         self._read_numbers = max(READ_NUMBERS_MIN, 2 * window)
         self._author = runtime.token(wal_object.AUTHOR_BYTES)
         self._tasks = runtime.Tasks()
-        self._sent: set[int] = set()
         self.keys = wal_stream(incarnation)
 
     async def seal(self) -> int:
@@ -87,7 +87,7 @@ class Sealer:
         while True:
             frontier = await self._first_unlisted(number)
             if not is_first_round:
-                self._seal_ahead(frontier)  # it grew while we read: its writer is alive
+                frontier = await self._stop(frontier)  # it grew while we read: its writer is alive
             is_first_round = False
             while number <= frontier:
                 last = min(frontier, number + self._read_numbers - 1)
@@ -96,6 +96,18 @@ class Sealer:
                     if kind is not Kind.DATA:
                         return number, kind
                     number += 1
+
+    async def _stop(self, frontier: int) -> int:
+        """Get a seal in before a live writer, which cannot pass it; the number where it stands."""
+        while True:
+            sent = self._seal_ahead(frontier)
+            while sent:
+                await asyncio.wait(sent.values(), return_when=asyncio.FIRST_COMPLETED)
+                for number, seal in sent.items():
+                    if seal.done() and seal.result():
+                        return number
+                sent = {number: seal for number, seal in sent.items() if not seal.done()}
+            frontier = await self._first_unlisted(frontier)
 
     async def _first_unlisted(self, number: int) -> int:
         after = self.keys.number(number - 1) if number > 0 else ""
@@ -127,26 +139,28 @@ class Sealer:
             return None
         return header.kind
 
-    def _seal_ahead(self, number: int) -> None:
+    def _seal_ahead(self, number: int) -> dict[int, asyncio.Task[bool]]:
         """Send seals from a number on; they land when they do. The next time, twice as many."""
-        for beyond in range(number, number + self._reach):
-            if beyond not in self._sent:
-                self._sent.add(beyond)
-                self._tasks.start(self._create_seal_or_not(beyond))
+        beyond = range(number, number + self._reach)
         self._reach = min(2 * self._reach, REACH_NUMBERS_MAX)
+        return {ahead: self._tasks.start(self._create_seal_or_not(ahead)) for ahead in beyond}
 
-    async def _create_seal_or_not(self, number: int) -> None:
-        # Whatever is refused beyond the first missing number is tried again when it is the first.
-        with contextlib.suppress(StoreError):
-            await self._create_seal(number)
+    async def _create_seal_or_not(self, number: int) -> bool:
+        try:
+            return await self._create_seal(number)
+        except StoreError:
+            return False  # tried again, and told, when it is the first missing number
 
-    async def _create_seal(self, number: int) -> None:
+    async def _create_seal(self, number: int) -> bool:
+        """Whether our seal is known to have landed; otherwise reading the number tells."""
         data = wal_object.encode_seal(
             incarnation=self._incarnation,
             number=number,
             author=self._author,
             created_ms=runtime.now_ms(),
         )
-        # Taken or undecided: reading the number tells.
-        with contextlib.suppress(ExistsError, ConflictError, UnavailableError):
+        try:
             await self._store.create(self.keys.number(number), data)
+        except (ExistsError, ConflictError, UnavailableError):
+            return False
+        return True
