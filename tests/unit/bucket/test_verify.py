@@ -502,3 +502,40 @@ class Counting(MemoryStore):
             return await super().get(key)
         finally:
             self.segments -= 1
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+
+async def with_a_run(url: str) -> tuple[Writer, str]:
+    writer = await layered(url)
+    manifest = writer.node.log(TOPIC, 0).manifest
+    assert await manifest.gather_runs(2)
+    (run,) = manifest.state.runs
+    return writer, run.key
+
+
+async def test_segments_in_a_run_are_checked_like_others() -> None:
+    url = samples.fresh_url()
+    writer, _ = await with_a_run(url)
+    report = await looked_at(url)
+    assert (report.findings, report.counts["runs"], report.counts["segments"]) == ([], 1, 2)
+    first, _ = await writer.segments(TOPIC, 0)
+    samples.damage(url, str(first.index_key))
+    finding = only(await looked_at(url))
+    await writer.close()
+    assert finding.key == first.index_key
+
+
+async def test_a_damaged_and_a_lost_run_are_damage() -> None:
+    url = samples.fresh_url()
+    writer, run = await with_a_run(url)
+    samples.damage(url, run)
+    damaged = await looked_at(url)
+    samples.remove(url, run)
+    lost = await looked_at(url)
+    await writer.close()
+    for report in (damaged, lost):
+        finding = only(report)
+        assert (finding.severity, finding.key) == (Severity.DAMAGE, run)
+        assert not finding.repairable

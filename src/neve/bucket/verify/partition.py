@@ -72,7 +72,8 @@ class PartitionCheck:
             findings += self._skips()
         except (DamagedError, UnsupportedError) as error:
             found = unreadable(error, self._manifest.keys.prefix, self.place)
-            findings.append(found)
+            if found.key not in {row.key for row in findings}:
+                findings.append(found)
         self._look.report.counts["partitions"] += 1
         self._look.report.counts["doomed"] += len(self._manifest.state.doomed)
         if findings and await self._look.partition_now(self.place) is None:
