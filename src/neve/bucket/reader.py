@@ -96,7 +96,7 @@ class AsyncBucket:
         """The same over a store that is connected already; it is closed with the bucket."""
         if layout not in LAYOUTS:
             raise InvalidError(f"there is no layout {layout!r}: use {' or '.join(LAYOUTS)}")
-        remote = BucketRemoteStorage(stack.store, settings.store)
+        remote = BucketRemoteStorage(stack.store)
         # KafScale overwrites keys, so its indexes are never kept beyond one opening.
         own = layout == "neve"
         cache = settings.cache if own else CacheSettings(index_bytes=settings.cache.index_bytes)

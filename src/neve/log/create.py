@@ -7,6 +7,7 @@ tried again with the same bytes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from neve import runtime
 from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
@@ -14,33 +15,46 @@ from neve.store.port import Buffer, Store
 
 # How long a writer keeps at a key whose fate it cannot learn, before it tells its caller.
 UNDECIDED_SECONDS_MAX = 60.0
-UNDECIDED_PAUSE_SECONDS = 0.05
-UNDECIDED_PAUSE_SECONDS_MAX = 2.0
+UNDECIDED_PAUSE_MS = 50
+UNDECIDED_PAUSE_MS_MAX = 2_000
+
+Question: TypeAlias = Callable[[], Awaitable[bool]]
 
 
-async def decide(
-    store: Store, key: str, data: Buffer, passed: Callable[[], Awaitable[bool]] | None = None
-) -> None:
+async def decide(store: Store, key: str, data: Buffer, passed: Question | None = None) -> None:
     """Create a key with the same bytes until something is known to be there.
 
-    Ours, or another's, which only reading tells; under a key that carries random bytes it is ours.
-    `passed` ends the attempt when the key no longer matters.
+    Ours, or another's: only reading tells. `passed` ends the attempt when the key no longer
+    matters.
     """
+    await _create_until(store, key, data, lambda: _is_there(store, key), passed)
+
+
+async def create_own(store: Store, key: str, data: Buffer) -> None:
+    """Create an object under a key that only we use, and know for certain that it is there.
+
+    ExistsError where the key turns out to hold other bytes than ours.
+    """
+    await _create_until(store, key, data, lambda: _holds(store, key, data), None)
+
+
+async def _create_until(
+    store: Store, key: str, data: Buffer, decided: Question, passed: Question | None
+) -> None:
     give_up_at = runtime.monotonic() + UNDECIDED_SECONDS_MAX
-    pause = UNDECIDED_PAUSE_SECONDS
+    backoff = runtime.Backoff(UNDECIDED_PAUSE_MS, UNDECIDED_PAUSE_MS_MAX)
     while True:
         try:
             await store.create(key, data)
             return
         except (ExistsError, ConflictError, UnavailableError):
-            if await _is_there(store, key):
+            if await decided():
                 return
         if passed is not None and await passed():
             return
         if runtime.monotonic() > give_up_at:
             raise UnavailableError(key, "could not be written for a minute; its fate is undecided")
-        await runtime.sleep(pause * (0.75 + runtime.chance().random() / 2))
-        pause = min(2 * pause, UNDECIDED_PAUSE_SECONDS_MAX)
+        await backoff.pause()
 
 
 async def _is_there(store: Store, key: str) -> bool:
@@ -48,4 +62,21 @@ async def _is_there(store: Store, key: str) -> bool:
         await store.get_range(key, 0, 1)
     except (NotFoundError, UnavailableError):
         return False
+    return True
+
+
+async def _holds(store: Store, key: str, data: Buffer) -> bool:
+    """Whether the key holds our bytes; False where nothing is there, or it cannot be told."""
+    try:
+        found = await store.get(key)
+        if found != memoryview(data):
+            found = await store.get(key)  # once more: half an answer also differs
+    except (NotFoundError, UnavailableError):
+        return False
+    if found != memoryview(data):
+        raise ExistsError(
+            key,
+            f"another object of {len(found)} bytes has this key, not ours of {len(data)}: "
+            "upload under a new key",
+        )
     return True

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from neve import runtime
 from neve.errors import DamagedError, InvalidError
 from neve.settings import MIB
 from neve.store.port import Store
@@ -79,13 +78,6 @@ async def read_range(store: Store, key: str, start: int, end: int) -> memoryview
             key, f"bytes {start} to {end} were asked for and {len(data)} bytes came back"
         )
     return data
-
-
-def backoff_seconds(failures: int, base_ms: int, cap_ms: int, jitter: float) -> float:
-    """The pause after so many earlier failures: doubling up to the cap, a share of it by chance."""
-    # The exponent is bounded so that many retries do not build a huge number first.
-    pause_ms = min(cap_ms, base_ms << min(failures, 32))
-    return pause_ms * (1 - jitter * runtime.chance().random()) / 1000
 
 
 async def _believed(read: Callable[[], Awaitable[T]], attempts: int) -> T:

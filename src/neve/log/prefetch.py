@@ -34,7 +34,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, InvalidError, UnavailableError
-from neve.log.fetch import ATTEMPTS_DEFAULT, Download, backoff_seconds
+from neve.log.fetch import ATTEMPTS_DEFAULT, Download
 from neve.settings import PrefetchSettings
 from neve.store.gate import NoFreeSlotError
 from neve.store.port import Store
@@ -135,7 +135,7 @@ class _Downloader:
                     raise
             chosen = self._settings
             await runtime.sleep(
-                backoff_seconds(
+                runtime.backoff_seconds(
                     failures, chosen.retry_base_ms, chosen.retry_cap_ms, chosen.retry_jitter
                 )
             )

@@ -23,7 +23,6 @@ from neve.log.segment import frame, kfs
 from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign
 from neve.log.segment.sections import Section
 from neve.log.segment.upload import upload_pair
-from neve.settings import StoreSettings
 from neve.store.port import Buffer, Store
 
 # The interval of an index is a signed 32-bit number.
@@ -84,9 +83,8 @@ class RemoteStorage(ABC):
 class BucketRemoteStorage(RemoteStorage):
     """Segments and bundles in the bucket, under the keys that the manifest lists."""
 
-    def __init__(self, store: Store, settings: StoreSettings | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._settings = settings
 
     async def copy_segment(
         self, segment: Segment, segment_data: Buffer, index_data: Buffer
@@ -99,7 +97,6 @@ class BucketRemoteStorage(RemoteStorage):
             segment_data,
             segment.index_key,
             index_data,
-            settings=self._settings,
         )
 
     async def fetch_range(self, segment: Segment, start: int, end: int) -> memoryview:

@@ -4,6 +4,7 @@ Everything above asks here, so the whole system runs in simulation from a seed: 
 the event loop's clock, the wall clock and the source of chance, and nothing else needs to know.
 """
 
+from neve.runtime.backoff import Backoff, backoff_seconds
 from neve.runtime.blocking import BlockingRunner
 from neve.runtime.clock import deadline, monotonic, now_ms, sleep, wall_from_ms
 from neve.runtime.context import chance, simulated, token
@@ -11,9 +12,11 @@ from neve.runtime.simulation import DeadlockError, simulate
 from neve.runtime.tasks import Tasks, first, gather, offload, run, spawn
 
 __all__ = [
+    "Backoff",
     "BlockingRunner",
     "DeadlockError",
     "Tasks",
+    "backoff_seconds",
     "chance",
     "deadline",
     "first",

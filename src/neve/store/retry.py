@@ -90,7 +90,6 @@ class Retry(Wrapper):
 
     def _pause_seconds(self, retries: int) -> float:
         settings = self._settings
-        # The exponent is capped before the product is, so that many denied retries do not overflow.
-        pause_ms = min(settings.retry_cap_ms, settings.retry_base_ms * 2 ** min(retries, 32))
-        drawn = settings.retry_jitter * runtime.chance().random()
-        return float(pause_ms * (1 - settings.retry_jitter + drawn) / 1000)
+        return runtime.backoff_seconds(
+            retries, settings.retry_base_ms, settings.retry_cap_ms, settings.retry_jitter
+        )

@@ -15,7 +15,7 @@ import msgspec
 
 from neve import runtime
 from neve.errors import DamagedError, NotFoundError, UnavailableError
-from neve.log.create import decide
+from neve.log.create import create_own
 from neve.log.envelope import AUTHOR_BYTES, Kind, decode_payload, open_envelope, seal_envelope
 from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys, new_run_key
@@ -239,7 +239,7 @@ class Manifest:
         author = runtime.token(AUTHOR_BYTES)
         body = RunBody(tuple(segments))
         data = seal_envelope(Kind.MANIFEST_RUN, self.keys.prefix, 0, author, body)
-        await decide(self._store, key, data)
+        await create_own(self._store, key, data)
         return Run(
             key=key,
             base=segments[0].base,

@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 
 from neve import runtime
-from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
-from neve.log.fetch import backoff_seconds
-from neve.settings import StoreSettings
+from neve.errors import UnavailableError
+from neve.log.create import create_own
 from neve.store.port import Buffer, Store
 
 
@@ -23,19 +22,14 @@ async def upload_pair(
     segment_data: Buffer,
     index_key: str,
     index_data: Buffer,
-    *,
-    settings: StoreSettings | None = None,
 ) -> None:
     """Create both objects, or raise why one could not be, after the other has ended as well.
 
-    The buffers are not changed before this returns. What is undecided is tried again as often, and
-    with such pauses, as `store.retry.*` say.
+    The buffers are not changed before this returns.
     """
-    bounds = settings or StoreSettings()
     pair = ((segment_key, segment_data), (index_key, index_data))
     halves = [
-        runtime.spawn(create_decided(store, key, data, bounds), name=f"upload {key}")
-        for key, data in pair
+        runtime.spawn(create_own(store, key, data), name=f"upload {key}") for key, data in pair
     ]
     try:
         await asyncio.wait(halves)
@@ -57,46 +51,3 @@ def _failure(half: asyncio.Task[None], key: str) -> BaseException | None:
     return (
         UnavailableError(key, "its upload was cancelled") if half.cancelled() else half.exception()
     )
-
-
-async def create_decided(store: Store, key: str, data: Buffer, settings: StoreSettings) -> None:
-    """Create one object under a key that only we use, and know for certain that it is there."""
-    failures = 0
-    while True:
-        try:
-            await _create_once(store, key, data)
-        except (ConflictError, UnavailableError):
-            if failures == settings.retry_attempts_max:
-                raise
-        else:
-            return
-        await runtime.sleep(
-            backoff_seconds(
-                failures, settings.retry_base_ms, settings.retry_cap_ms, settings.retry_jitter
-            )
-        )
-        failures += 1
-
-
-async def _create_once(store: Store, key: str, data: Buffer) -> None:
-    try:
-        await store.create(key, data)
-    except ExistsError:
-        await _decide_taken(store, key, data)
-
-
-async def _decide_taken(store: Store, key: str, data: Buffer) -> None:
-    """Return if the key holds our bytes. ConflictError: it was taken, and nothing is there."""
-    try:
-        found = await store.get(key)
-        if found != memoryview(data):
-            # Once more: half an answer also differs.
-            found = await store.get(key)
-    except NotFoundError as error:
-        raise ConflictError(key, "its create was refused, and nothing is there") from error
-    if found != memoryview(data):
-        raise ExistsError(
-            key,
-            f"another object of {len(found)} bytes has this key, not ours of {len(data)}: "
-            "upload under a new key",
-        )

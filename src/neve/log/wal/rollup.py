@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 from neve import runtime
 from neve.errors import InvalidError, NotFoundError
-from neve.log.create import decide
+from neve.log.create import create_own
 from neve.log.keys import new_rollup_key, rollup_checkpoint
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object
@@ -153,7 +153,7 @@ async def _upload(
         author=runtime.token(AUTHOR_BYTES),
         created_ms=runtime.now_ms(),
     )
-    await decide(store, key, data)
+    await create_own(store, key, data)
     return TailObject(key, None, slices, None)
 
 

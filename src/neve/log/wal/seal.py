@@ -27,8 +27,8 @@ from neve.log.wal import object as wal_object
 from neve.log.wal.object import HEADER_BYTES, Kind
 from neve.store.port import Store
 
-PAUSE_SECONDS = 0.02
-PAUSE_SECONDS_MAX = 2.0
+PAUSE_MS = 20
+PAUSE_MS_MAX = 2_000
 # How far ahead of a writer seals are sent at most: some seconds of its work at full speed.
 REACH_NUMBERS_MAX = 2048
 # Headers read side by side: more than a writer can write in the same time, so that we gain on it.
@@ -61,7 +61,7 @@ class Sealer:
 
     async def _walk(self, number: int) -> int:
         """Walk in order to the first seal, creating seals where a number is missing."""
-        pause = PAUSE_SECONDS
+        backoff = runtime.Backoff(PAUSE_MS, PAUSE_MS_MAX)
         while True:
             number, found = await self._first_without_data(number)
             if found is Kind.SEAL:
@@ -75,8 +75,7 @@ class Sealer:
             self._seal_ahead(number + 1)
             await self._create_seal(number)
             if await self._kind(number) is None:
-                await runtime.sleep(pause * (0.75 + runtime.chance().random() / 2))
-                pause = min(2 * pause, PAUSE_SECONDS_MAX)
+                await backoff.pause()
 
     async def _first_without_data(self, number: int) -> tuple[int, Kind | NeveError | None]:
         """The first number from here on that holds no data, and what is there instead.

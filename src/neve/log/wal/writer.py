@@ -42,8 +42,8 @@ from neve.store.port import Buffer, Store
 
 __all__ = ["Commit", "CommittedObject", "WalWriter"]
 
-RETRY_PAUSE_SECONDS = 0.02
-RETRY_PAUSE_SECONDS_MAX = 2.0
+RETRY_PAUSE_MS = 20
+RETRY_PAUSE_MS_MAX = 2_000
 
 
 class CommittedObject(NamedTuple):
@@ -199,7 +199,7 @@ class WalWriter:
 
     async def _create(self, key: str, flight: Flight) -> None:
         """Create the number with the same bytes until it is there and known to be ours."""
-        pause = RETRY_PAUSE_SECONDS
+        backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         while True:
             try:
                 await self._store.create(key, flight.data)
@@ -209,8 +209,7 @@ class WalWriter:
                     return
             except (ConflictError, UnavailableError):
                 pass  # undecided: the same bytes again
-            await runtime.sleep(pause * (0.75 + runtime.chance().random() / 2))
-            pause = min(2 * pause, RETRY_PAUSE_SECONDS_MAX)
+            await backoff.pause()
 
     async def _is_ours(self, key: str, number: int) -> bool:
         """Whether the number holds our object; False where that cannot be told yet."""
