@@ -139,6 +139,21 @@ async def test_two_partitions_that_fail_are_named_in_one_error() -> None:
     await writer.close()
 
 
+async def test_a_damaged_slice_is_its_own_partition_s_trouble() -> None:
+    url, writer = await two_partitions()
+    key = writer.node.writer.keys.number(writer.node.writer.committed_end - 1)
+    samples.damage(url, key, at=-1)
+    async with await samples.opened(url) as bucket:
+        found, error = await samples.collected(bucket.read("t"))
+        assert isinstance(error, DamagedError)
+        assert error.key == key
+        last = len(found) - END
+        assert 60 <= last < END
+        assert shown(found) == expected("t", 0, 0, END) + expected("t", 1, 0, last)
+        assert await bucket.offsets("t", 1) == (0, END)
+    await writer.close()
+
+
 async def test_what_is_not_there_is_said_so() -> None:
     async with await samples.opened(samples.fresh_url()) as bucket:
         with pytest.raises(NoClusterError, match="no Neve cluster"):
