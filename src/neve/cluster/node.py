@@ -8,12 +8,14 @@ simulation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Iterable, Sequence
 
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.own_stream import OwnStream
-from neve.cluster.recovery import Recovered, recover
-from neve.cluster.state import Topic
+from neve.cluster.recovery import raise_first, recover
+from neve.cluster.state import ClusterState, Topic
 from neve.cluster.streams import retire_streams
 from neve.errors import FencedError, InvalidError, NeveError, NotFoundError
 from neve.log.keys import manifest as manifest_keys
@@ -25,6 +27,9 @@ from neve.log.wal.rollup import roll_up, trim
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.settings import Settings
 from neve.store.port import Store
+
+# How often a take-over looks again because a stream that it could not read is needed no more.
+TAKE_OVERS_MAX = 5
 
 
 class Node:
@@ -45,6 +50,8 @@ class Node:
         self.incarnation = incarnation
         self.partitions: dict[PartitionId, PartitionLog] = {}
         self.sealed: dict[int, int] = {}  # streams that we ended, and where
+        self._unswept: dict[int, int] = {}
+        self._leading = asyncio.Lock()
         self.writer = WalWriter(
             store,
             incarnation,
@@ -83,7 +90,17 @@ class Node:
         return topic
 
     async def lead(self, topics: Sequence[str] | None = None) -> None:
-        """Take over all partitions of these topics, or of every topic, that we do not lead yet."""
+        """Take over all partitions of these topics, or of every topic, that we do not lead yet.
+
+        What cannot be recovered keeps nothing else from being led; it is raised at the end.
+        """
+        # One at a time: two would each recover the same partition, and give out offsets twice.
+        async with self._leading:
+            await self._lead(topics)
+
+    async def _lead(self, topics: Sequence[str] | None) -> None:
+        if self.writer.ended is not None:
+            raise self.writer.ended
         state = await self.cluster.refresh()
         names = [topic.name for topic in state.topics.values()] if topics is None else topics
         wanted = []
@@ -97,14 +114,30 @@ class Node:
                 if (topic.id_bytes, number) not in self.partitions
             ]
         await self.cluster.lead(self.incarnation, wanted)
-        await self._take_over(wanted)
+        try:
+            for _ in range(TAKE_OVERS_MAX):
+                failures = await self._take_over(wanted)
+                if not failures or not await self._streams_changed():
+                    break
+        finally:
+            with contextlib.suppress(NeveError):
+                await self._sweep()  # tending tries again
+        raise_first(failures)
 
-    async def _take_over(self, wanted: list[tuple[str, int]]) -> None:
+    async def _streams_changed(self) -> bool:
+        """Whether other streams are needed now: one that was retired as we read looks damaged."""
+        before = self.cluster.state.streams()
+        return (await self.cluster.refresh()).streams() != before
+
+    async def _take_over(self, wanted: list[tuple[str, int]]) -> list[NeveError]:
+        """Recover what is ours and not led yet; why what is left could not be."""
         state = self.cluster.state
         taken = []
         for topic_id, number in wanted:
             topic = state.topics.get(topic_id)
             if topic is None or topic.partitions[number].leader != self.incarnation:
+                continue
+            if (topic.id_bytes, number) in self.partitions:
                 continue
             partition = topic.partitions[number]
             log = PartitionLog(
@@ -119,16 +152,20 @@ class Node:
             )
             taken.append((log, partition))
         if not taken:
-            return
+            return []
         recovered = await recover(self._store, self.incarnation, state.brokers, taken)
         self.sealed.update(recovered.ends)
+        self._unswept.update(recovered.ends)
+        if self.writer.ended is not None:
+            raise self.writer.ended  # fenced while we recovered: nothing could be written here
         for log, _ in taken:
-            self.partitions[log.topic_id, log.partition] = log
-        await self._sweep(recovered)
+            if log not in recovered.failed:
+                self.partitions[log.topic_id, log.partition] = log
+        return list(recovered.failed.values())
 
-    async def _sweep(self, recovered: Recovered) -> None:
+    async def _sweep(self) -> None:
         """Roll up the dead streams that we sealed: the next to read them has little to do."""
-        for incarnation, end in recovered.ends.items():
+        for incarnation, end in list(self._unswept.items()):
             reader = WalReader(self._store, incarnation, self._settings.prefetch)
             try:
                 tail = await reader.tail()
@@ -136,7 +173,8 @@ class Node:
                     await self._roll_up(reader, tail, end)
                 await trim(self._store, reader, end=end)
             except NotFoundError:
-                continue  # another successor swept first; what we recovered resolves again
+                pass  # another successor swept first; what we recovered resolves again
+            self._unswept.pop(incarnation, None)
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -169,13 +207,25 @@ class Node:
     # -- tending -----------------------------------------------------------------------------
 
     async def tend(self) -> None:
-        """Do what is due: tier, roll up, let go of old streams, delete what is doomed."""
+        """Do what is due: tier, roll up, let go of old streams.
+
+        What fails keeps nothing else from being done; the first failure is raised at the end.
+        """
+        failures: list[NeveError] = []
+
+        async def attempt(work: Awaitable[object]) -> None:
+            try:
+                await work
+            except NeveError as error:
+                failures.append(error)
+
         for log in list(self.partitions.values()):
-            while log.tiering_due() and await log.tier():
-                pass
+            await attempt(_tier_what_is_due(log))
+        await attempt(self._sweep())
         if self._own.roll_up_due():
-            await self.roll_up()
-        await self.let_go()
+            await attempt(self.roll_up())
+        await attempt(self.let_go())
+        raise_first(failures)
 
     async def roll_up(self) -> bool:
         """Checkpoint our own stream at what is committed; whether we did."""
@@ -231,6 +281,7 @@ class Node:
     async def _tiered_offsets(self, tail: StreamTail) -> dict[PartitionId, int | None]:
         """How far each partition of a stream is tiered by won numbers; None for deleted ones."""
         state = await self.cluster.refresh()
+        self._forget_deleted(state)
         wanted = {
             (entry.topic_id, entry.partition) for item in tail.objects for entry in item.slices
         }
@@ -246,6 +297,11 @@ class Node:
                 manifest = Manifest(self._store, manifest_keys(topic.name, topic_id, number))
                 found[topic_id, number] = (await manifest.refresh()).next
         return found
+
+    def _forget_deleted(self, state: ClusterState) -> None:
+        for topic_id, number in list(self.partitions):
+            if topic_id.hex() not in state.topics:
+                del self.partitions[topic_id, number]
 
     async def let_go(self) -> None:
         """Tell the cluster which earlier streams our partitions no longer need."""
@@ -264,9 +320,16 @@ class Node:
 
     async def collect(self) -> int:
         """Delete what our manifests doomed and what retired streams hold; how many objects went."""
-        gone = await retire_streams(self._store, await self.cluster.refresh())
+        gone = 0
+        failures: list[NeveError] = []
+        self._forget_deleted(await self.cluster.refresh())
         for log in list(self.partitions.values()):
-            gone += len(await log.manifest.collect())
+            try:
+                gone += len(await log.manifest.collect())
+            except NeveError as error:
+                failures.append(error)
+        gone += await retire_streams(self._store, self.cluster.state)
+        raise_first(failures)
         return gone
 
     async def close(self) -> None:
@@ -276,3 +339,8 @@ class Node:
     async def abort(self) -> None:
         """Stop at once, as a crash would."""
         await self.writer.abort()
+
+
+async def _tier_what_is_due(log: PartitionLog) -> None:
+    while log.tiering_due() and await log.tier():
+        pass

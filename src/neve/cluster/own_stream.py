@@ -27,6 +27,7 @@ class OwnStream:
         self._cached_bytes = 0
         self._objects_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
+        self._covered = (0, 0)
         self._tail: StreamTail | None = StreamTail(incarnation, 0, 0, False, ())
         self._recent: list[TailObject] = []
         self.reader = WalReader(store, incarnation, settings.prefetch)
@@ -84,12 +85,16 @@ class OwnStream:
 
     def rolling_up(self) -> None:
         """A checkpoint is being written: until it is known to be ours, nothing here is certain."""
-        self._objects_since_checkpoint = 0
-        self._bytes_since_checkpoint = 0
+        self._covered = (self._objects_since_checkpoint, self._bytes_since_checkpoint)
         self._tail = None
 
     def rolled_up(self, before: StreamTail, upto: int, rollups: list[TailObject]) -> None:
         """The checkpoint at `upto` is ours: the tail is its roll-ups and what came after."""
+        # Only now: after a failure the next one is due at once, not a whole tail later.
+        objects, size = self._covered
+        self._objects_since_checkpoint -= objects
+        self._bytes_since_checkpoint -= size
+        self._covered = (0, 0)
         later = (item for item in before.objects if item.number is not None and item.number >= upto)
         self._tail = StreamTail(
             self.incarnation, upto, before.position, False, (*rollups, *later), before.ends

@@ -7,19 +7,22 @@ missed; and a tail with a gap, or that falls short of what a checkpoint promised
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from neve import runtime
 from neve.cluster.state import Broker, PartitionState, StreamPart
-from neve.errors import DamagedError
+from neve.errors import DamagedError, NeveError
 from neve.log.manifest.manifest import Manifest
 from neve.log.partition import PartitionLog
-from neve.log.restore import load_history
+from neve.log.restore import load_history_at
 from neve.log.tail import PartitionTail, assemble, read_streams
 from neve.log.wal.reader import StreamTail
 from neve.log.wal.seal import Sealer
 from neve.store.port import Store
+
+T = TypeVar("T")
 
 ATTEMPTS_MAX = 20
 PAUSE_SECONDS = 0.05
@@ -27,42 +30,95 @@ PAUSE_SECONDS = 0.05
 INFLIGHT_MOST = 64
 
 
+Taken: TypeAlias = tuple[PartitionLog, PartitionState]
+
+
 class Recovered(NamedTuple):
-    """What a recovery found: the streams' tails, and where sealed ones end."""
+    """What a recovery found: streams' tails, where sealed ones end, and what could not be read.
+
+    One damaged stream or manifest fails the partitions that need it, and no others.
+    """
 
     tails: Mapping[int, StreamTail]
     ends: Mapping[int, int]
+    failed: Mapping[PartitionLog, NeveError] = MappingProxyType({})
+
+
+def raise_first(failures: Sequence[NeveError]) -> None:
+    """Raise the first failure, if there is one, with a note of each other."""
+    for other in failures[1:]:
+        failures[0].add_note(f"and {other}")
+    if failures:
+        raise failures[0]
 
 
 async def recover(
     store: Store,
     own: int,
     brokers: Mapping[int, Broker],
-    taken: Sequence[tuple[PartitionLog, PartitionState]],
+    taken: Sequence[Taken],
 ) -> Recovered:
     """Bring the logs of newly led partitions to where their predecessors ended."""
-    ends = await _seal(store, brokers, own, taken)
-    behind = list(taken)
-    for _ in range(ATTEMPTS_MAX):
-        tails = await read_streams(store, _incarnations(behind))
-        behind = await _resolved(store, behind, tails)
+    sealed = await _seal(store, brokers, own, taken)
+    ends = {stream: end for stream, end in sealed.items() if isinstance(end, int)}
+    tails: dict[int, StreamTail] = {}
+    failed = _failing(taken, sealed)
+    behind = [row for row in taken if row[0] not in failed]
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt > 0:
+            await runtime.sleep(PAUSE_SECONDS)
+        found = await _each(_incarnations(behind), lambda stream: _tail(store, stream))
+        failed |= _failing(behind, found)
+        tails |= {stream: tail for stream, tail in found.items() if isinstance(tail, StreamTail)}
+        behind = [row for row in behind if row[0] not in failed]
+        behind = await _resolved(store, behind, tails, failed)
         if not behind:
-            return Recovered(tails, ends)
-        await runtime.sleep(PAUSE_SECONDS)
-    names = ", ".join(log.name for log, _ in behind)
-    raise DamagedError(
-        behind[0][0].manifest.keys.prefix,
-        f"committed offsets of {names} are neither in a segment nor in a stream: "
-        "run `neve storage verify`",
-    )
+            break
+    for log, _ in behind:
+        failed[log] = DamagedError(
+            log.manifest.keys.prefix,
+            f"committed offsets of {log.name} are neither in a segment nor in a stream: "
+            "run `neve storage verify`",
+        )
+    return Recovered(tails, ends, failed)
+
+
+async def _each(
+    streams: Iterable[int], work: Callable[[int], Awaitable[T]]
+) -> dict[int, T | NeveError]:
+    """Do something to several streams side by side: the outcome, or why there is none."""
+
+    async def attempt(stream: int) -> T | NeveError:
+        try:
+            return await work(stream)
+        except NeveError as error:
+            return error
+
+    ordered = sorted(set(streams))
+    outcomes = await runtime.gather(*(attempt(stream) for stream in ordered))
+    return dict(zip(ordered, outcomes, strict=True))
+
+
+async def _tail(store: Store, stream: int) -> StreamTail:
+    return (await read_streams(store, [stream]))[stream]
+
+
+def _failing(
+    taken: Iterable[Taken], outcomes: Mapping[int, object]
+) -> dict[PartitionLog, NeveError]:
+    """The partitions that need a stream with which something failed."""
+    failed: dict[PartitionLog, NeveError] = {}
+    for log, state in taken:
+        for part in _earlier(state):
+            outcome = outcomes.get(part.incarnation)
+            if isinstance(outcome, NeveError):
+                failed[log] = outcome
+    return failed
 
 
 async def _seal(
-    store: Store,
-    brokers: Mapping[int, Broker],
-    own: int,
-    taken: Sequence[tuple[PartitionLog, PartitionState]],
-) -> dict[int, int]:
+    store: Store, brokers: Mapping[int, Broker], own: int, taken: Sequence[Taken]
+) -> dict[int, int | NeveError]:
     """Seal every stream that was neither released nor is our own; where each ends."""
     unreleased = sorted(
         {
@@ -78,11 +134,10 @@ async def _seal(
         window = broker.inflight if broker is not None else INFLIGHT_MOST
         return await Sealer(store, incarnation, window=window).seal()
 
-    ends = await runtime.gather(*(seal(incarnation) for incarnation in unreleased))
-    return dict(zip(unreleased, ends, strict=True))
+    return await _each(unreleased, seal)
 
 
-def _incarnations(taken: Iterable[tuple[PartitionLog, PartitionState]]) -> set[int]:
+def _incarnations(taken: Iterable[Taken]) -> set[int]:
     return {part.incarnation for _, state in taken for part in _earlier(state)}
 
 
@@ -93,16 +148,20 @@ def _earlier(state: PartitionState) -> list[StreamPart]:
 
 async def _resolved(
     store: Store,
-    taken: Sequence[tuple[PartitionLog, PartitionState]],
+    taken: Sequence[Taken],
     tails: Mapping[int, StreamTail],
-) -> list[tuple[PartitionLog, PartitionState]]:
+    failed: dict[PartitionLog, NeveError],
+) -> list[Taken]:
     """Recover what the tails suffice for; the partitions that must be read again."""
 
     async def resolve(log: PartitionLog, state: PartitionState) -> bool:
-        tail = await _tail_of(log, state, tails)
-        if tail is None:
-            return False
-        log.recovered(tail, await load_history(store, log.manifest, log.name))
+        try:
+            tail = await _tail_of(log, state, tails)
+            if tail is None:
+                return False
+            log.recovered(tail, *await load_history_at(store, log.manifest, log.name))
+        except NeveError as error:
+            failed[log] = error
         return True
 
     done = await runtime.gather(*(resolve(log, state) for log, state in taken))

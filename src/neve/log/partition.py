@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from neve import runtime
-from neve.errors import LostRangeError, NotFoundError
+from neve.errors import DamagedError, LostRangeError, NotFoundError, UnavailableError
 from neve.log.fetch import fetch_range_checked
 from neve.log.keys import manifest as manifest_keys
 from neve.log.keys import segment_prefix
 from neve.log.manifest.manifest import Manifest
-from neve.log.restore import load_history
+from neve.log.restore import load_history_at
 from neve.log.segment.history import History
-from neve.log.tail import PartitionTail
+from neve.log.tail import PartitionTail, is_skipped
 from neve.log.tiering import SegmentWriter
 from neve.log.wal import object as wal_object
 from neve.log.wal.object import Slice, SliceMeta
@@ -31,6 +31,9 @@ from neve.log.wal.writer import Commit, WalWriter
 from neve.records.batch import parse_header, patch, walk
 from neve.settings import SegmentSettings
 from neve.store.port import Buffer, Store
+
+# A partition that others tier each time we look at it is left to them after so many looks.
+LOOKS_MAX = 10
 
 
 @dataclass(eq=False)
@@ -57,6 +60,13 @@ class Appended(NamedTuple):
     base_offset: int
     last_offset: int
     commit: Commit
+
+
+class _Cut(NamedTuple):
+    """Where a segment ended within a slice: before this offset, so many bytes into the slice."""
+
+    offset: int
+    position: int
 
 
 class PartitionLog:
@@ -100,9 +110,14 @@ class PartitionLog:
         self.tail_bytes = 0
         # Producer state and epoch history at the tiered offset: where the next bundle starts from.
         self.tiered_history = History(self.name)
+        self._history_at = 0
+        self._last_cut = _Cut(0, 0)
 
-    def recovered(self, tail: PartitionTail, history: History) -> None:
-        """Take over what predecessors left: the log goes on where it ends."""
+    def recovered(self, tail: PartitionTail, history: History, tiered: int | None = None) -> None:
+        """Take over what predecessors left: the log goes on where it ends.
+
+        `history` holds at the offset `tiered`; at the manifest's tiered offset where none is given.
+        """
         now = runtime.monotonic()
         held: dict[str, HeldObject] = {}
         for incarnation, item, entry in tail.slices:
@@ -111,6 +126,7 @@ class PartitionLog:
             )
             self._hold(HeldSlice(at, entry, now))
         self.tiered_history = history
+        self._history_at = self.tiered_offset if tiered is None else tiered
         self.next_offset = self.high_watermark = tail.end
 
     def _hold(self, row: HeldSlice) -> None:
@@ -152,7 +168,7 @@ class PartitionLog:
         rows += [HeldSlice(*row, since) for row in fresh if row[1].last_offset >= due]
         rows.sort(key=lambda row: row.entry.base_offset)
         self.tail = deque(rows)
-        self.tail_bytes = sum(row.entry.length for row in rows)
+        self._count_bytes()
 
     # -- tiering -----------------------------------------------------------------------------
 
@@ -165,40 +181,72 @@ class PartitionLog:
     async def tier(self) -> bool:
         """Turn the oldest committed records, segment.bytes of them, into a segment; if it did."""
         async with self._tiering:
-            if not self.tail:
-                return False
-            batches = await self._oldest_batches()
+            batches = await self._untiered_batches()
             if not batches:
                 return False
-            written = await self.segments.write(batches, self.tiered_history)
+            written = await self.segments.write(
+                batches, self.tiered_history, tiered=self._history_at
+            )
             if written is not None:
                 self.tiered_history = written.history
+                self._history_at = written.segment.last + 1
+                self._drop_tiered()
             else:
                 await self._adopt_history()
-            self._drop_tiered()
             await self.manifest.gather_runs()
             await self.manifest.checkpoint(self._settings.checkpoint_numbers)
             return written is not None
 
+    async def _untiered_batches(self) -> list[Buffer]:
+        """The oldest untiered batches, with the history brought to where they begin."""
+        for _ in range(LOOKS_MAX):
+            if self._history_at != self.tiered_offset:
+                await self._adopt_history()
+            try:
+                return await self._oldest_batches()
+            except (LostRangeError, DamagedError):
+                await self.manifest.refresh()
+                if self._history_at == self.tiered_offset:
+                    raise
+                # Others tiered what we looked for.
+        raise UnavailableError(self.manifest.keys.prefix, "it is tiered faster than we can look")
+
     async def _oldest_batches(self) -> list[Buffer]:
-        """The oldest untiered batches, up to the one that reaches segment.bytes."""
-        due, size = max(self.tiered_offset, self.manifest.state.start), 0
+        """The oldest untiered batches, up to the one that reaches segment.bytes.
+
+        Also those below the log's start: no reader sees them, but their producers are remembered.
+        """
+        due, size = self.tiered_offset, 0
         rows: list[HeldSlice] = []
         for row in self.tail:
             if size >= self._settings.bytes:
                 break
-            if row.entry.last_offset >= due:
+            if row.entry.last_offset >= due and not self._is_skipped(row.entry):
                 rows.append(row)
-                size += row.entry.length
-        datas = await runtime.gather(*(self._data(row) for row in rows))
+                size += row.entry.length - self._tiered_of(row)
+        datas = await runtime.gather(*(self._data_if_needed(row) for row in rows))
         return self._cut(rows, datas, due)
+
+    def _is_skipped(self, entry: Slice) -> bool:
+        return is_skipped(self.manifest.state.skips, entry.base_offset, entry.last_offset + 1)
+
+    async def _data_if_needed(self, row: HeldSlice) -> memoryview:
+        try:
+            return await self._data(row)
+        except (DamagedError, LostRangeError):
+            if row.entry.last_offset < self.manifest.state.start:
+                return memoryview(b"")  # deleted for readers anyway
+            raise
 
     def _cut(self, rows: list[HeldSlice], datas: list[memoryview], due: int) -> list[Buffer]:
         batches: list[Buffer] = []
         size = 0
         for row, data in zip(rows, datas, strict=True):
             for position, header in walk(data, key=row.held.key):
-                if header.last_offset >= due and size < self._settings.bytes:
+                if size >= self._settings.bytes:
+                    self._last_cut = _Cut(due, position)
+                    return batches
+                if header.last_offset >= due:
                     batches.append(data[position : position + header.size])
                     size += header.size
                     due = header.next_offset  # a slice that moved may bring more than was asked
@@ -232,11 +280,24 @@ class PartitionLog:
     def _drop_tiered(self) -> None:
         due = self.tiered_offset
         while self.tail and self.tail[0].entry.last_offset < due:
-            self.tail_bytes -= self.tail.popleft().entry.length
+            self.tail.popleft()
+        self._count_bytes()
+
+    def _count_bytes(self) -> None:
+        self.tail_bytes = sum(row.entry.length - self._tiered_of(row) for row in self.tail)
+
+    def _tiered_of(self, row: HeldSlice) -> int:
+        """How many bytes of a slice are in a segment already: those before our last cut."""
+        offset, position = self._last_cut
+        inside = row.entry.base_offset < offset <= row.entry.last_offset
+        return min(position, row.entry.length) if inside and offset == self.tiered_offset else 0
 
     async def _adopt_history(self) -> None:
         """Another process tiered for us: its last bundle has the state at the tiered offset."""
-        self.tiered_history = await load_history(self._store, self.manifest, self.name)
+        self.tiered_history, self._history_at = await load_history_at(
+            self._store, self.manifest, self.name
+        )
+        self._drop_tiered()
 
 
 async def read_slice(store: Store, row: HeldSlice) -> memoryview:

@@ -7,12 +7,13 @@ too, the walk goes further back, to the first listed segment at most.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from neve.errors import DamagedError, NotFoundError, UnavailableError
-from neve.log.create import decide
+from neve.log.create import create_own
 from neve.log.fetch import fetch_checked
-from neve.log.keys import new_segment_key, segment_name
+from neve.log.keys import new_segment_key, partition_of, segment_name, segment_prefix
 from neve.log.manifest.manifest import DoomedError, Manifest
 from neve.log.manifest.records import Change, Reindex, Segment
 from neve.log.manifest.state import ManifestState
@@ -22,32 +23,63 @@ from neve.log.segment.rebuild import Rebuilt, rebuild
 from neve.log.series import PassedError
 from neve.store.port import Store
 
+T = TypeVar("T")
+
 INDEX_INTERVAL_DEFAULT = 100
 ATTEMPTS_MAX = 5
 
 
 async def load_bundle(store: Store, segment: Segment) -> Bundle:
     """A listed segment's bundle. NotFoundError or DamagedError name the object."""
+    return await _bundled(store, segment, lambda bundle: bundle)
+
+
+async def _bundled(store: Store, segment: Segment, take: Callable[[Bundle], T]) -> T:
+    """What `take` finds in a bundle. Sections are checked as it asks: a torn read is read again."""
     key = segment.index_key
     if key is None:
         raise NotFoundError(segment.key, "this segment has no index")
     decode = decode_bundle if segment.owned else decode_foreign
-    return await fetch_checked(store, key, lambda data: decode(data, key, segment.bytes))
+    return await fetch_checked(store, key, lambda data: take(decode(data, key, segment.bytes)))
 
 
 async def load_history(store: Store, manifest: Manifest, name: str) -> History:
-    """Producers and epochs at the end of the listed segments, whatever became of the bundles."""
-    segments = await manifest.segments()
-    if segments:
-        return await _history_at_end(store, manifest, segments, name)
-    kept = manifest.state.state_bundle
+    """Producers and epochs at the end of what is tiered, whatever became of the bundles."""
+    return (await load_history_at(store, manifest, name))[0]
+
+
+async def load_history_at(store: Store, manifest: Manifest, name: str) -> tuple[History, int]:
+    """The same, and the tiered offset at which it holds: the manifest may move on meanwhile."""
+    for _ in range(ATTEMPTS_MAX):
+        state = manifest.state
+        segments = await manifest.segments()
+        if manifest.state is not state:
+            continue
+        try:
+            history = await _state_kept(store, state, name)
+            if history is None:
+                history = await _history_at_end(store, manifest, segments, name)
+        except NotFoundError as error:
+            # A segment that we would rebuild a bundle from: merged or expired since we looked?
+            await manifest.refresh()
+            if any(row.key == error.key for row in await manifest.segments()):
+                raise DamagedError(error.key, f"{name} lists this segment; it is gone") from error
+            continue
+        return history, state.next
+    raise UnavailableError(manifest.keys.prefix, "it changes faster than its history can be read")
+
+
+async def _state_kept(store: Store, state: ManifestState, name: str) -> History | None:
+    """What the bundle knows that outlived the last segment; None where there is none to be had."""
+    kept = state.state_bundle
     if kept is None:
-        return History(name)
+        return None
     try:
-        bundle = await fetch_checked(store, kept.key, lambda data: decode_bundle(data, kept.key))
+        return await fetch_checked(
+            store, kept.key, lambda data: _history(decode_bundle(data, kept.key), name)
+        )
     except (NotFoundError, DamagedError):
-        return History(name)  # its segment is gone by retention: there is nothing to rebuild from
-    return _history(bundle, name)
+        return None  # its segment is gone: there is nothing to rebuild it from
 
 
 async def _history_at_end(
@@ -57,7 +89,7 @@ async def _history_at_end(
     history = History(name)
     for segment in reversed(segments):
         try:
-            history = _history(await load_bundle(store, segment), name)
+            history = await _bundled(store, segment, lambda bundle: _history(bundle, name))
             break
         except (NotFoundError, DamagedError):
             lost.append(segment)
@@ -97,20 +129,28 @@ async def restore_bundle(
 async def _list_bundle(store: Store, manifest: Manifest, segment: Segment, bundle: bytes) -> None:
     await manifest.refresh()
     base = manifest.view
-    prefix = segment.key[: segment.key.rindex("/") + 1]
     name = segment_name(segment.key)
     incarnation = name.incarnation if name is not None else 0
-    key = new_segment_key(prefix, segment.base, incarnation, "index")
-    await decide(store, key, bundle)
+    key = new_segment_key(_own_prefix(manifest, segment), segment.base, incarnation, "index")
+    await create_own(store, key, bundle)
 
     def make(state: ManifestState) -> Sequence[Change]:
         # Another may have restored it, or the segment was merged or expired: nothing to list then.
         if _index_now(state, segment) != (True, segment.index_key):
             return []
-        old = segment.index_key if segment.owned else None  # what was imported is not ours to delete
+        # What was imported is not ours to delete.
+        old = segment.index_key if segment.owned else None
         return [Reindex(segment.key, segment.base, old, key, len(bundle))]
 
     await manifest.commit(base, (key,), make)
+
+
+def _own_prefix(manifest: Manifest, segment: Segment) -> str:
+    """Where the partition's own objects lie: not beside an imported segment."""
+    partition = partition_of(manifest.keys.prefix)
+    if partition is None:
+        return segment.key[: segment.key.rindex("/") + 1]
+    return segment_prefix(partition.topic_shown, partition.topic_id, partition.partition)
 
 
 def _index_now(state: ManifestState, segment: Segment) -> tuple[bool, str | None]:

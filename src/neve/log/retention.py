@@ -35,7 +35,9 @@ async def move_start(manifest: Manifest, offset: int, *, end: int) -> list[Segme
 def start_by_age(segments: Sequence[Segment], oldest_ms: int, start: int) -> int:
     """Where the log starts if segments with no record from `oldest_ms` on are dropped."""
     for segment in segments:
-        if segment.max_timestamp >= oldest_ms:
+        # Records may have no time at all: then their segment's own counts.
+        newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+        if newest_ms >= oldest_ms:
             break
         start = max(start, segment.last + 1)
     return start

@@ -70,8 +70,12 @@ def assemble(
     tails: Mapping[int, StreamTail],
     manifest: ManifestState,
 ) -> PartitionTail | None:
-    """One partition's tail from streams and a manifest read after them; None: resolve again."""
-    due = max(manifest.next, manifest.start)
+    """One partition's tail from streams and a manifest read after them; None: resolve again.
+
+    It begins at the tiered offset even where the log starts above that: what is deleted for readers
+    still counts for who continues the partition's history.
+    """
+    due = manifest.next
     found = sorted(
         (row for part in parts for row in _slices(topic_id, partition, part, tails)),
         key=lambda row: row.entry.base_offset,
@@ -80,7 +84,7 @@ def assemble(
     for row in found:
         if row.entry.last_offset < due:
             continue
-        if row.entry.base_offset > due and not _skipped(manifest.skips, due, row.entry.base_offset):
+        if not _given_up(manifest, due, row.entry.base_offset):
             return None
         kept.append(row)
         due = row.entry.last_offset + 1
@@ -88,10 +92,10 @@ def assemble(
         promised = tails[part.incarnation].ends.get((topic_id, partition))
         if promised is None or promised.epoch != part.epoch or promised.next <= due:
             continue
-        if not _skipped(manifest.skips, due, promised.next):
+        if not _given_up(manifest, due, promised.next):
             return None
         due = promised.next
-    return PartitionTail(tuple(kept), due)
+    return PartitionTail(tuple(kept), max(due, manifest.start))
 
 
 def _slices(
@@ -107,7 +111,12 @@ def _slices(
             yield TailSlice(part.incarnation, item, entry)
 
 
-def _skipped(skips: Sequence[Skip], first: int, end: int) -> bool:
+def _given_up(manifest: ManifestState, first: int, end: int) -> bool:
+    """Whether all offsets from first up to end lie below the log's start, or were skipped."""
+    return is_skipped(manifest.skips, max(first, manifest.start), end)
+
+
+def is_skipped(skips: Sequence[Skip], first: int, end: int) -> bool:
     """Whether all offsets from first up to end were given up for lost."""
     for skip in sorted(skips, key=lambda row: row.first):
         if skip.first <= first <= skip.last:

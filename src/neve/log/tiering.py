@@ -14,7 +14,7 @@ from neve import runtime
 from neve.errors import UnavailableError
 from neve.log.keys import new_segment_key
 from neve.log.manifest.manifest import DoomedError, Manifest
-from neve.log.manifest.records import Add, Change, Segment
+from neve.log.manifest.records import Add, Change, Segment, Start, removal
 from neve.log.manifest.state import ManifestState
 from neve.log.segment import kfs
 from neve.log.segment.history import History
@@ -52,18 +52,28 @@ class SegmentWriter:
         self._incarnation = incarnation
         self._settings = settings
 
-    async def write(self, batches: Sequence[Buffer], before: History) -> Tiered | None:
-        """Tier batches that begin at the manifest's end; None if others have done so meanwhile."""
+    async def write(
+        self, batches: Sequence[Buffer], before: History, *, tiered: int | None = None
+    ) -> Tiered | None:
+        """Tier batches that begin at the manifest's end; None if others have done so meanwhile.
+
+        `before` is what holds at the tiered offset. Where the caller gives that (`tiered`), nothing
+        is written if the manifest has moved on since: the history would miss what lies between.
+        """
         for _ in range(ATTEMPTS_MAX):
             try:
-                return await self._write_once(batches, before)
+                return await self._write_once(batches, before, tiered)
             except (DoomedError, PassedError):
                 continue
         raise UnavailableError(self._prefix, "its manifest changes faster than segments are added")
 
-    async def _write_once(self, batches: Sequence[Buffer], before: History) -> Tiered | None:
+    async def _write_once(
+        self, batches: Sequence[Buffer], before: History, tiered: int | None
+    ) -> Tiered | None:
         await self._manifest.refresh()
         base = self._manifest.view
+        if tiered not in (None, base.state.next):
+            return None
         history = History(self._prefix, before.producers.entries(), before.epochs.starts)
         built = await runtime.offload(_build, batches, history, self._settings.index_interval)
         segment = self._described(built)
@@ -73,7 +83,12 @@ class SegmentWriter:
         await upload_pair(self._store, segment.key, built.data, segment.index_key, built.bundle)
 
         def make(state: ManifestState) -> Sequence[Change]:
-            return [Add((segment,))] if state.next <= segment.base else []
+            if state.next != base.state.next:
+                return []
+            if segment.last < state.start:
+                # Deleted before it was tiered: only what its bundle knows is kept.
+                return [Add((segment,)), Start(state.start, (removal(segment),))]
+            return [Add((segment,))]
 
         outcome = await self._manifest.commit(base, (segment.key, segment.index_key), make)
         return Tiered(segment, history) if outcome.number is not None else None

@@ -1,0 +1,151 @@
+"""Nodes and their bucket, made short for tests: small settings, batches that tell who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from neve.cluster.node import Node
+from neve.cluster.state import Topic
+from neve.errors import NeveError
+from neve.log.partition import Appended
+from neve.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from neve.records.reference import Record, build_batch
+from neve.settings import CacheSettings, SegmentSettings, Settings, WalSettings
+from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.port import Store
+from neve.store.wrapper import Call, Wrapper
+from simulation.truth import read_all, read_log
+
+T = TypeVar("T")
+TOPIC = "t"
+TIMESTAMP = 1_000
+
+
+def small_settings(
+    *,
+    segment_bytes: int = 400,
+    segment_ms: int = 60_000,
+    checkpoint_numbers: int = 1_000,
+    tail_objects: int = 1_000,
+    tail_bytes: int = 1 << 30,
+    cache_bytes: int = 1 << 20,
+) -> Settings:
+    return Settings(
+        wal=WalSettings(inflight_max=4, tail_objects=tail_objects, tail_bytes=tail_bytes),
+        segment=SegmentSettings(
+            bytes=segment_bytes,
+            ms=segment_ms,
+            checkpoint_numbers=checkpoint_numbers,
+            index_interval=2,
+        ),
+        cache=CacheSettings(tail_bytes=cache_bytes),
+    )
+
+
+def batch_of(
+    values: Sequence[str],
+    *,
+    producer_id: int = NO_PRODUCER_ID,
+    sequence: int = NO_SEQUENCE,
+    timestamp: int = TIMESTAMP,
+) -> bytearray:
+    records = [Record(at, timestamp, None, value.encode()) for at, value in enumerate(values)]
+    return bytearray(
+        build_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if producer_id == NO_PRODUCER_ID else 0,
+            base_sequence=sequence,
+        )
+    )
+
+
+def append(node: Node, values: Sequence[str], partition: int = 0, **about: int) -> Appended:
+    topic = node.cluster.state.topic(TOPIC)
+    assert topic is not None
+    return node.append(topic.id_bytes, partition, batch_of(values, **about))
+
+
+async def send(node: Node, values: Sequence[str], partition: int = 0, **about: int) -> int:
+    """Append one batch and wait for its commit; its base offset."""
+    appended = append(node, values, partition, **about)
+    await appended.commit.wait()
+    return appended.base_offset
+
+
+async def started(
+    store: Store, settings: Settings | None = None, *, node_id: int = 1, partitions: int = 1
+) -> Node:
+    """A node that leads a new topic."""
+    node = await Node.start(store, settings or small_settings(), node_id=node_id)
+    await node.create_topic(TOPIC, partitions)
+    return node
+
+
+async def successor(store: Store, settings: Settings | None = None, *, node_id: int = 2) -> Node:
+    """A node that takes everything over."""
+    node = await Node.start(store, settings or small_settings(), node_id=node_id)
+    await node.lead()
+    return node
+
+
+def topic_of(node: Node) -> Topic:
+    topic = node.cluster.state.topic(TOPIC)
+    assert topic is not None
+    return topic
+
+
+async def values_of(store: Store, partition: int = 0) -> list[str]:
+    """All values of a partition, read from the bucket alone; offsets must have no hole."""
+    starts, logs = await read_all(store, TOPIC)
+    log = logs[partition]
+    if log:
+        assert sorted(log) == list(range(min(log), max(log) + 1)), "a hole"
+        assert min(log) == starts[partition]
+    return [log[offset].decode() for offset in sorted(log)]
+
+
+async def values_of_topic(store: Store, topic: Topic, partition: int = 0) -> list[str]:
+    """The same with a view of the cluster that may be old."""
+    _, log = await read_log(store, topic, partition)
+    return [log[offset].decode() for offset in sorted(log)]
+
+
+def copied(bucket: MemoryBucket) -> MemoryBucket:
+    other = MemoryBucket()
+    other.objects = dict(bucket.objects)
+    other.keys = list(bucket.keys)
+    return other
+
+
+class CrashedError(NeveError):
+    """The process that asked is no more."""
+
+
+class CrashingStore(Wrapper):
+    """The store as one process sees it: at its call number `crash_at` the process dies.
+
+    With `after` that call still takes effect; its answer does not arrive.
+    """
+
+    def __init__(
+        self, bucket: MemoryBucket, crash_at: int | None = None, *, after: bool = False
+    ) -> None:
+        super().__init__(MemoryStore(bucket))
+        self.crash_at = crash_at
+        self.after = after
+        self.calls: list[Call] = []
+
+    @property
+    def crashed(self) -> bool:
+        return self.crash_at is not None and len(self.calls) > self.crash_at
+
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        at = len(self.calls)
+        self.calls.append(call)
+        if self.crash_at is None or at < self.crash_at:
+            return await work()
+        if at == self.crash_at and self.after:
+            await work()
+        raise CrashedError(f"crashed at call {at}: {call}")
