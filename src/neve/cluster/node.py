@@ -15,12 +15,14 @@ from collections.abc import Awaitable, Iterable, Sequence
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.recovery import raise_first, recover
+from neve.cluster.retention import retain
 from neve.cluster.state import ClusterState, Topic
 from neve.cluster.streams import retire_streams
 from neve.errors import FencedError, InvalidError, NeveError, NotFoundError
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
 from neve.log.partition import Appended, HeldObject, PartitionLog
+from neve.log.retention import move_start
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader
 from neve.log.wal.rollup import roll_up, trim
@@ -317,6 +319,18 @@ class Node:
                 parts.append((topic.topic_id, number, oldest - 1))
         if parts:
             await self.cluster.tiered(parts)
+
+    async def retain(self) -> None:
+        """Move the starts of our logs as their topics' retention.ms and retention.bytes say."""
+        for (topic_id, _), log in list(self.partitions.items()):
+            topic = self.cluster.state.topics.get(topic_id.hex())
+            if topic is not None:
+                await retain(log, topic.configs)
+
+    async def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Make `before` the first offset of a partition that we lead."""
+        log = self.log(topic, partition)
+        await move_start(log.manifest, before, end=log.high_watermark)
 
     async def collect(self) -> int:
         """Delete what our manifests doomed and what retired streams hold; how many objects went."""

@@ -91,6 +91,9 @@ class PartitionLog:
         self._resolve = resolve
         self._writer = writer
         self._settings = settings
+        # A little above segment.bytes: this pays for the manifest's checkpoints, so that tiering
+        # takes at most three PUTs for each segment.bytes written, however fast they come.
+        self._segment_bytes = settings.bytes + settings.bytes // (2 * settings.checkpoint_numbers)
         self._tiering = asyncio.Lock()
         self.topic_id = topic_id
         self.partition = partition
@@ -176,7 +179,7 @@ class PartitionLog:
         if not self.tail:
             return False
         age_ms = (runtime.monotonic() - self.tail[0].since) * 1000
-        return self.tail_bytes >= self._settings.bytes or age_ms >= self._settings.ms
+        return self.tail_bytes >= self._segment_bytes or age_ms >= self._settings.ms
 
     async def tier(self) -> bool:
         """Turn the oldest committed records, segment.bytes of them, into a segment; if it did."""
@@ -219,7 +222,7 @@ class PartitionLog:
         due, size = self.tiered_offset, 0
         rows: list[HeldSlice] = []
         for row in self.tail:
-            if size >= self._settings.bytes:
+            if size >= self._segment_bytes:
                 break
             if row.entry.last_offset >= due and not self._is_skipped(row.entry):
                 rows.append(row)
@@ -243,7 +246,7 @@ class PartitionLog:
         size = 0
         for row, data in zip(rows, datas, strict=True):
             for position, header in walk(data, key=row.held.key):
-                if size >= self._settings.bytes:
+                if size >= self._segment_bytes:
                     self._last_cut = _Cut(due, position)
                     return batches
                 if header.last_offset >= due:
