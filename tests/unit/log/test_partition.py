@@ -1,0 +1,317 @@
+"""The leader's log of one partition: what it holds, when it tiers, where it finds its slices."""
+
+from __future__ import annotations
+
+import pytest
+
+from neve import runtime
+from neve.errors import DamagedError, FullError, LostRangeError
+from neve.log.keys import wal_stream
+from neve.log.manifest import manifest as manifest_module
+from neve.log.manifest.records import Skip
+from neve.log.retention import move_start
+from neve.log.wal.reader import WalReader
+from neve.log.wal.rollup import roll_up, trim
+from neve.settings import Settings, WalSettings
+from node_world import (
+    TOPIC,
+    append,
+    send,
+    small_settings,
+    started,
+    successor,
+    topic_of,
+    values_of,
+)
+from scripted_store import ScriptedStore, in_simulation
+
+WIDE = small_settings(segment_bytes=1 << 20)
+
+
+# --- segments
+
+
+@in_simulation
+async def test_a_segment_is_cut_at_a_batch_s_end() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=250))
+    log = node.log(TOPIC, 0)
+    append(node, ["a" * 40, "b" * 40])
+    append(node, ["c" * 40, "d" * 40])  # one slice with the first: same object
+    append(node, ["e" * 40])
+    await node.writer.flush()
+    assert await log.tier()
+    assert log.tiered_offset == 4
+    assert [row.entry.base_offset for row in log.tail] == [0]
+    assert await log.tier()
+    assert log.tiered_offset == 5
+    assert not log.tail
+    assert log.tail_bytes == 0
+    listed = await log.manifest.segments()
+    assert [(row.base, row.last, row.records) for row in listed] == [(0, 3, 4), (4, 4, 1)]
+    assert await values_of(store) == [letter * 40 for letter in "abcde"]
+    await node.close()
+
+
+@in_simulation
+async def test_several_segments_come_of_one_tending() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=200))
+    for at in range(10):
+        await send(node, [f"{at}" * 50])
+    await node.tend()
+    log = node.log(TOPIC, 0)
+    segments = await log.manifest.segments()
+    assert len(segments) == 5
+    assert [row.base for row in segments] == [0, 2, 4, 6, 8]
+    assert (log.tail_bytes, len(log.tail)) == (0, 0)
+    await node.close()
+
+
+@in_simulation
+async def test_nothing_to_tier_is_no_segment() -> None:
+    store = ScriptedStore()
+    node = await started(store)
+    assert not await node.log(TOPIC, 0).tier()
+    await send(node, ["a"])
+    assert await node.log(TOPIC, 0).tier()
+    assert not await node.log(TOPIC, 0).tier()
+    await node.close()
+
+
+@in_simulation
+async def test_two_that_tier_at_once_take_turns() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    for value in "abc":
+        await send(node, [value])
+    log = node.log(TOPIC, 0)
+    assert sorted(await runtime.gather(log.tier(), log.tier())) == [False, True]
+    assert len(await log.manifest.segments()) == 1
+    await node.close()
+
+
+@in_simulation
+async def test_a_refused_batch_takes_no_offset() -> None:
+    store = ScriptedStore()
+    settings = Settings(wal=WalSettings(buffer_bytes=100))
+    node = await started(store, settings)
+    append(node, ["a" * 100])
+    with pytest.raises(FullError):
+        append(node, ["b"])
+    assert node.log(TOPIC, 0).next_offset == 1
+    await node.writer.flush()
+    assert await send(node, ["c"]) == 1
+    await node.close()
+
+
+@in_simulation
+async def test_many_segments_are_gathered_into_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_module, "RUN_SEGMENTS_MAX", 4)
+    monkeypatch.setattr(manifest_module.Manifest.gather_runs, "__defaults__", (4,))
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=10, checkpoint_numbers=3))
+    values = [f"value {at}" for at in range(10)]
+    for value in values:
+        await send(node, [value])
+        await node.tend()
+    state = node.log(TOPIC, 0).manifest.state
+    assert [run.segments for run in state.runs] == [4, 4]
+    assert len(state.loose) == 2
+    assert await values_of(store) == values
+    await node.abort()
+    new = await successor(store)
+    assert new.log(TOPIC, 0).next_offset == 10
+    assert len(await new.log(TOPIC, 0).manifest.segments()) == 10
+    await new.abort()
+
+
+@in_simulation
+async def test_the_manifest_is_checkpointed_and_trimmed_as_it_grows() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=10, checkpoint_numbers=4))
+    prefix = node.log(TOPIC, 0).manifest.keys.prefix
+    for at in range(20):
+        await send(node, [f"{at}"])
+        await node.tend()
+        assert len(store.listed(prefix)) <= 4 + 2
+    assert len(store.listed(f"{prefix}checkpoint/")) == 1
+    assert await values_of(store) == [f"{at}" for at in range(20)]
+    await node.close()
+
+
+# --- where slices are
+
+
+async def sweep(store: ScriptedStore, incarnation: int) -> None:
+    """What another successor does: roll up a sealed stream to its end, and trim it."""
+    reader = WalReader(store, incarnation)
+    tail = await reader.tail()
+    assert tail.sealed
+    assert await roll_up(store, reader, tail, tail.position, lambda *_: 0) is not None
+    await trim(store, reader, end=tail.position)
+
+
+@in_simulation
+async def test_slices_that_another_successor_rolled_up_are_found_again() -> None:
+    store = ScriptedStore()
+    old = await started(store, WIDE)
+    values = [f"{at}" * 5_000 for at in range(6)]
+    for value in values:
+        await send(old, [value * 4])
+    await old.abort()
+    new = await successor(store, WIDE)
+    log = new.log(TOPIC, 0)
+    stale = [row._replace() for row in log.tail]
+    # As if the sweep had been somebody else's: the log still names what is gone.
+    keys = wal_stream(old.incarnation)
+    assert [row.held.number for row in stale] == [None]
+    for row in stale:
+        row.held.key = keys.number(0)
+    assert await log.tier()
+    assert await values_of(store) == [value * 4 for value in values]
+    await new.abort()
+
+
+@in_simulation
+async def test_two_successors_of_one_stream_do_not_disturb_each_other() -> None:
+    store = ScriptedStore()
+    old = await started(store, WIDE, partitions=2)
+    for at in range(4):
+        append(old, [f"a{at}" * 9_000], 0)
+        append(old, [f"b{at}" * 9_000], 1)
+        await old.writer.flush()
+    await old.abort()
+    one = await successor(store, WIDE)
+    # The other has the second partition's slices where they were before the sweep.
+    await one.writer.abort()
+    two = await successor(store, WIDE, node_id=3)
+    for partition in range(2):
+        assert await two.log(TOPIC, partition).tier()
+    assert await values_of(store, 0) == [f"a{at}" * 9_000 for at in range(4)]
+    assert await values_of(store, 1) == [f"b{at}" * 9_000 for at in range(4)]
+    await one.abort()
+    await two.abort()
+
+
+@in_simulation
+async def test_a_slice_that_is_nowhere_is_told_and_nothing_is_skipped() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=1 << 20, cache_bytes=0))
+    for value in "abc":
+        await send(node, [value])
+    key = wal_stream(node.incarnation).number(1)
+    kept = store.data(key)
+    await store.delete(key)
+    log = node.log(TOPIC, 0)
+    for _ in range(2):
+        with pytest.raises((LostRangeError, DamagedError)):
+            await log.tier()
+        assert log.tiered_offset == 0
+        assert await log.manifest.segments() == []
+    del kept
+    await node.abort()
+
+
+@in_simulation
+async def test_a_damaged_slice_stops_tiering_until_it_is_given_up() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=1 << 20, cache_bytes=0))
+    for value in "abc":
+        await send(node, [value])
+    key = wal_stream(node.incarnation).number(1)
+    data = bytearray(store.data(key))
+    data[-1] ^= 1
+    await store.put(key, bytes(data))
+    log = node.log(TOPIC, 0)
+    with pytest.raises(DamagedError) as raised:
+        await log.tier()
+    assert raised.value.key == key
+    await log.manifest.change(lambda _: [Skip(1, 1, 0, "damaged")])
+    assert await log.tier()
+    assert log.tiered_offset == 3
+    (only,) = await log.manifest.segments()
+    assert (only.base, only.last, only.records) == (0, 2, 2)
+    await node.abort()
+
+
+# --- retention reaches into the tail
+
+
+def producers(node: object) -> dict[int, int]:
+    log = node.log(TOPIC, 0)  # type: ignore[attr-defined]
+    entries = log.tiered_history.producers.entries()
+    return {row.producer_id: row.last_sequence for row in entries}
+
+
+@pytest.mark.parametrize("start", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("failover", [False, True])
+def test_records_deleted_in_the_tail_are_gone_and_their_producers_are_not(
+    start: int, failover: bool
+) -> None:
+    """Batches 0-1, 2-3, 4-5, each of another producer; the start may fall inside a batch."""
+
+    async def main() -> None:
+        store = ScriptedStore()
+        node = await started(store, WIDE)
+        for at in range(3):
+            values = [f"{2 * at}", f"{2 * at + 1}"]
+            await send(node, values, producer_id=at, sequence=0)
+        log = node.log(TOPIC, 0)
+        assert await move_start(log.manifest, start, end=log.high_watermark) == []
+        assert await values_of(store) == [f"{at}" for at in range(start, 6)]
+        if failover:
+            await node.abort()
+            node = await successor(store, WIDE)
+            log = node.log(TOPIC, 0)
+        assert log.next_offset == 6
+        assert await log.tier()
+        assert (log.tiered_offset, len(log.tail)) == (6, 0)
+        assert producers(node) == {0: 1, 1: 1, 2: 1}
+        assert await values_of(store) == [f"{at}" for at in range(start, 6)]
+        assert len(await log.manifest.segments()) == (start < 6)
+        await node.abort()
+        third = await successor(store, WIDE, node_id=3)
+        assert producers(third) == {0: 1, 1: 1, 2: 1}
+        assert await send(third, ["6"]) == 6
+        assert await third.collect() >= 0
+        assert await values_of(store) == [f"{at}" for at in range(start, 7)]
+        await third.abort()
+
+    runtime.simulate(main(), seed=1)
+
+
+@in_simulation
+async def test_a_damaged_slice_below_the_start_stops_nobody() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=1 << 20, cache_bytes=0))
+    for value in "abc":
+        await send(node, [value])
+    key = wal_stream(node.incarnation).number(0)
+    data = bytearray(store.data(key))
+    data[-1] ^= 1
+    await store.put(key, bytes(data))
+    log = node.log(TOPIC, 0)
+    await move_start(log.manifest, 1, end=3)
+    assert await log.tier()
+    assert log.tiered_offset == 3
+    assert await values_of(store) == ["b", "c"]
+    await node.abort()
+
+
+@in_simulation
+async def test_a_stream_is_let_go_once_all_of_it_is_deleted() -> None:
+    store = ScriptedStore()
+    settings = small_settings(segment_ms=1)
+    old = await started(store, settings)
+    await send(old, ["a"])
+    await old.abort()
+    new = await successor(store, settings)
+    log = new.log(TOPIC, 0)
+    await move_start(log.manifest, 1, end=1)
+    await runtime.sleep(1)
+    await new.tend()
+    await new.cluster.refresh()
+    assert [part.incarnation for part in topic_of(new).partitions[0].streams] == [new.incarnation]
+    assert await values_of(store) == []
+    await new.abort()
