@@ -322,10 +322,15 @@ class Node:
 
     async def retain(self) -> None:
         """Move the starts of our logs as their topics' retention.ms and retention.bytes say."""
+        failures: list[NeveError] = []
         for (topic_id, _), log in list(self.partitions.items()):
             topic = self.cluster.state.topics.get(topic_id.hex())
-            if topic is not None:
-                await retain(log, topic.configs)
+            try:
+                if topic is not None:
+                    await retain(log, topic.configs)
+            except NeveError as error:
+                failures.append(error)
+        raise_first(failures)
 
     async def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Make `before` the first offset of a partition that we lead."""

@@ -257,6 +257,23 @@ async def test_one_bad_partition_keeps_no_other_from_being_tended() -> None:
 
 
 @in_simulation
+async def test_one_bad_topic_keeps_no_other_from_its_retention() -> None:
+    store = ScriptedStore()
+    node = await started(store)
+    await node.cluster.create_topic("bad", 1, {"retention.ms": "soon"})
+    await node.cluster.create_topic("good", 1, {"retention.bytes": "0"})
+    await node.lead()
+    good = node.cluster.state.topic("good")
+    assert good is not None
+    await node.append(good.id_bytes, 0, batch_of(["a"])).commit.wait()
+    assert await node.log("good", 0).tier()
+    with pytest.raises(InvalidError, match="soon"):
+        await node.retain()
+    assert node.log("good", 0).manifest.state.start == 1
+    await node.close()
+
+
+@in_simulation
 async def test_a_roll_up_keeps_what_is_untiered_and_frees_the_rest() -> None:
     store = ScriptedStore()
     node = await started(store, small_settings(tail_objects=4), partitions=2)
