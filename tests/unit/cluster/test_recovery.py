@@ -65,7 +65,8 @@ async def test_a_leader_that_tiers_rolls_up_and_trims_as_it_is_taken_over_loses_
     new = await Node.start(store, WIDE, node_id=2)
     store.when("get", manifest.number(0), first(move_on))
     await new.lead()
-    assert new.log(TOPIC, 0).next_offset == 3
+    assert store.scripts == []
+    assert (new.log(TOPIC, 0).next_offset, new.log(TOPIC, 0).tiered_offset) == (3, 3)
     assert await send(new, ["d"]) == 3
     assert await values_of(store) == list("abcd")
     await old.abort()
@@ -340,6 +341,7 @@ async def test_a_stream_retired_under_a_successor_is_not_damage() -> None:
     checkpoints = wal_stream(dead.incarnation).checkpoints
     store.when("list", checkpoints, first(retire))
     await new.lead()
+    assert store.scripts == []
     assert new.log(TOPIC, 0).next_offset == 3
     assert await values_of(store) == list("abc")
     await old.abort()
