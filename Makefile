@@ -23,7 +23,7 @@ fast: setup  ## the quick tests alone, for every save
 	$(PYTEST) -m 'not slow and not soak'
 
 soak: setup  ## the long runs: simulations in thousands of seeds
-	$(PYTEST) -m soak
+	$(RUN)/pytest -n 2 --dist worksteal -m soak
 
 check: setup  ## lint, format, types and layers
 	$(RUN)/ruff check

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from neve import runtime
@@ -16,11 +17,13 @@ from neve.settings import CacheSettings, SegmentSettings, Settings, StoreSetting
 from neve.store.faults import Faults, FaultyStore, Latencies, Latency
 from neve.store.port import Store
 from neve.store.url import stack
-from simulation.checker import Checker, Sent
+from simulation.checker import Checker, Sent, ViolationError
 from simulation.jobs import manifest_of, merge, repair
 from simulation.truth import UnsettledError, read_all
 
 TOPIC = "events"
+# With the faults injected here most attempts succeed.
+ATTEMPTS_MAX = 40
 PARTITIONS = 3
 
 SETTINGS = Settings(
@@ -87,6 +90,7 @@ class World:
     leader: Node | None = None
     takeovers: int = 0
     producing: bool = True
+    failure: BaseException | None = None
 
     def __post_init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -97,6 +101,14 @@ class World:
     @property
     def digest(self) -> str:
         return self._digest.hexdigest()
+
+    def fail(self, failure: BaseException) -> None:
+        self.failure = self.failure or failure
+
+    def check(self) -> None:
+        """Raise what went wrong in the background."""
+        if self.failure is not None:
+            raise self.failure
 
     def connect(self) -> Store:
         faulty = FaultyStore(self.raw, self.plan.faults, latencies=self.plan.latencies)
@@ -126,12 +138,13 @@ async def run(raw: Store, plan: Plan) -> Report:
     """Play the scenario, heal the store, read everything back and check it."""
     world = World(raw, plan)
     await _until_done(world, world.start_leader)
-    background = runtime.Tasks()
+    background = runtime.Tasks(on_failure=world.fail)
     for work in (_tender, _chaos, _reader, _repairer, _merger):
         background.start(_again(world, work))
     await runtime.gather(*(_producer(world, number) for number in range(plan.producers)))
     world.producing = False
     await background.close()
+    world.check()
     await _finish(world)
     return _report(world)
 
@@ -169,22 +182,26 @@ def _report(world: World) -> Report:
     )
 
 
-async def _until_done(world: World, work: Callable[[], object]) -> None:
-    while True:
+async def _until_done(world: World, work: Callable[[], Awaitable[None]]) -> None:
+    """Try until it works: the store is faulty. What never works is a violation of its own."""
+    for attempt in itertools.count():
         try:
-            await work()  # type: ignore[misc]
-            return
+            await work()
         except NeveError as error:
             world.note("retry", type(error).__name__)
+            if attempt == ATTEMPTS_MAX:
+                raise ViolationError(f"{work.__name__} never succeeds: {error}") from error
             await world.pause(0.05, 0.2)
+        else:
+            return
 
 
-async def _again(world: World, work: Callable[[World], object]) -> None:
+async def _again(world: World, work: Callable[[World], Awaitable[None]]) -> None:
     """Repeat a piece of work for as long as the world goes on; store errors are part of life."""
     while world.producing:
         await world.pause(0.02, 0.3)
         try:
-            await work(world)  # type: ignore[misc]
+            await work(world)
         except (NeveError, UnsettledError) as error:
             world.note(work.__name__, type(error).__name__)
         world.checker.operations += 1
@@ -196,6 +213,7 @@ async def _again(world: World, work: Callable[[World], object]) -> None:
 async def _producer(world: World, number: int) -> None:
     for sequence in range(world.plan.batches):
         while world.leader is None or world.leader.writer.ended is not None:
+            world.check()
             await world.pause(0.01, 0.05)
         partition = runtime.chance().randrange(PARTITIONS)
         batch = world.checker.send(number, sequence, partition, runtime.chance().randint(1, 3))

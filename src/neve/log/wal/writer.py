@@ -44,6 +44,8 @@ __all__ = ["Commit", "CommittedObject", "WalWriter"]
 
 RETRY_PAUSE_MS = 20
 RETRY_PAUSE_MS_MAX = 2_000
+# A number that holds something unreadable each time we look, with growing pauses, stays so.
+DAMAGED_LOOKS_MAX = 6
 
 
 class CommittedObject(NamedTuple):
@@ -200,13 +202,19 @@ class WalWriter:
     async def _create(self, key: str, flight: Flight) -> None:
         """Create the number with the same bytes until it is there and known to be ours."""
         backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
+        damaged_looks = 0
         while True:
             try:
                 await self._store.create(key, flight.data)
                 return
             except ExistsError:
-                if await self._is_ours(key, flight.number):
-                    return
+                try:
+                    if await self._is_ours(key, flight.number):
+                        return
+                except DamagedError:
+                    damaged_looks += 1
+                    if damaged_looks == DAMAGED_LOOKS_MAX:
+                        raise
             except (ConflictError, UnavailableError):
                 pass  # undecided: the same bytes again
             await backoff.pause()
@@ -215,8 +223,8 @@ class WalWriter:
         """Whether the number holds our object; False where that cannot be told yet."""
         try:
             header = await self._header(number)
-        except (NotFoundError, UnavailableError, DamagedError):
-            return False  # refused although nothing is there, a failed or a torn read: try again
+        except (NotFoundError, UnavailableError):
+            return False  # refused although nothing is there, or a failed read: try again
         if self._wrote(header):
             return True
         raise FencedError(
