@@ -165,6 +165,8 @@ class NeveSource:
                 None,
             )
             if broken is not None:
+                if await self._parts_changed(parts):
+                    continue  # a stream that is needed no more: what it held is in segments
                 return Resolved(state.start, max(state.start, state.next), (), state.skips, broken)
             tail = assemble(self.topic_id, self.name.partition, parts, tails, state)
             if tail is not None:
@@ -175,6 +177,10 @@ class NeveSource:
             f"committed offsets of {self.name} are neither in a segment nor in a stream: run "
             "`neve storage verify`",
         )
+
+    async def _parts_changed(self, parts: tuple[StreamPart, ...]) -> bool:
+        await self._cluster.refresh()
+        return self.parts != parts
 
     async def _look(self) -> tuple[tuple[StreamPart, ...], Mapping[int, StreamView]]:
         given, self._views = self._views, None

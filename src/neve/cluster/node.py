@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterable, Sequence
 
+from neve import runtime
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.recovery import raise_first, recover
@@ -21,8 +22,10 @@ from neve.cluster.streams import retire_streams
 from neve.errors import FencedError, InvalidError, NeveError, NotFoundError
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.state import ManifestState
 from neve.log.partition import Appended, HeldObject, PartitionLog
 from neve.log.retention import move_start
+from neve.log.tail import is_skipped
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader
 from neve.log.wal.rollup import roll_up, trim
@@ -247,15 +250,27 @@ class Node:
     async def _roll_up(
         self, reader: WalReader, tail: StreamTail, upto: int
     ) -> list[TailObject] | None:
-        tiered = await self._tiered_offsets(tail)
+        manifests = await self._manifests(tail)
+
+        def tiered(topic_id: bytes, number: int) -> int | None:
+            manifest = manifests[topic_id, number]
+            return None if manifest is None else manifest.next
+
+        def given_up(entry: Slice) -> bool:
+            manifest = manifests[entry.topic_id, entry.partition]
+            return manifest is not None and is_skipped(
+                manifest.skips, entry.base_offset, entry.last_offset + 1
+            )
+
         own = reader.incarnation == self.incarnation
         rollups = await roll_up(
             self._store,
             reader,
             tail,
             upto,
-            lambda *partition: tiered[partition],
+            tiered,
             read=self._own.read if own else None,
+            given_up=given_up,
         )
         if rollups is not None:
             self._tell_of_move(reader.incarnation, upto, rollups)
@@ -280,25 +295,27 @@ class Node:
         items = [item for item in tail.objects if item.number is None or item.number < below]
         self._tell_of_move(incarnation, below, items)
 
-    async def _tiered_offsets(self, tail: StreamTail) -> dict[PartitionId, int | None]:
-        """How far each partition of a stream is tiered by won numbers; None for deleted ones."""
+    async def _manifests(self, tail: StreamTail) -> dict[PartitionId, ManifestState | None]:
+        """The manifest of each partition of a stream, as won numbers have it; None: deleted."""
         state = await self.cluster.refresh()
         self._forget_deleted(state)
         wanted = {
             (entry.topic_id, entry.partition) for item in tail.objects for entry in item.slices
         }
-        found: dict[PartitionId, int | None] = {}
-        for topic_id, number in sorted(wanted | set(tail.ends)):
+
+        async def manifest_of(topic_id: bytes, number: int) -> ManifestState | None:
             topic = state.topics.get(topic_id.hex())
             log = self.partitions.get((topic_id, number))
             if topic is None:
-                found[topic_id, number] = None
-            elif log is not None:
-                found[topic_id, number] = log.tiered_offset
-            else:
-                manifest = Manifest(self._store, manifest_keys(topic.name, topic_id, number))
-                found[topic_id, number] = (await manifest.refresh()).next
-        return found
+                return None
+            if log is not None:
+                return log.manifest.state
+            keys = manifest_keys(topic.name, topic_id, number)
+            return await Manifest(self._store, keys).refresh()
+
+        names = sorted(wanted | set(tail.ends))
+        states = await runtime.gather(*(manifest_of(*name) for name in names))
+        return dict(zip(names, states, strict=True))
 
     def _forget_deleted(self, state: ClusterState) -> None:
         for topic_id, number in list(self.partitions):

@@ -19,6 +19,7 @@ from neve.errors import (
     UnavailableError,
 )
 from neve.log.keys import cluster_log, segment_prefix, wal_stream
+from neve.log.manifest.records import Skip
 from neve.log.wal.reader import WalReader
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
@@ -696,3 +697,28 @@ async def test_damage_to_one_partition_keeps_no_other_from_being_led() -> None:
     assert sorted(new.partitions) == [(topic.id_bytes, 0), (topic.id_bytes, 2)]
     assert await send(new, ["b"], 2) == 1
     await new.abort()
+
+
+@in_simulation
+async def test_a_damaged_slice_that_was_skipped_holds_no_roll_up_up() -> None:
+    store = MemoryStore()
+    node = await started(store, small_settings(cache_bytes=0, segment_bytes=10_000), partitions=2)
+    for value in ("a", "b", "c"):
+        await send(node, [value], 0)
+        await send(node, [value], 1)
+    damaged = node.log(TOPIC, 0).tail[1]
+    data = bytearray(await store.get(damaged.held.key))
+    data[damaged.entry.position + 20] ^= 1
+    await store.put(damaged.held.key, data)
+    with pytest.raises(DamagedError):
+        await node.roll_up()
+    skip = Skip(1, 1, 0, "test")
+    await node.log(TOPIC, 0).manifest.change(lambda state: [] if state.skips else [skip])
+    assert await node.roll_up()
+    assert [row.entry.base_offset for row in node.log(TOPIC, 0).tail] == [0, 2]
+    assert await values_of(store, 1) == ["a", "b", "c"]
+    other = await successor(store)
+    assert other.log(TOPIC, 0).next_offset == 3
+    await other.log(TOPIC, 0).tier()
+    await node.abort()
+    await other.abort()

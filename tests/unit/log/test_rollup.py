@@ -108,6 +108,25 @@ def test_a_roll_up_holds_what_is_not_tiered_and_nothing_else(size: int, whole: b
 
 
 @in_simulation
+async def test_what_was_given_up_for_lost_is_left_out_and_never_read() -> None:
+    store, reader = await stream(4)
+    tail = await reader.tail()
+    asked: list[Slice] = []
+
+    async def read(item: TailObject, entry: Slice) -> memoryview:
+        asked.append(entry)
+        return await reader.slice_data(item, entry)
+
+    def given_up(entry: Slice) -> bool:
+        return entry.partition == 1 and entry.base_offset == 2
+
+    await roll_up(store, reader, tail, 4, nothing_tiered, read=read, given_up=given_up)
+    await trim(store, reader)
+    assert await content(store) == [list(range(8)), [0, 1, 4, 5, 6, 7], list(range(8))]
+    assert not any(map(given_up, asked))
+
+
+@in_simulation
 async def test_neighbours_of_one_partition_and_epoch_become_one_slice() -> None:
     store, reader = await stream(3)
     await put_data(store, 3, epoch=1)

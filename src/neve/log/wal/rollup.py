@@ -27,6 +27,8 @@ from neve.store.port import Buffer, Store
 # The offset up to which a partition is tiered by a manifest number that was won.
 # None: the partition is gone, nothing of it is kept.
 TieredOffset = Callable[[bytes, int], int | None]
+# Whether all of a slice was given up for lost by a manifest number that was won.
+GivenUp = Callable[[Slice], bool]
 ReadSlice = Callable[[TailObject, Slice], Coroutine[None, None, memoryview]]
 
 # A roll-up is built in memory, so this bounds what building one takes; a checkpoint names several.
@@ -43,17 +45,20 @@ async def roll_up(
     tiered: TieredOffset,
     *,
     read: ReadSlice | None = None,
+    given_up: GivenUp = lambda _: False,
 ) -> list[TailObject] | None:
     """Checkpoint a stream at `upto`; its roll-ups, or None where another's checkpoint was first.
 
     Every number below `upto` must be committed, and `tail` must hold all of them. `tiered` is asked
     once per partition, and only what won manifest numbers cover may be left out. `read` is for one
-    who has the slices at hand.
+    who has the slices at hand; what is `given_up` is left out, so that damage which was skipped
+    holds nothing up.
     """
     covered = _covered(reader, tail, upto)
     ends = next_offsets(tail.ends, covered)
     known = {partition: tiered(*partition) for partition in sorted(ends)}
-    pieces = _pieces(_untiered(covered, known), ROLLUP_BYTES_MAX)
+    kept = [row for row in _untiered(covered, known) if not given_up(row[1])]
+    pieces = _pieces(kept, ROLLUP_BYTES_MAX)
     try:
         rollups = [await _upload(store, reader, upto, piece, read) for piece in pieces]
     except NotFoundError:
