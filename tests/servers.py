@@ -160,6 +160,9 @@ def _start_seaweedfs(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
                     "-volume.max=1000",
                     f"-filer.port={filer}",
                     f"-s3.port={s3}",
+                    # These listen on fixed ports otherwise, and a second server cannot start.
+                    "-s3.port.iceberg=0",
+                    "-s3.port.lance=0",
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
