@@ -68,7 +68,7 @@ class Gate(Wrapper):
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.leave()  # the slot came in the same moment as the cancellation
-            else:
+            elif turn in self._waiters:  # unless who left in the same moment passed it over
                 self._waiters.remove(turn)
             raise
 

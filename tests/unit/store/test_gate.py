@@ -125,6 +125,22 @@ def test_a_slot_handed_to_a_call_that_is_cancelled_at_that_moment_goes_on() -> N
     runtime.simulate(scenario(), seed=5)
 
 
+def test_a_holder_and_a_waiter_cancelled_together_are_both_just_cancelled() -> None:
+    async def scenario() -> None:
+        gate = Gate(Slow(), 1)
+        holder = runtime.spawn(gate.get("1"))
+        waiter = runtime.spawn(gate.get("2"))
+        await runtime.sleep(0)
+        holder.cancel()
+        waiter.cancel()
+        await asyncio.wait([holder, waiter])
+        assert holder.cancelled()
+        assert waiter.cancelled()
+        assert (gate.in_flight, gate.waiting) == (0, 0)
+
+    runtime.simulate(scenario(), seed=6)
+
+
 def test_prefetch_takes_a_free_slot_and_no_other() -> None:
     async def scenario() -> None:
         store = Slow()
