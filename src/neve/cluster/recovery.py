@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from neve import runtime
 from neve.cluster.state import Broker, PartitionState, StreamPart
-from neve.errors import DamagedError, NeveError
+from neve.errors import DamagedError, NeveError, UnavailableError
+from neve.log.keys import wal_stream
 from neve.log.manifest.manifest import Manifest
 from neve.log.partition import PartitionLog
 from neve.log.restore import load_history_at
@@ -61,13 +62,14 @@ async def recover(
     """Bring the logs of newly led partitions to where their predecessors ended."""
     sealed = await _seal(store, brokers, own, taken)
     ends = {stream: end for stream, end in sealed.items() if isinstance(end, int)}
+    due = _due(taken, ends)
     tails: dict[int, StreamTail] = {}
     failed = _failing(taken, sealed)
     behind = [row for row in taken if row[0] not in failed]
     for attempt in range(ATTEMPTS_MAX):
         if attempt > 0:
             await runtime.sleep(PAUSE_SECONDS)
-        found = await _each(_incarnations(behind), lambda stream: _tail(store, stream))
+        found = await _each(_incarnations(behind), lambda stream: _tail(store, stream, due[stream]))
         failed |= _failing(behind, found)
         tails |= {stream: tail for stream, tail in found.items() if isinstance(tail, StreamTail)}
         behind = [row for row in behind if row[0] not in failed]
@@ -99,8 +101,23 @@ async def _each(
     return dict(zip(ordered, outcomes, strict=True))
 
 
-async def _tail(store: Store, stream: int) -> StreamTail:
-    return (await read_streams(store, [stream]))[stream]
+def _due(taken: Iterable[Taken], ends: Mapping[int, int]) -> dict[int, int]:
+    """Up to which number each stream must be read: its end, or where partitions were released."""
+    due: dict[int, int] = {}
+    for _, state in taken:
+        for part in _earlier(state):
+            end = ends.get(part.incarnation, part.end or 0)
+            due[part.incarnation] = max(end, due.get(part.incarnation, 0))
+    return due
+
+
+async def _tail(store: Store, stream: int, end: int) -> StreamTail:
+    tail = (await read_streams(store, [stream]))[stream]
+    if tail.position < end:  # going on from here would give committed offsets out again
+        raise UnavailableError(
+            wal_stream(stream).prefix, f"it goes to {end} and was read up to {tail.position} only"
+        )
+    return tail
 
 
 def _failing(

@@ -49,6 +49,29 @@ async def released(store: ScriptedStore, node: Node, to: Node, partition: int = 
 
 
 @in_simulation
+async def test_a_stream_that_was_not_read_to_its_end_is_not_continued() -> None:
+    """A listing that lags tells a reader to stop early: offsets must not be given out twice."""
+    store = ScriptedStore()
+    old = await started(store, WIDE)
+    for at in range(100):
+        await send(old, [str(at)])
+
+    async def nothing(*_: object) -> list[object]:
+        return []
+
+    store.when("list", wal_stream(old.incarnation).prefix, nothing, times=None)
+    new = await Node.start(store, WIDE, node_id=2)
+    with pytest.raises(UnavailableError, match="was read up to"):
+        await new.lead()
+    assert not new.partitions
+    store.scripts.clear()
+    await new.lead()
+    assert await send(new, ["next"]) == 100
+    await old.abort()
+    await new.abort()
+
+
+@in_simulation
 async def test_a_leader_that_tiers_rolls_up_and_trims_as_it_is_taken_over_loses_nothing() -> None:
     """All of it happens after the tail was read and before the manifest is."""
     store = ScriptedStore()

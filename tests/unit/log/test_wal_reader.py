@@ -499,6 +499,30 @@ async def test_a_follower_at_the_checkpoint_goes_on() -> None:
     assert offsets(more) == [3]
 
 
+@in_simulation
+async def test_a_reader_that_is_slower_than_the_writer_comes_back() -> None:
+    """For every number that it reads, another is there: it must not chase them for ever."""
+    store = ScriptedStore()
+    reader = await stream(store, 3)
+    written = 3
+
+    async def write_another() -> None:
+        nonlocal written
+        written += 1
+        await put_data(store, written - 1)
+
+    store.when(
+        "get_range", lambda key: key.startswith(KEYS.prefix), first(write_another), times=500
+    )
+    tail = await reader.tail()
+    assert 3 <= tail.position < 200
+    assert offsets(tail) == list(range(tail.position))
+    more = await reader.more(tail)
+    assert more is not None
+    assert tail.position < more.position < 400
+    assert offsets(more) == list(range(tail.position, more.position))
+
+
 # --- the end
 
 

@@ -29,6 +29,9 @@ from neve.store.port import Store
 
 # One ranged get of this size brings the directory of a thousand slices, or a small object whole.
 DIRECTORY_READ_BYTES = 64 * 1024
+# How far one look reads beyond what was there when it began: a live writer may be faster than we
+# are, and who chased it to its end would never come back.
+READ_ON_NUMBERS_MAX = 64
 # A reader that finds a new checkpoint each time it looks gives up after so many.
 RESTARTS_MAX = 100
 
@@ -116,7 +119,7 @@ class WalReader:
         raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be read")
 
     async def more(self, tail: StreamTail, *, whole: bool = False) -> StreamTail | None:
-        """What was committed since `tail`, as a tail of its own.
+        """What was committed since `tail`, as a tail of its own: all of it, or a good deal.
 
         None where a checkpoint has passed where it was: the reader must resolve again.
         """
@@ -233,13 +236,14 @@ class WalReader:
         return self.keys.number(number - 1) if number > 0 else ""
 
     async def _numbers_from(self, start: int, *, whole: bool) -> _Read:
-        """Numbers in order from `start`, one at a time: for a reader that is near the end."""
+        """Some numbers in order from `start`, one at a time: for a reader that is near the end."""
         objects: list[TailObject] = []
-        while True:
+        while len(objects) < READ_ON_NUMBERS_MAX:
             item = await self._number(self._store, number=start + len(objects), whole=whole)
             if item is None or isinstance(item, _Seal):
                 return objects, start + len(objects), item is not None
             objects.append(item)
+        return objects, start + len(objects), False
 
     async def _number(self, store: Store, *, number: int, whole: bool) -> TailObject | _Seal | None:
         key = self.keys.number(number)
