@@ -57,6 +57,8 @@ class Node:
         self.sealed: dict[int, int] = {}  # streams that we ended, and where
         self._unswept: dict[int, int] = {}
         self._leading = asyncio.Lock()
+        self._rolling = asyncio.Lock()
+        self._moved: dict[int, int] = {}  # the checkpoint of each stream by which slices moved last
         self.writer = WalWriter(
             store,
             incarnation,
@@ -234,6 +236,10 @@ class Node:
 
     async def roll_up(self) -> bool:
         """Checkpoint our own stream at what is committed; whether we did."""
+        async with self._rolling:
+            return await self._roll_up_own()
+
+    async def _roll_up_own(self) -> bool:
         upto = self.writer.committed_end
         tail = await self._own.tail(upto)
         upto = min(upto, tail.position)
@@ -273,11 +279,17 @@ class Node:
             given_up=given_up,
         )
         if rollups is not None:
-            self._tell_of_move(reader.incarnation, upto, rollups)
+            self._tell_of_move(reader.incarnation, upto, upto, rollups)
         return rollups
 
-    def _tell_of_move(self, incarnation: int, below: int, items: Iterable[TailObject]) -> None:
+    def _tell_of_move(
+        self, incarnation: int, checkpoint: int, below: int, items: Iterable[TailObject]
+    ) -> None:
         """Slices that lay in numbers below `below` of a stream lie in these objects now."""
+        # A look from before a later checkpoint knows nothing of what that one has rolled up.
+        if checkpoint < self._moved.get(incarnation, 0):
+            return
+        self._moved[incarnation] = checkpoint
         moved: dict[PartitionId, list[tuple[HeldObject, Slice]]] = {}
         for item in items:
             held = HeldObject(item.key, incarnation, item.number, item.data)
@@ -293,7 +305,7 @@ class Node:
         tail = await WalReader(self._store, incarnation, self._settings.prefetch).tail()
         below = tail.position if below is None else min(below, tail.position)
         items = [item for item in tail.objects if item.number is None or item.number < below]
-        self._tell_of_move(incarnation, below, items)
+        self._tell_of_move(incarnation, tail.checkpoint, below, items)
 
     async def _manifests(self, tail: StreamTail) -> dict[PartitionId, ManifestState | None]:
         """The manifest of each partition of a stream, as won numbers have it; None: deleted."""

@@ -62,19 +62,20 @@ class OwnStream:
         if self._tail is None:
             read = await self.reader.tail()
             self._tail = read
-            self._recent = [
-                item
-                for item in self._recent
-                if item.number is not None and item.number >= read.position
-            ]
+            self._keep_recent(read.position)
             return read
         objects = (*self._tail.objects, *self._recent)
         ends = next_offsets(self._tail.ends, self._recent)
-        known = StreamTail(
-            self.incarnation, self._tail.checkpoint, committed_end, False, objects, ends
-        )
+        # What was read back may go beyond what we were told is committed.
+        position = max(committed_end, self._tail.position)
+        known = StreamTail(self.incarnation, self._tail.checkpoint, position, False, objects, ends)
         self._tail, self._recent = known, []
         return known
+
+    def _keep_recent(self, position: int) -> None:
+        self._recent = [
+            item for item in self._recent if item.number is not None and item.number >= position
+        ]
 
     async def read(self, item: TailObject, entry: Slice) -> memoryview:
         """A slice's bytes, from memory if they are still there."""
@@ -95,7 +96,10 @@ class OwnStream:
         self._objects_since_checkpoint -= objects
         self._bytes_since_checkpoint -= size
         self._covered = (0, 0)
-        later = (item for item in before.objects if item.number is not None and item.number >= upto)
+        later = [item for item in before.objects if item.number is not None and item.number >= upto]
+        # Also of partitions of which the roll-ups hold nothing any more.
+        ends = next_offsets(before.ends, before.objects)
         self._tail = StreamTail(
-            self.incarnation, upto, before.position, False, (*rollups, *later), before.ends
+            self.incarnation, upto, before.position, False, (*rollups, *later), ends
         )
+        self._keep_recent(before.position)

@@ -250,10 +250,20 @@ class PartitionLog:
                     self._last_cut = _Cut(due, position)
                     return batches
                 if header.last_offset >= due:
+                    self._check_that_it_joins(due, header.base_offset)
                     batches.append(data[position : position + header.size])
                     size += header.size
                     due = header.next_offset  # a slice that moved may bring more than was asked
         return batches
+
+    def _check_that_it_joins(self, due: int, base: int) -> None:
+        """A segment with a hole would hide committed records for ever."""
+        state = self.manifest.state
+        if not is_skipped(state.skips, max(due, state.start), base):
+            raise LostRangeError(
+                f"{self.name}: no slice holds offsets {due} to {base - 1}: "
+                "run `neve storage verify`"
+            )
 
     async def _data(self, row: HeldSlice) -> memoryview:
         """A slice's bytes; read again from wherever it is now if it moved while we looked."""

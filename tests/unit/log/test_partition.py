@@ -214,6 +214,24 @@ async def test_a_slice_that_is_nowhere_is_told_and_nothing_is_skipped() -> None:
 
 
 @in_simulation
+async def test_a_hole_in_what_is_held_never_becomes_a_segment() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    for value in "abc":
+        await send(node, [value])
+    log = node.log(TOPIC, 0)
+    lost = log.tail[1]
+    log.tail.remove(lost)
+    with pytest.raises(LostRangeError, match="1 to 1"):
+        await log.tier()
+    assert log.tiered_offset == 0
+    log.tail.insert(1, lost)
+    assert await log.tier()
+    assert await values_of(store) == list("abc")
+    await node.close()
+
+
+@in_simulation
 async def test_a_damaged_slice_stops_tiering_until_it_is_given_up() -> None:
     store = ScriptedStore()
     node = await started(store, small_settings(segment_bytes=1 << 20, cache_bytes=0))

@@ -1,0 +1,152 @@
+"""What a node knows of its own stream, while roll-ups, looks and commits overlap."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from neve import runtime
+from neve.errors import UnavailableError
+from neve.log.keys import wal_stream
+from neve.log.wal.checkpoint import read_checkpoint
+from neve.store.wrapper import Call
+from node_world import TOPIC, append, send, small_settings, started, values_of
+from scripted_store import ScriptedStore, Work, hold, in_simulation, refuse
+
+UNCACHED = small_settings(segment_bytes=1 << 20, cache_bytes=0)
+
+
+@in_simulation
+async def test_two_roll_ups_take_turns() -> None:
+    store = ScriptedStore()
+    node = await started(store, UNCACHED)
+    for value in "ab":
+        await send(node, [value])
+    rollups = f"{wal_stream(node.incarnation).prefix}rollup/"
+    go, reached = asyncio.Event(), asyncio.Event()
+    store.when("create", lambda key: key.startswith(rollups), hold(go, reached))
+    slow = runtime.spawn(node.roll_up())
+    await reached.wait()
+    for value in "cd":
+        await send(node, [value])
+    quick = runtime.spawn(node.roll_up())
+    await runtime.sleep(1)
+    go.set()
+    assert [await slow, await quick] == [True, True]
+    await send(node, ["e"])
+    log = node.log(TOPIC, 0)
+    held = [(row.entry.base_offset, row.entry.last_offset) for row in log.tail]
+    assert held == [(0, 3), (4, 4)]
+    assert await log.tier()
+    assert await values_of(store) == list("abcde")
+    await node.close()
+
+
+@in_simulation
+async def test_a_look_from_before_a_roll_up_does_not_undo_it() -> None:
+    """Otherwise what was committed in between is held nowhere, and a segment passes over it."""
+    store = ScriptedStore()
+    node = await started(store, UNCACHED)
+    for value in "ab":
+        await send(node, [value])
+    go, answers = asyncio.Event(), 0
+
+    async def keep_the_second_answer(_: Call, work: Work) -> object:
+        nonlocal answers
+        found = await work()
+        answers += 1
+        if answers == 2:
+            await go.wait()
+        return found
+
+    checkpoints = wal_stream(node.incarnation).checkpoints
+    store.when("list", checkpoints, keep_the_second_answer, times=2)
+    look = runtime.spawn(node._resolve(node.incarnation))
+    await runtime.sleep(1)
+    for value in "cd":
+        await send(node, [value])
+    assert await node.roll_up()
+    await send(node, ["e"])
+    go.set()
+    await look
+    assert await node.log(TOPIC, 0).tier()
+    assert await values_of(store) == list("abcde")
+    await node.close()
+
+
+@in_simulation
+async def test_what_was_read_back_before_it_was_known_committed_counts_once() -> None:
+    store = ScriptedStore()
+    node = await started(store, UNCACHED)
+    await send(node, ["a"])
+    keys = wal_stream(node.incarnation)
+    store.when("create", keys.checkpoint(1), refuse(UnavailableError))
+    with pytest.raises(UnavailableError):
+        await node.roll_up()  # from here on it must read its stream back
+    go = asyncio.Event()
+
+    async def answer_late(_: Call, work: Work) -> None:
+        await work()
+        await go.wait()
+
+    store.when("create", keys.number(1), answer_late)
+    late = append(node, ["b"])
+    await runtime.sleep(1)
+    assert await node.roll_up()  # reads number 1 too
+    assert not await node.roll_up()
+    go.set()
+    await late.commit.wait()
+    await send(node, ["c"])
+    assert await node.roll_up()
+    assert await values_of(store) == list("abc")
+    await node.close()
+
+
+@in_simulation
+async def test_a_commit_that_is_told_during_a_roll_up_that_read_it_counts_once() -> None:
+    store = ScriptedStore()
+    node = await started(store, UNCACHED)
+    await send(node, ["a"])
+    keys = wal_stream(node.incarnation)
+    store.when("create", keys.checkpoint(1), refuse(UnavailableError))
+    with pytest.raises(UnavailableError):
+        await node.roll_up()
+    known, made, reached = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def answer_late(_: Call, work: Work) -> None:
+        await work()
+        await known.wait()
+
+    store.when("create", keys.number(1), answer_late)
+    late = append(node, ["b"])
+    await runtime.sleep(1)
+    store.when("create", keys.checkpoint(1), hold(made, reached))
+    rolling = runtime.spawn(node.roll_up())
+    await reached.wait()
+    known.set()
+    await late.commit.wait()
+    made.set()
+    assert await rolling
+    assert await node.roll_up()
+    assert await values_of(store) == list("ab")
+    await node.close()
+
+
+@in_simulation
+async def test_checkpoints_keep_the_next_offset_of_what_is_all_tiered() -> None:
+    store = ScriptedStore()
+    node = await started(store, UNCACHED, partitions=2)
+    await send(node, ["a"], 0)
+    keys = wal_stream(node.incarnation)
+    store.when("create", keys.checkpoint(1), refuse(UnavailableError))
+    with pytest.raises(UnavailableError):
+        await node.roll_up()
+    assert await node.log(TOPIC, 0).tier()
+    for number in (1, 2, 3):
+        assert await node.roll_up()
+        payload = await read_checkpoint(store, keys, number)
+        assert payload is not None
+        assert (0, 1) in {(row.partition, row.next) for row in payload.partitions}
+        await send(node, ["b"], 1)
+    await node.close()
