@@ -41,6 +41,8 @@ TEMPORARY = ".tmp"
 WRITE_ATTEMPTS_MAX = 3
 # No writer holds a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
+# A folder in which files vanish each time it is scanned is told as unavailable after so many scans.
+SCANS_MAX = 100
 # Failures that pass by themselves; all others mean that somebody has to do something.
 _PASSING = frozenset(
     {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -271,23 +273,45 @@ class FolderStore:
         while pending:
             name = pending.pop()
             folder = self.root / name if name else self.root
-            files: dict[str, os.stat_result] = {}
-            try:
-                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            for entry in entries:
-                key = f"{name}/{entry.name}" if name else entry.name
-                if not self._can_be_key(key):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    if _may_hold(key + "/", prefix, after):
-                        pending.append(key)
-                elif key.startswith(prefix) and key > after:
-                    status = _status(folder / entry.name)
-                    if status is not None and _is_file(status):
-                        files[key] = status
+            for _ in range(SCANS_MAX):
+                found = self._scan(folder, name, prefix, after)
+                if found is not None:
+                    break
+            else:
+                raise UnavailableError(name, f"{folder} changes faster than it can be listed")
+            below, files = found
+            pending += below
             yield folder, files
+
+    def _scan(
+        self, folder: Path, name: str, prefix: str, after: str
+    ) -> tuple[Sequence[str], dict[str, os.stat_result]] | None:
+        """The wanted folders and files in one folder; None where one of them went meanwhile.
+
+        Then something else may have come before it went, which this scan does not show: a listing
+        without either would be of a moment that never was.
+        """
+        below: list[str] = []
+        files: dict[str, os.stat_result] = {}
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return below, files
+        for entry in entries:
+            key = f"{name}/{entry.name}" if name else entry.name
+            if not self._can_be_key(key):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if _may_hold(key + "/", prefix, after):
+                    below.append(key)
+            elif key.startswith(prefix) and key > after:
+                status = _status(folder / entry.name)
+                if status is None:
+                    if not entry.is_symlink():
+                        return None
+                elif _is_file(status):
+                    files[key] = status
+        return below, files
 
 
 def _may_hold(folder: str, prefix: str, after: str) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from neve import runtime
 from neve.errors import ExistsError, InvalidError, StoreFailedError, UnavailableError
+from neve.store import folder
 from neve.store.folder import FolderStore
 from store_contract import StoreContract, StoreFactory
 
@@ -286,9 +287,38 @@ async def test_foreign_files_are_no_objects(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     await store.put("a", b"x")
     (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     Path(os.fsdecode(bytes(tmp_path) + b"/\xff")).write_bytes(b"no Unicode")
     os.mkfifo(tmp_path / "pipe")
     assert [row.key for row in await store.list("")] == ["a"]
+
+
+async def test_a_listing_shows_a_moment_that_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is always one of them: a listing without any would tell of a moment that never was."""
+    store = FolderStore(tmp_path)
+    await store.create("checkpoint/1", b"x")
+    status = folder._status
+
+    def replaced_meanwhile(path: Path) -> os.stat_result | None:
+        if path.name != "3" and path.exists():
+            (path.parent / str(int(path.name) + 1)).write_bytes(b"y")
+            path.unlink()
+        return status(path)
+
+    monkeypatch.setattr(folder, "_status", replaced_meanwhile)
+    assert [row.key for row in await store.list("checkpoint/")] == ["checkpoint/3"]
+
+
+async def test_a_folder_that_never_holds_still_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderStore(tmp_path)
+    await store.create("a/1", b"x")
+    monkeypatch.setattr(folder, "_status", lambda _: None)
+    with pytest.raises(UnavailableError, match="faster than it can be listed"):
+        await store.list("a/")
 
 
 async def test_a_reader_of_a_folder_that_is_not_there_finds_nothing(tmp_path: Path) -> None:
