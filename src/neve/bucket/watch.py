@@ -69,14 +69,18 @@ class StreamWatcher:
             for name, row in self._slices(incarnation, more):
                 fresh.setdefault(name, []).append(row)
         return {
-            name: News(tuple(fresh.get(name, ())), name in stale)
+            name: News(tuple(sorted(fresh.get(name, ()), key=_base_offset)), name in stale)
             for name in self._sources
             if name in fresh or name in stale
         }
 
     async def _look_at_cluster(self) -> set[PartitionName]:
         """Read the cluster log if it is time; the partitions whose streams changed."""
-        sealed = any(tail is not None and tail.sealed for tail in self._tails.values())
+        leading = {part.incarnation for parts in self._known.values() for part in parts[-1:]}
+        sealed = any(
+            tail is not None and tail.sealed and incarnation in leading
+            for incarnation, tail in self._tails.items()
+        )
         due = not self._known or runtime.monotonic() - self._looked_at >= self._look_seconds
         if not (due or sealed or self._behind):
             return set()
@@ -139,5 +143,13 @@ class StreamWatcher:
 
 
 def _open(parts: tuple[StreamPart, ...]) -> list[StreamPart]:
-    """Where new records can still come from: the leader's stream alone."""
-    return list(parts[-1:])
+    """Where new records can still come from: what was not released, though others lead now.
+
+    A leader that was replaced commits until its stream is sealed, and who is to seal it may die.
+    Once it is, it costs no request any more.
+    """
+    return [part for part in parts if part.end is None]
+
+
+def _base_offset(row: TailSlice) -> int:
+    return row.entry.base_offset

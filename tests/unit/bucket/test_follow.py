@@ -12,10 +12,15 @@ import neve
 from bucket_samples import QUICK, Writer, expected, shown
 from neve import runtime
 from neve.bucket.model import Bounds, Record
+from neve.bucket.reader import AsyncBucket
 from neve.cluster.log import NoTopicError
+from neve.cluster.node import Node
 from neve.errors import DamagedError, LostRangeError
 from neve.store.meter import Meter
+from neve.store.url import stack
 from neve.store.wrapper import OPERATIONS
+from node_world import TOPIC, send, small_settings, started, topic_of
+from scripted_store import ScriptedStore, in_simulation
 
 LATEST_ON = Bounds("latest")
 
@@ -207,3 +212,26 @@ async def _written(url: str) -> Writer:
     await samples.layered(writer, "t")
     await writer.close()
     return writer
+
+
+@in_simulation
+async def test_a_leader_that_was_replaced_but_never_sealed_is_still_followed() -> None:
+    """Its successor died between the cluster log and the seal: it goes on, and so do readers."""
+    store = ScriptedStore()
+    settings = small_settings(segment_bytes=1 << 20)
+    leader = await started(store, settings)
+    await send(leader, ["a"])
+    bucket = await AsyncBucket.over(stack(store, settings.store), settings=settings)
+    source = bucket.follow(TOPIC, from_offset=0)
+    assert [row[2] for row in await take(source, 1)] == [b"a"]
+    heir = await Node.start(store, settings, node_id=2)
+    await heir.cluster.lead(heir.incarnation, [(topic_of(leader).topic_id, 0)])
+    await heir.abort()
+    later = runtime.spawn(take(source, 2))
+    await runtime.sleep(settings.reader.cluster_poll_ms / 1000 + 1)
+    for value in "bc":
+        await send(leader, [value])
+    assert [row[2] for row in await later] == [b"b", b"c"]
+    await source.aclose()
+    await bucket.close()
+    await leader.close()
