@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neve.bucket.facade import Bucket
-    from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName
+    from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName, Url
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "open", "open_async"]
 
 
 def open(  # noqa: A001 (neve.open reads like gzip.open)
-    url: str, *, layout: LayoutName = "neve", settings: GivenSettings = None
+    url: Url, *, layout: LayoutName = "neve", settings: GivenSettings = None
 ) -> Bucket:
     """Open the bucket at a URL or path for reading; no broker takes part.
 
@@ -26,7 +26,7 @@ def open(  # noqa: A001 (neve.open reads like gzip.open)
 
 
 async def open_async(
-    url: str, *, layout: LayoutName = "neve", settings: GivenSettings = None
+    url: Url, *, layout: LayoutName = "neve", settings: GivenSettings = None
 ) -> AsyncBucket:
     """The same for asynchronous programs."""
     from neve.bucket.reader import AsyncBucket

@@ -9,7 +9,7 @@ from neve import runtime
 from neve.bucket.decode import COLUMNS
 from neve.bucket.info import BucketInfo
 from neve.bucket.model import LATEST, Bounds, Moment, Offsets, Record, TopicInfo
-from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName, Partitions, Topics
+from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName, Partitions, Topics, Url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def open_bucket(url: str, *, layout: LayoutName = "neve", settings: GivenSettings = None) -> Bucket:
+def open_bucket(url: Url, *, layout: LayoutName = "neve", settings: GivenSettings = None) -> Bucket:
     """Open a bucket for reading: what `neve.open` is."""
     runner = runtime.BlockingRunner("neve-bucket")
     try:

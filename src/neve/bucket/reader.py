@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+Url: TypeAlias = str | os.PathLike[str]
 LayoutName: TypeAlias = Literal["neve", "kafscale"]
 LAYOUTS: tuple[LayoutName, ...] = ("neve", "kafscale")
 Topics: TypeAlias = str | Sequence[str] | None
@@ -83,11 +84,11 @@ class AsyncBucket:
 
     @classmethod
     async def connect(
-        cls, url: str, *, layout: LayoutName = "neve", settings: GivenSettings = None
+        cls, url: Url, *, layout: LayoutName = "neve", settings: GivenSettings = None
     ) -> AsyncBucket:
-        """Open the bucket at a URL; nothing is asked of it before the first call."""
+        """Open the bucket at a URL or path; nothing is asked of it before the first call."""
         chosen = settings_of(settings)
-        return await cls.over(connect(url, chosen.store), layout=layout, settings=chosen)
+        return await cls.over(connect(os.fspath(url), chosen.store), layout=layout, settings=chosen)
 
     @classmethod
     async def over(

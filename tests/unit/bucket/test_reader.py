@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -152,6 +153,14 @@ async def test_a_damaged_slice_is_its_own_partition_s_trouble() -> None:
         assert shown(found) == expected("t", 0, 0, END) + expected("t", 1, 0, last)
         assert await bucket.offsets("t", 1) == (0, END)
     await writer.close()
+
+
+async def test_a_path_may_be_a_path_object(tmp_path: Path) -> None:
+    writer = await samples.Writer.start(str(tmp_path), chosen=samples.settings())
+    await writer.node.create_topic("t", 1)
+    await writer.close()
+    async with await neve.open_async(tmp_path, settings=QUICK) as bucket:
+        assert [topic.name for topic in await bucket.topics()] == ["t"]
 
 
 async def test_what_is_not_there_is_said_so() -> None:
