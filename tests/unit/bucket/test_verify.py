@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 import bucket_samples as samples
 from bucket_samples import Writer
 from neve import runtime
 from neve.bucket.verify import Finding, Options, Report, Severity, verify
 from neve.bucket.verify.findings import Remedy
 from neve.cluster.log import NoClusterError
+from neve.errors import StoreFailedError
 from neve.log.keys import new_rollup_key, new_run_key, wal_stream
-from neve.store.memory import MemoryStore
+from neve.store.memory import MemoryBucket, MemoryStore
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0)
@@ -64,6 +67,25 @@ async def test_a_bucket_that_is_no_cluster_s_is_refused() -> None:
     except NoClusterError:
         return
     raise AssertionError("nothing was there to verify")
+
+
+async def test_nothing_is_written_to_a_bucket_that_is_no_cluster_s() -> None:
+    with pytest.raises(NoClusterError):
+        await verify(ReadOnly(MemoryBucket()), Options(settle_seconds=0, probe=True))
+
+
+async def test_a_store_that_may_only_be_read_is_told_of_the_flag() -> None:
+    url = samples.fresh_url()
+    await (await layered(url)).close()
+    with pytest.raises(StoreFailedError, match=r"read-only; .* pass --no-probe"):
+        await verify(RefusesWrites(samples.objects(url)), Options(settle_seconds=0, probe=True))
+
+
+class RefusesWrites(MemoryStore):
+    """A folder that is mounted read-only."""
+
+    async def create(self, key: str, data: object) -> None:
+        raise StoreFailedError(key, "read-only")
 
 
 async def test_without_the_probe_nothing_is_written() -> None:
@@ -463,8 +485,8 @@ async def test_progress_is_told() -> None:
     await writer.close()
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
     assert stages == [
-        "the store's rules",
         "cluster log",
+        "the store's rules",
         "streams",
         "partitions",
         "everything else",

@@ -21,7 +21,7 @@ from neve.bucket.verify.partition import PartitionCheck, partitions_of
 from neve.bucket.verify.strangers import Strangers, streams_to_check
 from neve.bucket.verify.stream import Streams
 from neve.cluster.log import ClusterLog
-from neve.errors import DeniedError
+from neve.errors import DeniedError, StoreFailedError
 from neve.store.port import Store
 from neve.store.probe import inspect
 
@@ -66,12 +66,14 @@ async def verify(
     report = Report(progress=progress)
     bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
     look = Look(store, ClusterLog(store), report, bounds, chosen.url)
+    started = runtime.monotonic()
+    # First of all: nothing is written to a bucket, or a mistyped folder, that is not Neve's.
+    readable = await ClusterCheck(look).check()
     if chosen.probe:
         await _check_rules(look)
     if isinstance(temporary, TemporaryFiles):
         await _check_temporary(report, temporary)
-    started = runtime.monotonic()
-    if not await ClusterCheck(look).check():
+    if not readable:
         return report
     await _check_contents(look)
     await _tell_strays(look, started, chosen.settle_seconds)
@@ -82,9 +84,9 @@ async def _check_rules(look: Look) -> None:
     look.report.begin("the store's rules")
     try:
         rules = await inspect(look.store)
-    except DeniedError as error:
-        raise DeniedError(
-            error.key, f"{error.reason}; with credentials that may only read, pass --no-probe"
+    except (DeniedError, StoreFailedError) as error:
+        raise type(error)(
+            error.key, f"{error.reason}; where writing is not allowed, pass --no-probe"
         ) from error
     for rule in rules:
         look.report.counts["rules"] += 1
