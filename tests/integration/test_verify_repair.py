@@ -205,6 +205,6 @@ def test_what_people_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["storage", "verify", str(tmp_path), "--repair", "--settle-seconds", "0"]) == 1
     told = capsys.readouterr().out
     assert "rebuilt from" in told
-    assert "1 things are wrong" in told
+    assert "1 thing is wrong" in told
     assert main(["storage", "verify", str(tmp_path / "nothing")]) == 1
     assert "no Neve cluster" in capsys.readouterr().err

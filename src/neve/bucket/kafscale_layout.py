@@ -22,7 +22,7 @@ from neve.bucket.layout import (
     Watcher,
 )
 from neve.bucket.model import PartitionName, Selection, TopicInfo
-from neve.cluster.log import NoTopicError
+from neve.cluster.log import NoClusterError, NoTopicError
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
 from neve.log.fetch import fetch_checked, fetch_range_checked
 from neve.log.manifest.records import Segment
@@ -47,6 +47,11 @@ class KafScaleLayout:
     async def refresh(self) -> None:
         rows = await self._store.list("")
         listing = kafscale.group_listing((row.key, row.size) for row in rows)
+        if not listing.segments and not self._listed:
+            raise NoClusterError(
+                "no KafScale segment is here (namespace/topic/partition/segment-*.kfs): check the "
+                "URL and the layout"
+            )
         self.strays = listing.strays
         self._listed = _by_partition(listing.segments)
 

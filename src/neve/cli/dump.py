@@ -46,7 +46,8 @@ async def dump_bucket(
     """Write all records; what was passed over is told at the end."""
     async with await AsyncBucket.connect(url, layout=layout, settings=settings) as bucket:
         try:
-            await _write_all(await _lists(bucket, wanted), encoding, wanted)
+            with output.naming(url):
+                await _write_all(await _lists(bucket, wanted), encoding, wanted)
         finally:
             output.flush()
             if bucket.skipped:

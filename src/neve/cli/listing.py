@@ -13,7 +13,7 @@ from neve.settings import Settings
 async def list_bucket(url: str, layout: LayoutName, settings: Settings, *, as_json: bool) -> int:
     """Print a bucket at a glance; 1 where some of it could not be looked at."""
     async with await AsyncBucket.connect(url, layout=layout, settings=settings) as bucket:
-        with output.progress("partitions") as bar:
+        with output.naming(url), output.progress("partitions") as bar:
             info = await bucket.describe(bar.show)
     if as_json:
         output.write_json({"url": url, "layout": layout, **as_document(info)})

@@ -14,6 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from neve import runtime
+from neve.cluster.log import NoClusterError
 from neve.errors import InvalidError
 from neve.settings import Settings, load
 
@@ -64,6 +65,15 @@ def complain(reason: object) -> None:
     text = " ".join(str(reason).split())
     with contextlib.suppress(BrokenPipeError):
         print(f"neve: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def naming(url: str) -> Iterator[None]:
+    """Say which URL it is that holds no cluster: most often it is mistyped."""
+    try:
+        yield
+    except NoClusterError as error:
+        raise NoClusterError(f"{url}: {error}") from error
 
 
 def write_json(value: Any) -> None:

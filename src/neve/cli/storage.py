@@ -85,6 +85,8 @@ def dump(
         to_timestamp=_milliseconds("--to-time", to_time),
         follow=follow,
     )
+    _in_order("--from", wanted.from_offset, "--to", wanted.to_offset)
+    _in_order("--from-time", wanted.from_timestamp, "--to-time", wanted.to_timestamp)
     work = dumping.dump_bucket(url, layout, settings.load(), wanted, encoding=encoding)
     return runtime.run(work)
 
@@ -93,6 +95,11 @@ def _offset(flag: str, given: int | None) -> int | None:
     if given is not None and given < 0:
         raise UsageError(f"{flag} {given}: offsets start at 0")
     return given
+
+
+def _in_order(first_flag: str, first: int | None, end_flag: str, end: int | None) -> None:
+    if first is not None and end is not None and first > end:
+        raise UsageError(f"{first_flag} {first} is above {end_flag} {end}: nothing lies between")
 
 
 def _milliseconds(flag: str, given: str | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -41,7 +42,7 @@ def verify(
 
     It may run beside brokers that write. The exit code is 0 only where all is well.
     """
-    if settle_seconds < 0:
+    if settle_seconds < 0 or not math.isfinite(settle_seconds):
         raise output.UsageError(f"--settle-seconds {settle_seconds}: give 0 or more")
     options = Options(url=url, probe=probe, settle_seconds=settle_seconds)
     return runtime.run(verify_bucket(url, settings.load(), options, repair=repair, as_json=json))
@@ -89,7 +90,7 @@ async def verify_bucket(
     stacked = stack(raw, settings.store)
     work = verify_and_repair if repair else verifying.verify
     try:
-        with output.progress("objects", hidden=as_json) as bar:
+        with output.naming(url), output.progress("objects", hidden=as_json) as bar:
 
             def show(progress: Progress) -> None:
                 bar.show(progress.objects)
@@ -118,20 +119,26 @@ def print_report(url: str, report: Report) -> None:
         print(f"          {deed.did}")
     counts = report.counts
     print(
-        f"{url}: looked at {counts['partitions']} partitions, {counts['segments']} segments, "
-        f"{counts['stream_numbers'] + counts['rollups']} WAL objects, "
+        f"{url}: looked at {_counted(counts['partitions'], 'partition')}, "
+        f"{_counted(counts['segments'], 'segment')}, "
+        f"{_counted(counts['stream_numbers'] + counts['rollups'], 'WAL object')}, "
         f"{output.human_bytes(counts['bytes'])}"
     )
     if counts["findings_left_out"]:
-        print(f"{counts['findings_left_out']} more findings are not shown")
+        print(f"not shown: {_counted(counts['findings_left_out'], 'more finding')}")
     wrong = [row for row in report.findings if not row.severity.is_well]
     left = sum(not row.repaired for row in wrong) + counts["findings_left_out"]
     mended = sum(row.repaired for row in wrong)
     if report.ok:
-        print(f"all is well; {mended} things were repaired" if mended else "all is well")
+        print(f"all is well; {_counted(mended, 'thing')} repaired" if mended else "all is well")
         return
     can = sum(row.repairable and not row.repaired for row in wrong)
-    print(f"{left} things are wrong" + (f"; --repair takes care of {can}" if can else ""))
+    wrong_now = f"{_counted(left, 'thing')} {'is' if left == 1 else 'are'} wrong"
+    print(wrong_now + (f"; --repair takes care of {can}" if can else ""))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _print_finding(finding: Finding) -> None:
@@ -157,9 +164,10 @@ async def skip_offsets(
     """Record a loss, and say what was recorded."""
     stacked = stack(open_store(url, settings.store), settings.store)
     try:
-        done = await skipping.skip(
-            stacked.store, topic, partition, first, end, accept_loss=accept_loss, reason=reason
-        )
+        with output.naming(url):
+            done = await skipping.skip(
+                stacked.store, topic, partition, first, end, accept_loss=accept_loss, reason=reason
+            )
     finally:
         await stacked.close()
     print(_told(done))
@@ -171,6 +179,6 @@ def _told(done: skipping.Skipped) -> str:
     if done.number is None and not done.offsets:
         return f"{where} were given up for lost before: nothing to do"
     return (
-        f"{done.offsets} offsets given up for lost: {where} are passed over by every reader; the "
-        "manifest keeps this on record"
+        f"{_counted(done.offsets, 'offset')} given up for lost: {where} are passed over by every "
+        "reader; the manifest keeps this on record"
     )

@@ -23,6 +23,7 @@ from neve.records import reference
 from neve.records.reference import build_batch
 
 NEVE = Path(sys.executable).with_name("neve")
+SOME_OFFSETS = ["--partition", "0", "--from", "0", "--to", "1"]
 FLAGS = [f"--set={name}={value}" for name, value in QUICK.items()]
 
 
@@ -74,6 +75,11 @@ def test_version_and_help(capfd: pytest.CaptureFixture[str]) -> None:
         ["storage", "dump", "x", "--follow", "--from-time", "0"],
         ["storage", "dump", "x", "--from-time", "yesterday"],
         ["storage", "dump", "x", "--to-time", "2026-01-01T00:00:00"],
+        ["storage", "dump", "x", "--from", "10", "--to", "9"],
+        ["storage", "dump", "x", "--from-time", "10", "--to-time", "9"],
+        ["storage", "verify", "x", "--settle-seconds", "-1"],
+        ["storage", "verify", "x", "--settle-seconds", "nan"],
+        ["storage", "verify", "x", "--settle-seconds", "inf"],
         ["storage", "ls", "x", "--set", "reader.poll.ms"],
         ["storage", "ls", "x", "--set", "a=1", "--set", "a=2"],
     ],
@@ -91,8 +97,15 @@ def test_what_is_not_understood_ends_with_2(
     ("argv", "told"),
     [
         (["storage", "ls", "ftp://x"], "does not know ftp"),
-        (["storage", "ls", "memory://"], "no Neve cluster"),
-        (["storage", "dump", "memory://", "--layout", "kafscale", "--topic", "t"], "no topic 't'"),
+        (["storage", "ls", "memory://"], "memory://: this bucket holds no Neve cluster"),
+        (["storage", "dump", "memory://"], "memory://: this bucket holds no Neve cluster"),
+        (["storage", "verify", "memory://"], "memory://: this bucket holds no Neve cluster"),
+        (
+            ["storage", "skip", "memory://", "--accept-loss", "--topic", "t", *SOME_OFFSETS],
+            "memory://: this bucket holds no Neve cluster",
+        ),
+        (["storage", "ls", "memory://", "--layout", "kafscale"], "no KafScale segment is here"),
+        (["storage", "dump", "memory://", "--layout", "kafscale"], "no KafScale segment is here"),
         (["storage", "ls", "x", "--set", "reader.pole.ms=1"], "did you mean reader.poll.ms"),
         (["storage", "ls", "x", "--config", "nowhere.toml"], "nowhere.toml: cannot be read"),
     ],
@@ -129,6 +142,54 @@ def test_an_interrupted_follower_ends_quietly_with_130(bucket: str) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stderr.read() == b""
+
+
+def test_an_interrupt_while_the_command_is_loaded_is_no_traceback() -> None:
+    # Importing the application stands for what takes long at the start.
+    program = (
+        "import sys, signal\n"
+        "class Late:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'neve.cli.application':\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Late())\n"
+        "from neve.cli import main\n"
+        "assert 'cyclopts' not in sys.modules\n"
+        "sys.exit(main(['--version']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", [["storage", "dump"], ["storage", "ls"]])
+def test_an_output_that_cannot_be_written_is_told(command: list[str], bucket: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [NEVE, *command, bucket], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    told = b"neve: standard output cannot be written: No space left on device\n"
+    assert done.stderr == told
+
+
+def test_a_closed_output_is_told(bucket: str) -> None:
+    done = subprocess.run(
+        f'"{NEVE}" storage ls "{bucket}" >&-', shell=True, capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"neve: standard output is closed")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["ls", "dump", "verify"])
+def test_a_mistyped_folder_is_not_made(
+    command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capfd, "storage", command, str(tmp_path / "mistyped"))
+    assert code == 1
+    assert str(tmp_path / "mistyped") in err
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- ls

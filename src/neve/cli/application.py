@@ -1,0 +1,80 @@
+"""All commands in one application, and how each of them ends.
+
+Kept apart from `neve.cli`, which must import nothing slow: a person may interrupt a command before
+all of it is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cyclopts import App, CycloptsError
+
+from neve import __version__
+from neve.cli import bench, demo, storage
+from neve.cli.output import UsageError, complain
+from neve.errors import NeveError
+
+EXIT_FAILED, EXIT_USAGE, EXIT_PIPE = 1, 2, 141
+
+
+def build_app() -> App:
+    """All commands."""
+    app = App(
+        name="neve",
+        help="A Kafka-compatible streaming log whose only durable state is a bucket.",
+        version=__version__,
+        suppress_keyboard_interrupt=False,
+        help_format="markdown",
+    )
+    app.command(storage.app)
+    app.command(bench.app)
+    app.command(demo.demo)
+    return app
+
+
+def run(tokens: list[str]) -> int:
+    """Run a command; its exit code."""
+    if not _has_outputs():
+        return EXIT_FAILED
+    try:
+        code = _called(tokens)
+        sys.stdout.flush()
+    except (CycloptsError, UsageError) as error:
+        complain(f"{error} (see neve --help)")
+        return EXIT_USAGE
+    except NeveError as error:
+        complain(error)
+        return EXIT_FAILED
+    except BrokenPipeError:
+        _drop_output()
+        return EXIT_PIPE
+    except OSError as error:
+        # Stores tell their own troubles as kinds of NeveError: this is the output's, a full disk.
+        complain(f"standard output cannot be written: {error.strerror or error}")
+        _drop_output()
+        return EXIT_FAILED
+    return code
+
+
+def _called(tokens: list[str]) -> int:
+    result = build_app()(
+        tokens, exit_on_error=False, print_error=False, result_action="return_value"
+    )
+    return result if isinstance(result, int) else 0
+
+
+def _has_outputs() -> bool:
+    """Whether both outputs are open. Without one, the next file or socket would take its place."""
+    if sys.stderr is None:
+        return False
+    if sys.stdout is None:
+        complain("standard output is closed: open it, or send it to /dev/null")
+        return False
+    return True
+
+
+def _drop_output() -> None:
+    """Python would complain once more when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
