@@ -295,7 +295,7 @@ async def _ask_whether_leading(world: World, node: Node) -> None:
 
 
 async def _reader(world: World) -> None:
-    await world.pause(0.1, 0.5)
+    await world.pause(0.3, 1.0)
     store = world.connect()
     _, logs = await read_all(store, TOPIC)
     for partition, log in logs.items():

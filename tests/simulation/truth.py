@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from neve.cluster.log import ClusterLog
 from neve.cluster.state import Topic
 from neve.log.keys import manifest as manifest_keys
@@ -38,11 +40,17 @@ async def read_log(store: Store, topic: Topic, partition: int) -> tuple[int, dic
 
 
 def _take(log: dict[int, bytes], data: memoryview, start: int) -> None:
-    for position, _ in walk(data):
-        for record in decode_batch(data, position):
-            if record.offset >= start:
-                value = bytes(record.value or b"")
-                assert log.setdefault(record.offset, value) == value, record.offset
+    for position, header in walk(data):
+        records = _values(bytes(data[position : position + header.size]))
+        for offset, value in enumerate(records, header.base_offset):
+            if offset >= start:
+                assert log.setdefault(offset, value) == value, offset
+
+
+@functools.lru_cache(maxsize=4096)
+def _values(batch: bytes) -> list[bytes]:
+    """The values of a checked batch. Readers see the same batches again and again."""
+    return [bytes(record.value or b"") for record in decode_batch(batch)]
 
 
 async def read_all(store: Store, name: str) -> tuple[dict[int, int], dict[int, dict[int, bytes]]]:

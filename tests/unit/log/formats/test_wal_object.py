@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import struct
+from unittest import mock
 
+import numpy as np
 import pytest
 
 import format_samples as samples
@@ -194,3 +197,35 @@ def test_batches_of_a_slice_must_ascend_and_match_their_checksums() -> None:
         (entry,) = wal.decode(data, "k", **PLACE).slices
         with pytest.raises(DamagedError):
             wal.check_slice(entry, data[entry.position : entry.end], "k")
+
+
+@pytest.mark.parametrize("kind", [wal.Kind.DATA, wal.Kind.ROLLUP])
+def test_few_slices_are_judged_like_many(kind: wal.Kind) -> None:
+    """The loop for a handful and the columns for many find the same faults."""
+    chance = random.Random(7)
+    judged: set[str] = set()
+    for _ in range(3_000):
+        rows = random_rows(chance)
+        columns = np.array(rows, wal._ENTRY_COLUMNS)
+        body = sum(row[8] for row in rows) + chance.choice([0, 0, 0, 1])
+        few = wal._fault_of_few(kind, columns.tolist(), 100, body)
+        with mock.patch.object(wal, "FEW_SLICES", 0):
+            many = wal._fault_of_directory(kind, columns, 100, body)
+        assert bool(few) == bool(many), (rows, few, many)
+        judged.add(few[:20])
+    assert len(judged) >= 5, judged
+
+
+def random_rows(chance: random.Random) -> list[tuple[int, ...]]:
+    """A few entries, right or a little wrong."""
+    rows = []
+    position = 100
+    for at in range(chance.randint(1, 4)):
+        length = chance.choice([61, 100, 100, 100, 100, 60])
+        base = chance.choice([10 * at, 10 * at, 10 * at, 0, -1])
+        last = base + chance.choice([0, 5, 5, 5, -1])
+        shift = chance.choice([0, 0, 0, 0, 0, 0, 1])
+        partition = chance.choice([0, 0, 1, 1, 2])
+        rows.append((0, 7, partition, 0, base, last, 0, position + shift, length, 0))
+        position += length
+    return rows
