@@ -70,6 +70,29 @@ async def test_numbers_that_are_rolled_up_while_they_are_read_are_not_missed() -
     assert report.counts["offsets"] == 180
 
 
+async def test_a_stream_that_is_retired_while_it_is_walked_is_not_damaged() -> None:
+    url = samples.fresh_url()
+    first = await layered(url)
+    stream = first.node.writer.keys.prefix
+    await first.close()
+    # The same node again: the process that wrote the stream is dead, and its stream may go.
+    heir = await Writer.start(url)
+    await heir.node.lead([TOPIC])
+    (rollup,) = [key for key in samples.objects(url).objects if key.startswith(f"{stream}rollup/")]
+
+    async def retire() -> None:
+        await heir.node.log(TOPIC, 0).tier()
+        await heir.node.let_go()
+        await heir.node.collect()
+
+    store = Meanwhile(samples.objects(url), rollup, retire)
+    report = await verify(store, QUICK)
+    await heir.close()
+    assert store.happened
+    assert rollup not in samples.objects(url).objects
+    assert [row for row in report.findings if not row.severity.is_well] == []
+
+
 async def test_a_topic_that_is_deleted_while_it_is_read_has_no_findings() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
