@@ -155,6 +155,26 @@ async def test_a_seal_that_cannot_be_written_is_told() -> None:
 
 
 @in_simulation
+async def test_seals_that_cannot_be_written_under_a_live_writer_are_told() -> None:
+    """The writer goes on and on; so must not the sealer."""
+    store = ScriptedStore(latency=lambda: 0.01)
+    sealing = ScriptedStore(store.bucket, latency=lambda: 0.01)
+    sealing.when("create", lambda _: True, refuse(DeniedError), times=None)
+    writer = WalWriter(store, INCARNATION, SMALL)
+    watchers = runtime.Tasks()
+    appending = runtime.spawn(
+        append_until_ended(writer, Told(), watchers, count=100_000, pause_seconds=0.006)
+    )
+    await runtime.sleep(1)
+    with pytest.raises(DeniedError):
+        async with runtime.deadline(1):
+            await Sealer(sealing, INCARNATION, window=4).seal()
+    await writer.abort()
+    await asyncio.wait([appending])
+    await watchers.join()
+
+
+@in_simulation
 async def test_a_damaged_number_is_told_by_its_key() -> None:
     store = ScriptedStore()
     await put_data(store, 0)

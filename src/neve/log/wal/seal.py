@@ -99,14 +99,17 @@ class Sealer:
     async def _stop(self, frontier: int) -> int:
         """Get a seal in before a live writer, which cannot pass it; the number where it stands."""
         while True:
-            sent = self._seal_ahead(frontier)
+            sent, refused = self._seal_ahead(frontier), False
             while sent:
                 await asyncio.wait(sent.values(), return_when=asyncio.FIRST_COMPLETED)
                 for number, seal in sent.items():
                     if seal.done() and seal.result():
                         return number
+                    refused |= seal.done() and seal.result() is None
                 sent = {number: seal for number, seal in sent.items() if not seal.done()}
             frontier = await self._first_unlisted(frontier)
+            if refused and await self._create_seal(frontier):  # why they are refused is told here
+                return frontier
 
     async def _first_unlisted(self, number: int) -> int:
         after = self.keys.number(number - 1) if number > 0 else ""
@@ -138,17 +141,18 @@ class Sealer:
             return None
         return header.kind
 
-    def _seal_ahead(self, number: int) -> dict[int, asyncio.Task[bool]]:
+    def _seal_ahead(self, number: int) -> dict[int, asyncio.Task[bool | None]]:
         """Send seals from a number on; they land when they do. The next time, twice as many."""
         beyond = range(number, number + self._reach)
         self._reach = min(2 * self._reach, REACH_NUMBERS_MAX)
         return {ahead: self._tasks.start(self._create_seal_or_not(ahead)) for ahead in beyond}
 
-    async def _create_seal_or_not(self, number: int) -> bool:
+    async def _create_seal_or_not(self, number: int) -> bool | None:
+        """The same; None where the store refuses it for good."""
         try:
             return await self._create_seal(number)
         except StoreError:
-            return False  # tried again, and told, when it is the first missing number
+            return None  # tried again, and told, when it is the first missing number
 
     async def _create_seal(self, number: int) -> bool:
         """Whether our seal is known to have landed; otherwise reading the number tells."""
