@@ -58,6 +58,8 @@ async def load_history_at(store: Store, manifest: Manifest, name: str) -> tuple[
         try:
             history = await _state_kept(store, state, name)
             if history is None:
+                if state.state_bundle is not None and await manifest.refresh() is not state:
+                    continue  # a segment came after it, whose bundle knows all that it knew
                 history = await _history_at_end(store, manifest, segments, name)
         except NotFoundError as error:
             # A segment that we would rebuild a bundle from: merged or expired since we looked?

@@ -13,7 +13,7 @@ from neve.log.keys import partition_of
 from neve.log.manifest import manifest as manifest_module
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Add, Replace, Segment, removal
-from neve.log.restore import load_bundle, load_history, restore_bundle
+from neve.log.restore import load_bundle, load_history, load_history_at, restore_bundle
 from neve.log.retention import move_start
 from neve.log.segment.bundle import decode_bundle
 from neve.log.segment.history import History
@@ -273,6 +273,31 @@ def test_a_kept_bundle_that_is_lost_fails_nobody(how: str) -> None:
         await new.abort()
 
     runtime.simulate(main(), seed=1)
+
+
+@in_simulation
+async def test_a_kept_bundle_that_was_followed_by_a_segment_and_collected_loses_nothing() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=1 << 20))
+    await send(node, ["a"], producer_id=7, sequence=0)
+    log = node.log(TOPIC, 0)
+    assert await log.tier()
+    await node.delete_records(TOPIC, 0, 1)
+    kept = log.manifest.state.state_bundle
+    assert kept is not None
+    manifest = Manifest(store, log.manifest.keys)
+    await manifest.refresh()
+
+    async def move_on() -> None:
+        await send(node, ["b"], producer_id=8, sequence=0)
+        assert await log.tier()
+        assert kept.key in await log.manifest.collect()
+
+    store.when("get", kept.key, first(move_on))
+    history, tiered = await load_history_at(store, manifest, "t-0")
+    assert {row.producer_id for row in history.producers.entries()} == {7, 8}
+    assert tiered == 2
+    await node.close()
 
 
 @in_simulation
