@@ -58,9 +58,11 @@ class NeveLayout:
     async def look(self, sources: Sequence[PartitionSource]) -> None:
         """One look at the streams, made now, before any manifest is read."""
         own = [source for source in sources if isinstance(source, NeveSource)]
-        views = await read_views(self._store, (part for source in own for part in source.parts))
-        for source in own:
-            source.looked_at(views)
+        # As they are now: another reader of this bucket may refresh the cluster log meanwhile.
+        parts = [source.parts for source in own]
+        views = await read_views(self._store, (part for each in parts for part in each))
+        for source, looked_at in zip(own, parts, strict=True):
+            source.looked_at(looked_at, views)
 
     def watcher(self, sources: Sequence[PartitionSource]) -> Watcher:
         own = [source for source in sources if isinstance(source, NeveSource)]
@@ -151,9 +153,9 @@ class NeveSource:
     def parts(self) -> tuple[StreamPart, ...]:
         return self.partition.streams
 
-    def looked_at(self, views: Mapping[int, StreamView]) -> None:
-        """Use these views at the next resolve; they were read after the cluster log was."""
-        self._views = (self.parts, views)
+    def looked_at(self, parts: tuple[StreamPart, ...], views: Mapping[int, StreamView]) -> None:
+        """Use these views of `parts` at the next resolve; the cluster log was read before them."""
+        self._views = (parts, views)
 
     async def resolve(self) -> Resolved:
         for attempt in range(RESOLVE_ATTEMPTS_MAX):

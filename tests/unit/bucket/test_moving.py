@@ -13,7 +13,12 @@ import pytest
 import bucket_samples as samples
 from bucket_samples import Writer
 from neve import runtime
+from neve.bucket.reader import AsyncBucket
 from neve.errors import LostRangeError
+from neve.log.keys import wal_stream
+from neve.store.url import stack
+from node_world import TOPIC, send, small_settings, started, successor
+from scripted_store import ScriptedStore, first, in_simulation
 
 PARTITIONS = 2
 
@@ -122,3 +127,24 @@ async def _retained() -> None:
 
 def test_a_reader_that_retention_passes_is_told() -> None:
     runtime.simulate(_retained(), seed=3)
+
+
+@in_simulation
+async def test_two_readers_of_one_bucket_do_not_disturb_each_other_in_a_failover() -> None:
+    """One learns of the new leader while the other looks at the streams."""
+    store = ScriptedStore()
+    settings = small_settings(segment_bytes=1 << 20)
+    leader = await started(store, settings)
+    await send(leader, ["a"])
+    bucket = await AsyncBucket.over(stack(store, settings.store), settings=settings)
+    heirs = []
+
+    async def fail_over() -> None:
+        heirs.append(await successor(store, settings))
+        await bucket.topics()
+
+    store.when("list", wal_stream(leader.incarnation).checkpoints, first(fail_over))
+    assert [row.value async for row in bucket.read(TOPIC)] == [b"a"]
+    await bucket.close()
+    await leader.abort()
+    await heirs[0].close()
