@@ -13,9 +13,10 @@ import pytest
 from neve.log import envelope, keys
 from neve.log.segment import frame, kafscale, kfs, sections
 from neve.log.wal import object as wal
+from neve.records import batch, compression
 
 PAGE = (Path(__file__).parents[4] / "docs" / "format.md").read_text()
-TYPES = {"u16": "H", "u32": "I", "u64": "Q", "i16": "h", "i32": "i", "i64": "q"}
+TYPES = {"i8": "b", "u16": "H", "u32": "I", "u64": "Q", "i16": "h", "i32": "i", "i64": "q"}
 
 
 def section(title: str) -> str:
@@ -46,6 +47,7 @@ def columns(dtype: np.dtype[np.void]) -> str:
 
 LAYOUTS = {
     "Envelope header, 40 bytes": envelope._HEADER.format,
+    "Batch header, 61 bytes": batch._HEADER.format,
     "WAL object header, 64 bytes": wal._HEADER.format + "I",
     "WAL directory entry, 64 bytes": wal._ENTRY.format,
     "Segment header, 32 bytes": kfs._HEADER.format,
@@ -143,3 +145,12 @@ def test_examples_of_keys_are_what_the_code_makes_and_reads() -> None:
         assert example.startswith(keys.segment_prefix("orders", topic_id, 2))
         token = "0123456789abcdef"
         assert keys.segment_name(example) == keys.SegmentName(100, 3, token, suffix)
+
+
+def test_attributes_of_batches_are_those_of_the_code() -> None:
+    bits = {row[0]: row[1] for row in rows("Batch attributes")}
+    flags = (batch.LOG_APPEND_TIME, batch.TRANSACTIONAL, batch.CONTROL, batch.DELETE_HORIZON)
+    assert [1 << int(at) for at in list(bits)[1:]] == list(flags)
+    assert batch.CODEC_MASK == 0b111
+    named = {int(code): name for code, name in re.findall(r"(\d) (\w+)", bits["0 to 2"])}
+    assert set(named) == set(compression.CODECS)
