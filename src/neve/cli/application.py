@@ -36,7 +36,9 @@ def build_app() -> App:
 
 def run(tokens: list[str]) -> int:
     """Run a command; its exit code."""
-    if not _has_outputs():
+    _fill_descriptors()
+    if sys.stdout is None:
+        complain("standard output is closed: open it, or send it to /dev/null")
         return EXIT_FAILED
     try:
         code = _called(tokens)
@@ -65,14 +67,15 @@ def _called(tokens: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _has_outputs() -> bool:
-    """Whether both outputs are open. Without one, the next file or socket would take its place."""
+def _fill_descriptors() -> None:
+    """Where input or an output is closed, the next file or socket would take its place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this number
     if sys.stderr is None:
-        return False
-    if sys.stdout is None:
-        complain("standard output is closed: open it, or send it to /dev/null")
-        return False
-    return True
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 (it stays open)
 
 
 def _drop_output() -> None:

@@ -182,6 +182,15 @@ def test_a_closed_output_is_told(bucket: str) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
+def test_a_closed_input_or_error_output_does_not_matter(bucket: str, closed: str) -> None:
+    done = subprocess.run(
+        f'"{NEVE}" storage ls "{bucket}" {closed}', shell=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"TOPIC" in done.stdout
+
+
 @pytest.mark.parametrize("command", ["ls", "dump", "verify"])
 def test_a_mistyped_folder_is_not_made(
     command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
