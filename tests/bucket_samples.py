@@ -59,7 +59,8 @@ class Writer:
     async def start(cls, url: str, node_id: int = 1, chosen: Settings | None = None) -> Writer:
         chosen = chosen or settings()
         stack = connect(url, chosen.store)
-        return cls(stack, await Node.start(stack.store, chosen, node_id=node_id), chosen)
+        node = await Node.start(stack.store, chosen, node_id=node_id, probe=False)
+        return cls(stack, node, chosen)
 
     async def append(self, topic: str, partition: int, records: int, **options: object) -> None:
         """Records in batches of BATCH, committed when this returns."""

@@ -78,7 +78,7 @@ async def started(
     store: Store, settings: Settings | None = None, *, node_id: int = 1, partitions: int = 1
 ) -> Node:
     """A node that leads a new topic."""
-    node = await Node.start(store, settings or small_settings(), node_id=node_id)
+    node = await Node.start(store, settings or small_settings(), node_id=node_id, probe=False)
     await node.create_topic(TOPIC, partitions)
     return node
 

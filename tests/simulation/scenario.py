@@ -121,7 +121,10 @@ class World:
     async def start_leader(self) -> None:
         """Start a process and let it take everything over, whoever leads now."""
         node = await Node.start(
-            self.connect(), self.plan.settings, node_id=runtime.chance().randint(1, 3)
+            self.connect(),
+            self.plan.settings,
+            node_id=runtime.chance().randint(1, 3),
+            probe=False,  # this store breaks rules on purpose
         )
         self.nodes.append(node)
         if self.topic is None:

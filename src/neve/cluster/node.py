@@ -32,7 +32,10 @@ from neve.log.wal.rollup import roll_up, trim
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.settings import Settings
 from neve.store.port import Store
+from neve.store.probe import probe as probe_store
 
+# The delay that wal.linger.ms = -1 means where each PUT is paid for.
+LINGER_MS_WHERE_PUTS_COST = 100
 # How often a take-over looks again because a stream that it could not read is needed no more.
 TAKE_OVERS_MAX = 5
 
@@ -75,14 +78,25 @@ class Node:
         settings: Settings,
         *,
         node_id: int,
-        linger_ms: int = 0,
+        puts_cost: bool = False,
+        probe: bool = True,
         host: str = "",
         port: int = 0,
         rack: str = "",
     ) -> Node:
-        """Register in the bucket's cluster, which is made if there is none yet."""
+        """Register in the bucket's cluster, which is made if there is none yet.
+
+        A bucket without a cluster is probed first: BrokenRuleError where it breaks a rule that
+        everything rests on. `puts_cost` says that a linger is worth its while: see wal.linger.ms.
+        """
         cluster = ClusterLog(store)
-        await cluster.init()
+        if not (await cluster.refresh()).cluster_id:
+            if probe:
+                await probe_store(store)
+            await cluster.init()
+        linger_ms = settings.wal.linger_ms
+        if linger_ms < 0:
+            linger_ms = LINGER_MS_WHERE_PUTS_COST if puts_cost else 0
         incarnation = await cluster.register(
             node_id, inflight=settings.wal.inflight_max, host=host, port=port, rack=rack
         )

@@ -14,6 +14,7 @@ from neve.bucket.verify.findings import Remedy
 from neve.cluster.log import NoClusterError
 from neve.errors import StoreFailedError
 from neve.log.keys import new_rollup_key, new_run_key, wal_stream
+from neve.log.wal.object import encode_seal
 from neve.store.memory import MemoryBucket, MemoryStore
 
 TOPIC = "events"
@@ -334,6 +335,21 @@ async def test_a_hole_wider_than_the_window_is_a_gap_and_one_within_is_an_upload
     finding = only(await looked_at(url))
     await writer.close()
     assert (finding.severity, finding.key) == (Severity.GAP, keys.number(end - 10))
+
+
+async def test_seals_that_reach_far_ahead_are_no_gap() -> None:
+    """A sealer at work: its seals land in any order, and further ahead than any writer is."""
+    url = samples.fresh_url()
+    writer = await layered(url)
+    keys, end = writer.node.writer.keys, writer.node.writer.committed_end
+    incarnation = writer.node.incarnation
+    for number in range(end + 1, end + 40):
+        seal = encode_seal(
+            incarnation=incarnation, number=number, author=b"sealer..........", created_ms=0
+        )
+        samples.objects(url).write(keys.number(number), seal)
+    assert (await looked_at(url)).ok
+    await writer.abort()
 
 
 # -- orphans and leftovers -----------------------------------------------------------------------

@@ -21,8 +21,10 @@ from neve.errors import (
 from neve.log.keys import cluster_log, segment_prefix, wal_stream
 from neve.log.manifest.records import Skip
 from neve.log.wal.reader import WalReader
-from neve.settings import Settings
+from neve.settings import Settings, WalSettings
 from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.port import Buffer
+from neve.store.probe import BrokenRuleError
 from node_world import (
     TOPIC,
     CrashingStore,
@@ -429,12 +431,12 @@ async def test_earlier_streams_are_let_go_only_once_all_of_them_is_tiered() -> N
 def test_the_wal_s_puts_do_not_grow_with_partitions() -> None:
     async def puts(partitions: int) -> int:
         store = ScriptedStore()
-        node = await Node.start(store, small_settings(), node_id=1, linger_ms=10)
+        node = await Node.start(store, small_settings(), node_id=1, puts_cost=True)
         await node.create_topic(TOPIC, partitions)
         for _ in range(5):
             for partition in range(20):
                 append(node, ["a"], partition % partitions)
-            await runtime.sleep(0.1)
+            await runtime.sleep(1)
         await node.close()
         return len(creates(store, wal_stream(node.incarnation).prefix))
 
@@ -514,7 +516,7 @@ async def life(
     told: list[tuple[int, str]] = []
     node: Node | None = None
     try:
-        node = await Node.start(store, CRASH_SETTINGS, node_id=1)
+        node = await Node.start(store, CRASH_SETTINGS, node_id=1, probe=False)
         if node.cluster.state.topic(TOPIC) is None:
             await node.cluster.create_topic(TOPIC, 2)
         await node.lead()
@@ -722,3 +724,54 @@ async def test_a_damaged_slice_that_was_skipped_holds_no_roll_up_up() -> None:
     await other.log(TOPIC, 0).tier()
     await node.abort()
     await other.abort()
+
+
+# --- the first start on a bucket
+
+
+class OverwritingStore(MemoryStore):
+    """A store whose create does not look whether the key is taken."""
+
+    async def create(self, key: str, data: Buffer) -> None:
+        await self.put(key, data)
+
+
+@in_simulation
+async def test_a_store_that_breaks_a_rule_is_refused_before_anything_is_written() -> None:
+    store = OverwritingStore()
+    with pytest.raises(BrokenRuleError):
+        await Node.start(store, small_settings(), node_id=1)
+    assert await store.list("") == []
+
+
+@in_simulation
+async def test_a_bucket_is_probed_at_its_first_start_alone() -> None:
+    store = ScriptedStore()
+    first = await Node.start(store, small_settings(), node_id=1)
+    probed = [call.key for call in store.calls if call.key.startswith("probe/")]
+    assert probed
+    second = await Node.start(store, small_settings(), node_id=1)
+    assert [call.key for call in store.calls if call.key.startswith("probe/")] == probed
+    await first.abort()
+    await second.abort()
+
+
+@pytest.mark.parametrize(
+    ("linger_ms", "puts_cost", "waits_seconds"), [(-1, False, 0), (-1, True, 0.1), (30, True, 0.03)]
+)
+def test_the_linger_is_as_set_or_as_the_store_suggests(
+    linger_ms: int, puts_cost: bool, waits_seconds: float
+) -> None:
+    async def waited() -> float:
+        settings = Settings(wal=WalSettings(linger_ms=linger_ms))
+        node = await Node.start(
+            MemoryStore(), settings, node_id=1, puts_cost=puts_cost, probe=False
+        )
+        await node.create_topic(TOPIC, 1)
+        started_at = runtime.monotonic()
+        await send(node, ["a"])
+        taken = runtime.monotonic() - started_at
+        await node.abort()
+        return taken
+
+    assert runtime.simulate(waited(), seed=1) == pytest.approx(waits_seconds)

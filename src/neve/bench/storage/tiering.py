@@ -29,7 +29,6 @@ SETTINGS = Settings(
     ),
 )
 PERIOD_SECONDS = SETTINGS.segment.ms / 1000
-LINGER_MS = 100
 # Divides a segment: batches that overshoot it make segments larger, and so fewer, than allowed.
 BATCH_BYTES = KIB
 BATCHES_PER_SEGMENT = SETTINGS.segment.bytes // BATCH_BYTES
@@ -68,7 +67,8 @@ FAST = Load("fast", partitions=1, busy=1, segments_each=256)
 
 async def _write(store: SlowBucket, load: Load) -> int:
     """Run a node under this load; how many bytes were appended."""
-    node = await Node.start(store, SETTINGS, node_id=1, linger_ms=LINGER_MS)
+    # The probe's own PUTs, at a bucket's first start, are none of tiering's.
+    node = await Node.start(store, SETTINGS, node_id=1, puts_cost=True, probe=False)
     topic = await node.create_topic("load", load.partitions)
     started = runtime.monotonic()
     written = 0

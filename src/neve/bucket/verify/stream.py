@@ -199,7 +199,9 @@ class StreamCheck:
         """A number that is missing although its writer had it: it never is so far ahead."""
         broker = self._look.cluster.state.brokers.get(self.incarnation)
         window = broker.inflight if broker is not None else INFLIGHT_MOST
-        numbers = [self.keys.number_of(row.key) for row in rows]
+        # Seals do not count: a sealer reaches as far ahead as it must.
+        records = [row for row in rows if row.size > wal_object.SEAL_BYTES]
+        numbers = [self.keys.number_of(row.key) for row in records]
         beyond = [at for at in numbers if at is not None and at >= tail.position + window]
         if tail.sealed or not beyond:
             return None

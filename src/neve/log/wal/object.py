@@ -40,6 +40,8 @@ _ENTRY = struct.Struct(">16siiqqqQII")
 HEADER_BYTES = _HEADER.size + _CRC.size
 ENTRY_BYTES = _ENTRY.size
 DIRECTORY_CRC_BYTES = _CRC.size
+# A seal has no slices; whatever holds records is larger.
+SEAL_BYTES = HEADER_BYTES + DIRECTORY_CRC_BYTES
 
 Columns: TypeAlias = np.ndarray[Any, np.dtype[np.void]]
 _ENTRY_COLUMNS = np.dtype(
