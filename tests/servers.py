@@ -7,6 +7,7 @@ each other.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import random
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -85,11 +87,27 @@ def moto() -> Iterator[S3Server]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
+        wsgi: Any = server._server
+        wsgi.app = _one_at_a_time(wsgi.app)
         host, port = server.get_host_and_port()
         with _environment():
             yield S3Server("moto", f"http://{host}:{port}")
     finally:
         server.stop()
+
+
+def _one_at_a_time(app: Any) -> Any:
+    """moto looks whether a key is taken and then writes it: two creates at once may both win."""
+    lock = threading.Lock()
+
+    def locked(environ: dict[str, Any], start_response: Any) -> Any:
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        # Before the lock is taken: a client that is slow to send holds up nobody.
+        environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
+        with lock:
+            return app(environ, start_response)
+
+    return locked
 
 
 @contextmanager
