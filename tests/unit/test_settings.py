@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from neve import settings
 from neve.errors import InvalidError
-from neve.settings import Declared, Settings, declared, load
+from neve.settings import Declared, Settings, StoreSettings, declared, load, setting, tree
 
 TREE = Settings()
 
@@ -193,10 +192,10 @@ def test_the_bounds_themselves_are_good() -> None:
 
 def test_choices_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Colours(settings.StoreSettings):
-        colour: str = settings.setting("store.colour", "red", "a test", choices=("red", "blue"))
+    class Colours(StoreSettings):
+        colour: str = setting("store.colour", "red", "a test", choices=("red", "blue"))
 
-    monkeypatch.setitem(settings._GROUPS, "store", Colours)
+    monkeypatch.setitem(tree.GROUPS, "store", Colours)
     assert load(flags={"store.colour": "blue"}).store.colour == "blue"  # type: ignore[attr-defined]
     assert "is none of red, blue" in refusal(flags={"store.colour": "green"})
 

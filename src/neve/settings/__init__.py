@@ -1,0 +1,44 @@
+"""Every setting once: its name, type, default, bounds and reason.
+
+The tree is made of small frozen groups, so that a component is handed only what it uses. Values
+come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_LINGER_MS` for
+`wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it stood.
+docs/operations.md is compared with these declarations by a test.
+
+`storage` and `serving` declare the groups with `declare.setting`; `tree` names them all; `loading`
+reads the sources.
+"""
+
+from neve.settings.declare import GIB, KIB, MIB, VARIABLE_PREFIX, Declared, setting
+from neve.settings.loading import load
+from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings
+from neve.settings.storage import (
+    CacheSettings,
+    PrefetchSettings,
+    ReaderSettings,
+    SegmentSettings,
+    StoreSettings,
+    WalSettings,
+)
+from neve.settings.tree import Settings, declared
+
+__all__ = [
+    "GIB",
+    "KIB",
+    "MIB",
+    "VARIABLE_PREFIX",
+    "BrokerSettings",
+    "CacheSettings",
+    "Declared",
+    "HttpSettings",
+    "LogSettings",
+    "PrefetchSettings",
+    "ReaderSettings",
+    "SegmentSettings",
+    "Settings",
+    "StoreSettings",
+    "WalSettings",
+    "declared",
+    "load",
+    "setting",
+]

@@ -1,0 +1,123 @@
+"""Settings from all sources, weakest first; every bad name or value is refused by name."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from neve.errors import InvalidError
+from neve.settings.declare import VARIABLE_PREFIX, Declared
+from neve.settings.tree import GROUPS, Settings, declared
+
+
+def load(
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """The settings from all sources. Every bad name or value is told with where it stood."""
+    known = declared()
+    values: dict[str, Any] = {}
+    for source, given in (
+        (str(file), _from_file(file) if file is not None else {}),
+        ("environment", _from_environment(environment or {}, known)),
+        ("flags", dict(flags or {})),
+    ):
+        for name, value in given.items():
+            if name not in known:
+                raise InvalidError(f"{source}: there is no setting {name!r}{_nearest(name, known)}")
+            values[name] = _checked(known[name], value, source)
+    groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for name, value in values.items():
+        groups[known[name].group][known[name].field] = value
+    return Settings(**{group: GROUPS[group](**given) for group, given in groups.items()})
+
+
+def _from_file(file: Path) -> dict[str, object]:
+    try:
+        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidError(f"{file}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidError(f"{file}: is not TOML: {error}") from error
+    rows = _flattened("", tree)
+    given = dict(rows)
+    if len(given) < len(rows):  # a quoted "wal.linger.ms" beside a nested one
+        twice = next(name for name in given if sum(name == other for other, _ in rows) > 1)
+        raise InvalidError(f"{file}: {twice} is given twice")
+    return given
+
+
+def _flattened(prefix: str, tree: dict[str, object]) -> list[tuple[str, object]]:
+    rows: list[tuple[str, object]] = []
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        rows += _flattened(f"{name}.", value) if isinstance(value, dict) else [(name, value)]
+    return rows
+
+
+def _from_environment(
+    environment: Mapping[str, str], known: Mapping[str, Declared]
+) -> dict[str, object]:
+    names = {about.variable: name for name, about in known.items()}
+    # An unknown variable is a typing mistake: it goes on under its own name, to be refused.
+    return {
+        names.get(variable, variable): value
+        for variable, value in environment.items()
+        if variable.startswith(VARIABLE_PREFIX)
+    }
+
+
+def _nearest(name: str, known: Mapping[str, Declared]) -> str:
+    """A hint in the caller's own spelling: a variable for a variable, a name for a name."""
+    is_variable = name.startswith(VARIABLE_PREFIX)
+    spelled = [about.variable if is_variable else about.name for about in known.values()]
+    close = difflib.get_close_matches(name, spelled, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _checked(about: Declared, value: object, source: str) -> object:
+    def refuse(reason: str) -> InvalidError:
+        return InvalidError(f"{source}: {about.name} = {value!r} {reason}")
+
+    parsed = _parsed(about.kind, value)
+    if parsed is None:
+        raise refuse(f"is not {_KIND_NAMES[about.kind]}")
+    if about.choices and parsed not in about.choices:
+        raise refuse(f"is none of {', '.join(about.choices)}")
+    if isinstance(parsed, int | float) and not isinstance(parsed, bool):
+        if about.least is not None and parsed < about.least:
+            raise refuse(f"is below the least, {about.least}")
+        if about.most is not None and parsed > about.most:
+            raise refuse(f"is above the most, {about.most}")
+    return parsed
+
+
+_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _parsed(kind: type, value: object) -> object | None:
+    """The value as the setting's type, or None. Text is parsed; the rest must fit as it is."""
+    if isinstance(value, str) and kind is not str:
+        return _parsed_text(kind, value.strip())
+    if isinstance(value, bool) and kind is not bool:
+        return None
+    if kind is float and isinstance(value, int | float):
+        # No bound catches "nan", and nothing here is meant to be endless.
+        return float(value) if math.isfinite(value) else None
+    return value if isinstance(value, kind) else None
+
+
+def _parsed_text(kind: type, text: str) -> object | None:
+    if kind is bool:
+        return _TRUTH.get(text.lower())
+    try:
+        return _parsed(kind, kind(text))
+    except ValueError:
+        return None

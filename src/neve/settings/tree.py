@@ -1,0 +1,66 @@
+"""The whole tree of settings: which groups there are."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from neve.settings.declare import Declared
+from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings
+from neve.settings.storage import (
+    CacheSettings,
+    PrefetchSettings,
+    ReaderSettings,
+    SegmentSettings,
+    StoreSettings,
+    WalSettings,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The whole tree."""
+
+    store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
+    wal: WalSettings = dataclasses.field(default_factory=WalSettings)
+    segment: SegmentSettings = dataclasses.field(default_factory=SegmentSettings)
+    cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
+    prefetch: PrefetchSettings = dataclasses.field(default_factory=PrefetchSettings)
+    reader: ReaderSettings = dataclasses.field(default_factory=ReaderSettings)
+    broker: BrokerSettings = dataclasses.field(default_factory=BrokerSettings)
+    http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
+    log: LogSettings = dataclasses.field(default_factory=LogSettings)
+
+
+GROUPS: dict[str, type[Any]] = {
+    "store": StoreSettings,
+    "wal": WalSettings,
+    "segment": SegmentSettings,
+    "cache": CacheSettings,
+    "prefetch": PrefetchSettings,
+    "reader": ReaderSettings,
+    "broker": BrokerSettings,
+    "http": HttpSettings,
+    "log": LogSettings,
+}
+
+
+def declared() -> dict[str, Declared]:
+    """Every setting by its name, in the order of the tree."""
+    found: dict[str, Declared] = {}
+    for group, cls in GROUPS.items():
+        for field in dataclasses.fields(cls):
+            meta = field.metadata
+            found[meta["name"]] = Declared(
+                meta["name"],
+                group,
+                field.name,
+                type(field.default),
+                field.default,
+                meta["doc"],
+                meta["least"],
+                meta["most"],
+                meta["choices"],
+            )
+    return found
