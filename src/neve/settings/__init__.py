@@ -11,7 +11,7 @@ reads the sources.
 
 from neve.settings.declare import GIB, KIB, MIB, VARIABLE_PREFIX, Declared, setting
 from neve.settings.loading import load
-from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings
+from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
     PrefetchSettings,
@@ -37,6 +37,7 @@ __all__ = [
     "SegmentSettings",
     "Settings",
     "StoreSettings",
+    "TopicSettings",
     "WalSettings",
     "declared",
     "load",

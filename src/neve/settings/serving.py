@@ -65,6 +65,22 @@ class BrokerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopicSettings:
+    """What a topic is when nobody says more than its name."""
+
+    auto_create: bool = setting(
+        "topics.auto.create", True, "create a topic when a client asks for one that is not there"
+    )
+    default_partitions: int = setting(
+        "topics.default.partitions",
+        1,
+        "partitions of a topic that is created without a number of them",
+        least=1,
+        most=100_000,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class HttpSettings:
     """The port for health and metrics."""
 

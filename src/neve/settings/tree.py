@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.settings.declare import Declared
-from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings
+from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
     PrefetchSettings,
@@ -29,6 +29,7 @@ class Settings:
     prefetch: PrefetchSettings = dataclasses.field(default_factory=PrefetchSettings)
     reader: ReaderSettings = dataclasses.field(default_factory=ReaderSettings)
     broker: BrokerSettings = dataclasses.field(default_factory=BrokerSettings)
+    topics: TopicSettings = dataclasses.field(default_factory=TopicSettings)
     http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
     log: LogSettings = dataclasses.field(default_factory=LogSettings)
 
@@ -41,6 +42,7 @@ GROUPS: dict[str, type[Any]] = {
     "prefetch": PrefetchSettings,
     "reader": ReaderSettings,
     "broker": BrokerSettings,
+    "topics": TopicSettings,
     "http": HttpSettings,
     "log": LogSettings,
 }
