@@ -1,0 +1,18 @@
+"""DeleteGroups: empty groups are forgotten, their offsets with them."""
+
+from __future__ import annotations
+
+from neve.protocol.compiler import define
+
+DELETE_GROUPS = define(
+    """
+    DeleteGroups 42, versions 0-2, flexible 2+
+    request
+      groups_names []string
+    response
+      throttle_time_ms int32
+      results []Result
+        group_id string
+        error_code int16
+    """
+)
