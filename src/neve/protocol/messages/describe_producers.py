@@ -6,7 +6,7 @@ from neve.protocol.compiler import define
 
 DESCRIBE_PRODUCERS = define(
     """
-    DescribeProducers 61, versions 0-0, flexible 0+
+    DescribeProducers 61, versions 0, flexible 0+
     request
       topics []Topic
         name string

@@ -6,7 +6,7 @@ from neve.protocol.compiler import define
 
 OFFSET_DELETE = define(
     """
-    OffsetDelete 47, versions 0-0, flexible none
+    OffsetDelete 47, versions 0, flexible none
     request
       group_id string
       topics []Topic
