@@ -97,7 +97,7 @@ class HttpSettings:
     )
     timeout_ms: int = setting(
         "http.timeout.ms",
-        10_000,
+        30_000,
         "a connection to it that sends no whole request, or takes no answer, for so long is closed",
         least=1,
     )
@@ -118,4 +118,10 @@ class LogSettings:
         "text",
         "one line of text, or one JSON object a line",
         choices=("text", "json"),
+    )
+    repeat_ms: int = setting(
+        "log.repeat.ms",
+        10_000,
+        "the same complaint about the same client is written once in so long, with a count",
+        least=0,
     )

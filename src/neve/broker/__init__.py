@@ -1,0 +1,1 @@
+"""Kafka's wire and its handlers, on a node of the cluster."""

@@ -1,0 +1,134 @@
+"""What a serving process writes to standard error: one line an event, as text or as JSON.
+
+An error that Neve raised on purpose says all in its message, so its traceback is left out unless
+the level is debug; a mistake of ours keeps it. `Repeated` writes what a client could cause without
+end (a bad frame, a refused connection) once in a while, with a count of what was left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections import OrderedDict
+from typing import TextIO
+
+from neve import runtime
+from neve.errors import NeveError
+from neve.settings import LogSettings
+
+PEERS_REMEMBERED_MAX = 1_000
+"""Whose complaints are counted; the one heard of longest ago is forgotten first."""
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Send every logger's lines to standard error, in the format and from the level chosen."""
+    # A log nobody reads any more (a closed pipe) must not become a second failure.
+    logging.raiseExceptions = False
+    level = _LEVELS[settings.level]
+    handler = logging.StreamHandler(stream or sys.stderr)
+    formatter = JsonLines if settings.format == "json" else TextLines
+    handler.setFormatter(formatter(with_tracebacks=level <= logging.DEBUG))
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    # asyncio's own debug lines say nothing about Neve.
+    logging.getLogger("asyncio").setLevel(max(level, logging.WARNING))
+
+
+class _Lines(logging.Formatter):
+    """What both formats share: the time, and which errors show where they came from."""
+
+    def __init__(self, *, with_tracebacks: bool) -> None:
+        super().__init__()
+        self._with_tracebacks = with_tracebacks
+
+    def time_of(self, record: logging.LogRecord) -> str:
+        moment = runtime.wall_from_ms(int(record.created * 1000))
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def traceback_of(self, record: logging.LogRecord) -> str:
+        """The traceback, where it tells more than the message; empty otherwise."""
+        if not record.exc_info or record.exc_info[1] is None:
+            return ""
+        if isinstance(record.exc_info[1], NeveError) and not self._with_tracebacks:
+            return ""
+        return self.formatException(record.exc_info)
+
+    def message_of(self, record: logging.LogRecord) -> str:
+        """The message on one line, with the error's own words where it does not have them."""
+        text = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and str(error) not in text:
+            text = f"{text}: {error}"
+        return " ".join(text.splitlines())
+
+
+class TextLines(_Lines):
+    """`2026-01-31T12:00:00.000Z WARNING neve.broker: what happened`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{self.time_of(record)} {record.levelname} {record.name}: {self.message_of(record)}"
+        trace = self.traceback_of(record)
+        return f"{line}\n{trace}" if trace else line
+
+
+class JsonLines(_Lines):
+    """One object a line: time, level, logger, message, and traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": self.time_of(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self.message_of(record),
+        }
+        trace = self.traceback_of(record)
+        if trace:
+            fields["traceback"] = trace
+        return json.dumps(fields, ensure_ascii=False)
+
+
+class _Seen:
+    __slots__ = ("left_out", "written_at")
+
+    def __init__(self, written_at: float) -> None:
+        self.written_at = written_at
+        self.left_out = 0
+
+
+class Repeated:
+    """Lines that a peer can cause as often as it likes: one a while for each peer and subject."""
+
+    def __init__(self, logger: logging.Logger, settings: LogSettings) -> None:
+        self._logger = logger
+        self._pause_seconds = settings.repeat_ms / 1000
+        self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
+
+    def warning(self, peer: str, subject: str, message: str) -> None:
+        """Write it, or count it where `subject` of this peer was written a moment ago.
+
+        `peer` is best an address without its port: a client that comes back has another one.
+        """
+        now = runtime.monotonic()
+        seen = self._seen.get((peer, subject))
+        if seen is not None and now - seen.written_at < self._pause_seconds:
+            seen.left_out += 1
+            self._seen.move_to_end((peer, subject))
+            return
+        left_out = seen.left_out if seen is not None else 0
+        self._seen[peer, subject] = _Seen(now)
+        self._seen.move_to_end((peer, subject))
+        if len(self._seen) > PEERS_REMEMBERED_MAX:
+            self._seen.popitem(last=False)
+        more = f" (and {left_out} more like it)" if left_out else ""
+        self._logger.warning("%s: %s%s", peer, message, more)
