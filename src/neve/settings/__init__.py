@@ -5,11 +5,12 @@ come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_
 `wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it stood.
 docs/operations.md is compared with these declarations by a test.
 
-`storage` and `serving` declare the groups with `declare.setting`; `tree` names them all; `loading`
-reads the sources.
+`storage`, `fetching` and `serving` declare the groups with `declare.setting`; `tree` names them
+all; `loading` reads the sources.
 """
 
 from neve.settings.declare import GIB, KIB, MIB, VARIABLE_PREFIX, Declared, setting
+from neve.settings.fetching import FetchSettings
 from neve.settings.loading import load
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
@@ -30,6 +31,7 @@ __all__ = [
     "BrokerSettings",
     "CacheSettings",
     "Declared",
+    "FetchSettings",
     "HttpSettings",
     "LogSettings",
     "PrefetchSettings",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.settings.declare import Declared
+from neve.settings.fetching import FetchSettings
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
@@ -28,6 +29,7 @@ class Settings:
     cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
     prefetch: PrefetchSettings = dataclasses.field(default_factory=PrefetchSettings)
     reader: ReaderSettings = dataclasses.field(default_factory=ReaderSettings)
+    fetch: FetchSettings = dataclasses.field(default_factory=FetchSettings)
     broker: BrokerSettings = dataclasses.field(default_factory=BrokerSettings)
     topics: TopicSettings = dataclasses.field(default_factory=TopicSettings)
     http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
@@ -41,6 +43,7 @@ GROUPS: dict[str, type[Any]] = {
     "cache": CacheSettings,
     "prefetch": PrefetchSettings,
     "reader": ReaderSettings,
+    "fetch": FetchSettings,
     "broker": BrokerSettings,
     "topics": TopicSettings,
     "http": HttpSettings,

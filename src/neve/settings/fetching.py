@@ -1,0 +1,47 @@
+"""The settings of serving reads: what consumers that lag may take up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neve.settings.declare import KIB, MIB, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchSettings:
+    """How a broker reads for its consumers what is no longer in memory."""
+
+    catchup_bytes: int = setting(
+        "fetch.catchup.bytes",
+        64 * MIB,
+        "bytes downloading, or read ahead and not consumed, for all consumers that lag; one larger "
+        "piece passes alone",
+        least=64 * KIB,
+    )
+    catchup_concurrency: int = setting(
+        "fetch.catchup.concurrency",
+        16,
+        "reads of consumers that lag at once; others wait in their order",
+        least=1,
+        most=1024,
+    )
+    readahead_cursors: int = setting(
+        "fetch.readahead.cursors",
+        64,
+        "consumers that are read ahead for; beyond it, the one that read longest ago starts anew",
+        least=0,
+        most=10_000,
+    )
+    readahead_idle_ms: int = setting(
+        "fetch.readahead.idle.ms",
+        10_000,
+        "what was read ahead for a consumer is dropped when it has not come for so long",
+        least=1,
+    )
+    readahead_part_bytes: int = setting(
+        "fetch.readahead.part.bytes",
+        4 * MIB,
+        "size of one ranged get of a segment that is read ahead",
+        least=4 * KIB,
+        most=64 * MIB,
+    )
