@@ -1,0 +1,152 @@
+"""Log lines: their formats, what of an error they show, and what is not repeated."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from neve import runtime
+from neve.broker import logs
+from neve.errors import InvalidError
+from neve.settings import LogSettings
+
+LOGGER = logging.getLogger("neve.sample")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root, asyncio_log = logging.getLogger(), logging.getLogger("asyncio")
+    before = (list(root.handlers), root.level, asyncio_log.level, logging.raiseExceptions)
+    yield
+    root.handlers[:], root.level, asyncio_log.level, logging.raiseExceptions = before
+    root.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def written(settings: LogSettings) -> io.StringIO:
+    stream = io.StringIO()
+    logs.configure(settings, stream)
+    return stream
+
+
+def test_a_line_of_text_has_time_level_logger_and_message() -> None:
+    stream = written(LogSettings())
+    LOGGER.info("started on %s", "port 1")
+    pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO neve\.sample: started on port 1\n"
+    assert re.fullmatch(pattern, stream.getvalue())
+
+
+def test_a_line_of_json_is_one_object() -> None:
+    stream = written(LogSettings(format="json"))
+    LOGGER.warning("two\nlines and \x1b a café")
+    told = json.loads(stream.getvalue())
+    assert stream.getvalue().count("\n") == 1
+    assert told.pop("time").endswith("Z")
+    assert told == {
+        "level": "warning",
+        "logger": "neve.sample",
+        "message": "two lines and \x1b a café",
+    }
+
+
+def test_a_message_of_a_client_makes_no_second_line() -> None:
+    stream = written(LogSettings())
+    LOGGER.warning("topic %s", "a\n2026-01-01T00:00:00.000Z INFO neve: all is well\r\nb")
+    assert stream.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("level", "count"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)]
+)
+def test_lines_below_the_level_are_left_out(level: str, count: int) -> None:
+    stream = written(LogSettings(level=level))
+    for write in (LOGGER.debug, LOGGER.info, LOGGER.warning, LOGGER.error):
+        write("line")
+    assert len(stream.getvalue().splitlines()) == count
+
+
+def log_failure(failure: Exception) -> None:
+    try:
+        raise failure
+    except Exception as error:
+        LOGGER.error("it failed", exc_info=error)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_error_on_purpose_is_told_in_one_line(form: str) -> None:
+    stream = written(LogSettings(format=form))
+    log_failure(InvalidError("the name is wrong: use another"))
+    assert "it failed: the name is wrong: use another" in stream.getvalue()
+    assert "Traceback" not in stream.getvalue()
+    assert stream.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_mistake_and_whatever_is_debugged_keep_their_traceback(form: str) -> None:
+    stream = written(LogSettings(format=form))
+    log_failure(KeyError("x"))
+    assert "Traceback" in stream.getvalue()
+    stream = written(LogSettings(format=form, level="debug"))
+    log_failure(InvalidError("wrong"))
+    assert "Traceback" in stream.getvalue()
+
+
+def test_configuring_again_replaces() -> None:
+    first = written(LogSettings())
+    second = written(LogSettings())
+    LOGGER.info("once")
+    assert (first.getvalue(), second.getvalue().count("once")) == ("", 1)
+
+
+def test_a_log_nobody_reads_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = written(LogSettings())
+    stream.close()
+    LOGGER.error("unheard")
+    assert capsys.readouterr().err == ""
+
+
+# --- repeated lines
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_complaint_is_written_once_in_a_while_with_a_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        repeated = logs.Repeated(LOGGER, LogSettings(repeat_ms=10_000))
+        for _ in range(5):
+            repeated.warning("10.0.0.1", "frame", "a bad frame")
+        repeated.warning("10.0.0.2", "frame", "a bad frame")
+        repeated.warning("10.0.0.1", "refused", "too many connections")
+        await runtime.sleep(10)
+        repeated.warning("10.0.0.1", "frame", "a bad frame")
+        await runtime.sleep(10)
+        repeated.warning("10.0.0.1", "frame", "a bad frame")
+
+    runtime.simulate(scenario(), seed=1)
+    assert messages(caplog) == [
+        "10.0.0.1: a bad frame",
+        "10.0.0.2: a bad frame",
+        "10.0.0.1: too many connections",
+        "10.0.0.1: a bad frame (and 4 more like it)",
+        "10.0.0.1: a bad frame",
+    ]
+
+
+def test_who_is_remembered_is_bounded_and_the_busy_stay(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "PEERS_REMEMBERED_MAX", 3)
+    repeated = logs.Repeated(LOGGER, LogSettings())
+    for peer in range(50):
+        repeated.warning("busy", "frame", "again")
+        repeated.warning(f"peer {peer}", "frame", "once")
+    assert len(repeated._seen) == 3
+    assert messages(caplog).count("busy: again") == 1
