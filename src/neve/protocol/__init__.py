@@ -1,0 +1,1 @@
+"""Kafka's protocol, pure: bytes in, messages out, and back. No socket, no clock, no store."""

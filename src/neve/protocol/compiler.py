@@ -1,0 +1,162 @@
+"""From a description to classes with codecs: `define`.
+
+A description is parsed when its module is imported, so that a mistake shows at once. The encoder
+and the decoder of a version are generated, compiled and kept when they are first used: of the
+few hundred there are, a broker with one kind of client uses a dozen.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from neve.errors import InvalidError, UnsupportedError
+from neve.protocol.decoder import DecoderGenerator
+from neve.protocol.encoder import EncoderGenerator
+from neve.protocol.errors import MalformedError
+from neve.protocol.notation import parse
+from neve.protocol.schema import ApiSchema, Field, Struct
+from neve.protocol.wire import Buffer
+
+Codec = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: what it is called, which versions it has, and the classes of its messages."""
+
+    schema: ApiSchema
+    Request: Any
+    Response: Any
+
+    @property
+    def key(self) -> int:
+        return self.schema.key
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+    @property
+    def min_version(self) -> int:
+        return self.schema.versions.first
+
+    @property
+    def max_version(self) -> int:
+        return self.schema.versions.last
+
+    @property
+    def flexible_from(self) -> int:
+        return self.schema.flexible_from
+
+    def __repr__(self) -> str:
+        return f"<Api {self.name} {self.key}, versions {self.schema.versions}>"
+
+
+class _Codecs(dict[int, Codec]):
+    """The codecs of one message by version, each made when it is first asked for."""
+
+    def __init__(self, api: ApiSchema, make: Callable[[int], Codec]) -> None:
+        super().__init__()
+        self._api = api
+        self._make = make
+
+    def __missing__(self, version: int) -> Codec:
+        if version not in self._api.versions:
+            raise UnsupportedError(
+                f"{self._api.name} has versions {self._api.versions}, not {version}"
+            )
+        made = self[version] = self._make(version)
+        return made
+
+
+def define(text: str) -> Api:
+    """The API that `text` describes in the notation of docs/protocol.md."""
+    schema = parse(text)
+    return Api(schema, _message(schema, schema.request), _message(schema, schema.response))
+
+
+def _message(api: ApiSchema, message: Struct) -> Any:
+    """The class of a message, its structs' classes as its attributes."""
+    classes: dict[str, Any] = {}
+    for each in message.walk():
+        _build_class(api, each, classes)
+    namespace = {
+        **{name: made for name, made in classes.items() if name != message.name},
+        "decode": staticmethod(_decode_function(api, message, classes)),
+        "encode": _encode_function(api, message),
+    }
+    made = classes[message.name] = _struct_class(api, message, classes, namespace)
+    return made
+
+
+def _build_class(api: ApiSchema, each: Struct, classes: dict[str, Any]) -> None:
+    for field in each.fields:
+        if field.struct is not None and field.struct.name not in classes:
+            _build_class(api, field.struct, classes)
+    if each.name not in (api.request.name, api.response.name) and each.name not in classes:
+        classes[each.name] = _struct_class(api, each, classes, {})
+
+
+def _struct_class(
+    api: ApiSchema, each: Struct, classes: dict[str, Any], namespace: dict[str, Any]
+) -> Any:
+    return msgspec.defstruct(
+        f"{api.name}{each.name}",
+        [(field.name, Any, _default_of(field, classes)) for field in each.fields],
+        namespace={**namespace, "__doc__": f"{each.name} of {api.name}."},
+        module="neve.protocol.messages",
+        kw_only=True,
+    )
+
+
+def _default_of(field: Field, classes: dict[str, Any]) -> Any:
+    if field.null_by_default:
+        return None
+    if field.array:
+        return msgspec.field(default_factory=list)
+    if field.struct is not None:
+        return msgspec.field(default_factory=classes[field.struct.name])
+    return field.default
+
+
+def _decode_function(api: ApiSchema, message: Struct, classes: dict[str, Any]) -> Codec:
+    def make(version: int) -> Codec:
+        flexible = version >= api.flexible_from
+        source = DecoderGenerator(message, version, flexible, classes).generate()
+        return source.compiled("decode", f"{api.name} {message.name} {version} decoder")
+
+    decoders = _Codecs(api, make)
+
+    def decode(data: memoryview, version: int, position: int = 0) -> Any:
+        """The message that begins at `position`. Raises MalformedError if there is none."""
+        try:
+            return decoders[version](data, position)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise MalformedError(f"{api.name} {message.name} version {version}: {error}") from error
+
+    return decode
+
+
+def _encode_function(api: ApiSchema, message: Struct) -> Codec:
+    def make(version: int) -> Codec:
+        source = EncoderGenerator(message, version, version >= api.flexible_from).generate()
+        return source.compiled("encode", f"{api.name} {message.name} {version} encoder")
+
+    encoders = _Codecs(api, make)
+
+    def encode(value: Any, version: int) -> list[Buffer]:
+        """The parts of the message, to be sent one after the other."""
+        try:
+            parts: list[Buffer] = encoders[version](value)
+        except struct.error as error:
+            raise InvalidError(
+                f"{api.name} {message.name} version {version} cannot be encoded: {error}"
+            ) from error
+        return parts
+
+    return encode

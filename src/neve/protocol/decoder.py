@@ -1,0 +1,218 @@
+"""Generates the decoder of one message in one version, as straight-line Python.
+
+The function that comes out takes a memoryview and a position and returns an instance. Fields of
+fixed width that follow one another, and the length of what comes after them, are one
+`unpack_from`; a varint is taken for a single byte there, and read again where it is not. Nested
+structs are loops within the same function. Nothing is allocated by a length before it is known
+that so many bytes are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import unpack_from
+from typing import Any
+
+from neve.protocol import wire
+from neve.protocol.schema import FIXED_WIDTHS, Field, Struct
+from neve.protocol.source import FORMATS, Source
+
+_WIDTHS = {"B": 1, **{code: FIXED_WIDTHS[name] for name, code in FORMATS.items()}}
+
+
+class DecoderGenerator:
+    """Writes the decoder of `message` in `version`; `classes` makes the instances."""
+
+    def __init__(
+        self, message: Struct, version: int, flexible: bool, classes: Mapping[str, Any]
+    ) -> None:
+        self._message = message
+        self._version = version
+        self._flexible = flexible
+        self._source = Source()
+        self._codes: list[str] = []
+        self._targets: list[str] = []
+        for name, made in classes.items():
+            self._source.bind(name, made)
+        for helper in (wire.read_uvarint, wire.cut_short, wire.null_refused, wire.bad_length):
+            self._source.bind(helper.__name__, helper)
+        self._source.bind("bad_tag", wire.bad_tag)
+
+    def generate(self) -> Source:
+        source = self._source
+        with source.block("def decode(data, p):"):
+            source.line("end = len(data)")
+            made = self._struct(self._message)
+            self._flush()
+            source.line(f"return {made}")
+        return source
+
+    # --- runs of fixed width
+
+    def _take(self, code: str, target: str) -> None:
+        """Reads one value of fixed width into a variable, together with its neighbours."""
+        self._codes.append(code)
+        self._targets.append(target)
+
+    def _flush(self) -> None:
+        """Writes the read of what was taken since the last time."""
+        if not self._codes:
+            return
+        source, codes = self._source, "".join(self._codes)
+        if codes == "B":
+            source.line(f"{self._targets[0]} = data[p]")
+        else:
+            unpack = source.structure("unpack_from", codes)
+            source.line(f"{', '.join(self._targets)}, = {unpack}(data, p)")
+        source.line(f"p += {sum(_WIDTHS[code] for code in self._codes)}")
+        self._codes.clear()
+        self._targets.clear()
+
+    def _varint(self, target: str) -> None:
+        """A varint that ends a run: one byte nearly always."""
+        self._take("B", target)
+        self._flush()
+        with self._source.block(f"if {target} > 127:"):
+            self._source.line(f"{target}, p = read_uvarint(data, p - 1)")
+
+    def _length(self, field: Field) -> str:
+        """Reads a length or a count; null is -1 whatever the version."""
+        count = self._source.fresh("n")
+        if self._flexible:
+            self._varint(count)
+            self._source.line(f"{count} -= 1")
+        else:
+            short = field.type == "string" and not field.array
+            self._take("h" if short else "i", count)
+            self._flush()
+        return count
+
+    # --- structs and fields
+
+    def _struct(self, struct: Struct) -> str:
+        """Writes the read of a struct's fields; the expression that makes the instance."""
+        values = {}
+        for field in struct.fields_in(self._version):
+            values[field.name] = self._field(field)
+        if self._flexible:
+            values |= self._tags(struct)
+        arguments = ", ".join(f"{name}={value}" for name, value in values.items())
+        return f"{struct.name}({arguments})"
+
+    def _field(self, field: Field) -> str:
+        target = self._source.fresh(field.name)
+        if field.fixed:
+            self._take(FORMATS[field.type], target)
+        elif field.array:
+            self._nullable(field, target, self._length(field), self._array)
+        elif field.struct is None:
+            self._nullable(field, target, self._length(field), self._sized)
+        elif self._version in field.nullable:
+            self._nullable_struct(field.struct, target)
+        else:
+            made = self._struct(field.struct)
+            self._flush()
+            self._source.line(f"{target} = {made}")
+        return target
+
+    def _nullable(self, field: Field, target: str, count: str, content: Any) -> None:
+        source = self._source
+        with source.block(f"if {count} >= 0:"):
+            content(field, target, count)
+        with source.block(f"elif {count} == -1:"):
+            if self._version in field.nullable:
+                source.line(f"{target} = None")
+            else:
+                source.line(f"raise null_refused({field.name!r}, p)")
+        if not self._flexible:
+            with source.block("else:"):
+                source.line(f"raise bad_length({field.name!r}, p, {count})")
+
+    def _nullable_struct(self, struct: Struct, target: str) -> None:
+        source, present = self._source, self._source.fresh("present")
+        self._take("b", present)
+        self._flush()
+        with source.block(f"if {present} < 0:"):
+            source.line(f"{target} = None")
+        with source.block("else:"):
+            made = self._struct(struct)
+            self._flush()
+            source.line(f"{target} = {made}")
+
+    def _bounded(self, field: Field, size: str) -> None:
+        with self._source.block(f"if {size} > end - p:"):
+            self._source.line(f"raise cut_short({field.name!r}, p, {size}, end)")
+
+    def _sized(self, field: Field, target: str, count: str) -> None:
+        source, stop = self._source, self._source.fresh("e")
+        source.line(f"{stop} = p + {count}")
+        with source.block(f"if {stop} > end:"):
+            source.line(f"raise cut_short({field.name!r}, p, {count}, end)")
+        conversion = {"string": ".tobytes().decode()", "bytes": ".tobytes()", "records": ""}
+        source.line(f"{target} = data[p:{stop}]{conversion[field.type]}")
+        source.line(f"p = {stop}")
+
+    def _array(self, field: Field, target: str, count: str) -> None:
+        source = self._source
+        least = max(1, field.least_element_bytes(self._version, self._flexible))
+        self._bounded(field, f"{count} * {least}" if least > 1 else count)
+        if field.type in FIXED_WIDTHS:
+            self._fixed_array(field, target, count)
+            return
+        source.line(f"{target} = []")
+        with source.block(f"while {count}:"):
+            source.line(f"{count} -= 1")
+            if field.struct is not None:
+                element = self._struct(field.struct)
+            else:
+                element = source.fresh("element")
+                inside = Field(field.name, field.type, None, False, field.versions)
+                self._nullable(inside, element, self._length(inside), self._sized)
+            self._flush()
+            source.line(f"{target}.append({element})")
+
+    def _fixed_array(self, field: Field, target: str, count: str) -> None:
+        source, width = self._source, FIXED_WIDTHS[field.type]
+        source.bind("unpack_from", unpack_from)
+        if field.type == "uuid":
+            places = f"range(p, p + 16 * {count}, 16)"
+            source.line(f"{target} = [data[at:at + 16].tobytes() for at in {places}]")
+        else:
+            codes = f'f">{{{count}}}{FORMATS[field.type]}"'
+            source.line(f"{target} = list(unpack_from({codes}, data, p))")
+        source.line(f"p += {count} * {width}")
+
+    # --- tagged fields
+
+    def _tags(self, struct: Struct) -> dict[str, str]:
+        """Writes the read of the tagged fields: the known ones decoded, others passed over."""
+        source, left = self._source, self._source.fresh("tags")
+        self._varint(left)
+        targets = {}
+        for field in struct.tagged_in(self._version):
+            targets[field.name] = target = source.fresh(field.name)
+            source.line(f"{target} = {self._default(field)}")
+        with source.block(f"while {left}:"):
+            source.line(f"{left} -= 1")
+            tag, size, stop = source.fresh("tag"), source.fresh("size"), source.fresh("stop")
+            source.line(f"{tag}, p = read_uvarint(data, p)")
+            source.line(f"{size}, p = read_uvarint(data, p)")
+            source.line(f"{stop} = p + {size}")
+            with source.block(f"if {stop} > end:"):
+                source.line(f"raise cut_short('a tagged field', p, {size}, end)")
+            for field in struct.tagged_in(self._version):
+                with source.block(f"if {tag} == {field.tag}:"):
+                    made = self._field(field)
+                    self._flush()
+                    source.line(f"{targets[field.name]} = {made}")
+                    with source.block(f"if p != {stop}:"):
+                        source.line(f"raise bad_tag({tag}, p, {stop})")
+            source.line(f"p = {stop}")
+        return targets
+
+    def _default(self, field: Field) -> str:
+        if field.null_by_default:
+            return "None"
+        if field.array:
+            return "[]"
+        return f"{field.struct.name}()" if field.struct is not None else repr(field.default)

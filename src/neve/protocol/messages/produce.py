@@ -1,0 +1,49 @@
+"""Produce: batches of records for partitions.
+
+Clients of today use version 3 and above. Versions 0 to 2 are described because librdkafka looks
+for them before it believes that a broker takes batches at all; what such a request carries are
+message sets of the old formats, which the broker refuses. Version 13 names topics by id.
+"""
+
+from __future__ import annotations
+
+from neve.protocol.compiler import define
+
+PRODUCE = define(
+    """
+    Produce 0, versions 0-13, flexible 9+
+    request
+      transactional_id string 3+ nullable = null
+      acks int16
+      timeout_ms int32
+      topic_data []Topic
+        name string 0-12
+        topic_id uuid 13+
+        partition_data []Partition
+          index int32
+          records records nullable
+    response
+      responses []Topic
+        name string 0-12
+        topic_id uuid 13+
+        partition_responses []Partition
+          index int32
+          error_code int16
+          base_offset int64
+          log_append_time_ms int64 2+ = -1
+          log_start_offset int64 5+ = -1
+          record_errors []RecordError 8+
+            batch_index int32
+            batch_index_error_message string nullable = null
+          error_message string 8+ nullable = null
+          current_leader Leader 10+ tag 0
+            leader_id int32 = -1
+            leader_epoch int32 = -1
+      throttle_time_ms int32 1+
+      node_endpoints []Node 10+ tag 0
+        node_id int32
+        host string
+        port int32
+        rack string nullable = null
+    """
+)

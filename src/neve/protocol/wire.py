@@ -1,0 +1,69 @@
+"""What generated codecs call for the rare cases: long varints, errors, records in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neve.protocol.errors import MalformedError
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes that are passed on without being copied."""
+
+_VARINT_BYTES_MAX = 5
+"""Lengths, counts and tags are 32 bits wide; seven bits a byte."""
+
+
+def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint and the position after it."""
+    value = 0
+    for index in range(_VARINT_BYTES_MAX):
+        byte = data[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if value >> 32:
+                break
+            return value, position + index + 1
+    raise MalformedError(f"the varint at byte {position} is wider than 32 bits")
+
+
+def uvarint(value: int) -> bytes:
+    """The bytes of an unsigned varint."""
+    made = bytearray()
+    while value > 0x7F:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
+
+
+def cut_short(name: str, position: int, wanted: int, end: int) -> MalformedError:
+    """Fewer bytes are left than a length or a count asks for."""
+    left = end - position
+    return MalformedError(f"{name} at byte {position} needs {wanted} bytes, {left} are left")
+
+
+def null_refused(name: str, position: int) -> MalformedError:
+    return MalformedError(f"{name} at byte {position} is null, which this version does not allow")
+
+
+def bad_length(name: str, position: int, length: int) -> MalformedError:
+    return MalformedError(f"{name} at byte {position} has length {length}")
+
+
+def bad_tag(tag: int, position: int, stop: int) -> MalformedError:
+    return MalformedError(f"tagged field {tag} ends at byte {position}, its size says {stop}")
+
+
+def records_bytes(records: Buffer | Sequence[Buffer]) -> int:
+    """How many bytes records have, whether in one piece or in several."""
+    if isinstance(records, list | tuple):
+        return sum(map(len, records))
+    return len(records)
+
+
+def add_records(parts: list[Buffer], records: Buffer | Sequence[Buffer]) -> None:
+    """Adds records to a message's parts as they are."""
+    if isinstance(records, list | tuple):
+        parts.extend(records)
+    else:
+        parts.append(records)  # type: ignore[arg-type]
