@@ -25,33 +25,21 @@ from neve.protocol.wire import Buffer
 Codec = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Api:
-    """One API: what it is called, which versions it has, and the classes of its messages."""
+    """One API: what it is called, which versions it has, and the classes of its messages.
 
-    schema: ApiSchema
+    Versions from `flexible_from` on have varints and tagged fields.
+    """
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int
     Request: Any
     Response: Any
-
-    @property
-    def key(self) -> int:
-        return self.schema.key
-
-    @property
-    def name(self) -> str:
-        return self.schema.name
-
-    @property
-    def min_version(self) -> int:
-        return self.schema.versions.first
-
-    @property
-    def max_version(self) -> int:
-        return self.schema.versions.last
-
-    @property
-    def flexible_from(self) -> int:
-        return self.schema.flexible_from
+    schema: ApiSchema
 
     def __repr__(self) -> str:
         return f"<Api {self.name} {self.key}, versions {self.schema.versions}>"
@@ -77,7 +65,16 @@ class _Codecs(dict[int, Codec]):
 def define(text: str) -> Api:
     """The API that `text` describes in the notation of docs/protocol.md."""
     schema = parse(text)
-    return Api(schema, _message(schema, schema.request), _message(schema, schema.response))
+    return Api(
+        key=schema.key,
+        name=schema.name,
+        min_version=schema.versions.first,
+        max_version=schema.versions.last,
+        flexible_from=schema.flexible_from,
+        Request=_message(schema, schema.request),
+        Response=_message(schema, schema.response),
+        schema=schema,
+    )
 
 
 def _message(api: ApiSchema, message: Struct) -> Any:

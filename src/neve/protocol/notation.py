@@ -165,18 +165,20 @@ def _field(line: _Line, below: list[_Line], outer: Versions, message: _Message) 
         raise line.wrong(f"no type is called {type_name}")
     if matched["nullable"] and struct is None and not array and type_name in FIXED_WIDTHS:
         raise line.wrong(f"{type_name} cannot be null")
-    tag = None if matched["tag"] is None else int(matched["tag"])
-    _check_tag(line, tag, type_name, struct, versions, message)
-    return Field(
+    made = Field(
         name=matched["name"],
         type="" if struct is not None else type_name,
         struct=struct,
         array=array,
         versions=versions,
         nullable=nullable,
-        tag=tag,
-        default=_default(line, matched["default"], type_name, array, struct, nullable),
+        tag=None if matched["tag"] is None else int(matched["tag"]),
+        default=_default(line, matched["default"], type_name, array or struct is not None),
     )
+    if made.default is None and nullable.empty:
+        raise line.wrong("null by default, but not nullable")
+    _check_tag(line, made, message)
+    return made
 
 
 def _struct(
@@ -199,20 +201,14 @@ def _struct(
     return made
 
 
-def _check_tag(
-    line: _Line,
-    tag: int | None,
-    type_name: str,
-    struct: Struct | None,
-    versions: Versions,
-    message: _Message,
-) -> None:
-    if tag is None:
+def _check_tag(line: _Line, field: Field, message: _Message) -> None:
+    if field.tag is None:
         return
-    if versions.first < message.flexible_from:
-        raise line.wrong(f"tagged in version {versions.first}, flexible only in later ones")
-    inside = [each.type for one in struct.walk() for each in one.fields] if struct else [type_name]
-    if "records" in inside:
+    if field.versions.first < message.flexible_from:
+        raise line.wrong(f"tagged in version {field.versions.first}, flexible only in later ones")
+    structs = field.struct.walk() if field.struct is not None else ()
+    inside = [each.type for struct in structs for each in struct.fields]
+    if "records" in (field.type, *inside):
         raise line.wrong("records cannot be tagged: they are never copied")
 
 
@@ -229,25 +225,16 @@ def _versions(text: str | None, line: _Line, outer: Versions) -> Versions:
     return Versions(first, last).within(outer)
 
 
-def _default(
-    line: _Line,
-    text: str | None,
-    type_name: str,
-    array: bool,
-    struct: Struct | None,
-    nullable: Versions,
-) -> Default:
-    composite = array or struct is not None
+def _default(line: _Line, text: str | None, type_name: str, composite: bool) -> Default:
+    """The default that `text` names. Lists and structs keep False for empty, and None for null."""
+    zero = False if composite else _ZEROS.get(type_name, 0)
     if text is None:
-        # Anything but None: only null is kept as None, and these have no other default of note.
-        return False if composite else _ZEROS.get(type_name, 0)
+        return zero
     if text == "null":
-        if nullable.empty:
-            raise line.wrong("null by default, but not nullable")
         return None
     if composite:
         raise line.wrong("lists and structs are empty by default, or null")
-    return _literal(line, text, _ZEROS.get(type_name, 0))
+    return _literal(line, text, zero)
 
 
 def _literal(line: _Line, text: str, zero: Default) -> Default:

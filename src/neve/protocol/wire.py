@@ -67,3 +67,15 @@ def add_records(parts: list[Buffer], records: Buffer | Sequence[Buffer]) -> None
         parts.extend(records)
     else:
         parts.append(records)  # type: ignore[arg-type]
+
+
+def skip_tags(data: memoryview, position: int) -> int:
+    """The position after a section of tagged fields, none of which is wanted."""
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        if size > len(data) - position:
+            raise cut_short("a tagged field", position, size, len(data))
+        position += size
+    return position

@@ -1,0 +1,109 @@
+"""Frames: what stands around a message on a connection.
+
+A frame is its length (int32, not counting itself), a header, and a message. Which version the
+header has follows from whether the message's version is flexible; ApiVersions' response has the
+oldest header always, so that a client of any age can read it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from neve.protocol.compiler import Api
+from neve.protocol.errors import MalformedError
+from neve.protocol.messages import APIS
+from neve.protocol.messages.api_versions import API_VERSIONS
+from neve.protocol.schema import NEVER
+from neve.protocol.wire import Buffer, bad_length, cut_short, skip_tags
+
+_REQUEST_START = struct.Struct(">hhih")
+_RESPONSE_START = struct.Struct(">ii")
+_FLEXIBLE_RESPONSE_START = struct.Struct(">iix")
+_FLEXIBLE_FROM = {key: api.flexible_from for key, api in APIS.items()}
+
+
+class RequestHeader(msgspec.Struct):
+    """Which API is asked, in which version, by whom. The message begins at `end`."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    end: int
+
+
+def decode_request_header(data: memoryview, position: int = 0) -> RequestHeader:
+    """The header of a request whose frame, without the length, begins at `position`.
+
+    An API that Neve does not have is no error here, nor is a version: the caller answers that.
+    """
+    try:
+        api_key, version, correlation_id, length = _REQUEST_START.unpack_from(data, position)
+        at = position + 10
+        client_id = None
+        if length >= 0:
+            stop = at + length
+            if stop > len(data):
+                raise cut_short("client_id", at, length, len(data))
+            client_id = data[at:stop].tobytes().decode()
+            at = stop
+        elif length != -1:
+            raise bad_length("client_id", at, length)
+        if version >= _FLEXIBLE_FROM.get(api_key, NEVER):
+            if data[at]:
+                at = skip_tags(data, at)
+            else:
+                at += 1
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedError(f"the header of a request: {error}") from error
+    return RequestHeader(api_key, version, correlation_id, client_id, at)
+
+
+def response_frame(
+    api: Api, version: int, correlation_id: int, body_parts: list[Buffer]
+) -> list[Buffer]:
+    """A whole response, length and header included, in parts to be sent one after the other."""
+    size = 4
+    for part in body_parts:
+        size += len(part)
+    if version >= api.flexible_from and api is not API_VERSIONS:
+        start = _FLEXIBLE_RESPONSE_START.pack(size + 1, correlation_id)
+    else:
+        start = _RESPONSE_START.pack(size, correlation_id)
+    return _joined(start, body_parts)
+
+
+def request_frame(
+    api: Api, version: int, correlation_id: int, client_id: str | None, body_parts: list[Buffer]
+) -> list[Buffer]:
+    """A whole request, length and header included: what a client sends."""
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    header = _REQUEST_START.pack(api.key, version, correlation_id, length) + name
+    if version >= api.flexible_from:
+        header += b"\0"
+    size = len(header) + sum(map(len, body_parts))
+    return _joined(struct.pack(">i", size) + header, body_parts)
+
+
+def decode_response_header(
+    api: Api, version: int, data: memoryview, position: int = 0
+) -> tuple[int, int]:
+    """The correlation id of a response, and where its message begins."""
+    try:
+        (correlation_id,) = struct.unpack_from(">i", data, position)
+        at = position + 4
+        if version >= api.flexible_from and api is not API_VERSIONS:
+            at = skip_tags(data, at)
+    except (struct.error, IndexError) as error:
+        raise MalformedError(f"the header of a response: {error}") from error
+    return correlation_id, at
+
+
+def _joined(start: bytes, body_parts: list[Buffer]) -> list[Buffer]:
+    """The first part of a message is small: it goes with what stands before it."""
+    if not body_parts:
+        return [start]
+    return [start + body_parts[0], *body_parts[1:]]
