@@ -1,0 +1,146 @@
+"""One broker process: a node of the cluster, and everything that serves Kafka's clients from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+from neve import runtime
+from neve.broker.addresses import Address
+from neve.broker.fetch.sessions import Sessions
+from neve.broker.group_state import GroupState
+from neve.broker.metrics import Metrics
+from neve.broker.server import Server
+from neve.cluster.node import Node
+from neve.cluster.upkeep import Upkeep
+from neve.errors import NeveError
+from neve.log.reading import LogReader
+from neve.settings import Settings
+from neve.store.url import Stack
+
+log = logging.getLogger("neve.broker")
+
+
+class Broker:
+    """Use `start`; await `ended` to learn that it can go on no longer; `stop` at the end."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        settings: Settings,
+        node: Node,
+        *,
+        store_url: str,
+        advertised: Address,
+    ) -> None:
+        self.stack = stack
+        self.settings = settings
+        self.node = node
+        self.node_id = settings.broker.node_id
+        self.rack = settings.broker.rack
+        self.advertised = advertised
+        self.store_url = store_url
+        self.metrics = Metrics()
+        self.sessions = Sessions(
+            settings.fetch.sessions_max, settings.fetch.session_evict_ms / 1000
+        )
+        self.reader = LogReader(stack, settings)
+        self.server = Server(self)
+        self.group_state = GroupState(self)
+        self.groups = self.group_state.groups
+        self.upkeep = Upkeep(node, settings)
+        self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
+        self.is_ready = False
+
+    @classmethod
+    async def start(
+        cls,
+        stack: Stack,
+        settings: Settings,
+        where: socket.socket,
+        *,
+        store_url: str,
+        advertised: Address,
+        puts_cost: bool,
+    ) -> Broker:
+        """Register, take over what there is, load the groups, and only then listen."""
+        node = await Node.start(
+            stack.store,
+            settings,
+            node_id=settings.broker.node_id,
+            puts_cost=puts_cost,
+            host=advertised.host,
+            port=advertised.port,
+            rack=settings.broker.rack,
+        )
+        broker = cls(stack, settings, node, store_url=store_url, advertised=advertised)
+        node.on_end(broker._node_ended)
+        try:
+            await broker._lead_all()
+            await broker.group_state.load()
+            await broker.server.listen(where)
+            broker.upkeep.start()
+        except BaseException:
+            await broker.abort()
+            raise
+        broker.is_ready = True
+        return broker
+
+    async def _lead_all(self) -> None:
+        """Lead what can be led: one damaged partition keeps no other from being served."""
+        try:
+            await self.node.lead()
+        except NeveError as error:
+            if self.node.writer.ended is not None:
+                raise
+            log.error("not everything can be served: %s", error)
+
+    @property
+    def cluster_id(self) -> str:
+        return self.node.cluster.state.cluster_id
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the WAL's buffer takes no more for now."""
+        return self.node.writer.full
+
+    async def still_leading(self) -> bool:
+        """Whether nobody had taken over when this was asked."""
+        return await self.node.writer.still_leading()
+
+    def _node_ended(self, error: NeveError) -> None:
+        self.is_ready = False
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Answer what was accepted, commit it, and end. Bounded by broker.stop.grace.ms."""
+        self.is_ready = False
+        ends_at = runtime.monotonic() + self.settings.broker.stop_grace_ms / 1000
+        await self.server.stop_accepting()
+        await self.server.drain(ends_at - runtime.monotonic())
+        await self.upkeep.close()
+        await self.group_state.close()
+        try:
+            async with runtime.deadline(max(0.1, ends_at - runtime.monotonic())):
+                await self.node.close()
+        except (TimeoutError, NeveError) as error:
+            log.warning("stopped with records that nobody was told are there: %s", error)
+            await self.node.abort()
+        await self._close_rest()
+
+    async def abort(self) -> None:
+        """Stop at once, as a crash would."""
+        self.is_ready = False
+        await self.upkeep.close()
+        await self.group_state.close()
+        await self.node.abort()
+        await self._close_rest()
+
+    async def _close_rest(self) -> None:
+        await self.server.close()
+        await self.reader.close()
+        await self.stack.close()

@@ -1,0 +1,326 @@
+"""Fetch: what is in memory is answered at once; otherwise the request waits, or reads the store.
+
+Partitions are served side by side: one that must be read from the store holds up neither the others
+nor the answer beyond max_wait. A waiting request is woken by a commit, never by looking again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from neve import runtime
+from neve.broker.error_codes import fetch_error
+from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
+from neve.broker.fetch.wanted import Wanted
+from neve.errors import DamagedError, FencedError, NeveError
+from neve.log.reading import Chunk, OffsetOutOfRangeError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.fetch import FETCH
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+    from neve.log.partition import PartitionLog
+
+log_line = logging.getLogger("neve.broker.fetch")
+
+_TOPIC_IDS_SINCE = 13
+_READ_COMMITTED = 1
+_Response = FETCH.Response
+_Topic = _Response.Topic
+_Partition = _Response.Partition
+_NOTHING = b""
+
+
+def fetch(broker: Broker, request: Any, context: Context) -> Any:
+    """A response, or a coroutine where it takes time."""
+    uses_ids = context.api_version >= _TOPIC_IDS_SINCE
+    try:
+        session, wanted, incremental = broker.sessions.begin(request, uses_ids)
+    except SessionError as error:
+        return _Response(error_code=error.code, session_id=NO_SESSION)
+    work = _Fetch(broker, request, session, wanted, uses_ids)
+    work.read_now()
+    if work.is_enough:
+        return work.response(incremental)
+    return work.finish(incremental)
+
+
+class _Row:
+    """One partition of this request: what was found so far."""
+
+    __slots__ = ("chunk", "cold", "error", "log", "unsure", "wanted")
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.log: PartitionLog | None = None
+        self.chunk: Chunk | None = None
+        self.error = 0
+        self.cold = False  # its records are not in memory
+        self.unsure = False  # it asks for more than we know of: do we still lead?
+
+
+class _Fetch:
+    def __init__(
+        self,
+        broker: Broker,
+        request: Any,
+        session: Session | None,
+        wanted: list[Wanted],
+        uses_ids: bool,
+    ) -> None:
+        self._broker = broker
+        self._session = session
+        self._uses_ids = uses_ids
+        self._bytes_left: int = min(request.max_bytes, broker.settings.fetch.response_bytes_max)
+        self._min_bytes: int = min(request.min_bytes, self._bytes_left)
+        self._wait_seconds = request.max_wait_ms / 1000
+        self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._size = 0
+        self._rows = [_Row(row) for row in wanted]
+        self._woken: asyncio.Future[None] | None = None
+        self._changed: dict[int, _Row] = {}
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def read_now(self) -> None:
+        """Everything that memory can answer."""
+        for row in self._rows:
+            self._look_up(row)
+            if row.log is not None:
+                self._read_row(row, row.log)
+
+    def _look_up(self, row: _Row) -> None:
+        wanted, node = row.wanted, self._broker.node
+        if self._uses_ids:
+            topic = node.topic_by_id(wanted.topic_id)
+        else:
+            topic = node.topic(wanted.topic)
+        if topic is None:
+            row.error = (
+                ErrorCode.UNKNOWN_TOPIC_ID
+                if self._uses_ids
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            return
+        log = node.log_of(topic.id_bytes, wanted.index)
+        if log is None:
+            known = 0 <= wanted.index < len(topic.partitions)
+            row.error = (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        elif 0 <= wanted.leader_epoch < log.epoch:
+            row.error = ErrorCode.FENCED_LEADER_EPOCH
+        elif wanted.leader_epoch > log.epoch:
+            row.error = ErrorCode.UNKNOWN_LEADER_EPOCH
+        else:
+            row.log = log
+
+    def _read_row(self, row: _Row, log: PartitionLog) -> None:
+        """Read from memory what still fits; say what else must be done."""
+        offset = row.wanted.offset
+        row.cold = row.unsure = False
+        if log.closed is not None:
+            row.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif offset < log.start_offset:
+            row.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif offset > log.high_watermark:
+            row.unsure = offset > log.next_offset
+        elif offset < log.high_watermark and (self._bytes_left > 0 or not self._size):
+            most = min(row.wanted.max_bytes, self._bytes_left)
+            chunk = self._broker.reader.read_now(log, offset, most)
+            if chunk is None:
+                row.cold = True
+            else:
+                self._take(row, chunk)
+
+    def _take(self, row: _Row, chunk: Chunk) -> None:
+        # At least one batch whatever its size, but only for the first partition that has any.
+        if self._size and chunk.size > self._bytes_left:
+            return
+        row.chunk = chunk
+        self._size += chunk.size
+        self._bytes_left -= chunk.size
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether nothing need be read from the store, and what there is may be answered."""
+        if any(row.cold or row.unsure for row in self._rows):
+            return False
+        return self._is_due
+
+    @property
+    def _is_due(self) -> bool:
+        return (
+            self._size >= self._min_bytes
+            or self._wait_seconds <= 0
+            or any(row.error for row in self._rows)
+            or not self._rows
+        )
+
+    # -- taking time -------------------------------------------------------------------------
+
+    async def finish(self, incremental: bool) -> Any:
+        """Read what is cold, wait for what is not there yet, and answer."""
+        ends_at = runtime.monotonic() + self._wait_seconds
+        await self._make_sure_of_leading()
+        if any(row.cold for row in self._rows):
+            await self._read_cold(ends_at)
+        if not self._is_due:
+            await self._wait_for_more(ends_at)
+        return self.response(incremental)
+
+    async def _make_sure_of_leading(self) -> None:
+        """An offset above our end is out of range only if the end is still ours to tell."""
+        unsure = [row for row in self._rows if row.unsure]
+        if not unsure:
+            return
+        leading = await self._broker.still_leading()
+        for row in unsure:
+            assert row.log is not None
+            if not leading or row.log.closed is not None:
+                row.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif row.wanted.offset > row.log.next_offset:
+                row.error = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    async def _read_cold(self, ends_at: float) -> None:
+        cold = []
+        left = self._bytes_left
+        for row in self._rows:
+            if row.cold and (left > 0 or not self._size):
+                cold.append((row, min(row.wanted.max_bytes, max(left, 0))))
+                left -= row.wanted.max_bytes
+        tasks = [runtime.spawn(self._read_cold_row(row, most)) for row, most in cold]
+        # An answer without them is right too: reading goes on, and the next request finds more.
+        seconds = max(self._broker.settings.fetch.cold_wait_ms / 1000, ends_at - runtime.monotonic())
+        try:
+            await asyncio.wait(tasks, timeout=seconds)
+        finally:
+            for task in tasks:
+                task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+
+    async def _read_cold_row(self, row: _Row, most: int) -> None:
+        assert row.log is not None
+        try:
+            self._take(row, await self._broker.reader.read(row.log, row.wanted.offset, most))
+        except OffsetOutOfRangeError:
+            row.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        except NeveError as error:
+            row.error = self._told(row.log, row.wanted.offset, error)
+
+    def _told(self, log: PartitionLog, offset: int, error: NeveError) -> int:
+        if isinstance(error, DamagedError):
+            topic, _, partition = log.name.rpartition("-")
+            self._broker.complaints.once(
+                f"{log.name}: offset {offset} cannot be read: {error}. To give up what is lost: "
+                f"neve storage skip {self._broker.store_url} --topic {topic} "
+                f"--partition {partition} --from {offset} --to OFFSET --accept-loss"
+            )
+        elif not isinstance(error, FencedError):
+            log_line.debug("%s: fetch from %d: %s", log.name, offset, error)
+        return fetch_error(error)
+
+    async def _wait_for_more(self, ends_at: float) -> None:
+        logs = [(row, row.log) for row in self._rows if row.log is not None and not row.error]
+        watchers = [(log, self._watcher(row)) for row, log in logs]
+        for log, watcher in watchers:
+            log.watch(watcher)
+        try:
+            self._recheck(logs)
+            while not self._is_due:
+                left = ends_at - runtime.monotonic()
+                if left <= 0 or not await self._wake_up(left):
+                    return
+                changed, self._changed = list(self._changed.values()), {}
+                for row in changed:
+                    self._reread(row)
+        finally:
+            for log, watcher in watchers:
+                log.unwatch(watcher)
+
+    def _recheck(self, logs: list[tuple[_Row, PartitionLog]]) -> None:
+        """What was committed between the first look and the watching."""
+        for row, log in logs:
+            if row.chunk is None and row.wanted.offset < log.high_watermark:
+                self._reread(row)
+
+    def _watcher(self, row: _Row) -> Any:
+        def committed(log: PartitionLog) -> None:  # noqa: ARG001
+            self._changed[id(row)] = row
+            if self._woken is not None and not self._woken.done():
+                self._woken.set_result(None)
+
+        return committed
+
+    async def _wake_up(self, seconds: float) -> bool:
+        if self._changed:
+            return True
+        self._woken = asyncio.get_running_loop().create_future()
+        try:
+            async with runtime.deadline(seconds):
+                await self._woken
+        except TimeoutError:
+            return False
+        finally:
+            self._woken = None
+        return True
+
+    def _reread(self, row: _Row) -> None:
+        """More was committed: what was found before is replaced by all there is now."""
+        assert row.log is not None
+        if row.chunk is not None:
+            self._size -= row.chunk.size
+            self._bytes_left += row.chunk.size
+            row.chunk = None
+        self._read_row(row, row.log)
+
+    # -- answering ---------------------------------------------------------------------------
+
+    def response(self, incremental: bool) -> Any:
+        by_topic: dict[tuple[str, bytes], list[Any]] = {}
+        served = []
+        for row in self._rows:
+            wanted = row.wanted
+            if row.chunk is not None and row.chunk.size:
+                served.append(wanted.key)
+            if not incremental or self._is_news(row):
+                rows = by_topic.setdefault((wanted.topic, wanted.topic_id), [])
+                rows.append(self._partition(row))
+        if self._session is not None:
+            self._session.to_the_end(served)
+        self._broker.metrics.fetched(self._size)
+        return _Response(
+            session_id=NO_SESSION if self._session is None else self._session.session_id,
+            responses=[
+                _Topic(topic=name, topic_id=topic_id, partitions=rows)
+                for (name, topic_id), rows in by_topic.items()
+            ],
+        )
+
+    def _is_news(self, row: _Row) -> bool:
+        log, wanted = row.log, row.wanted
+        if row.error or log is None or (row.chunk is not None and row.chunk.size):
+            return True
+        return wanted.told_watermark != log.high_watermark or wanted.told_start != log.start_offset
+
+    def _partition(self, row: _Row) -> Any:
+        log, wanted = row.log, row.wanted
+        watermark, start = (-1, -1) if log is None else (log.high_watermark, log.start_offset)
+        wanted.told_watermark, wanted.told_start = watermark, start
+        if row.error:
+            watermark = -1
+        return _Partition(
+            partition_index=wanted.index,
+            error_code=row.error,
+            high_watermark=watermark,
+            last_stable_offset=watermark,
+            log_start_offset=start,
+            aborted_transactions=[] if self._read_committed else None,
+            records=_NOTHING if row.chunk is None or row.error else row.chunk.parts,
+        )

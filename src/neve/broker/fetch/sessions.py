@@ -1,0 +1,131 @@
+"""Fetch sessions (KIP-227): a consumer of many partitions says only what changed, and is told so.
+
+The cache of sessions is bounded. When it is full, the session that was used longest ago makes
+room, if that is long enough ago; otherwise the newcomer gets none and sends everything each time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from neve import runtime
+from neve.broker.fetch.wanted import Wanted
+from neve.protocol.codes import ErrorCode
+
+NO_SESSION = 0
+FIRST_EPOCH, FINAL_EPOCH = 0, -1
+_EPOCH_MAX = 2**31 - 1
+_SESSION_ID_MAX = 2**31 - 1
+
+PartitionKey = tuple[str, bytes, int]
+
+
+class SessionError(Exception):
+    """The request does not fit its session: the client starts a new one."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class Session:
+    """What one consumer wants, kept from request to request."""
+
+    __slots__ = ("epoch", "session_id", "used_at", "uses_ids", "wanted")
+
+    def __init__(self, session_id: int, uses_ids: bool, wanted: dict[PartitionKey, Wanted]) -> None:
+        self.session_id = session_id
+        self.uses_ids = uses_ids
+        self.wanted = wanted
+        self.epoch = FIRST_EPOCH + 1
+        self.used_at = runtime.monotonic()
+
+    def expect_next(self) -> None:
+        # The epoch behind the last is 1 again: 0 means a new session.
+        self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
+
+    def to_the_end(self, keys: Iterable[PartitionKey]) -> None:
+        """Those who got records come last the next time, so that nobody starves."""
+        for key in keys:
+            row = self.wanted.pop(key, None)
+            if row is not None:
+                self.wanted[key] = row
+
+
+class Sessions:
+    """The sessions of one broker. `begin` says what a request is about."""
+
+    def __init__(self, sessions_max: int, evict_after_seconds: float) -> None:
+        self._sessions_max = sessions_max
+        self._evict_after_seconds = evict_after_seconds
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # the one used last is last
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: Any, uses_ids: bool) -> tuple[Session | None, list[Wanted], bool]:
+        """The request's session, what it wants in all, and whether only changes are told."""
+        epoch, session_id = request.session_epoch, request.session_id
+        if epoch in (FIRST_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            wanted = _all_of(request)
+            session = self._made(wanted, uses_ids) if epoch == FIRST_EPOCH else None
+            return session, list(wanted.values()), False
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise SessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != uses_ids:
+            raise SessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._sessions.move_to_end(session_id)
+        session.used_at = runtime.monotonic()
+        session.expect_next()
+        _change(session.wanted, request)
+        return session, list(session.wanted.values()), True
+
+    def _made(self, wanted: dict[PartitionKey, Wanted], uses_ids: bool) -> Session | None:
+        if not wanted or not self._has_room():
+            return None
+        session_id = NO_SESSION
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = runtime.chance().randrange(1, _SESSION_ID_MAX)
+        session = self._sessions[session_id] = Session(session_id, uses_ids, wanted)
+        return session
+
+    def _has_room(self) -> bool:
+        if len(self._sessions) < self._sessions_max:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if runtime.monotonic() - oldest.used_at < self._evict_after_seconds:
+            return False
+        del self._sessions[oldest.session_id]
+        return True
+
+
+def _asked(request: Any) -> Iterable[tuple[str, bytes, Any]]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield topic.topic, topic.topic_id, partition
+
+
+def _all_of(request: Any) -> dict[PartitionKey, Wanted]:
+    rows = (Wanted(*asked) for asked in _asked(request))
+    return {row.key: row for row in rows}
+
+
+def _change(wanted: dict[PartitionKey, Wanted], request: Any) -> None:
+    for topic, topic_id, asked in _asked(request):
+        row = wanted.get((topic, topic_id, asked.partition))
+        if row is None:
+            row = Wanted(topic, topic_id, asked)
+            wanted[row.key] = row
+        else:
+            row.ask(asked)
+    for gone in request.forgotten_topics_data or ():
+        for index in gone.partitions:
+            wanted.pop((gone.topic, gone.topic_id, index), None)

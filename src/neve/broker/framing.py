@@ -1,0 +1,133 @@
+"""From the bytes of a connection to its frames, with as few copies as can be.
+
+All connections receive into one scratch buffer: the event loop asks for a buffer and tells what it
+put there in the same step, so no two ever use it at once, and an idle connection holds none. A
+frame that lies whole in the scratch is read there. A larger one that does not gets a pooled buffer
+of its own and receives its rest straight into it. Nothing is allocated for a length that is over the
+bound.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from neve.broker.buffers import BufferPool
+from neve.protocol.errors import MalformedError
+
+SCRATCH_BYTES = 128 * 1024
+# An unfinished frame above this is not kept and copied back at every read.
+LARGE_BYTES = 16 * 1024
+_LENGTH = struct.Struct(">i")
+_PREFIX_BYTES = 4
+
+
+class Frame(NamedTuple):
+    """One request without its length. `buffer` is set where it must go back to the pool.
+
+    Without one the bytes lie in the scratch, and are gone at the next read.
+    """
+
+    data: memoryview
+    buffer: bytearray | None
+
+
+class Scratch:
+    """The receive buffer that all connections of a server share."""
+
+    def __init__(self, pool: BufferPool) -> None:
+        self.pool = pool
+        self.buffer = bytearray(SCRATCH_BYTES)
+        self.view = memoryview(self.buffer)
+
+
+class Framing:
+    """One connection's bytes, cut into frames."""
+
+    __slots__ = ("_at", "_end", "_filled", "_frame_bytes_max", "_kept", "_large", "_scratch")
+
+    def __init__(self, scratch: Scratch, frame_bytes_max: int) -> None:
+        self._scratch = scratch
+        self._frame_bytes_max = frame_bytes_max
+        self._kept = b""  # received and not yet cut, while the scratch serves others
+        self._at = self._end = 0  # what is still to be cut, in the scratch
+        self._large: memoryview | None = None  # a frame being received into a buffer of its own
+        self._filled = 0
+
+    def space(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._large is not None:
+            return self._large[self._filled :]
+        kept = len(self._kept)
+        if kept:
+            self._scratch.view[:kept] = self._kept
+            self._kept = b""
+        self._at, self._end = 0, kept
+        return self._scratch.view[kept:]
+
+    def received(self, count: int) -> None:
+        """So many bytes were put there."""
+        if self._large is not None:
+            self._filled += count
+        else:
+            self._end += count
+
+    @property
+    def pending(self) -> bool:
+        """Whether bytes wait that have not been cut."""
+        return bool(self._kept) or self._at < self._end or self._large is not None
+
+    def next(self) -> Frame | None:
+        """The next whole frame; MalformedError where its length cannot be."""
+        if self._large is not None:
+            return self._finished_large(self._large)
+        at, end = self._at, self._end
+        if end - at < _PREFIX_BYTES:
+            return None
+        (length,) = _LENGTH.unpack_from(self._scratch.buffer, at)
+        if not 0 < length <= self._frame_bytes_max:
+            raise MalformedError(
+                f"a frame of {length} bytes (request.bytes.max is {self._frame_bytes_max})"
+            )
+        start = at + _PREFIX_BYTES
+        if end - start >= length:
+            self._at = start + length
+            return Frame(self._scratch.view[start : start + length], None)
+        if length > LARGE_BYTES:
+            self._begin_large(start, end, length)
+        return None
+
+    def _begin_large(self, start: int, end: int, length: int) -> None:
+        large = memoryview(self._scratch.pool.take(length))[:length]
+        self._filled = end - start
+        large[: self._filled] = self._scratch.view[start:end]
+        self._large = large
+        self._at = self._end = 0
+
+    def _finished_large(self, large: memoryview) -> Frame | None:
+        if self._filled < len(large):
+            return None
+        self._large = None
+        buffer = large.obj
+        assert isinstance(buffer, bytearray)
+        return Frame(large, buffer)
+
+    def settle(self) -> None:
+        """Keep what is left in the scratch: the next connection is about to use it."""
+        if self._at < self._end:
+            self._kept = bytes(self._scratch.view[self._at : self._end])
+        self._at = self._end = 0
+
+    def resume(self) -> None:
+        """Look at what was kept again."""
+        if self._kept:
+            self.space()
+
+    def close(self) -> None:
+        if self._large is not None:
+            buffer = self._large.obj
+            assert isinstance(buffer, bytearray)
+            self._large = None
+            self._scratch.pool.give(buffer)
+        self._kept = b""
+        self._at = self._end = 0

@@ -1,0 +1,90 @@
+"""ListOffsets: the first and the last offset of partitions, and offsets by time.
+
+The latest offset is told only by a leader that made sure it still leads: a predecessor that was
+taken over would tell of an end that lies in the past.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve import runtime
+from neve.broker.error_codes import fetch_error
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.list_offsets import LIST_OFFSETS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+    from neve.log.partition import PartitionLog
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+NONE = -1
+_Response = LIST_OFFSETS.Response
+_Topic = _Response.Topic
+_Partition = _Response.Partition
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:  # noqa: ARG001
+    """One offset for each partition that was asked for, side by side."""
+    asked = [(topic, part) for topic in request.topics for part in topic.partitions]
+    answers = await runtime.gather(*(_answer(broker, topic.name, part) for topic, part in asked))
+    rows = iter(answers)
+    return _Response(
+        topics=[
+            _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+async def _answer(broker: Broker, name: str, asked: Any) -> Any:
+    topic = broker.node.topic(name)
+    index: int = asked.partition_index
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log = broker.node.log_of(topic.id_bytes, index)
+    if log is None:
+        return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if 0 <= asked.current_leader_epoch < log.epoch:
+        return _refused(index, ErrorCode.FENCED_LEADER_EPOCH)
+    if asked.current_leader_epoch > log.epoch:
+        return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH)
+    try:
+        return await _found(broker, log, index, asked.timestamp)
+    except NeveError as error:
+        return _refused(index, fetch_error(error))
+
+
+async def _found(broker: Broker, log: PartitionLog, index: int, timestamp: int) -> Any:
+    if timestamp == LATEST:
+        if not await broker.still_leading():
+            return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _offset(log, index, log.high_watermark)
+    if timestamp == EARLIEST:
+        return _offset(log, index, log.start_offset)
+    if timestamp == EARLIEST_LOCAL:
+        return _offset(log, index, max(log.start_offset, log.tiered_offset))
+    if timestamp == LATEST_TIERED:
+        return _offset(log, index, log.tiered_offset - 1)
+    if timestamp == MAX_TIMESTAMP:
+        found = await broker.reader.max_timestamp(log)
+    elif timestamp < 0:
+        return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
+    else:
+        found = await broker.reader.offset_for_time(log, timestamp)
+    return _offset(log, index, NONE) if found is None else _offset(log, index, *found)
+
+
+def _offset(log: PartitionLog, index: int, offset: int, timestamp: int = NONE) -> Any:
+    epoch = NONE
+    if offset != NONE:
+        epoch = next((start.epoch for start in reversed(log.epochs) if start.offset <= offset), NONE)
+    return _Partition(
+        partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=epoch
+    )
+
+
+def _refused(index: int, code: int) -> Any:
+    return _Partition(partition_index=index, error_code=code, offset=NONE, timestamp=NONE)

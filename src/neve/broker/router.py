@@ -1,0 +1,128 @@
+"""Which handler answers which request. What is not here is not advertised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from neve.broker.fetch.handler import fetch
+from neve.broker.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    sync_group,
+)
+from neve.protocol.frames import RequestHeader, response_frame
+from neve.protocol.messages import APIS
+from neve.store.port import Buffer
+
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+_UNSUPPORTED_VERSION = 35
+
+
+class Context(NamedTuple):
+    """What a handler may want to know of a request beside its content."""
+
+    api_version: int
+    client_id: str | None
+    peer: str
+
+
+Handle = Callable[[Any, Any, Context], Any]
+
+
+class Route(NamedTuple):
+    """One API and what answers it. A handler returns a response, or a coroutine that does."""
+
+    api: Any
+    handle: Handle
+    is_produce: bool = False
+    may_be_overtaken: bool = False
+
+
+def _answered_elsewhere(broker: Any, request: Any, context: Context) -> Any:
+    raise AssertionError("produce requests are answered by their connection")
+
+
+_HANDLERS: dict[int, Handle] = {
+    FETCH: fetch,
+    2: list_offsets.handle,
+    3: metadata.handle,
+    8: offset_commit.handle,
+    9: offset_fetch.handle,
+    10: find_coordinator.handle,
+    11: join_group.handle,
+    12: heartbeat.handle,
+    13: leave_group.handle,
+    14: sync_group.handle,
+    15: describe_groups.handle,
+    16: list_groups.handle,
+    API_VERSIONS: api_versions.handle,
+    19: create_topics.handle,
+    20: delete_topics.handle,
+    21: delete_records.handle,
+    22: init_producer_id.handle,
+    23: offset_for_leader_epoch.handle,
+    32: describe_configs.handle,
+    33: alter_configs.handle,
+    35: describe_log_dirs.handle,
+    37: create_partitions.handle,
+    42: delete_groups.handle,
+    44: incremental_alter_configs.handle,
+    47: offset_delete.handle,
+    60: describe_cluster.handle,
+    61: describe_producers.handle,
+    75: describe_topic_partitions.handle,
+}
+
+
+class Router:
+    """Every supported API by its key."""
+
+    def __init__(self) -> None:
+        routes = {key: Route(APIS[key], handle) for key, handle in _HANDLERS.items()}
+        routes[FETCH] = routes[FETCH]._replace(may_be_overtaken=True)
+        routes[PRODUCE] = Route(
+            APIS[PRODUCE], _answered_elsewhere, is_produce=True, may_be_overtaken=True
+        )
+        missing = sorted(set(APIS) - set(routes))
+        assert not missing, f"no handler for APIs {missing}"
+        self._routes = routes
+
+    def find(self, header: RequestHeader) -> Route | None:
+        route = self._routes.get(header.api_key)
+        if route is None:
+            return None
+        supported = route.api.min_version <= header.api_version <= route.api.max_version
+        return route if supported else None
+
+    def versions_for_unknown(self, header: RequestHeader) -> list[Buffer] | None:
+        """What a client gets that asks for versions in a version we do not know; else None."""
+        if header.api_key != API_VERSIONS:
+            return None
+        api = APIS[API_VERSIONS]
+        response = api_versions.response(0, _UNSUPPORTED_VERSION)
+        return response_frame(api, 0, header.correlation_id, api.Response.encode(response, 0))

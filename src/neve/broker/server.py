@@ -1,0 +1,157 @@
+"""Listening for Kafka's clients, and what all their connections share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+from neve import runtime
+from neve.broker.buffers import BufferPool
+from neve.broker.connection import Connection
+from neve.broker.framing import Scratch
+from neve.broker.logs import Repeated
+from neve.broker.produce import ProduceAnswer
+from neve.broker.router import Router
+from neve.errors import NeveError
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+
+log = logging.getLogger("neve.broker")
+
+# How late a time-out may be told.
+SWEEP_SECONDS = 0.25
+_BACKLOG = 512
+
+
+class Server:
+    """Every connection of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.settings = broker.settings.broker
+        self.metrics = broker.metrics
+        self.router = Router()
+        self.scratch = Scratch(BufferPool(self.settings.receive_pool_bytes))
+        self.tasks = runtime.Tasks()
+        self._complaints = Repeated(log, broker.settings.logs)
+        self._connections: dict[Connection, None] = {}
+        self._listener: asyncio.Server | None = None
+        self._room_wanted: deque[Connection] = deque()
+        self._room: asyncio.Task[None] | None = None
+        # By time-out, each in the order of their deadlines: what answers wait for a commit.
+        self._expected: OrderedDict[int, deque[tuple[Connection, ProduceAnswer]]] = OrderedDict()
+
+    async def listen(self, where: socket.socket) -> None:
+        """Accept clients on a bound socket from now on."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Connection(self), sock=where, backlog=_BACKLOG
+        )
+        self.tasks.start(self._sweep(), name="sweep")
+
+    # -- connections -------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        """Whether one more is welcome."""
+        if self._listener is None or len(self._connections) >= self.settings.connections_max:
+            self.metrics.connections_refused += 1
+            self._complain(
+                connection.peer,
+                "too many",
+                f"refused: {len(self._connections)} connections are open (broker.connections.max)",
+            )
+            return False
+        self.metrics.connections_accepted += 1
+        self.metrics.connections_open += 1
+        self._connections[connection] = None
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        if self._connections.pop(connection, False) is None:
+            self.metrics.connections_open -= 1
+
+    def complain(self, peer: str, error: NeveError) -> None:
+        """A client sent what cannot be answered."""
+        self._complain(peer, "bad request", f"closed: {error}")
+
+    def _complain(self, peer: str, subject: str, message: str) -> None:
+        self._complaints.warning(peer.rpartition(":")[0], subject, message)
+
+    # -- back pressure -----------------------------------------------------------------------
+
+    def wait_for_room(self, connection: Connection) -> None:
+        """Tell this connection when the WAL's buffer has room again, in its turn."""
+        self._room_wanted.append(connection)
+        if self._room is None:
+            self._room = self.tasks.start(self._hand_out_room(), name="room")
+
+    async def _hand_out_room(self) -> None:
+        try:
+            while self._room_wanted:
+                try:
+                    await self.broker.node.writer.room()
+                except NeveError:
+                    pass  # the stream has ended: what they send is refused at once
+                self._room_wanted.popleft().room_again()
+        finally:
+            self._room = None
+
+    # -- time --------------------------------------------------------------------------------
+
+    def expect(self, connection: Connection, answer: ProduceAnswer, timeout_ms: int) -> None:
+        """Give the answer up if it is not ready in time."""
+        waiting = self._expected.get(timeout_ms)
+        if waiting is None:
+            waiting = self._expected[timeout_ms] = deque()
+        waiting.append((connection, answer))
+
+    async def _sweep(self) -> None:
+        idle_looked_at = runtime.monotonic()
+        while True:
+            await runtime.sleep(SWEEP_SECONDS)
+            now = runtime.monotonic()
+            self._time_out(now)
+            if now - idle_looked_at >= 1:
+                idle_looked_at = now
+                self._close_idle(now - self.settings.connection_idle_ms / 1000)
+
+    def _time_out(self, now: float) -> None:
+        for timeout_ms, waiting in list(self._expected.items()):
+            while waiting and (waiting[0][1].ready or waiting[0][1].deadline <= now):
+                connection, answer = waiting.popleft()
+                if not answer.ready:
+                    answer.give_up()
+                    connection.timed_out()
+            if not waiting:
+                del self._expected[timeout_ms]
+
+    def _close_idle(self, before: float) -> None:
+        for connection in list(self._connections):
+            if connection.active_at < before and connection.is_idle:
+                connection.close("idle")
+
+    # -- the end -----------------------------------------------------------------------------
+
+    async def stop_accepting(self) -> None:
+        """No new connection and no new request; what was taken is answered."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.stop_reading()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until every produce request that was taken is answered, or time is up."""
+        ends_at = runtime.monotonic() + seconds
+        while any(connection.owes for connection in list(self._connections)):
+            if runtime.monotonic() >= ends_at:
+                return
+            await runtime.sleep(0.01)
+
+    async def close(self) -> None:
+        for connection in list(self._connections):
+            connection.close("stopped")
+        await self.tasks.close()
