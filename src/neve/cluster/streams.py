@@ -7,13 +7,13 @@ the greatest checkpoint stay for ever, so that a late upload of the dead process
 
 from __future__ import annotations
 
-from neve import runtime
 from neve.cluster.log import ClusterLog
 from neve.cluster.state import ClusterState
 from neve.errors import NeveError
 from neve.log.keys import WAL_PREFIX, stream_of, wal_stream
 from neve.log.wal.checkpoint import WalCheckpoint, write_checkpoint
 from neve.log.wal.reader import WalReader
+from neve.store.deletion import delete_all
 from neve.store.port import Store
 
 
@@ -84,5 +84,5 @@ async def _retire(
         await write_checkpoint(store, series, number, WalCheckpoint())
     kept = {series.number(number), series.checkpoint(number)}
     doomed = [key for key in keys if key not in kept]
-    await runtime.gather(*(store.delete(key) for key in doomed))
+    await delete_all(store, doomed)
     return len(doomed)

@@ -29,6 +29,7 @@ from neve.log.create import decide
 from neve.log.envelope import AUTHOR_BYTES, Kind, decode_payload, open_envelope, seal_envelope
 from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys
+from neve.store.deletion import delete_all
 from neve.store.port import Store
 
 State = TypeVar("State")
@@ -223,7 +224,7 @@ class Series(Generic[State, Record]):
             number = self.keys.checkpoint_of(row.key) if number is None else number
             if number is not None and number < greatest:
                 doomed.append(row.key)
-        await runtime.gather(*(self.store.delete(key) for key in doomed))
+        await delete_all(self.store, doomed)
         return len(doomed)
 
     async def read(self, number: int) -> Entry[Record] | None:

@@ -5,8 +5,8 @@ come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_
 `wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it stood.
 docs/operations.md is compared with these declarations by a test.
 
-`storage`, `fetching` and `serving` declare the groups with `declare.setting`; `tree` names them
-all; `loading` reads the sources.
+`storage`, `fetching`, `upkeep` and `serving` declare the groups with `declare.setting`; `tree`
+names them all; `loading` reads the sources.
 """
 
 from neve.settings.declare import GIB, KIB, MIB, VARIABLE_PREFIX, Declared, setting
@@ -22,6 +22,7 @@ from neve.settings.storage import (
     WalSettings,
 )
 from neve.settings.tree import Settings, declared
+from neve.settings.upkeep import ClusterSettings, UpkeepSettings
 
 __all__ = [
     "GIB",
@@ -30,6 +31,7 @@ __all__ = [
     "VARIABLE_PREFIX",
     "BrokerSettings",
     "CacheSettings",
+    "ClusterSettings",
     "Declared",
     "FetchSettings",
     "HttpSettings",
@@ -40,6 +42,7 @@ __all__ = [
     "Settings",
     "StoreSettings",
     "TopicSettings",
+    "UpkeepSettings",
     "WalSettings",
     "declared",
     "load",

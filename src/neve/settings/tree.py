@@ -17,6 +17,7 @@ from neve.settings.storage import (
     StoreSettings,
     WalSettings,
 )
+from neve.settings.upkeep import ClusterSettings, UpkeepSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class Settings:
     reader: ReaderSettings = dataclasses.field(default_factory=ReaderSettings)
     fetch: FetchSettings = dataclasses.field(default_factory=FetchSettings)
     broker: BrokerSettings = dataclasses.field(default_factory=BrokerSettings)
+    cluster: ClusterSettings = dataclasses.field(default_factory=ClusterSettings)
+    upkeep: UpkeepSettings = dataclasses.field(default_factory=UpkeepSettings)
     topics: TopicSettings = dataclasses.field(default_factory=TopicSettings)
     http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
     log: LogSettings = dataclasses.field(default_factory=LogSettings)
@@ -45,6 +48,8 @@ GROUPS: dict[str, type[Any]] = {
     "reader": ReaderSettings,
     "fetch": FetchSettings,
     "broker": BrokerSettings,
+    "cluster": ClusterSettings,
+    "upkeep": UpkeepSettings,
     "topics": TopicSettings,
     "http": HttpSettings,
     "log": LogSettings,

@@ -37,6 +37,7 @@ from neve.log.manifest.state import (
     states_since,
 )
 from neve.log.series import Entry, Outcome, PassedError, Series, View, greatest_checkpoint
+from neve.store.deletion import delete_all
 from neve.store.port import Store
 
 RUN_SEGMENTS_MAX = 1_000
@@ -298,7 +299,7 @@ class Manifest:
         gone = (*state.doomed, *ripe)
         if not gone:
             return []
-        await runtime.gather(*(self._store.delete(key) for key in gone))
+        await delete_all(self._store, gone)
 
         def make(state: ManifestState) -> Sequence[Change]:
             known = {*state.doomed, *(run.key for run in state.doomed_runs)}

@@ -69,10 +69,16 @@ class StreamTail:
 
     def of(self, topic_id: bytes, partition: int) -> Iterator[tuple[TailObject, Slice]]:
         """One partition's slices, in the order of their offsets."""
+        yield from self._by_partition.get((topic_id, partition), ())
+
+    @functools.cached_property
+    def _by_partition(self) -> dict[PartitionId, list[tuple[TailObject, Slice]]]:
+        # Asked for each of thousands of partitions, a walk through all slices would never end.
+        found: dict[PartitionId, list[tuple[TailObject, Slice]]] = {}
         for item in self.objects:
             for entry in item.slices:
-                if entry.partition == partition and entry.topic_id == topic_id:
-                    yield item, entry
+                found.setdefault((entry.topic_id, entry.partition), []).append((item, entry))
+        return found
 
 
 class _Seal(NamedTuple):

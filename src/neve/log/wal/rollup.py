@@ -22,6 +22,7 @@ from neve.log.wal import object as wal_object
 from neve.log.wal.checkpoint import WalCheckpoint, read_checkpoint, write_checkpoint
 from neve.log.wal.object import AUTHOR_BYTES, Kind, Slice, SliceMeta
 from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader, next_offsets
+from neve.store.deletion import delete_all
 from neve.store.port import Buffer, Store
 
 # The offset up to which a partition is tiered by a manifest number that was won.
@@ -111,7 +112,7 @@ async def trim(store: Store, reader: WalReader, *, end: int | None = None) -> in
         )
 
     doomed = [row.key for row in await store.list(keys.prefix) if superfluous(row.key)]
-    await runtime.gather(*(store.delete(key) for key in doomed))
+    await delete_all(store, doomed)
     return len(doomed)
 
 

@@ -1,0 +1,72 @@
+"""The settings of a cluster's metadata, and of what a broker does in the background."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neve.settings.declare import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """The cluster log: how often it is looked at, and how much it may hold."""
+
+    poll_ms: int = setting(
+        "cluster.poll.ms",
+        5_000,
+        "how often a broker looks whether it was superseded and what others have changed",
+        least=10,
+    )
+    partitions_max: int = setting(
+        "cluster.partitions.max",
+        100_000,
+        "partitions of all topics together; what would exceed it is not created",
+        least=1,
+        most=1_000_000,
+    )
+    topic_partitions_max: int = setting(
+        "cluster.topic.partitions.max",
+        10_000,
+        "partitions of one topic; what would exceed it is not created",
+        least=1,
+        most=100_000,
+    )
+    purge_delay_ms: int = setting(
+        "cluster.purge.delay.ms",
+        600_000,
+        "a deleted topic is swept again so long after its objects were deleted, then forgotten; "
+        "no tiering of one segment may take longer than half of it",
+        least=2,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpkeepSettings:
+    """What a broker does in the background."""
+
+    tend_ms: int = setting(
+        "upkeep.tend.ms",
+        1_000,
+        "how often a broker sees to what is not due at once: letting go of old streams, making up "
+        "for what failed",
+        least=10,
+    )
+    collect_ms: int = setting(
+        "upkeep.collect.ms",
+        60_000,
+        "how often doomed objects, retired streams and deleted topics are deleted",
+        least=10,
+    )
+    retention_check_ms: int = setting(
+        "retention.check.ms",
+        60_000,
+        "a log's start is moved at most so often; it is looked at only when something has expired",
+        least=10,
+    )
+    tiering_concurrency: int = setting(
+        "tiering.concurrency",
+        2,
+        "partitions tiered at once; each takes some three times segment.bytes of memory",
+        least=1,
+        most=64,
+    )
