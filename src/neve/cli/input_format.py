@@ -1,0 +1,311 @@
+"""How `neve topic produce` reads records from its input.
+
+A format such as `%k\\t%v\\n` is read the way `consume -f` writes it. `%k` and `%v` run up to the
+text that follows them, the last one up to the end of the record; or they have so many bytes as
+`%K` and `%V` said before (-1: null), so that any bytes pass: what `consume -f '%K %V %k%v'` wrote
+is read back unchanged. `%p` is the partition, `%d` the timestamp in milliseconds. `{hex}`,
+`{base64}` and `{json}` decode. A format that ends in a field without a length ends with the line.
+The format `json` reads what `consume --json` writes.
+
+Memory is bounded by `RECORD_BYTES_MAX`, whatever the input looks like.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from neve.cli.format_syntax import Field, FormatSyntaxError, Piece, parse
+from neve.errors import InvalidError
+
+RECORD_BYTES_MAX = 256 * 1024 * 1024
+"""An input without the delimiter would otherwise be read into memory as a whole."""
+
+READ_BYTES = 256 * 1024
+
+Read: TypeAlias = Callable[[int], bytes]
+
+
+class InputError(InvalidError):
+    """The input does not have the shape that the format says."""
+
+
+class Row(NamedTuple):
+    """One record to be sent."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def rows(text: str, read: Read) -> Iterator[Row]:
+    """The records of an input. `read(n)` gives up to n bytes, none at the end."""
+    if text == "json":
+        return _json_rows(_Input(read))
+    try:
+        pieces = _checked(parse(text))
+    except FormatSyntaxError as error:
+        raise FormatSyntaxError(f"-f {text!r}: {error}") from None
+    reader = _sized if any(isinstance(p, Field) and p.letter in "KV" for p in pieces) else _lines
+    return reader(pieces, _Input(read))
+
+
+def _checked(pieces: list[Piece]) -> list[Piece]:
+    seen: list[str] = []
+    for position, piece in enumerate(pieces):
+        if isinstance(piece, bytes):
+            continue
+        _check_field(piece, seen)
+        seen.append(piece.letter)
+        if _open_ended(piece, seen) and position + 1 < len(pieces):
+            behind = pieces[position + 1]
+            if isinstance(behind, Field):
+                raise FormatSyntaxError(f"text must stand between {piece} and {behind}")
+    if not {"k", "v"} & set(seen):
+        raise FormatSyntaxError("it has neither %k nor %v")
+    last = pieces[-1]
+    if isinstance(last, Field) and _open_ended(last, seen):
+        return [*pieces, b"\n"]
+    return pieces
+
+
+def _open_ended(field: Field, seen: Sequence[str]) -> bool:
+    """Whether only the text behind it says where it ends."""
+    return field.letter.upper() not in seen or field.letter in "pdKV"
+
+
+def _check_field(field: Field, seen: Sequence[str]) -> None:
+    if field.letter not in "kvpdKV":
+        raise FormatSyntaxError(f"{field} cannot be read: there are %k %v %p %d %K %V")
+    if field.letter in seen:
+        raise FormatSyntaxError(f"%{field.letter} is there twice")
+    if field.letter in "KV" and field.letter.lower() in seen:
+        raise FormatSyntaxError(f"{field} must come before %{field.letter.lower()}")
+    allowed = (None, "hex", "base64", "json") if field.letter in "kv" else (None,)
+    if field.modifier not in allowed:
+        raise FormatSyntaxError(f"{field}: what is in braces is not known here")
+    if field.modifier is not None and field.letter.upper() in seen:
+        raise FormatSyntaxError(f"{field} with a length is read as it is: leave the braces out")
+
+
+# --- the input
+
+
+class _Input:
+    """Bytes as they come, with what was read and not yet used."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._held = bytearray()
+        self._at = 0
+        self._ended = False
+        self.record = 0
+
+    def wrong(self, reason: str) -> InputError:
+        return InputError(f"record {self.record} of the input: {reason}")
+
+    def more(self) -> bool:
+        """Whether any byte is left."""
+        return self._at < len(self._held) or self._fill()
+
+    def _fill(self) -> bool:
+        if self._ended:
+            return False
+        if self._at:
+            del self._held[: self._at]
+            self._at = 0
+        if len(self._held) > RECORD_BYTES_MAX:
+            raise self.wrong(f"it is longer than {RECORD_BYTES_MAX} bytes: is the format right?")
+        data = self._read(READ_BYTES)
+        self._ended = not data
+        self._held += data
+        return bool(data)
+
+    def up_to(self, delimiter: bytes) -> bytes | None:
+        """The bytes before a delimiter, which is passed over; None where it does not come."""
+        looked = self._at
+        while (found := self._held.find(delimiter, looked)) < 0:
+            seen = len(self._held) - self._at
+            if not self._fill():
+                return None
+            looked = max(0, seen - len(delimiter) + 1)  # it may have come in two parts
+        data = bytes(self._held[self._at : found])
+        self._at = found + len(delimiter)
+        return data
+
+    def rest(self) -> bytes:
+        """Everything that is held; for the end of the input."""
+        data = bytes(self._held[self._at :])
+        self._at = len(self._held)
+        return data
+
+    def exactly(self, count: int) -> bytes:
+        while len(self._held) - self._at < count:
+            if not self._fill():
+                raise self.wrong(f"the input ends before {count} bytes have come")
+        data = bytes(self._held[self._at : self._at + count])
+        self._at += count
+        return data
+
+
+# --- records that end with a text
+
+
+def _lines(pieces: Sequence[Piece], source: _Input) -> Iterator[Row]:
+    end = pieces[-1]
+    assert isinstance(end, bytes)
+    inner = pieces[:-1]
+    only = inner[0] if len(inner) == 1 else None
+    plain = only == Field("v")
+    while source.more():
+        source.record += 1
+        data = source.up_to(end)
+        if data is None:
+            data = source.rest()  # the last line need not be closed
+        yield Row(value=data) if plain else _split(inner, data, source)
+
+
+def _split(pieces: Sequence[Piece], data: bytes, source: _Input) -> Row:
+    row, at = Row(), 0
+    for number, piece in enumerate(pieces):
+        if isinstance(piece, bytes):
+            if not data.startswith(piece, at):
+                raise source.wrong(f"{_shown(piece)} is missing")
+            at += len(piece)
+            continue
+        behind = pieces[number + 1] if number + 1 < len(pieces) else None
+        end = len(data) if behind is None else data.find(_literal(behind), at)
+        if end < 0:
+            raise source.wrong(f"no {_shown(_literal(behind))} follows {piece}")
+        row = _with(row, piece, data[at:end], source)
+        at = end
+    return row
+
+
+def _literal(piece: Piece | None) -> bytes:
+    assert isinstance(piece, bytes)
+    return piece
+
+
+def _shown(data: bytes) -> str:
+    return repr(data)[1:]
+
+
+# --- records whose fields tell their lengths
+
+
+def _sized(pieces: Sequence[Piece], source: _Input) -> Iterator[Row]:
+    while source.more():
+        source.record += 1
+        yield _sized_row(pieces, source)
+
+
+def _sized_row(pieces: Sequence[Piece], source: _Input) -> Row:
+    row = Row()
+    lengths: dict[str, int] = {}
+    passed = False  # the text at this place was the delimiter of the field before it
+    for number, piece in enumerate(pieces):
+        if isinstance(piece, bytes):
+            if not passed and source.exactly(len(piece)) != piece:
+                raise source.wrong(f"{_shown(piece)} is missing")
+            passed = False
+        elif piece.letter in lengths:
+            length = lengths[piece.letter]
+            data = None if length < 0 else source.exactly(length)
+            row = row if data is None else _with(row, piece, data, source)
+        else:
+            found = source.up_to(_literal(pieces[number + 1]))
+            if found is None:
+                raise source.wrong(f"the input ends within {piece}")
+            passed = True
+            if piece.letter in "KV":
+                lengths[piece.letter.lower()] = _number(piece, found, source, least=-1)
+            else:
+                row = _with(row, piece, found, source)
+    return row
+
+
+def _with(row: Row, field: Field, data: bytes, source: _Input) -> Row:
+    if field.letter == "p":
+        return row._replace(partition=_number(field, data, source, least=0))
+    if field.letter == "d":
+        return row._replace(timestamp_ms=_number(field, data, source, least=0))
+    decoded = _decoded(field, data, source)
+    return row._replace(key=decoded) if field.letter == "k" else row._replace(value=decoded)
+
+
+def _number(field: Field, data: bytes, source: _Input, *, least: int) -> int:
+    number = int(data) if re.fullmatch(rb"-?[0-9]{1,19}", data) else None
+    if number is None or number < least or number > 2**63 - 1:
+        raise source.wrong(f"{field} is {_shown(data[:40])}, not a whole number from {least}")
+    if field.letter in "KV" and number > RECORD_BYTES_MAX:
+        raise source.wrong(f"{field} is {number}, more than {RECORD_BYTES_MAX} bytes")
+    return number
+
+
+def _decoded(field: Field, data: bytes, source: _Input) -> bytes | None:
+    try:
+        match field.modifier:
+            case "hex":
+                return bytes.fromhex(data.decode())
+            case "base64":
+                return base64.b64decode(data, validate=True)
+            case "json":
+                return _from_shown(msgspec.json.decode(data, type=_Shown))
+    except (ValueError, binascii.Error, msgspec.MsgspecError):
+        raise source.wrong(f"{_shown(data[:40])} is not {field.modifier}") from None
+    return data
+
+
+# --- JSON
+
+
+class _Base64(msgspec.Struct, forbid_unknown_fields=True):
+    base64: str
+
+
+_Shown: TypeAlias = str | _Base64 | None
+
+
+class _JsonHeader(msgspec.Struct):
+    key: str
+    value: _Shown = None
+
+
+class _JsonRecord(msgspec.Struct):
+    """What `consume --json` writes; where it came from (topic, partition, offset) is not used."""
+
+    key: _Shown = None
+    value: _Shown = None
+    timestamp: int | None = None
+    headers: list[_JsonHeader] = []
+
+
+def _from_shown(shown: _Shown) -> bytes | None:
+    if isinstance(shown, _Base64):
+        return base64.b64decode(shown.base64, validate=True)
+    return None if shown is None else shown.encode()
+
+
+def _json_rows(source: _Input) -> Iterator[Row]:
+    decoder = msgspec.json.Decoder(_JsonRecord)
+    while source.more():
+        source.record += 1
+        line = source.up_to(b"\n")
+        line = source.rest() if line is None else line
+        if not line.strip():
+            continue
+        try:
+            record = decoder.decode(line)
+            headers = [(each.key, _from_shown(each.value)) for each in record.headers]
+            key, value = _from_shown(record.key), _from_shown(record.value)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise source.wrong(f"it is no record as `consume --json` writes it: {error}") from None
+        yield Row(key, value, None, record.timestamp, headers)
