@@ -80,10 +80,10 @@ async def _found(broker: Broker, log: PartitionLog, index: int, timestamp: int) 
 def _offset(log: PartitionLog, index: int, offset: int, timestamp: int = NONE) -> Any:
     epoch = NONE
     if offset != NONE:
-        epoch = next((start.epoch for start in reversed(log.epochs) if start.offset <= offset), NONE)
-    return _Partition(
-        partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=epoch
-    )
+        epoch = next(
+            (start.epoch for start in reversed(log.epochs) if start.offset <= offset), NONE
+        )
+    return _Partition(partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=epoch)
 
 
 def _refused(index: int, code: int) -> Any:

@@ -1,0 +1,103 @@
+"""Which of Kafka's error codes stands for which error of Neve: the one place that knows.
+
+What an error means to a client depends on what it asked for: a damaged stretch is the producer's
+own in a produce request and the broker's in a fetch. So there is one function for each use, over
+a table that they share. What is in no table is UNKNOWN_SERVER_ERROR.
+"""
+
+from __future__ import annotations
+
+from neve.cluster.log import NoTopicError, TopicExistsError
+from neve.errors import (
+    ClosedError,
+    ConflictError,
+    DamagedError,
+    DeniedError,
+    FencedError,
+    FullError,
+    InvalidError,
+    LostRangeError,
+    NeveError,
+    NotFoundError,
+    StoreFailedError,
+    UnavailableError,
+    UnsupportedError,
+)
+from neve.protocol.codes import ErrorCode
+
+_Table = tuple[tuple[type[NeveError], ErrorCode], ...]
+
+
+class RefusedError(InvalidError):
+    """A request, or a part of it, is refused with this very code."""
+
+    def __init__(self, code: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+# The first row that fits counts, so the more special error comes first.
+_ANY_USE: _Table = (
+    (TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
+    (NoTopicError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (FencedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (ClosedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    # Whether the write took effect is not known, and that is what a time-out means to clients.
+    (UnavailableError, ErrorCode.REQUEST_TIMED_OUT),
+    (ConflictError, ErrorCode.REQUEST_TIMED_OUT),
+    (FullError, ErrorCode.REQUEST_TIMED_OUT),
+    (DeniedError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (StoreFailedError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (NotFoundError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (DamagedError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (LostRangeError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (UnsupportedError, ErrorCode.UNSUPPORTED_VERSION),
+    (InvalidError, ErrorCode.INVALID_REQUEST),
+)
+
+_PRODUCE: _Table = (
+    (DamagedError, ErrorCode.CORRUPT_MESSAGE),
+    (UnsupportedError, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    # Nothing was appended, and a later attempt may be.
+    (FullError, ErrorCode.NOT_ENOUGH_REPLICAS),
+    (InvalidError, ErrorCode.INVALID_RECORD),
+)
+
+_FETCH: _Table = ()
+
+_GROUP: _Table = (
+    (FencedError, ErrorCode.NOT_COORDINATOR),
+    (ClosedError, ErrorCode.NOT_COORDINATOR),
+    (UnavailableError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (ConflictError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (FullError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+)
+
+
+def admin_error(error: NeveError) -> tuple[ErrorCode, str]:
+    """For requests about topics, configs and offsets: the code, and the reason in words."""
+    return _found(error, ())
+
+
+def produce_error(error: NeveError) -> tuple[ErrorCode, str]:
+    """For one partition of a produce request."""
+    return _found(error, _PRODUCE)
+
+
+def fetch_error(error: NeveError) -> tuple[ErrorCode, str]:
+    """For one partition of a fetch or of a look-up of offsets."""
+    return _found(error, _FETCH)
+
+
+def group_error(error: NeveError) -> tuple[ErrorCode, str]:
+    """For requests to a group's coordinator."""
+    return _found(error, _GROUP)
+
+
+def _found(error: NeveError, of_this_use: _Table) -> tuple[ErrorCode, str]:
+    if isinstance(error, RefusedError):
+        return error.code, str(error)
+    for kind, code in (*of_this_use, *_ANY_USE):
+        if isinstance(error, kind):
+            return code, str(error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR, str(error)

@@ -1,0 +1,1 @@
+"""One module an API: a request in, a response out."""

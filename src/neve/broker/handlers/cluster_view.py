@@ -1,0 +1,64 @@
+"""What clients are told of brokers and partitions: who is there, who leads.
+
+A partition is in the bucket, not on brokers: its leader is its only replica, and in sync. One that
+nobody leads at the moment names its last leader, as an offline replica.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from neve.protocol.codes import ErrorCode
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.cluster.state import Topic
+
+NOBODY = -1
+
+
+class BrokerAddress(NamedTuple):
+    """A live broker, as its clients reach it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class PartitionView(NamedTuple):
+    """One partition as metadata shows it."""
+
+    error_code: ErrorCode
+    leader_id: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+
+def live_brokers(broker: Broker) -> list[BrokerAddress]:
+    """Every broker that is alive and has an address, by node id."""
+    found = []
+    for other in broker.node.cluster.state.brokers.values():
+        own = other.incarnation == broker.node.incarnation
+        host, port = broker.advertised if own else (other.host, other.port)
+        # A job that writes without serving clients registers too, and has no address.
+        if other.live and port:
+            found.append(BrokerAddress(other.node_id, host, port, other.rack or None))
+    return sorted(found)
+
+
+def view_partition(broker: Broker, topic: Topic, number: int) -> PartitionView:
+    partition = topic.partitions[number]
+    owner = broker.node.cluster.state.brokers.get(partition.leader)
+    node_id = broker.node_id if owner is None else owner.node_id
+    if partition.leader == broker.node.incarnation:
+        led = broker.node.log_of(topic.id_bytes, number) is not None
+    else:
+        led = owner is not None and owner.live
+    if led:
+        at = [node_id]
+        return PartitionView(ErrorCode.NONE, node_id, partition.epoch, at, at, [])
+    unavailable = ErrorCode.LEADER_NOT_AVAILABLE
+    return PartitionView(unavailable, NOBODY, partition.epoch, [node_id], [], [node_id])

@@ -1,0 +1,67 @@
+"""CreatePartitions: topics grow to a total, each decided by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.topic_names import check_not_internal, existing_topic
+from neve.cluster.log import PARTITIONS_MAX
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = CREATE_PARTITIONS.Response
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    del context
+    times = Counter(topic.name for topic in request.topics)
+    asked = {topic.name: topic for topic in request.topics}
+    rows = []
+    for name, topic in asked.items():
+        rows.append(await _row(broker, topic, times[name], request.validate_only))
+    return _Response(results=rows)
+
+
+async def _row(broker: Broker, asked: Any, times: int, validate_only: bool) -> Any:
+    try:
+        if times > 1:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+        _check(broker, asked)
+        if not validate_only:
+            await broker.node.add_partitions(asked.name, asked.count)
+    except NeveError as error:
+        code, reason = admin_error(error)
+        return _Response.Topic(name=asked.name, error_code=code, error_message=reason)
+    return _Response.Topic(name=asked.name)
+
+
+def _check(broker: Broker, asked: Any) -> None:
+    topic = existing_topic(broker, asked.name)
+    check_not_internal(asked.name, "changed")
+    present = len(topic.partitions)
+    if not present < asked.count <= PARTITIONS_MAX:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {asked.name!r} has {present} partitions and cannot have {asked.count}: "
+            f"ask for a larger total, up to {PARTITIONS_MAX}",
+        )
+    if asked.assignments is None:
+        return
+    if len(asked.assignments) != asked.count - present:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{len(asked.assignments)} assignments are given for "
+            f"{asked.count - present} new partitions of {asked.name!r}",
+        )
+    if not all(each.broker_ids for each in asked.assignments):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"an assignment of topic {asked.name!r} names no broker",
+        )

@@ -1,0 +1,58 @@
+"""DeleteRecords: a partition's log starts at a later offset, and what lay before it goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.led_partitions import led_log
+from neve.broker.handlers.topic_names import is_internal
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.delete_records import DELETE_RECORDS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = DELETE_RECORDS.Response
+_TO_THE_HIGH_WATERMARK = -1
+_NO_LOW_WATERMARK = -1
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    del context
+    topics = []
+    for topic in request.topics:
+        rows = [await _row(broker, topic.name, asked) for asked in topic.partitions]
+        topics.append(_Response.Topic(name=topic.name, partitions=rows))
+    return _Response(topics=topics)
+
+
+async def _row(broker: Broker, name: str, asked: Any) -> Any:
+    number = asked.partition_index
+    try:
+        low_watermark = await _deleted(broker, name, number, asked.offset)
+    except NeveError as error:
+        code, _ = admin_error(error)
+        return _Response.Partition(
+            partition_index=number, low_watermark=_NO_LOW_WATERMARK, error_code=code
+        )
+    return _Response.Partition(partition_index=number, low_watermark=low_watermark)
+
+
+async def _deleted(broker: Broker, name: str, number: int, offset: int) -> int:
+    """Delete everything before `offset`; where the log starts then."""
+    if is_internal(name):
+        raise RefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {name} are the broker's own"
+        )
+    log = led_log(broker, name, number)
+    end = log.high_watermark
+    before = end if offset == _TO_THE_HIGH_WATERMARK else offset
+    if not 0 <= before <= end:
+        raise RefusedError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.name} has no offset {before}: it ends at {end}"
+        )
+    await broker.node.delete_records(name, number, before)
+    return log.start_offset

@@ -1,0 +1,67 @@
+"""DeleteTopics: by name or by id, each decided by itself. Their objects are removed later."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.topic_names import check_not_internal, existing_topic
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.delete_topics import DELETE_TOPICS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+    from neve.cluster.state import Topic
+
+_Response = DELETE_TOPICS.Response
+_NO_ID = bytes(16)
+_IDS_SINCE = 6
+
+
+class _Named(NamedTuple):
+    name: str | None
+    topic_id: bytes
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    if context.api_version >= _IDS_SINCE:
+        asked = [_Named(each.name, each.topic_id) for each in request.topics]
+    else:
+        asked = [_Named(name, _NO_ID) for name in request.topic_names]
+    times = Counter(asked)
+    rows = [await _row(broker, named, times[named]) for named in times]
+    return _Response(responses=rows)
+
+
+async def _row(broker: Broker, named: _Named, times: int) -> Any:
+    name, topic_id = named
+    try:
+        topic = _found(broker, named, times)
+        name = topic.name
+        check_not_internal(name, "deleted")
+        await broker.node.delete_topic(name)
+    except NeveError as error:
+        code, reason = admin_error(error)
+        return _Response.Topic(name=name, topic_id=topic_id, error_code=code, error_message=reason)
+    return _Response.Topic(name=name, topic_id=topic.id_bytes)
+
+
+def _found(broker: Broker, named: _Named, times: int) -> Topic:
+    name, topic_id = named
+    if (name is None) == (topic_id == _NO_ID):
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "name a topic by its name or by its id, and not by both"
+        )
+    if times > 1:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+    if name is not None:
+        return existing_topic(broker, name)
+    topic = broker.node.topic_by_id(topic_id)
+    if topic is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id.hex()}"
+        )
+    return topic

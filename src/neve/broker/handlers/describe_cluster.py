@@ -1,0 +1,46 @@
+"""DescribeCluster: the cluster's id and its brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.handlers import operations
+from neve.broker.handlers.cluster_view import live_brokers
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.describe_cluster import DESCRIBE_CLUSTER
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = DESCRIBE_CLUSTER.Response
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle(broker: Broker, request: Any, context: Context) -> Any:
+    del context
+    asked = request.endpoint_type
+    if asked == _CONTROLLERS:
+        return _refused(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "this address is a broker's, and there are no controllers apart: ask for brokers",
+        )
+    if asked != _BROKERS:
+        return _refused(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"no endpoints are of type {asked}: ask for 1"
+        )
+    return _Response(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[
+            _Response.Broker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in live_brokers(broker)
+        ],
+        cluster_authorized_operations=operations.asked_for(
+            request.include_cluster_authorized_operations, operations.CLUSTER
+        ),
+    )
+
+
+def _refused(code: ErrorCode, reason: str) -> Any:
+    return _Response(error_code=code, error_message=reason)

@@ -1,0 +1,88 @@
+"""DescribeTopicPartitions: topics in pages, so that no answer is larger than its reader likes.
+
+Topics come in the order of their names, asked for or all; the cursor names the next partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers import operations
+from neve.broker.handlers.cluster_view import view_partition
+from neve.broker.handlers.topic_names import existing_topic, is_internal
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+    from neve.cluster.state import Topic
+
+_Response = DESCRIBE_TOPIC_PARTITIONS.Response
+PARTITIONS_MAX = 2_000
+"""Partitions of one answer, however many the client would take."""
+
+
+def handle(broker: Broker, request: Any, context: Context) -> Any:
+    del context
+    names = sorted({topic.name for topic in request.topics})
+    if not names:
+        names = sorted(topic.name for topic in broker.node.cluster.state.topics.values())
+    first_name, first_number = "", 0
+    if request.cursor is not None:
+        first_name, first_number = request.cursor.topic_name, request.cursor.partition_index
+        if first_number < 0:
+            return _Response(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in names])
+        names = [name for name in names if name >= first_name]
+    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    rows: list[Any] = []
+    for name in names:
+        if not left:
+            return _Response(topics=rows, next_cursor=_cursor(name, 0))
+        start = first_number if name == first_name else 0
+        try:
+            topic = existing_topic(broker, name)
+        except RefusedError as error:
+            rows.append(_failed(name, admin_error(error)[0]))
+            continue
+        end = min(len(topic.partitions), start + left)
+        rows.append(_row(broker, topic, start, end))
+        left -= max(0, end - start)
+        if end < len(topic.partitions):
+            return _Response(topics=rows, next_cursor=_cursor(name, end))
+    return _Response(topics=rows)
+
+
+def _cursor(name: str, number: int) -> Any:
+    return _Response.Cursor(topic_name=name, partition_index=number)
+
+
+def _failed(name: str, code: ErrorCode) -> Any:
+    return _Response.Topic(error_code=code, name=name, is_internal=is_internal(name))
+
+
+def _row(broker: Broker, topic: Topic, start: int, end: int) -> Any:
+    partitions = []
+    for number in range(start, end):
+        view = view_partition(broker, topic, number)
+        partitions.append(
+            _Response.Partition(
+                error_code=view.error_code,
+                partition_index=number,
+                leader_id=view.leader_id,
+                leader_epoch=view.leader_epoch,
+                replica_nodes=view.replicas,
+                isr_nodes=view.in_sync,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=view.offline,
+            )
+        )
+    return _Response.Topic(
+        name=topic.name,
+        topic_id=topic.id_bytes,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+        topic_authorized_operations=operations.TOPIC,
+    )

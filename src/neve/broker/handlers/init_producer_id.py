@@ -1,0 +1,44 @@
+"""InitProducerId: an id under which an idempotent producer numbers its batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.error_codes import group_error
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = INIT_PRODUCER_ID.Response
+_NONE = -1
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    """Give a fresh id under epoch 0, also to a producer that had one: its sequences start anew."""
+    del context
+    code = _refusal(request)
+    if code is not ErrorCode.NONE:
+        return _failed(code)
+    try:
+        return _Response(producer_id=await broker.node.producer_id(), producer_epoch=0)
+    except NeveError as error:
+        return _failed(group_error(error)[0])
+
+
+def _refusal(request: Any) -> ErrorCode:
+    if request.transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    if request.transactional_id is not None:
+        # A code that ends a producer at once: one that is retried would hang it for ever.
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def _failed(code: ErrorCode) -> Any:
+    return _Response(error_code=code, producer_id=_NONE, producer_epoch=_NONE)

@@ -1,0 +1,139 @@
+"""Metadata: who the brokers are, which topics there are, who leads their partitions.
+
+A topic that is asked for by its name and is not there is created on the way, where the setting and
+the client allow it; the answer then has it already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers import operations
+from neve.broker.handlers.cluster_view import live_brokers, view_partition
+from neve.broker.handlers.topic_names import check_new_name, existing_topic, is_internal
+from neve.cluster.log import TopicExistsError
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.metadata import METADATA
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+    from neve.cluster.state import Topic
+
+_Response = METADATA.Response
+_NO_ID = bytes(16)
+# Requests have a place for topic ids since version 10, and mean it since this one.
+_IDS_SINCE = 12
+_NULL_MEANS_ALL_SINCE = 1
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    version = context.api_version
+    cluster = operations.asked_for(
+        request.include_cluster_authorized_operations, operations.CLUSTER
+    )
+    topics = await _topics(broker, request, version)
+    return _Response(
+        brokers=[
+            _Response.Broker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in live_brokers(broker)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=cluster,
+    )
+
+
+async def _topics(broker: Broker, request: Any, version: int) -> list[Any]:
+    wanted = request.topics
+    bits = operations.asked_for(request.include_topic_authorized_operations, operations.TOPIC)
+    if wanted is None or (version < _NULL_MEANS_ALL_SINCE and not wanted):
+        every = sorted(broker.node.cluster.state.topics.values(), key=lambda topic: topic.name)
+        return [_topic_row(broker, topic, bits) for topic in every]
+    may_create = broker.settings.topics.auto_create and request.allow_auto_topic_creation
+    rows: dict[tuple[bytes, str | None], Any] = {}
+    for each in wanted:
+        asked = (each.topic_id, each.name)
+        if asked not in rows:
+            rows[asked] = await _asked_row(broker, *asked, version, may_create, bits)
+    return list(rows.values())
+
+
+async def _asked_row(
+    broker: Broker, topic_id: bytes, name: str | None, version: int, may_create: bool, bits: int
+) -> Any:
+    try:
+        topic = await _asked_topic(broker, topic_id, name, version, may_create)
+    except NeveError as error:
+        code, _ = admin_error(error)
+        shown = name if name is not None or version >= _IDS_SINCE else ""
+        # An id that nothing is known of is told without a name.
+        shown = None if code is ErrorCode.UNKNOWN_TOPIC_ID else shown
+        return _Response.Topic(
+            error_code=code,
+            name=shown,
+            topic_id=topic_id,
+            is_internal=is_internal(name or ""),
+            topic_authorized_operations=bits,
+        )
+    return _topic_row(broker, topic, bits)
+
+
+async def _asked_topic(
+    broker: Broker, topic_id: bytes, name: str | None, version: int, may_create: bool
+) -> Topic:
+    if version < _IDS_SINCE and (name is None or topic_id != _NO_ID):
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, f"topics are asked for by id since version {_IDS_SINCE}"
+        )
+    if topic_id != _NO_ID:
+        topic = broker.node.topic_by_id(topic_id)
+        if topic is None:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id.hex()}"
+            )
+        return topic
+    if name is None:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named by neither name nor id")
+    if broker.node.topic(name) is None and may_create and not is_internal(name):
+        await _create(broker, name)
+    return existing_topic(broker, name)
+
+
+async def _create(broker: Broker, name: str) -> None:
+    check_new_name(broker, name)
+    try:
+        await broker.node.create_topic(name, broker.settings.topics.default_partitions)
+    except TopicExistsError:
+        pass  # somebody else was as quick; its partitions may have no leader yet
+    if broker.node.topic(name) is None:
+        raise RefusedError(
+            ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being created: ask again"
+        )
+
+
+def _topic_row(broker: Broker, topic: Topic, bits: int) -> Any:
+    partitions = []
+    for number in range(len(topic.partitions)):
+        view = view_partition(broker, topic, number)
+        partitions.append(
+            _Response.Partition(
+                error_code=view.error_code,
+                partition_index=number,
+                leader_id=view.leader_id,
+                leader_epoch=view.leader_epoch,
+                replica_nodes=view.replicas,
+                isr_nodes=view.in_sync,
+                offline_replicas=view.offline,
+            )
+        )
+    return _Response.Topic(
+        name=topic.name,
+        topic_id=topic.id_bytes,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+        topic_authorized_operations=bits,
+    )
