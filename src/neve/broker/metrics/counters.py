@@ -66,8 +66,7 @@ class Metrics:
         "connections_accepted",
         "connections_open",
         "connections_refused",
-        "fetch_cold_bytes",
-        "fetch_memory_bytes",
+        "fetch_bytes",
         "produce_batches",
         "produce_bytes",
         "produce_records",
@@ -84,8 +83,7 @@ class Metrics:
         self.produce_records = 0
         self.produce_bytes = 0
         self.produce_batches = 0
-        self.fetch_memory_bytes = 0
-        self.fetch_cold_bytes = 0
+        self.fetch_bytes = 0
         self.ack = Latency()
         """From a batch's append to its commit."""
 
@@ -104,3 +102,13 @@ class Metrics:
 
     def closed_by_reason(self) -> dict[str, int]:
         return dict(self._closed)
+
+    def appended(self, records: int, size_bytes: int) -> None:
+        """A batch of a producer was appended."""
+        self.produce_records += records
+        self.produce_bytes += size_bytes
+        self.produce_batches += 1
+
+    def fetched(self, size_bytes: int) -> None:
+        """A fetch is answered with so many bytes of records."""
+        self.fetch_bytes += size_bytes

@@ -1,0 +1,129 @@
+"""Every family of metrics once: its name, kind, labels and what it tells.
+
+Names that begin with `kafka_` are those of kafka_exporter, with its labels, so that dashboards and
+alerts made for it work. All others are Neve's own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+_PARTITION = ("partition", "topic")
+_GROUP_PARTITION = ("consumergroup", "partition", "topic")
+
+
+class Family(NamedTuple):
+    """What a scrape says about a name before its samples."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+def _counter(name: str, help_text: str, *labels: str) -> Family:
+    return Family(name, "counter", help_text, labels)
+
+
+def _gauge(name: str, help_text: str, *labels: str) -> Family:
+    return Family(name, "gauge", help_text, labels)
+
+
+def _histogram(name: str, help_text: str, *labels: str) -> Family:
+    return Family(name, "histogram", help_text, labels)
+
+
+_PROCESS = (
+    _gauge("process_resident_memory_bytes", "memory of the process, as the system counts it"),
+    _counter("process_cpu_seconds_total", "processor time of the process, user and system"),
+    _gauge(
+        "neve_build_info", "always 1; the labels say what runs", "version", "python", "platform"
+    ),
+)
+_CLIENTS = (
+    _counter(
+        "neve_requests_total",
+        "requests answered, by Kafka's name of the API and of the first error in the answer",
+        "api",
+        "error",
+    ),
+    _histogram("neve_request_seconds", "from a request's last byte to its answer", "api"),
+    _counter("neve_received_bytes_total", "bytes read from clients"),
+    _counter("neve_sent_bytes_total", "bytes written to clients"),
+    _gauge("neve_connections", "connections of clients that are open"),
+    _counter("neve_connections_accepted_total", "connections of clients that were served"),
+    _counter(
+        "neve_connections_refused_total", "connections closed at once: broker.connections.max"
+    ),
+    _counter("neve_connections_closed_total", "connections that ended, by why", "reason"),
+    _counter("neve_produced_records_total", "records appended"),
+    _counter("neve_produced_batches_total", "record batches appended"),
+    _counter("neve_produced_bytes_total", "bytes of record batches appended"),
+    _counter("neve_fetched_bytes_total", "bytes of record batches given to consumers"),
+    _histogram("neve_ack_seconds", "from a batch's append to its commit"),
+)
+_STORE = (
+    _counter(
+        "neve_store_requests_total",
+        "requests to the store that ended, retries and hedges included",
+        "operation",
+        "outcome",
+    ),
+    _histogram("neve_store_request_seconds", "how long the store took, by request", "operation"),
+    _counter("neve_store_sent_bytes_total", "bytes sent to the store", "operation"),
+    _counter("neve_store_received_bytes_total", "bytes received from the store", "operation"),
+    _gauge("neve_store_requests_in_flight", "requests to the store at this moment"),
+    _gauge("neve_store_requests_waiting", "calls that wait for a slot of the gate"),
+    _gauge("neve_store_requests_max", "slots of the gate (store.concurrency.max); 0: no gate"),
+    _counter("neve_store_retries_total", "calls sent again after a failure that may pass"),
+    _counter("neve_store_retries_refused_total", "retries that the budget did not allow"),
+    _counter("neve_store_hedges_total", "calls sent a second time because they were slow"),
+    _counter("neve_store_hedges_won_total", "hedges that answered first"),
+)
+_LOG = (
+    _gauge("neve_wal_buffered_bytes", "bytes appended and not yet committed"),
+    _gauge("neve_wal_uploads", "WAL objects being uploaded"),
+    _gauge("neve_wal_committed_number", "numbers of this process's WAL stream that are committed"),
+    _gauge("neve_wal_lag_seconds", "age of the oldest append that is not committed; 0: none"),
+    _gauge("neve_partitions_led", "partitions that this broker leads"),
+    _gauge("neve_untiered_bytes", "committed bytes that are in no segment yet"),
+    _gauge("neve_untiered_age_seconds", "since when the oldest of them are known here; 0: none"),
+)
+_MEMORY = (
+    _gauge("neve_memory_used_bytes", "what is held in memory, by what holds it", "what"),
+    _gauge("neve_memory_max_bytes", "the bound on it", "what"),
+)
+_KAFKA = (
+    _gauge("kafka_brokers", "brokers of the cluster that are not superseded"),
+    _gauge("kafka_broker_info", "always 1; a broker and its address", "address", "id"),
+    _gauge("kafka_topic_partitions", "partitions of a topic", "topic"),
+    _gauge(
+        "kafka_topic_partition_current_offset",
+        "the next offset a consumer will see; only of partitions that this broker leads",
+        *_PARTITION,
+    ),
+    _gauge(
+        "kafka_topic_partition_oldest_offset",
+        "the first offset that can be read; only of partitions that this broker leads",
+        *_PARTITION,
+    ),
+    _gauge("kafka_topic_partition_leader", "node id of the leader; -1: none", *_PARTITION),
+    _gauge(
+        "kafka_topic_partition_leader_is_preferred",
+        "1 where there is a leader: Neve prefers none",
+        *_PARTITION,
+    ),
+    _gauge("kafka_topic_partition_replicas", "always 1: the bucket replicates", *_PARTITION),
+    _gauge("kafka_topic_partition_in_sync_replica", "1 where there is a leader", *_PARTITION),
+    _gauge(
+        "kafka_topic_partition_under_replicated_partition",
+        "1 where there is no leader",
+        *_PARTITION,
+    ),
+)
+
+CATALOGUE: dict[str, Family] = {
+    family.name: family for family in (*_PROCESS, *_CLIENTS, *_STORE, *_LOG, *_MEMORY, *_KAFKA)
+}

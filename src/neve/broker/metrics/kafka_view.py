@@ -1,0 +1,79 @@
+"""Offsets and leaders under kafka_exporter's names.
+
+These are the families with a sample for each partition, so they are made in pieces of `PIECE`
+partitions, and the labels of a partition are put together once a scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from neve.broker.addresses import Address
+from neve.broker.metrics.text import header, labels_of, one, several
+from neve.cluster.node import Node
+from neve.cluster.state import ClusterState
+from neve.log.partition import PartitionLog
+
+PIECE = 500
+
+
+class _Row(NamedTuple):
+    labels: str
+    leader: int
+    log: PartitionLog | None
+
+
+def kafka_view(node: Node) -> Iterator[str]:
+    state = node.cluster.state
+    live = [broker for broker in state.brokers.values() if broker.live]
+    yield one("kafka_brokers", len(live))
+    addresses = [(str(Address(each.host, each.port)), str(each.node_id)) for each in live]
+    yield several("kafka_broker_info", [(labels, 1) for labels in addresses])
+    counts = [((topic.name,), len(topic.partitions)) for topic in state.topics.values()]
+    yield several("kafka_topic_partitions", counts)
+    rows: list[_Row] = []
+    for piece in _pieces(_rows(node, state)):
+        rows += piece
+        yield ""
+    led = [(row.labels, row.log) for row in rows if row.log is not None]
+    yield from _family(
+        "kafka_topic_partition_current_offset",
+        ((labels, log.high_watermark) for labels, log in led),
+    )
+    yield from _family(
+        "kafka_topic_partition_oldest_offset",
+        ((labels, log.manifest.state.start) for labels, log in led),
+    )
+    yield from _family("kafka_topic_partition_leader", ((row.labels, row.leader) for row in rows))
+    for name, with_leader, without in (
+        ("kafka_topic_partition_leader_is_preferred", 1, 0),
+        ("kafka_topic_partition_replicas", 1, 1),
+        ("kafka_topic_partition_in_sync_replica", 1, 0),
+        ("kafka_topic_partition_under_replicated_partition", 0, 1),
+    ):
+        values = ((row.labels, without if row.leader < 0 else with_leader) for row in rows)
+        yield from _family(name, values)
+
+
+def _rows(node: Node, state: ClusterState) -> Iterator[_Row]:
+    for topic in state.topics.values():
+        topic_id = topic.id_bytes
+        for number, partition in enumerate(topic.partitions):
+            labels = labels_of("kafka_topic_partition_leader", (str(number), topic.name))
+            broker = state.brokers.get(partition.leader)
+            leader = broker.node_id if broker is not None and broker.live else -1
+            yield _Row(labels, leader, node.partitions.get((topic_id, number)))
+
+
+def _pieces(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+    while piece := list(islice(rows, PIECE)):
+        yield piece
+
+
+def _family(name: str, values: Iterator[tuple[str, int]]) -> Iterator[str]:
+    """A family of integers whose labels are text already."""
+    yield header(name)
+    while lines := [f"{name}{labels} {value}\n" for labels, value in islice(values, PIECE)]:
+        yield "".join(lines)

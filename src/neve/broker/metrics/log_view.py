@@ -1,0 +1,29 @@
+"""The log: how far the WAL and tiering are behind, and what is held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neve import runtime
+from neve.broker.metrics.text import one
+from neve.cluster.node import Node
+
+PIECE = 500
+
+
+def log_view(node: Node) -> Iterator[str]:
+    writer = node.writer
+    yield one("neve_wal_buffered_bytes", writer.buffered_bytes)
+    yield one("neve_wal_committed_number", writer.committed_end)
+    logs = list(node.partitions.values())
+    yield one("neve_partitions_led", len(logs))
+    untiered, oldest = 0, None
+    for start in range(0, len(logs), PIECE):
+        for log in logs[start : start + PIECE]:
+            untiered += log.tail_bytes
+            if log.tail and (oldest is None or log.tail[0].since < oldest):
+                oldest = log.tail[0].since
+        yield ""
+    yield one("neve_untiered_bytes", untiered)
+    age = 0.0 if oldest is None else runtime.monotonic() - oldest
+    yield one("neve_untiered_age_seconds", age)
