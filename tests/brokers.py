@@ -1,0 +1,84 @@
+"""Real brokers for tests: `neve serve` as a process of its own, on free ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+READY_SECONDS = 60
+STOP_SECONDS = 15
+_READY = re.compile(r"ready: kafka (\S+?:\d+), http (\S+?:\d+|off)")
+
+
+class RunningBroker:
+    """One process. `bootstrap` is where Kafka's clients go, `http` where health and metrics are."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path, ready_line: str) -> None:
+        self.process = process
+        self._log = log
+        found = _READY.search(ready_line)
+        assert found is not None, ready_line
+        self.bootstrap, self.http = found.groups()
+        self.ready_line = ready_line
+
+    @property
+    def host(self) -> str:
+        return self.bootstrap.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap.rpartition(":")[2])
+
+    @property
+    def log(self) -> str:
+        """What it wrote to standard error so far."""
+        return self._log.read_text(encoding="utf-8")
+
+    def stop(self) -> int:
+        """Ask it to end, and wait; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+        return code
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def start_broker(
+    store: str | Path, log: Path, *, port: int = 0, node_id: int = 1, **settings: object
+) -> RunningBroker:
+    """Start `neve serve` and wait until it is ready. Settings are named with _ for the dots."""
+    command = [sys.executable, "-m", "neve.cli", "serve", "--store", str(store)]
+    command += ["--listen", f"127.0.0.1:{port}", "--node-id", str(node_id)]
+    command += ["--set", "http.listen=127.0.0.1:0"]
+    for name, value in settings.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        command += ["--set", f"{name.replace('_', '.')}={text}"]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("NEVE_")}
+    with log.open("a", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        process.wait(READY_SECONDS)
+        process.stdout.close()
+        raise AssertionError(f"the broker ended with {process.returncode}: {log.read_text()}")
+    return RunningBroker(process, log, line)
