@@ -6,7 +6,8 @@ the client allow it; the answer then has it already.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers import operations
@@ -27,6 +28,14 @@ _NO_ID = bytes(16)
 # Requests have a place for topic ids since version 10, and mean it since this one.
 _IDS_SINCE = 12
 _NULL_MEANS_ALL_SINCE = 1
+
+
+class _Asked(NamedTuple):
+    """A topic as a client of this version names it."""
+
+    topic_id: bytes
+    name: str | None
+    version: int
 
 
 async def handle(broker: Broker, request: Any, context: Context) -> Any:
@@ -54,37 +63,20 @@ async def _topics(broker: Broker, request: Any, version: int) -> list[Any]:
         every = sorted(broker.node.cluster.state.topics.values(), key=lambda topic: topic.name)
         return [_topic_row(broker, topic, bits) for topic in every]
     may_create = broker.settings.topics.auto_create and request.allow_auto_topic_creation
-    rows: dict[tuple[bytes, str | None], Any] = {}
+    rows: dict[_Asked, Any] = {}
     for each in wanted:
-        asked = (each.topic_id, each.name)
-        if asked not in rows:
-            rows[asked] = await _asked_row(broker, *asked, version, may_create, bits)
+        asked = _Asked(each.topic_id, each.name, version)
+        if asked in rows:
+            continue
+        try:
+            rows[asked] = _topic_row(broker, await _found(broker, asked, may_create), bits)
+        except NeveError as error:
+            rows[asked] = _failed_row(asked, admin_error(error)[0], bits)
     return list(rows.values())
 
 
-async def _asked_row(
-    broker: Broker, topic_id: bytes, name: str | None, version: int, may_create: bool, bits: int
-) -> Any:
-    try:
-        topic = await _asked_topic(broker, topic_id, name, version, may_create)
-    except NeveError as error:
-        code, _ = admin_error(error)
-        shown = name if name is not None or version >= _IDS_SINCE else ""
-        # An id that nothing is known of is told without a name.
-        shown = None if code is ErrorCode.UNKNOWN_TOPIC_ID else shown
-        return _Response.Topic(
-            error_code=code,
-            name=shown,
-            topic_id=topic_id,
-            is_internal=is_internal(name or ""),
-            topic_authorized_operations=bits,
-        )
-    return _topic_row(broker, topic, bits)
-
-
-async def _asked_topic(
-    broker: Broker, topic_id: bytes, name: str | None, version: int, may_create: bool
-) -> Topic:
+async def _found(broker: Broker, asked: _Asked, may_create: bool) -> Topic:
+    topic_id, name, version = asked
     if version < _IDS_SINCE and (name is None or topic_id != _NO_ID):
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, f"topics are asked for by id since version {_IDS_SINCE}"
@@ -105,10 +97,9 @@ async def _asked_topic(
 
 async def _create(broker: Broker, name: str) -> None:
     check_new_name(broker, name)
-    try:
+    # Where somebody else was as quick, the topic is there; its partitions may have no leader yet.
+    with contextlib.suppress(TopicExistsError):
         await broker.node.create_topic(name, broker.settings.topics.default_partitions)
-    except TopicExistsError:
-        pass  # somebody else was as quick; its partitions may have no leader yet
     if broker.node.topic(name) is None:
         raise RefusedError(
             ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being created: ask again"
@@ -135,5 +126,16 @@ def _topic_row(broker: Broker, topic: Topic, bits: int) -> Any:
         topic_id=topic.id_bytes,
         is_internal=is_internal(topic.name),
         partitions=partitions,
+        topic_authorized_operations=bits,
+    )
+
+
+def _failed_row(asked: _Asked, code: ErrorCode, bits: int) -> Any:
+    nameless_allowed = asked.version >= _IDS_SINCE
+    return _Response.Topic(
+        error_code=code,
+        name=asked.name if asked.name is not None or nameless_allowed else "",
+        topic_id=asked.topic_id,
+        is_internal=is_internal(asked.name or ""),
         topic_authorized_operations=bits,
     )

@@ -44,7 +44,7 @@ def _row(broker: Broker, name: str, asked: Any) -> Any:
 
 def check_epoch(of_client: int, of_leader: int) -> None:
     """Refuse a client whose view of the leadership is older than ours, or newer."""
-    if of_client == _UNKNOWN or of_client == of_leader:
+    if of_client in (_UNKNOWN, of_leader):
         return
     if of_client < of_leader:
         raise RefusedError(
