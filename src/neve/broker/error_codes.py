@@ -80,18 +80,18 @@ def admin_error(error: NeveError) -> tuple[ErrorCode, str]:
 
 
 def produce_error(error: NeveError) -> tuple[ErrorCode, str]:
-    """For one partition of a produce request."""
+    """For one partition of a produce request: the code, and the reason in words."""
     return _found(error, _PRODUCE)
 
 
-def fetch_error(error: NeveError) -> tuple[ErrorCode, str]:
+def fetch_error(error: NeveError) -> ErrorCode:
     """For one partition of a fetch or of a look-up of offsets."""
-    return _found(error, _FETCH)
+    return _found(error, _FETCH)[0]
 
 
-def group_error(error: NeveError) -> tuple[ErrorCode, str]:
+def group_error(error: NeveError) -> ErrorCode:
     """For requests to a group's coordinator."""
-    return _found(error, _GROUP)
+    return _found(error, _GROUP)[0]
 
 
 def _found(error: NeveError, of_this_use: _Table) -> tuple[ErrorCode, str]:

@@ -31,7 +31,7 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
                 rows.append(_Response.Topic(name=topic.name, partitions=partitions))
     except NeveError as error:
         rows, (code, _) = [], admin_error(error)
-    folder = _Response.Folder(error_code=code, log_dir=broker.settings.broker.store, topics=rows)
+    folder = _Response.Folder(error_code=code, log_dir=broker.store_url, topics=rows)
     return _Response(results=[folder])
 
 
@@ -60,5 +60,5 @@ async def size_bytes(log: PartitionLog) -> int:
     if state.removed:  # what runs count includes what retention took out of them
         tiered = sum(segment.bytes for segment in await log.manifest.segments())
     else:
-        tiered = sum(row.bytes for row in (*state.runs, *state.loose))
+        tiered = sum(run.bytes for run in state.runs) + sum(row.bytes for row in state.loose)
     return tiered + log.tail_bytes

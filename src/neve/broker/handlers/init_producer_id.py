@@ -26,7 +26,7 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     try:
         return _Response(producer_id=await broker.node.producer_id(), producer_epoch=0)
     except NeveError as error:
-        return _failed(group_error(error)[0])
+        return _failed(group_error(error))
 
 
 def _refusal(request: Any) -> ErrorCode:

@@ -36,8 +36,7 @@ def _row(broker: Broker, name: str, asked: Any) -> Any:
         log = led_log(broker, name, asked.partition)
         check_epoch(asked.current_leader_epoch, log.epoch)
     except NeveError as error:
-        code, _ = fetch_error(error)
-        return _Response.Partition(error_code=code, partition=asked.partition)
+        return _Response.Partition(error_code=fetch_error(error), partition=asked.partition)
     epoch, end_offset = log.end_of_epoch(asked.leader_epoch)
     return _Response.Partition(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
 
