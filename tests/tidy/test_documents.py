@@ -11,7 +11,7 @@ import pytest
 
 import neve
 import settings_table
-from neve.settings import declared
+from neve.settings import COMMAND_VARIABLES, declared
 from tidy.repository import PROJECT, ROOT, links_of, pages, shown_name
 
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -75,7 +75,7 @@ def test_every_setting_described_exists() -> None:
 
 
 def test_every_variable_named_anywhere_exists() -> None:
-    variables = {about.variable for about in declared().values()}
+    variables = {about.variable for about in declared().values()} | COMMAND_VARIABLES
     named = {
         variable
         for page in pages()

@@ -115,6 +115,7 @@ def test_toml_may_nest_names_as_it_likes(tmp_path: Path, text: str) -> None:
 
 def test_other_variables_are_none_of_our_business() -> None:
     assert load(environment={"HOME": "x", "NEVERMIND": "1", "neve_wal": "2"}) == Settings()
+    assert load(environment={"NEVE_BOOTSTRAP": "a flag of commands"}) == Settings()
 
 
 def test_groups_of_odd_names_are_reached() -> None:

@@ -9,13 +9,22 @@ docs/operations.md is compared with these declarations by a test.
 names them all; `loading` reads the sources.
 """
 
-from neve.settings.declare import GIB, KIB, MIB, VARIABLE_PREFIX, Declared, setting
+from neve.settings.declare import (
+    COMMAND_VARIABLES,
+    GIB,
+    KIB,
+    MIB,
+    VARIABLE_PREFIX,
+    Declared,
+    setting,
+)
 from neve.settings.fetching import FetchSettings
 from neve.settings.loading import load
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
     PrefetchSettings,
+    ProducerSettings,
     ReaderSettings,
     SegmentSettings,
     StoreSettings,
@@ -25,6 +34,7 @@ from neve.settings.tree import Settings, declared
 from neve.settings.upkeep import ClusterSettings, UpkeepSettings
 
 __all__ = [
+    "COMMAND_VARIABLES",
     "GIB",
     "KIB",
     "MIB",
@@ -37,6 +47,7 @@ __all__ = [
     "HttpSettings",
     "LogSettings",
     "PrefetchSettings",
+    "ProducerSettings",
     "ReaderSettings",
     "SegmentSettings",
     "Settings",

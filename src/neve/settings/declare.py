@@ -11,6 +11,8 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 VARIABLE_PREFIX = "NEVE_"
+COMMAND_VARIABLES = frozenset({"NEVE_BOOTSTRAP"})
+"""Defaults of commands' flags. They are no settings, and may be set whatever else is started."""
 
 
 def setting(  # one call a setting reads like the table in docs/operations.md

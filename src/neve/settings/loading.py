@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neve.errors import InvalidError
-from neve.settings.declare import VARIABLE_PREFIX, Declared
+from neve.settings.declare import COMMAND_VARIABLES, VARIABLE_PREFIX, Declared
 from neve.settings.tree import GROUPS, Settings, declared
 
 
@@ -69,7 +69,7 @@ def _from_environment(
     return {
         names.get(variable, variable): value
         for variable, value in environment.items()
-        if variable.startswith(VARIABLE_PREFIX)
+        if variable.startswith(VARIABLE_PREFIX) and variable not in COMMAND_VARIABLES
     }
 
 
