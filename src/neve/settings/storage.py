@@ -146,6 +146,24 @@ class SegmentSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProducerSettings:
+    """What a partition remembers of idempotent producers, so that a retry is not stored twice."""
+
+    id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        86_400_000,
+        "a producer that was silent for so long is forgotten",
+        least=1,
+    )
+    per_partition_max: int = setting(
+        "producers.per.partition.max",
+        10_000,
+        "producers that a partition remembers, some 2 KB each; the longest silent go first",
+        least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class CacheSettings:
     """What is kept near: the tail in memory, indexes in files."""
 

@@ -12,6 +12,7 @@ from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, Top
 from neve.settings.storage import (
     CacheSettings,
     PrefetchSettings,
+    ProducerSettings,
     ReaderSettings,
     SegmentSettings,
     StoreSettings,
@@ -27,6 +28,7 @@ class Settings:
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
     wal: WalSettings = dataclasses.field(default_factory=WalSettings)
     segment: SegmentSettings = dataclasses.field(default_factory=SegmentSettings)
+    producers: ProducerSettings = dataclasses.field(default_factory=ProducerSettings)
     cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
     prefetch: PrefetchSettings = dataclasses.field(default_factory=PrefetchSettings)
     reader: ReaderSettings = dataclasses.field(default_factory=ReaderSettings)
@@ -36,13 +38,14 @@ class Settings:
     upkeep: UpkeepSettings = dataclasses.field(default_factory=UpkeepSettings)
     topics: TopicSettings = dataclasses.field(default_factory=TopicSettings)
     http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
-    log: LogSettings = dataclasses.field(default_factory=LogSettings)
+    logs: LogSettings = dataclasses.field(default_factory=LogSettings)
 
 
 GROUPS: dict[str, type[Any]] = {
     "store": StoreSettings,
     "wal": WalSettings,
     "segment": SegmentSettings,
+    "producers": ProducerSettings,
     "cache": CacheSettings,
     "prefetch": PrefetchSettings,
     "reader": ReaderSettings,
@@ -52,7 +55,7 @@ GROUPS: dict[str, type[Any]] = {
     "upkeep": UpkeepSettings,
     "topics": TopicSettings,
     "http": HttpSettings,
-    "log": LogSettings,
+    "logs": LogSettings,
 }
 
 
