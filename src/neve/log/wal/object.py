@@ -31,6 +31,8 @@ TOPIC_ID_BYTES = 16
 SLICES_MAX = 1_000_000
 # Up to so many slices a plain loop is quicker than columns.
 FEW_SLICES = 16
+# Parts smaller than this on average are joined before their checksum is computed.
+SMALL_PART_BYTES = 4 * 1024
 # Lengths and positions then fit a signed 32-bit number everywhere, in stores and in clients.
 OBJECT_BYTES_MAX = 2**31 - 1
 
@@ -142,7 +144,7 @@ def encode(
     author: bytes,
     created_ms: int,
 ) -> bytes:
-    """One object. The parts of a slice are whole batches; they are copied once, into the result."""
+    """One object. The parts of a slice are whole batches; large ones are copied only once."""
     data, _ = encode_with_slices(
         kind,
         slices,
@@ -165,7 +167,7 @@ def encode_with_slices(
 ) -> tuple[bytes, tuple[Slice, ...]]:
     """One object and its directory, for a writer that goes on using the slices."""
     directory_end = _directory_bytes(len(slices))
-    directory, body_bytes = _encode_directory(slices, directory_end)
+    directory, parts, body_bytes = _encode_directory(slices, directory_end)
     fault = _fault_of_counts(kind, len(slices), body_bytes) or _fault_of_directory(
         kind, np.frombuffer(directory, _ENTRY_COLUMNS), directory_end, body_bytes
     )
@@ -184,28 +186,33 @@ def encode_with_slices(
     )
     head += _CRC.pack(crc32c(head))
     head += directory
-    parts = (part for _, slice_parts in slices for part in slice_parts)
     data = b"".join([head, _CRC.pack(crc32c(head)), *parts])
     return data, tuple(map(Slice._make, _ENTRY.iter_unpack(directory)))
 
 
 def _encode_directory(
     slices: Sequence[tuple[SliceMeta, Sequence[Buffer]]], directory_end: int
-) -> tuple[bytes, int]:
+) -> tuple[bytes, list[Buffer], int]:
+    """The directory, the parts of which the body is made, and how long that is."""
     entries: list[bytes] = []
+    body: list[Buffer] = []
     position = directory_end
     for meta, parts in slices:
-        length = checksum = 0
+        length = sum(map(len, parts))
+        if length < len(parts) * SMALL_PART_BYTES:
+            # A call for each small part takes longer than to copy them and go over them once.
+            parts = (b"".join(parts),)  # noqa: PLW2901
+        checksum = 0
         for part in parts:
-            length += len(part)
             checksum = crc32c(part, checksum)
+        body += parts
         # Looked at before it is packed: an entry has no room for a greater length.
         if position + length > OBJECT_BYTES_MAX:
             raise InvalidError(f"a WAL object has at most {OBJECT_BYTES_MAX} bytes: cut it earlier")
         _exactly(meta.topic_id, TOPIC_ID_BYTES, "a topic's id")
         entries.append(_ENTRY.pack(*meta, position, length, checksum))
         position += length
-    return b"".join(entries), position - directory_end
+    return b"".join(entries), body, position - directory_end
 
 
 def encode_seal(*, incarnation: int, number: int, author: bytes, created_ms: int) -> bytes:

@@ -32,6 +32,16 @@ class Commit:
     def done(self) -> bool:
         return self._future.done()
 
+    @property
+    def succeeded(self) -> bool:
+        return self._future.done() and self.failure is None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it was refused; None where it is committed, or not decided yet."""
+        decided = self._future.done() and not self._future.cancelled()
+        return self._future.exception() if decided else None
+
     def then(self, call: Callable[[asyncio.Future[None]], None]) -> None:
         """Call back when decided, without a task of its own."""
         self._future.add_done_callback(call)
@@ -45,7 +55,7 @@ class Commit:
             self._future.set_exception(error)
 
 
-@dataclass
+@dataclass(slots=True)
 class _OpenSlice:
     base_offset: int
     last_offset: int
@@ -53,28 +63,39 @@ class _OpenSlice:
     parts: list[Buffer]
 
 
-@dataclass
+@dataclass(slots=True)
 class OpenObject:
-    """What one of the next objects will hold. `ready` says that it need not wait for more."""
+    """What one of the next objects will hold. `ready` says that it need not wait for more.
+
+    `closed` is the same for those who append: they ask for each batch, and an attribute is quicker.
+    """
 
     opened_at: float
     commit: Commit = field(default_factory=Commit)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: bool = False
     size_bytes: int = 0
     _slices: dict[tuple[bytes, int, int], _OpenSlice] = field(default_factory=dict)
 
-    def add(self, meta: SliceMeta, batch: Buffer) -> None:
-        key = (meta.topic_id, meta.partition, meta.leader_epoch)
+    def add(self, meta: SliceMeta, batch: Buffer) -> int:
+        """Take a batch in; how large the object is then."""
+        topic_id, partition, leader_epoch, base_offset, last_offset, max_timestamp = meta
+        key = (topic_id, partition, leader_epoch)
         found = self._slices.get(key)
         if found is None:
-            self._slices[key] = _OpenSlice(
-                meta.base_offset, meta.last_offset, meta.max_timestamp, [batch]
-            )
+            self._slices[key] = _OpenSlice(base_offset, last_offset, max_timestamp, [batch])
         else:
             found.parts.append(batch)
-            found.last_offset = meta.last_offset
-            found.max_timestamp = max(found.max_timestamp, meta.max_timestamp)
+            found.last_offset = last_offset
+            if max_timestamp > found.max_timestamp:
+                found.max_timestamp = max_timestamp
         self.size_bytes += len(batch)
+        return self.size_bytes
+
+    def close(self) -> None:
+        """It takes no more and need not wait."""
+        self.closed = True
+        self.ready.set()
 
     def rows(self) -> list[tuple[SliceMeta, list[Buffer]]]:
         """Everything in it, as the object's encoder takes it."""
@@ -84,7 +105,7 @@ class OpenObject:
         ]
 
 
-@dataclass
+@dataclass(slots=True)
 class Flight:
     """One object being uploaded. `size_bytes` is what it counts for in the buffer."""
 

@@ -74,7 +74,9 @@ class WalWriter:
         on_end: Callable[[NeveError], None] = lambda _: None,
     ) -> None:
         self._store = store
-        self._settings = settings
+        self._inflight_max = settings.inflight_max
+        self._buffer_bytes = settings.buffer_bytes
+        self._object_bytes = settings.object_bytes
         self._linger_seconds = linger_ms / 1000
         self._on_commit = on_commit
         self._on_end = on_end
@@ -104,23 +106,24 @@ class WalWriter:
         """
         if self.ended is not None:
             raise self.ended
-        if self.full:
+        if self.buffered_bytes >= self._buffer_bytes:
             raise FullError(
                 f"{self.buffered_bytes} bytes wait for the store (wal.buffer.bytes): wait"
             )
-        if not self._waiting or self._waiting[-1].ready.is_set():
-            self._waiting.append(OpenObject(runtime.monotonic()))
+        if self._waiting and not self._waiting[-1].closed:
+            current = self._waiting[-1]
+        else:
+            current = OpenObject(runtime.monotonic())
+            self._waiting.append(current)
             self._appended.set()
-        current = self._waiting[-1]
-        current.add(meta, batch)
         self.buffered_bytes += len(batch)
-        if current.size_bytes >= self._settings.object_bytes:
-            current.ready.set()
+        if current.add(meta, batch) >= self._object_bytes:
+            current.close()
         return current.commit
 
     @property
     def full(self) -> bool:
-        return self.buffered_bytes >= self._settings.buffer_bytes
+        return self.buffered_bytes >= self._buffer_bytes
 
     async def room(self) -> None:
         """Wait until there is room to append; raises when the stream has ended."""
@@ -162,7 +165,7 @@ class WalWriter:
         """Number n is not tried before n minus the window is durable, and so all below that."""
         if not self._flights:
             return False
-        return self._next_number - self._flights[0].number >= self._settings.inflight_max
+        return self._next_number - self._flights[0].number >= self._inflight_max
 
     def _upload(self, filled: OpenObject) -> None:
         try:
@@ -327,7 +330,7 @@ class WalWriter:
         """Wait until all that was appended so far is decided; raises where it was refused."""
         commits = [flight.commit for flight in self._flights]
         for filled in self._waiting:
-            filled.ready.set()
+            filled.close()
             commits.append(filled.commit)
         for commit in commits:
             await commit.wait()
