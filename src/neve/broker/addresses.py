@@ -69,3 +69,32 @@ def refused(setting: str, address: Address, error: OSError) -> ListenError:
     else:
         reason = os.strerror(error.errno) if error.errno else str(error)
     return ListenError(f"cannot listen on {address} ({setting}): {reason}")
+
+
+def bind(setting: str, address: Address) -> socket.socket:
+    """A socket bound to an address, not listening yet; ListenError where it cannot be had."""
+    try:
+        found = socket.getaddrinfo(
+            address.host or None,
+            address.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+        family, kind, protocol, _, where = found[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise refused(setting, address, error) from error
+    try:
+        # A port that was served a moment ago may be taken again at once.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setblocking(False)
+        bound.bind(where)
+    except OSError as error:
+        bound.close()
+        raise refused(setting, address, error) from error
+    return bound
+
+
+def address_of(bound: socket.socket, asked: Address) -> Address:
+    """Where a bound socket is: the host as it was asked for, and the port it really has."""
+    return Address(asked.host, bound.getsockname()[1])

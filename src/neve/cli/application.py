@@ -12,7 +12,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from neve import __version__
-from neve.cli import bench, demo, storage
+from neve.cli import bench, demo, serve, storage
 from neve.cli.output import UsageError, complain
 from neve.errors import NeveError
 
@@ -28,6 +28,7 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
         help_format="markdown",
     )
+    app.command(serve.serve)
     app.command(storage.app)
     app.command(bench.app)
     app.command(demo.demo)

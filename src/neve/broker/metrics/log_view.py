@@ -7,14 +7,33 @@ from collections.abc import Iterator
 from neve import runtime
 from neve.broker.metrics.text import one
 from neve.cluster.node import Node
+from neve.log.wal.writer import WalWriter
 
 PIECE = 500
 
 
-def log_view(node: Node) -> Iterator[str]:
+class CommitLag:
+    """For how long nothing was committed although something waits for it, as far as was looked."""
+
+    def __init__(self) -> None:
+        self._number = -1
+        self._since = 0.0
+
+    def seconds(self, writer: WalWriter) -> float:
+        if not writer.buffered_bytes:
+            self._number = -1
+            return 0.0
+        now = runtime.monotonic()
+        if writer.committed_end != self._number:
+            self._number, self._since = writer.committed_end, now
+        return now - self._since
+
+
+def log_view(node: Node, lag: CommitLag) -> Iterator[str]:
     writer = node.writer
     yield one("neve_wal_buffered_bytes", writer.buffered_bytes)
     yield one("neve_wal_committed_number", writer.committed_end)
+    yield one("neve_wal_lag_seconds", lag.seconds(writer))
     logs = list(node.partitions.values())
     yield one("neve_partitions_led", len(logs))
     untiered, oldest = 0, None

@@ -1,0 +1,241 @@
+"""`neve serve`: one broker process, from its settings to its exit code.
+
+It needs no configuration: a bucket in `./neve-data`, clients on 127.0.0.1:9092. When it serves, it
+prints one line to standard output; everything else goes to standard error as logs.
+
+Exit codes: 0 stopped by a signal, with everything that was accepted committed and answered; 1 it
+could not start, or failed; 2 flags were not understood; 3 another process took its place; 4 the
+store takes no more writes; 128 and the signal's number for a second signal, which does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from cyclopts import Parameter
+
+from neve import __version__, runtime
+from neve.cli.output import DEFAULT_FLAGS, SettingsFlags
+from neve.errors import FencedError, NeveError, StoreError
+from neve.settings import Settings
+
+if TYPE_CHECKING:
+    from neve.broker.addresses import Address
+    from neve.broker.broker import Broker
+    from neve.broker.http import HttpServer
+    from neve.broker.pages import BrokerPages
+
+T = TypeVar("T")
+log = logging.getLogger("neve.serve")
+
+EXIT_STOPPED, EXIT_FAILED, EXIT_FENCED, EXIT_STORE = 0, 1, 3, 4
+# What ending takes beyond broker.stop.grace.ms; past it the process goes without waiting.
+STOP_MARGIN_SECONDS = 1.5
+# Objects made before young ones are looked at. Requests, answers and batches hold no cycles and are
+# freed the moment they are done with, so looking often finds nothing and costs a busy broker time.
+GC_THRESHOLDS = (50_000, 20, 50)
+
+
+def serve(
+    *,
+    store: Annotated[
+        str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        Parameter(help="HOST:PORT for Kafka clients; port 0 takes a free one. Default: "
+                       "127.0.0.1:9092"),
+    ] = None,
+    advertise: Annotated[
+        str | None, Parameter(help="HOST:PORT that clients are told. Default: as --listen")
+    ] = None,
+    node_id: Annotated[int | None, Parameter(help="This broker's number. Default: 1")] = None,
+    rack: Annotated[str | None, Parameter(help="The zone this broker is in.")] = None,
+    settings: SettingsFlags = DEFAULT_FLAGS,
+) -> int:  # fmt: skip
+    """Serve Kafka clients from a bucket, until SIGTERM or SIGINT.
+
+    Prints one line when it is ready. Exit codes: 0 stopped, 1 failed, 2 not understood,
+    3 another process took over, 4 the store takes no more writes.
+    """
+    named = {
+        "broker.store": store,
+        "broker.listen": listen,
+        "broker.advertise": advertise,
+        "broker.node.id": node_id,
+        "broker.rack": rack,
+    }
+    given = [f"{name}={value}" for name, value in named.items() if value is not None]
+    flags = dataclasses.replace(settings, assignments=[*settings.assignments, *given])
+    return runtime.run(_serve(flags.load()))
+
+
+async def _serve(settings: Settings) -> int:
+    from neve.broker import logs
+    from neve.broker.addresses import address_of, advertised_address, bind, parse_address
+    from neve.broker.pages import BrokerPages
+
+    logs.configure(settings.logs)
+    signals = _Signals()
+    asked = parse_address("broker.listen", settings.broker.listen)
+    # Bound before anything is asked of the bucket: a second start by mistake must end nobody.
+    where = bind("broker.listen", asked)
+    with where:
+        bound = address_of(where, asked)
+        advertised = advertised_address(settings.broker.advertise, bound)
+        pages = BrokerPages()
+        async with _http(settings, pages) as http:
+            starting = _start(settings, where, asked, advertised)
+            broker = await _unless(signals.asked, starting)
+            if broker is None:
+                return EXIT_STOPPED  # stopped before it had begun
+            pages.broker = broker
+            print(_ready_line(settings, broker, bound, http), flush=True)
+            _tune_collector()
+            return await _until_the_end(broker, pages, signals)
+
+
+async def _start(
+    settings: Settings, where: socket.socket, asked: Address, advertised: Address
+) -> Broker:
+    from neve.broker.addresses import refused
+    from neve.broker.broker import Broker
+    from neve.store.url import connect, parse
+
+    url = settings.broker.store
+    stack = connect(url, settings.store)
+    try:
+        return await Broker.start(
+            stack,
+            settings,
+            where,
+            store_url=url,
+            advertised=advertised,
+            puts_cost=not parse(url).is_local,
+        )
+    except OSError as error:  # two that bound the same port: only one may listen
+        await stack.close()
+        raise refused("broker.listen", asked, error) from error
+    except BaseException:
+        await stack.close()
+        raise
+
+
+async def _until_the_end(broker: Broker, pages: BrokerPages, signals: _Signals) -> int:
+    """Wait for a signal, or until the broker can go on no longer; the exit code."""
+    failure = await _unless(signals.asked, _outcome(broker))
+    pages.stopping = True
+    if failure is None:
+        log.info("stopping: answering and committing what was accepted")
+    else:
+        log.error("%s", _explained(failure, broker))
+    grace_seconds = broker.settings.broker.stop_grace_ms / 1000 + STOP_MARGIN_SECONDS
+    try:
+        async with runtime.deadline(grace_seconds):
+            await (broker.stop() if failure is None else broker.abort())
+    except TimeoutError:
+        log.error("it does not end by itself within %.1f s: leaving", grace_seconds)
+        os._exit(EXIT_FAILED)
+    return EXIT_STOPPED if failure is None else _exit_code(failure)
+
+
+async def _outcome(broker: Broker) -> NeveError:
+    return await asyncio.shield(broker.ended)
+
+
+def _exit_code(failure: NeveError) -> int:
+    if isinstance(failure.__cause__, StoreError):
+        return EXIT_STORE
+    return EXIT_FENCED if isinstance(failure, FencedError) else EXIT_FAILED
+
+
+def _explained(failure: NeveError, broker: Broker) -> str:
+    """The last line of a broker that cannot go on: what happened, and what to do."""
+    code = _exit_code(failure)
+    if code == EXIT_FENCED:
+        return (
+            f"node {broker.node_id} was taken over by another process ({failure}): this one ends. "
+            "Give every broker of a cluster its own --node-id"
+        )
+    if code == EXIT_STORE:
+        return f"the store takes no more writes, so this broker ends: {failure}"
+    return f"this broker cannot go on: {failure}"
+
+
+def _ready_line(settings: Settings, broker: Broker, bound: Address, http: HttpServer | None) -> str:
+    parts = [f"kafka {bound}"]
+    if broker.advertised != bound:
+        parts.append(f"advertised {broker.advertised}")
+    if http is not None:
+        parts.append(f"http {http.address}")
+    parts += [
+        f"store {_shown_url(settings.broker.store)}",
+        f"node {broker.node_id}",
+        f"incarnation {broker.node.incarnation}",
+    ]
+    return f"neve {__version__} ready: {', '.join(parts)}"
+
+
+def _shown_url(url: str) -> str:
+    """The store as a URL that means the same from any folder."""
+    from neve.store.url import parse
+
+    location = parse(url)
+    return location.folder.absolute().as_uri() if location.scheme == "file" else url
+
+
+def _tune_collector() -> None:
+    """What start-up made stays until the end: the collector need not walk over it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+@contextlib.asynccontextmanager
+async def _http(settings: Settings, pages: BrokerPages) -> AsyncIterator[HttpServer | None]:
+    from neve.broker.http import HttpServer
+
+    if not settings.http.listen.strip():
+        yield None
+        return
+    server = await HttpServer.start(settings.http, pages.by_path())
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def _unless(asked: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` gives; None, with it cancelled, where a stop was asked for first."""
+    working, stopping = runtime.spawn(work), runtime.spawn(asked.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.wait([working, stopping])
+
+
+class _Signals:
+    """SIGTERM and SIGINT: the first asks to stop, the second ends the process at once."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._came, number)
+
+    def _came(self, number: signal.Signals) -> None:
+        if self.asked.is_set():
+            os._exit(128 + number)
+        self.asked.set()
