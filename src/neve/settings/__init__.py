@@ -5,8 +5,8 @@ come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_
 `wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it stood.
 docs/operations.md is compared with these declarations by a test.
 
-`storage`, `fetching`, `upkeep` and `serving` declare the groups with `declare.setting`; `tree`
-names them all; `loading` reads the sources.
+`storage`, `fetching`, `upkeep`, `groups` and `serving` declare the groups with `declare.setting`;
+`tree` names them all; `loading` reads the sources.
 """
 
 from neve.settings.declare import (
@@ -19,6 +19,7 @@ from neve.settings.declare import (
     setting,
 )
 from neve.settings.fetching import FetchSettings
+from neve.settings.groups import GroupSettings
 from neve.settings.loading import load
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
@@ -44,6 +45,7 @@ __all__ = [
     "ClusterSettings",
     "Declared",
     "FetchSettings",
+    "GroupSettings",
     "HttpSettings",
     "LogSettings",
     "PrefetchSettings",

@@ -8,6 +8,7 @@ from typing import Any
 
 from neve.settings.declare import Declared
 from neve.settings.fetching import FetchSettings
+from neve.settings.groups import GroupSettings
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
@@ -37,6 +38,7 @@ class Settings:
     cluster: ClusterSettings = dataclasses.field(default_factory=ClusterSettings)
     upkeep: UpkeepSettings = dataclasses.field(default_factory=UpkeepSettings)
     topics: TopicSettings = dataclasses.field(default_factory=TopicSettings)
+    groups: GroupSettings = dataclasses.field(default_factory=GroupSettings)
     http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
     logs: LogSettings = dataclasses.field(default_factory=LogSettings)
 
@@ -54,6 +56,7 @@ GROUPS: dict[str, type[Any]] = {
     "cluster": ClusterSettings,
     "upkeep": UpkeepSettings,
     "topics": TopicSettings,
+    "groups": GroupSettings,
     "http": HttpSettings,
     "logs": LogSettings,
 }

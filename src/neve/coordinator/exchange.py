@@ -1,0 +1,171 @@
+"""What is asked of a group, what it answers, and the effects that a step leaves to be carried out.
+
+Plain data. A ticket stands for one request that waits: whoever hands it in gets it back in exactly
+one `Answer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from neve.protocol.codes import ErrorCode
+
+NO_GENERATION = -1
+NO_MEMBER = ""
+Ticket = Any
+
+
+class GroupState(StrEnum):
+    """Named as Kafka's clients and tools show them."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    group_id: str
+    member_id: str
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    id_round_trip: bool = False
+    """Whether a client without an id is given one first and has to come back with it."""
+    knows_skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member as the leader is told of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinReply:
+    error: ErrorCode = ErrorCode.NONE
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str = NO_MEMBER
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReply:
+    error: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a request says it is: a member id, an instance id, or both."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSnapshot:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSnapshot:
+    """A generation as it is kept in the internal topic."""
+
+    group_id: str
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader_id: str | None
+    members: tuple[MemberSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    protocol_name: str
+    members: tuple[MemberSnapshot, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Save:
+    """A record to be committed. The group hears of the outcome by this very object."""
+
+    snapshot: GroupSnapshot
+
+
+@dataclass(eq=False, slots=True)
+class GenerationSave(Save):
+    """The leader's assignment: no member is told its part before this is committed."""
+
+    assignments: dict[str, bytes]
+
+
+@dataclass(eq=False, slots=True)
+class EmptySave(Save):
+    """Nobody is left. Nothing waits for it."""
+
+
+@dataclass(eq=False, slots=True)
+class ReplacementSave(Save):
+    """A static member came back under a new id, and is told so when this is committed."""
+
+    old_id: str
+    new_id: str
+    old_leader_id: str
+    old_protocols: tuple[tuple[str, bytes], ...]
+    old_rebalance_timeout_ms: int
+    old_session_timeout_ms: int
+    knows_skip_assignment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    ticket: Ticket
+    reply: JoinReply | SyncReply
+
+
+@dataclass(slots=True)
+class Effects:
+    """What a step asks of its caller: give these answers, append these records in this order."""
+
+    answers: list[Answer] = field(default_factory=list)
+    saves: list[Save] = field(default_factory=list)

@@ -1,0 +1,394 @@
+"""One group of the classic protocol, as a pure state machine.
+
+No clock, no I/O: time, tickets and new member ids are handed in, and every step returns the
+`Effects` that its caller carries out: answers to give, records to append. What it promises:
+
+- a ticket is answered exactly once, and by the time-outs at the latest;
+- a generation's assignments are told only after the record that holds them is committed, each
+  member's part exactly as the leader gave it;
+- generations only grow, and each has one leader;
+- `wake_ms` is never later than the next moment at which `tick` has something to do.
+
+What clients can see follows Kafka's coordinator; docs/groups.md says where it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neve.coordinator.cycle import Cycle
+from neve.coordinator.exchange import (
+    NO_MEMBER,
+    Effects,
+    GenerationSave,
+    GroupDescription,
+    GroupSnapshot,
+    GroupState,
+    Identity,
+    JoinReply,
+    JoinRequest,
+    ReplacementSave,
+    SyncReply,
+    SyncRequest,
+    Ticket,
+)
+from neve.coordinator.roster import Member, member_from, protocol_bytes
+from neve.coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
+from neve.protocol.codes import ErrorCode
+from neve.settings import GroupSettings
+
+
+class Group(Cycle):
+    """The requests that a group answers, on top of its way through time."""
+
+    @classmethod
+    def restored(
+        cls, snapshot: GroupSnapshot, settings: GroupSettings, now_ms: int
+    ) -> tuple[Group, Effects]:
+        """A group as a record tells it. Its members get a whole session to be heard of again."""
+        group = cls(snapshot.group_id, settings)
+        group.protocol_type = snapshot.protocol_type or None
+        group.generation = snapshot.generation
+        for each in snapshot.members:
+            member = Member(
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                each.session_timeout_ms,
+                each.rebalance_timeout_ms,
+                ((snapshot.protocol_name or "", each.subscription),),
+                each.assignment,
+            )
+            group.roster.add(member)
+            group._touch(member, now_ms)
+        if snapshot.members:
+            group.state = GroupState.STABLE
+            group.protocol_name = snapshot.protocol_name or ""
+            if snapshot.leader_id and group.roster.get(snapshot.leader_id) is not None:
+                group.roster.leader_id = snapshot.leader_id
+        group._note_subscriptions()
+        effects = group._begin()
+        if len(group.roster) > settings.size_max:
+            group._rebalance(now_ms)
+        return group, effects
+
+    @property
+    def is_forgettable(self) -> bool:
+        """It never had a generation and nobody is on the way: nothing would be missed."""
+        idle = self.state is GroupState.EMPTY and not self._pending
+        return idle and self.generation == 0 and self.protocol_type is None
+
+    @property
+    def has_pending_members(self) -> bool:
+        return bool(self._pending)
+
+    def reads(self, topic: str) -> bool:
+        """Whether members are subscribed to a topic; if that is not known, they may be."""
+        return self.subscribed is None or topic in self.subscribed
+
+    # -- joining
+
+    def join(
+        self, now_ms: int, ticket: Ticket, request: JoinRequest, new_member_id: str
+    ) -> Effects:
+        """A member asks for the next generation. `new_member_id` is used if it has no id."""
+        effects = self._begin()
+        error = self._join_refusal(request, now_ms)
+        if error is not None:
+            is_full = error is ErrorCode.GROUP_MAX_SIZE_REACHED
+            member_id = NO_MEMBER if is_full else request.member_id
+            self._answer(ticket, JoinReply(error=error, member_id=member_id))
+        elif request.member_id == NO_MEMBER:
+            self._newcomer_joins(now_ms, ticket, request, new_member_id)
+        elif request.member_id in self._pending:
+            self._pending_joins(now_ms, ticket, request)
+        else:
+            self._member_joins(now_ms, ticket, request)
+        self._try_complete(now_ms)
+        return effects
+
+    def _join_refusal(self, request: JoinRequest, now_ms: int) -> ErrorCode | None:
+        shortest, longest = (
+            self.settings.min_session_timeout_ms,
+            self.settings.max_session_timeout_ms,
+        )
+        if not shortest <= request.session_timeout_ms <= longest:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._has_room(request):
+            self._pending.pop(request.member_id, None)
+            member = self.roster.get(request.member_id)
+            if member is not None:
+                self._remove(member, now_ms)
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not self._supports(request):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return None
+
+    def _has_room(self, request: JoinRequest) -> bool:
+        known_id = self.roster.id_of_instance(request.instance_id) or request.member_id
+        member = self.roster.get(known_id)
+        grown_by = protocol_bytes(request.protocols)
+        if member is not None:
+            grown_by -= protocol_bytes(member.protocols)
+        if self.roster.metadata_bytes + grown_by > self.settings.metadata_bytes_max:
+            return False
+        if self.state is GroupState.PREPARING:
+            # Who waits is counted, so that a group that is too large loses those who come last.
+            is_waiting = member is not None and member.join_ticket is not None
+            return is_waiting or self.roster.joining_count < self.settings.size_max
+        return member is not None or len(self.roster) < self.settings.size_max
+
+    def _supports(self, request: JoinRequest) -> bool:
+        names = [name for name, _ in request.protocols]
+        if self.state is GroupState.EMPTY:
+            return bool(request.protocol_type and names)
+        return request.protocol_type == self.protocol_type and self.roster.supported_by_all(names)
+
+    def _newcomer_joins(
+        self, now_ms: int, ticket: Ticket, request: JoinRequest, new_member_id: str
+    ) -> None:
+        old_id = self.roster.id_of_instance(request.instance_id)
+        old = self.roster.get(old_id) if old_id is not None else None
+        if old is not None:
+            self._replace_static(now_ms, ticket, request, old, new_member_id)
+        elif request.instance_id is None and request.id_round_trip:
+            if len(self._pending) >= self.settings.size_max:
+                self._answer(ticket, JoinReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED))
+                return
+            self._pending[new_member_id] = self._arm(now_ms + request.session_timeout_ms)
+            required = ErrorCode.MEMBER_ID_REQUIRED
+            self._answer(ticket, JoinReply(error=required, member_id=new_member_id))
+        else:
+            self._add(now_ms, ticket, request, new_member_id)
+
+    def _pending_joins(self, now_ms: int, ticket: Ticket, request: JoinRequest) -> None:
+        if request.instance_id is not None:  # ids are given out ahead to dynamic members alone
+            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            self._answer(ticket, JoinReply(error=unknown, member_id=request.member_id))
+            return
+        del self._pending[request.member_id]
+        self._add(now_ms, ticket, request, request.member_id)
+
+    def _add(self, now_ms: int, ticket: Ticket, request: JoinRequest, member_id: str) -> None:
+        if self.state is GroupState.PREPARING and self.generation == 0:
+            self._newcomer = True
+        if not len(self.roster):
+            self.protocol_type = request.protocol_type
+        member = member_from(request, member_id)
+        member.is_new = True
+        self._touch(member, now_ms)
+        self.roster.add(member)
+        self.roster.wait_join(member, ticket)
+        if self.state is not GroupState.PREPARING:
+            self._rebalance(now_ms)
+
+    def _member_joins(self, now_ms: int, ticket: Ticket, request: JoinRequest) -> None:
+        error = self._stranger(request.member_id, request.instance_id)
+        member = self.roster.get(request.member_id)
+        if error is not None or member is None:
+            unknown = error or ErrorCode.UNKNOWN_MEMBER_ID
+            self._answer(ticket, JoinReply(error=unknown, member_id=request.member_id))
+            return
+        is_same = member.protocols == request.protocols
+        leads = member.member_id == self.roster.leader_id
+        # A leader of a stable group joins again to have partitions assigned anew, though nothing
+        # about itself has changed. Anybody else who changed nothing has missed an answer.
+        settled = self.state is GroupState.COMPLETING or (
+            self.state is GroupState.STABLE and not leads
+        )
+        self._touch(member, now_ms)
+        if is_same and settled:
+            self._answer(ticket, self._generation_reply(member))
+            return
+        self._update(member, request)
+        self._wait_join(member, ticket)
+        if self.state is not GroupState.PREPARING:
+            self._rebalance(now_ms)
+
+    def _update(self, member: Member, request: JoinRequest) -> None:
+        self.roster.update(
+            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
+        )
+
+    def _wait_join(self, member: Member, ticket: Ticket) -> None:
+        replaced = self.roster.wait_join(member, ticket)
+        again = ErrorCode.REBALANCE_IN_PROGRESS
+        self._answer(replaced, JoinReply(error=again, member_id=member.member_id))
+
+    def _replace_static(
+        self, now_ms: int, ticket: Ticket, request: JoinRequest, member: Member, new_id: str
+    ) -> None:
+        """A static member has restarted: it keeps its place, and its former self is fenced."""
+        old_id, old_leader_id = member.member_id, self.roster.leader_id or NO_MEMBER
+        old_protocols = member.protocols
+        old_timeouts_ms = member.rebalance_timeout_ms, member.session_timeout_ms
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        self._answer(self.roster.take_join(member), JoinReply(error=fenced, member_id=old_id))
+        sync_ticket, member.sync_ticket = member.sync_ticket, None
+        self._answer(sync_ticket, SyncReply(error=fenced))
+        self._rename(member, new_id)
+        self._update(member, request)
+        member.client_id, member.client_host = request.client_id, request.client_host
+        self.roster.wait_join(member, ticket)
+        self._touch(member, now_ms)
+        if self.state is GroupState.STABLE and self._is_content(member, old_protocols):
+            save = ReplacementSave(
+                self.snapshot({each.member_id: each.assignment for each in self.roster}),
+                old_id=old_id,
+                new_id=new_id,
+                old_leader_id=old_leader_id,
+                old_protocols=old_protocols,
+                old_rebalance_timeout_ms=old_timeouts_ms[0],
+                old_session_timeout_ms=old_timeouts_ms[1],
+                knows_skip_assignment=request.knows_skip_assignment,
+            )
+            self._effects.saves.append(save)
+        elif self.state is not GroupState.PREPARING:
+            self._rebalance(now_ms)
+
+    def _is_content(self, member: Member, old_protocols: tuple[tuple[str, bytes], ...]) -> bool:
+        """Whether the present assignment still suits a member that came back.
+
+        Its metadata may well differ, since consumers write into it what they own. What counts is
+        the protocol that would be chosen and, for consumers, the topics.
+        """
+        name = self.protocol_name
+        if self.roster.choose_protocol() != name:
+            return False
+        if self.protocol_type != CONSUMER_PROTOCOL:
+            return True
+        old_metadata = dict(old_protocols).get(name or "", b"")
+        return subscribed_topics(old_metadata) == subscribed_topics(member.metadata(name))
+
+    # -- the requests of members
+
+    def _stranger(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
+        """Why a request is not from a current member, or None."""
+        if instance_id is not None:
+            current_id = self.roster.id_of_instance(instance_id)
+            if current_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return None if self.roster.get(member_id) is not None else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _member_fault(self, identity: Identity, generation: int) -> ErrorCode | None:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self._stranger(identity.member_id, identity.instance_id)
+        if error is None and generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
+    def sync(self, now_ms: int, ticket: Ticket, request: SyncRequest) -> Effects:
+        """A member asks for its part; the leader brings everybody's."""
+        effects = self._begin()
+        member = self.roster.get(request.member_id)
+        error = self._sync_refusal(request)
+        if error is not None or member is None:
+            self._answer(ticket, SyncReply(error=error or ErrorCode.UNKNOWN_MEMBER_ID))
+            return effects
+        self._synced(member)
+        if self.state is GroupState.STABLE:
+            self._touch(member, now_ms)
+            self._answer(ticket, self._sync_reply(member))
+            return effects
+        replaced, member.sync_ticket = member.sync_ticket, ticket
+        self._answer(replaced, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
+        if member.member_id == self.roster.leader_id and self._saving is None:
+            self._save_generation(now_ms, request)
+        return effects
+
+    def _sync_refusal(self, request: SyncRequest) -> ErrorCode | None:
+        identity = Identity(request.member_id, request.instance_id)
+        error = self._member_fault(identity, request.generation)
+        if error is not None:
+            return error
+        if request.protocol_type not in (None, self.protocol_type):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.protocol_name not in (None, self.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is GroupState.PREPARING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return None
+
+    def _synced(self, member: Member) -> None:
+        self._unsynced.pop(member.member_id, None)
+        if not self._unsynced:
+            self._sync_deadline_ms = None
+
+    def _save_generation(self, now_ms: int, request: SyncRequest) -> None:
+        assignments = {
+            each.member_id: request.assignments.get(each.member_id, b"") for each in self.roster
+        }
+        assigned_bytes = sum(map(len, assignments.values()))
+        if self.roster.metadata_bytes + assigned_bytes > self.settings.metadata_bytes_max:
+            self._refuse_syncs(now_ms, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._rebalance(now_ms)
+            return
+        self._saving = GenerationSave(self.snapshot(assignments), assignments)
+        self._effects.saves.append(self._saving)
+
+    def heartbeat(self, now_ms: int, identity: Identity, generation: int) -> ErrorCode:
+        error = self._member_fault(identity, generation)
+        member = self.roster.get(identity.member_id)
+        if error is not None or member is None:
+            return error or ErrorCode.UNKNOWN_MEMBER_ID
+        self._touch(member, now_ms)
+        if self.state is GroupState.PREPARING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def leave(self, now_ms: int, leaving: Sequence[Identity]) -> tuple[list[ErrorCode], Effects]:
+        """Members leave: each by its id, or a static one by its instance id alone."""
+        effects = self._begin()
+        return [self._leave(now_ms, each) for each in leaving], effects
+
+    def _leave(self, now_ms: int, identity: Identity) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if identity.member_id in self._pending:
+            del self._pending[identity.member_id]
+            self._try_complete(now_ms)
+            return ErrorCode.NONE
+        member_id = identity.member_id
+        if member_id == NO_MEMBER:
+            member_id = self.roster.id_of_instance(identity.instance_id) or NO_MEMBER
+        error = self._stranger(member_id, identity.instance_id)
+        member = self.roster.get(member_id)
+        if error is not None or member is None:
+            return error or ErrorCode.UNKNOWN_MEMBER_ID
+        self._remove(member, now_ms)
+        return ErrorCode.NONE
+
+    def check_commit(self, now_ms: int, identity: Identity, generation: int) -> ErrorCode:
+        """Whether offsets may be committed: by a current member, or by anybody if there is none."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        error = self._member_fault(identity, generation)
+        member = self.roster.get(identity.member_id)
+        if error is not None or member is None:
+            return error or ErrorCode.UNKNOWN_MEMBER_ID
+        if self.state is GroupState.COMPLETING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self._touch(member, now_ms)
+        return ErrorCode.NONE
+
+    def describe(self) -> GroupDescription:
+        """As tools show it. Metadata and assignments are told of a stable group alone."""
+        is_stable = self.state is GroupState.STABLE
+        name = self.protocol_name if is_stable else None
+        return GroupDescription(
+            group_id=self.group_id,
+            state=self.state,
+            protocol_type=self.protocol_type or "",
+            protocol_name=name or "",
+            members=tuple(
+                each.snapshot(name, each.assignment if is_stable else b"") for each in self.roster
+            ),
+        )

@@ -1,0 +1,144 @@
+"""The committed offsets of one group: pure, like the group itself.
+
+A change is begun when its records are handed to the log and shown when they are committed, never
+before. Many changes may be on their way at once; whichever is told first, of two changes to one
+partition the one that was begun later counts, as it does in the log.
+
+An offset belongs to a topic by its id: what was committed for a topic that was deleted says nothing
+about another one of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from neve.coordinator.exchange import GroupState
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+NO_TOPIC_ID = bytes(16)
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group goes on. Without a topic id it is from a record that had none."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    topic_id: bytes = NO_TOPIC_ID
+
+    def is_of(self, topic_id: bytes | None) -> bool:
+        return topic_id is not None and self.topic_id in (topic_id, NO_TOPIC_ID)
+
+
+UNCOMMITTED = CommittedOffset(NO_OFFSET)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """Offsets on their way: None removes one."""
+
+    sequence: int
+    offsets: Mapping[TopicPartition, CommittedOffset | None]
+
+
+class Offsets:
+    """All offsets of one group."""
+
+    def __init__(self) -> None:
+        self._committed: dict[TopicPartition, CommittedOffset] = {}
+        self._in_flight: dict[TopicPartition, int] = {}
+        self._shown: dict[TopicPartition, int] = {}  # of partitions with changes in flight
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is kept and nothing is on its way."""
+        return not self._committed and not self._in_flight
+
+    def get(self, key: TopicPartition) -> CommittedOffset | None:
+        return self._committed.get(key)
+
+    def items(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        return iter(list(self._committed.items()))
+
+    def restore(self, key: TopicPartition, value: CommittedOffset) -> None:
+        self._committed[key] = value
+
+    def everything(self) -> list[TopicPartition]:
+        """Every partition that is kept or on its way: what a removal of all has to name."""
+        return list(dict.fromkeys([*self._committed, *self._in_flight]))
+
+    # -- changes
+
+    def begin(self, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Change:
+        self._sequence += 1
+        for key in offsets:
+            self._in_flight[key] = self._in_flight.get(key, 0) + 1
+        return Change(self._sequence, offsets)
+
+    def committed(self, change: Change) -> None:
+        for key, value in change.offsets.items():
+            if change.sequence > self._shown.get(key, 0):
+                self._shown[key] = change.sequence
+                if value is None:
+                    self._committed.pop(key, None)
+                else:
+                    self._committed[key] = value
+            self._landed(key)
+
+    def failed(self, change: Change) -> None:
+        for key in change.offsets:
+            self._landed(key)
+
+    def _landed(self, key: TopicPartition) -> None:
+        left = self._in_flight[key] - 1
+        if left:
+            self._in_flight[key] = left
+        else:
+            del self._in_flight[key]
+            self._shown.pop(key, None)
+
+    # -- what may go
+
+    def strangers(self, id_of: Callable[[str], bytes | None]) -> list[TopicPartition]:
+        """Partitions whose offset belongs to no topic that is there now."""
+        return [key for key, value in self._committed.items() if not value.is_of(id_of(key[0]))]
+
+    def expired(self, now_ms: int, retention_ms: int, idle: Idleness) -> list[TopicPartition]:
+        return [
+            key
+            for key, value in self._committed.items()
+            if (since_ms := idle.since_ms(key[0], value)) is not None
+            and now_ms - since_ms >= retention_ms
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idleness:
+    """From when on the offsets of a group grow old, by what the group is doing."""
+
+    state: GroupState
+    state_since_ms: int
+    is_simple: bool
+    """No member ever joined: its consumers only commit."""
+    subscribed: frozenset[str] | None
+
+    def since_ms(self, topic: str, value: CommittedOffset) -> int | None:
+        """None: the offset is in use."""
+        if self.is_simple:
+            return value.commit_timestamp_ms
+        if self.state is GroupState.EMPTY:
+            # A commit to an empty group, by a tool for instance, is a use of it too.
+            return max(self.state_since_ms, value.commit_timestamp_ms)
+        is_known = self.state is GroupState.STABLE and self.subscribed is not None
+        if is_known and self.subscribed is not None and topic not in self.subscribed:
+            return value.commit_timestamp_ms
+        return None
