@@ -7,7 +7,13 @@ a table that they share. What is in no table is UNKNOWN_SERVER_ERROR.
 
 from __future__ import annotations
 
-from neve.cluster.log import NoTopicError, TopicExistsError
+from neve.cluster.topic_config import InvalidConfigError
+from neve.cluster.topic_rules import (
+    NoTopicError,
+    PartitionCountError,
+    TopicExistsError,
+    TopicNameError,
+)
 from neve.errors import (
     ClosedError,
     ConflictError,
@@ -23,6 +29,12 @@ from neve.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from neve.log.producers import (
+    DuplicateSequenceError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+)
+from neve.log.reading.chunk import OffsetOutOfRangeError
 from neve.protocol.codes import ErrorCode
 
 _Table = tuple[tuple[type[NeveError], ErrorCode], ...]
@@ -40,6 +52,9 @@ class RefusedError(InvalidError):
 _ANY_USE: _Table = (
     (TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
     (NoTopicError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (TopicNameError, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (PartitionCountError, ErrorCode.INVALID_PARTITIONS),
+    (InvalidConfigError, ErrorCode.INVALID_CONFIG),
     (FencedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (ClosedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     # Whether the write took effect is not known, and that is what a time-out means to clients.
@@ -56,6 +71,9 @@ _ANY_USE: _Table = (
 )
 
 _PRODUCE: _Table = (
+    (OutOfOrderSequenceError, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (DuplicateSequenceError, ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
+    (ProducerFencedError, ErrorCode.INVALID_PRODUCER_EPOCH),
     (DamagedError, ErrorCode.CORRUPT_MESSAGE),
     (UnsupportedError, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
     # Nothing was appended, and a later attempt may be.
@@ -63,7 +81,7 @@ _PRODUCE: _Table = (
     (InvalidError, ErrorCode.INVALID_RECORD),
 )
 
-_FETCH: _Table = ()
+_FETCH: _Table = ((OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),)
 
 _GROUP: _Table = (
     (FencedError, ErrorCode.NOT_COORDINATOR),

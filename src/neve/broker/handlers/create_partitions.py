@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.topic_names import check_not_internal, existing_topic
-from neve.cluster.log import PARTITIONS_MAX
+from neve.cluster.topic_rules import PartitionCountError, check_partition_count
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
@@ -46,12 +46,12 @@ def _check(broker: Broker, asked: Any) -> None:
     topic = existing_topic(broker, asked.name)
     check_not_internal(asked.name, "changed")
     present = len(topic.partitions)
-    if not present < asked.count <= PARTITIONS_MAX:
-        raise RefusedError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"topic {asked.name!r} has {present} partitions and cannot have {asked.count}: "
-            f"ask for a larger total, up to {PARTITIONS_MAX}",
+    if asked.count <= present:
+        raise PartitionCountError(
+            f"topic {asked.name!r} has {present} partitions; a total of {asked.count} is not more"
         )
+    limits = broker.settings.cluster
+    check_partition_count(broker.node.cluster.state, limits, asked.name, asked.count, present)
     if asked.assignments is None:
         return
     if len(asked.assignments) != asked.count - present:

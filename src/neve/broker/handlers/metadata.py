@@ -13,7 +13,7 @@ from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers import operations
 from neve.broker.handlers.cluster_view import live_brokers, view_partition
 from neve.broker.handlers.topic_names import check_new_name, existing_topic, is_internal
-from neve.cluster.log import TopicExistsError
+from neve.cluster.topic_rules import TopicExistsError
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.metadata import METADATA
@@ -97,7 +97,7 @@ async def _found(broker: Broker, asked: _Asked, may_create: bool) -> Topic:
 
 async def _create(broker: Broker, name: str) -> None:
     check_new_name(broker, name)
-    # Where somebody else was as quick, the topic is there; its partitions may have no leader yet.
+    # If somebody else is as quick, the topic is there; its partitions may have no leader yet.
     with contextlib.suppress(TopicExistsError):
         await broker.node.create_topic(name, broker.settings.topics.default_partitions)
     if broker.node.topic(name) is None:

@@ -1,0 +1,25 @@
+"""AlterConfigs: what is given replaces all that a topic had; the rest goes back to defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.handlers.resources import alter, value_of
+from neve.protocol.messages.alter_configs import ALTER_CONFIGS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+    from neve.cluster.state import Topic
+
+_Response = ALTER_CONFIGS.Response
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    del context
+    return _Response(responses=await alter(broker, request, _Response.Resource, _replaced))
+
+
+def _replaced(broker: Broker, topic: Topic, asked: Any) -> dict[str, str]:
+    del broker, topic
+    return {config.name: value_of(config) for config in asked.configs}

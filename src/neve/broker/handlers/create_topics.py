@@ -1,0 +1,122 @@
+"""CreateTopics: each topic is checked and created by itself.
+
+Replication is the store's, so any factor is taken and told back as 1, and of a manual assignment
+only the number of its partitions counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.config_rows import topic_rows
+from neve.broker.handlers.topic_names import check_new_name
+from neve.cluster.topic_config import InvalidConfigError, check_configs
+from neve.cluster.topic_rules import check_partition_count
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.create_topics import CREATE_TOPICS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = CREATE_TOPICS.Response
+_AS_THE_BROKER_LIKES = -1
+_REPLICATION_FACTOR = 1
+_NO_ID = bytes(16)
+
+
+class _Plan(NamedTuple):
+    """A topic that may be created."""
+
+    name: str
+    partitions: int
+    configs: dict[str, str]
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    del context
+    times = Counter(topic.name for topic in request.topics)
+    asked = {topic.name: topic for topic in request.topics}
+    rows = []
+    for name, topic in asked.items():
+        rows.append(await _row(broker, topic, times[name], request.validate_only))
+    return _Response(topics=rows)
+
+
+async def _row(broker: Broker, asked: Any, times: int, validate_only: bool) -> Any:
+    topic_id = _NO_ID
+    try:
+        if times > 1:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+        plan = _planned(broker, asked)
+        if not validate_only:
+            created = await broker.node.create_topic(plan.name, plan.partitions, plan.configs)
+            topic_id = created.id_bytes
+    except NeveError as error:
+        code, reason = admin_error(error)
+        return _Response.Topic(name=asked.name, error_code=code, error_message=reason)
+    configs = [
+        _Response.Config(
+            name=row.name, value=row.value, read_only=row.read_only, config_source=row.source
+        )
+        for row in topic_rows(plan.configs, broker.settings)
+    ]
+    return _Response.Topic(
+        name=plan.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=plan.partitions,
+        replication_factor=_REPLICATION_FACTOR,
+        configs=configs,
+    )
+
+
+def _planned(broker: Broker, asked: Any) -> _Plan:
+    check_new_name(broker, asked.name)
+    partitions = _assigned(asked) if asked.assignments else _counted(broker, asked)
+    limits = broker.settings.cluster
+    check_partition_count(broker.node.cluster.state, limits, asked.name, partitions)
+    configs: dict[str, str] = {}
+    for config in asked.configs:
+        if config.value is None:
+            raise InvalidConfigError(f"{config.name} is given no value, but null")
+        configs[config.name] = config.value
+    check_configs(configs)
+    return _Plan(asked.name, partitions, configs)
+
+
+def _counted(broker: Broker, asked: Any) -> int:
+    partitions: int = asked.num_partitions
+    if partitions == _AS_THE_BROKER_LIKES:
+        partitions = broker.settings.topics.default_partitions
+    if asked.replication_factor != _AS_THE_BROKER_LIKES and asked.replication_factor < 1:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"a replication factor of {asked.replication_factor} is none: 1 or more, or -1",
+        )
+    return partitions
+
+
+def _assigned(asked: Any) -> int:
+    """How many partitions a manual assignment has."""
+    if {asked.num_partitions, asked.replication_factor} != {_AS_THE_BROKER_LIKES}:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            f"topic {asked.name!r} has a manual assignment: leave partitions and replication "
+            "factor at -1",
+        )
+    count = len(asked.assignments)
+    if sorted(each.partition_index for each in asked.assignments) != list(range(count)):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"the assignments of topic {asked.name!r} are not for partitions 0 to {count - 1}",
+        )
+    if not all(each.broker_ids for each in asked.assignments):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"an assignment of topic {asked.name!r} names no broker",
+        )
+    return count

@@ -1,0 +1,73 @@
+"""DescribeConfigs: what topics and this broker are set to, and where each value comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.config_rows import DEFAULT, ConfigRow, broker_rows, topic_rows
+from neve.broker.handlers.resources import BROKER, TOPIC, refuse_type
+from neve.broker.handlers.topic_names import existing_topic
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = DESCRIBE_CONFIGS.Response
+_ALL_BROKERS = ""
+
+
+def handle(broker: Broker, request: Any, context: Context) -> Any:
+    del context
+    return _Response(results=[_result(broker, request, asked) for asked in request.resources])
+
+
+def _result(broker: Broker, request: Any, asked: Any) -> Any:
+    about = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+    try:
+        rows = _rows(broker, asked.resource_type, asked.resource_name)
+    except NeveError as error:
+        code, reason = admin_error(error)
+        return _Response.Resource(error_code=code, error_message=reason, **about)
+    if asked.configuration_keys:  # neither null nor empty: some only
+        rows = [row for row in rows if row.name in asked.configuration_keys]
+    configs = [
+        _config(row, request.include_synonyms, request.include_documentation) for row in rows
+    ]
+    return _Response.Resource(error_message=None, configs=configs, **about)
+
+
+def _rows(broker: Broker, resource_type: int, name: str) -> list[ConfigRow]:
+    if resource_type == TOPIC:
+        return topic_rows(existing_topic(broker, name).configs, broker.settings)
+    if resource_type != BROKER:
+        raise refuse_type(resource_type)
+    if name == _ALL_BROKERS:
+        return []  # defaults for all brokers at once: there are none
+    if name != str(broker.node_id):
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            f"this is broker {broker.node_id}, and it knows its own settings only, not those of "
+            f"broker {name!r}",
+        )
+    return broker_rows(broker)
+
+
+def _config(row: ConfigRow, with_synonyms: bool, with_documentation: bool) -> Any:
+    synonyms = [
+        _Response.Synonym(name=origin.name, value=origin.value, source=origin.source)
+        for origin in (row.origins if with_synonyms else [])
+    ]
+    return _Response.Config(
+        name=row.name,
+        value=row.value,
+        read_only=row.read_only,
+        is_default=row.source == DEFAULT,
+        config_source=row.source,
+        synonyms=synonyms,
+        config_type=row.kind,
+        documentation=row.doc if with_documentation else None,
+    )
