@@ -1,0 +1,137 @@
+"""Finding batches within bytes that hold many, without walking from their start each time.
+
+Batches lie back to back, each says how long it is, and nothing else tells where they are. A map
+walks over them once, as far as it was asked, and notes one place in so many bytes: a search then
+takes a few steps, and the memory is bounded by the size of the bytes. Where readers cut is noted
+too, since that is where they go on. A map does not hold the bytes: they may be dropped meanwhile.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import NamedTuple
+
+from neve.errors import DamagedError
+from neve.records.batch import HEADER_BYTES, LENGTH_END
+
+NOTED_EVERY_BYTES = 16 * 1024
+# Cuts that are remembered, one for each reader that is inside these bytes.
+CUTS_MAX = 32
+LENGTH_MIN = HEADER_BYTES - LENGTH_END
+
+# Base offset, length, and behind epoch, magic, checksum and attributes the last offset's delta.
+_STEP = struct.Struct(">qi11xi")
+
+
+class Cut(NamedTuple):
+    """Whole batches: their bytes from start up to end, the first one's base, and what follows."""
+
+    start: int
+    end: int
+    first_offset: int
+    next_offset: int
+
+
+class BatchMap:
+    """Where the batches lie in one stretch of verified bytes."""
+
+    __slots__ = ("_bases", "_cuts", "_ends", "_key", "_positions")
+
+    def __init__(self, base_offset: int, key: str) -> None:
+        self._key = key
+        self._positions = [0]
+        self._bases = [base_offset]
+        # The offset behind the batch before each noted one.
+        self._ends = [base_offset]
+        self._cuts: dict[int, int] = {}
+
+    def cut(
+        self,
+        data: memoryview,
+        offset: int,
+        room: int,
+        *,
+        at_least_one: bool,
+        limit: int | None = None,
+    ) -> Cut | None:
+        """The batches from the one that holds `offset`, or the next one, up to `room` bytes.
+
+        None where there is none, or it does not fit and need not be given. Batches that begin at
+        the offset `limit` or above are left out.
+        """
+        start, first, _ = self._first_ending_above(data, offset)
+        if start == len(data) or (limit is not None and first >= limit):
+            return None
+        end, following = self._fitting(data, start, first, start + room, at_least_one=at_least_one)
+        if limit is not None and following > limit:
+            end, _, following = self._first_ending_above(data, limit, from_base=True)
+        if end == start:
+            return None
+        self._note_cut(following, end)
+        return Cut(start, end, first, following)
+
+    def _first_ending_above(
+        self, data: memoryview, offset: int, *, from_base: bool = False
+    ) -> tuple[int, int, int]:
+        """The first batch whose last offset (or whose base) is at or above `offset`.
+
+        Its position, its base, and the offset behind the batch before it.
+        """
+        position = self._cuts.get(offset)
+        if position is not None:
+            following = offset
+        else:
+            noted = max(0, bisect_right(self._bases, offset) - 1)
+            position, following = self._positions[noted], self._ends[noted]
+        size, note_at = len(data), self._positions[-1] + NOTED_EVERY_BYTES
+        while position < size:
+            base, length, delta = self._step(data, position)
+            if (base if from_base else base + delta) >= offset:
+                return position, base, following
+            position += length + LENGTH_END
+            following = base + delta + 1
+            if note_at <= position < size:
+                note_at = self._note(data, position, following)
+        return position, following, following
+
+    def _fitting(
+        self, data: memoryview, start: int, first: int, stop: int, *, at_least_one: bool
+    ) -> tuple[int, int]:
+        """Where the last batch from `start` ends that ends by `stop`, and the offset behind it."""
+        size, note_at = len(data), self._positions[-1] + NOTED_EVERY_BYTES
+        noted = bisect_right(self._positions, stop) - 1
+        position, following = self._positions[noted], self._ends[noted]
+        if position <= start:
+            position, following = start, first
+        while position < size:
+            base, length, delta = self._step(data, position)
+            end = position + length + LENGTH_END
+            if end > stop and not (at_least_one and position == start):
+                break
+            position, following = end, base + delta + 1
+            if note_at <= position < size:
+                note_at = self._note(data, position, following)
+        return position, following
+
+    def _step(self, data: memoryview, position: int) -> tuple[int, int, int]:
+        """Base offset, length field and last offset's delta of the batch at `position`."""
+        try:
+            step: tuple[int, int, int] = _STEP.unpack_from(data, position)
+        except struct.error:
+            step = (0, 0, 0)
+        if not LENGTH_MIN <= step[1] <= len(data) - position - LENGTH_END:
+            raise DamagedError(self._key, f"no batch lies {position} bytes into what was read")
+        return step
+
+    def _note(self, data: memoryview, position: int, following: int) -> int:
+        """Note a batch; where the next one is due."""
+        self._positions.append(position)
+        self._bases.append(self._step(data, position)[0])
+        self._ends.append(following)
+        return position + NOTED_EVERY_BYTES
+
+    def _note_cut(self, following: int, end: int) -> None:
+        if len(self._cuts) >= CUTS_MAX:
+            self._cuts.clear()
+        self._cuts[following] = end

@@ -1,0 +1,187 @@
+"""Pieces in memory, or on their way there: one download for all who want the same one.
+
+A block lives as long as somebody holds it, and not a moment longer: who let go last cancels its
+download, or frees its bytes. Until a reader waits for it, a block is downloaded through free slots
+of the store only (`ahead`), so that reading ahead takes no slot from live traffic. Its bytes count
+in the budget from the start of the download on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from dataclasses import dataclass
+
+from neve import runtime
+from neve.errors import DamagedError, UnavailableError
+from neve.log.fetch import ATTEMPTS_DEFAULT, read_range
+from neve.log.reading.batch_map import BatchMap, Cut
+from neve.log.reading.budget import ByteBudget
+from neve.log.reading.pieces import Piece
+from neve.store.gate import NoFreeSlotError
+from neve.store.port import Store
+
+# How soon a download that found no free slot looks again: short beside a store's latency.
+SLOT_PAUSE_SECONDS = 0.01
+
+
+@dataclass
+class BlockCounters:
+    """What was downloaded, how much of it, and how often two wanted the same."""
+
+    downloads: int = 0
+    bytes: int = 0
+    shared: int = 0
+    slot_waits: int = 0
+
+
+class Block:
+    """One piece. `data` is there once it was downloaded and checked."""
+
+    __slots__ = ("awaited", "batches", "charged", "data", "failure", "holders", "piece", "task")
+
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        self.data: memoryview | None = None
+        self.failure: BaseException | None = None
+        self.holders = 1
+        self.charged = True
+        self.awaited = asyncio.Event()
+        self.batches = BatchMap(piece.first_offset, piece.key)
+        self.task: asyncio.Task[None] | None = None
+
+    def holds(self, offset: int) -> bool:
+        return self.piece.first_offset <= offset < self.piece.end_offset
+
+    def cut(self, offset: int, room: int, *, at_least_one: bool, limit: int | None) -> Cut | None:
+        assert self.data is not None
+        return self.batches.cut(self.data, offset, room, at_least_one=at_least_one, limit=limit)
+
+    async def wait(self) -> memoryview:
+        """The bytes. Cancelling who waits leaves the download to those who still hold it."""
+        assert self.task is not None
+        self.awaited.set()
+        if not self.task.done():
+            await asyncio.wait([self.task])
+        if self.data is None:
+            key = self.piece.key
+            raise self.failure or UnavailableError(key, "its download was cancelled: read again")
+        return self.data
+
+
+class Blocks:
+    """All blocks that anybody holds."""
+
+    def __init__(self, store: Store, ahead: Store | None, budget: ByteBudget) -> None:
+        self.counters = BlockCounters()
+        self._store = store
+        self._ahead = ahead
+        self._budget = budget
+        self._of_source: dict[tuple[str, int], list[Block]] = {}
+        # Failures are kept in their blocks, for whoever waits there.
+        self._tasks = runtime.Tasks(on_failure=lambda _: None)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of_source.values()))
+
+    def find(self, source: tuple[str, int], offset: int) -> Block | None:
+        """A block of this source with this offset; the finder holds it from now on."""
+        for block in self._of_source.get(source, ()):
+            if block.holds(offset):
+                block.holders += 1
+                self.counters.shared += 1
+                return block
+        return None
+
+    async def demand(self, piece: Piece, offset: int) -> Block:
+        """The block of a piece, or a better one with this offset, held; waits for the budget."""
+        found = self.find(piece.source, offset)
+        if found is not None:
+            return found
+        await self._budget.take(piece.size)
+        found = self.find(piece.source, offset)
+        if found is not None:
+            self._budget.give_back(piece.size)
+            return found
+        return self._begin(piece)
+
+    def read_ahead(self, piece: Piece) -> Block | None:
+        """The block of a piece, held; None where the budget has no room for it."""
+        found = self.find(piece.source, piece.first_offset)
+        if found is not None:
+            return found
+        return self._begin(piece) if self._budget.try_take(piece.size) else None
+
+    def release(self, block: Block) -> None:
+        """Let go of a block; the last one to do so ends it."""
+        block.holders -= 1
+        if block.holders:
+            return
+        self._forget(block)
+        assert block.task is not None
+        if block.task.done():
+            self._settle(block)
+        else:
+            block.task.cancel()
+
+    async def aclose(self) -> None:
+        await self._tasks.close()
+
+    def _begin(self, piece: Piece) -> Block:
+        block = Block(piece)
+        self._of_source.setdefault(piece.source, []).append(block)
+        self.counters.downloads += 1
+        block.task = self._tasks.start(
+            self._download(block), name=f"catch-up {piece.key}+{piece.start}"
+        )
+        block.task.add_done_callback(functools.partial(self._ended, block))
+        return block
+
+    async def _download(self, block: Block) -> None:
+        bad_reads = 0
+        while True:
+            try:
+                data = block.piece.check(await self._fetch(block))
+            except DamagedError:
+                bad_reads += 1
+                if bad_reads == ATTEMPTS_DEFAULT:
+                    raise
+            else:
+                self.counters.bytes += len(data)
+                block.data = data
+                return
+
+    async def _fetch(self, block: Block) -> memoryview:
+        key, start, end = block.piece.key, block.piece.start, block.piece.end
+        while self._ahead is not None and not block.awaited.is_set():
+            try:
+                return await read_range(self._ahead, key, start, end)
+            except NoFreeSlotError:
+                self.counters.slot_waits += 1
+            try:
+                async with runtime.deadline(SLOT_PAUSE_SECONDS):
+                    await block.awaited.wait()
+            except TimeoutError:
+                continue
+        return await read_range(self._store, key, start, end)
+
+    def _ended(self, block: Block, task: asyncio.Task[None]) -> None:
+        if block.data is None:
+            block.failure = None if task.cancelled() else task.exception()
+            self._forget(block)
+        if block.data is None or not block.holders:
+            self._settle(block)
+
+    def _forget(self, block: Block) -> None:
+        rows = self._of_source.get(block.piece.source, [])
+        if block in rows:
+            rows.remove(block)
+            if not rows:
+                del self._of_source[block.piece.source]
+
+    def _settle(self, block: Block) -> None:
+        """Its bytes are gone, or never came."""
+        block.data = None
+        if block.charged:
+            block.charged = False
+            self._budget.give_back(block.piece.size)

@@ -1,0 +1,228 @@
+"""Reading what is not in memory: on demand, under a budget and a queue of its own.
+
+Reads wait for their turn in order, so that any number of consumers that lag take up no more than
+`fetch.catchup.*` allows and slow nobody else down. A chunk goes on from block to block and into
+memory as far as that costs no waiting.
+
+A reader that is cancelled leaves its place: what was begun for it goes on, and is there when it
+comes back, or is dropped when it does not. So a store that is slower than a reader's patience still
+gets it further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from neve.errors import DamagedError, NeveError, NotFoundError
+from neve.log.index_cache import IndexCache
+from neve.log.reading.ahead import ReadAhead
+from neve.log.reading.blocks import Block, Blocks
+from neve.log.reading.budget import ByteBudget
+from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
+from neve.log.reading.cursors import Cursor, Cursors
+from neve.log.reading.indexes import SegmentIndexes
+from neve.log.reading.pieces import Piece
+from neve.log.reading.places import Looks
+from neve.log.reading.recent import RecentReader, row_holding
+from neve.settings import FetchSettings
+from neve.store.port import Store
+
+
+@dataclass
+class ColdCounters:
+    """How often lagging readers read, found what they wanted read ahead, and had to look again."""
+
+    reads: int = 0
+    ahead_hits: int = 0
+    looks: int = 0
+
+
+class ColdReader:
+    """Reads segments, roll-ups and WAL objects for readers that lag."""
+
+    def __init__(
+        self,
+        store: Store,
+        ahead: Store | None,
+        indexes: IndexCache,
+        settings: FetchSettings,
+        recent: RecentReader,
+    ) -> None:
+        self.counters = ColdCounters()
+        self._recent = recent
+        self.cursors = Cursors(settings.readahead_cursors, settings.readahead_idle_ms)
+        self.budget = ByteBudget(settings.catchup_bytes, self.cursors.make_room)
+        self.blocks = Blocks(store, ahead, self.budget)
+        self.indexes = SegmentIndexes(store, indexes, self.budget)
+        self._ahead = ReadAhead(
+            self.blocks, self.cursors, self.indexes, self.budget, settings.readahead_part_bytes
+        )
+        self._turns = asyncio.Semaphore(settings.catchup_concurrency)
+
+    def ready(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk | None:
+        """What was read ahead for a reader that goes on at `offset`, if it is there by now."""
+        cursor = self.cursors.peek(log, offset)
+        if cursor is None or not cursor.blocks:
+            return None
+        block = cursor.blocks[0]
+        if block.data is None or not block.holds(offset):
+            return None
+        self.cursors.take(log, offset)
+        self.counters.ahead_hits += 1
+        chunk = self._consumed(cursor, offset, max_bytes)
+        self._rest(cursor)
+        return chunk
+
+    async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk:
+        """Whole batches from the one that holds `offset` on, wherever they lie."""
+        async with self._turns:
+            self.counters.reads += 1
+            cursor = self.cursors.take(log, offset) or Cursor(log, offset, self.blocks)
+            try:
+                chunk = await self._read(cursor, offset, max_bytes)
+            except Exception:
+                cursor.drop()
+                raise
+            except asyncio.CancelledError:
+                cursor.next_offset = offset
+                self._rest(cursor)
+                raise
+            self._rest(cursor)
+            return chunk
+
+    async def aclose(self) -> None:
+        """End what is read ahead, and wait until nothing runs any more."""
+        await self.cursors.aclose()
+        await self._ahead.aclose()
+        await self.blocks.aclose()
+
+    # -- one read ----------------------------------------------------------------------------
+
+    async def _read(self, cursor: Cursor, offset: int, max_bytes: int) -> Chunk:
+        log, looks = cursor.log, Looks(cursor.log)
+        while True:
+            # Each time: the log's start may have moved while we waited.
+            if is_at_end(log, offset):
+                return Chunk([], 0, offset, offset)
+            at = past_skips(log, offset)
+            if at >= log.high_watermark:
+                return Chunk([], 0, offset, offset)
+            chunk = self._in_memory(log, at, max_bytes)
+            if chunk is not None:
+                cursor.move_to(chunk.next_offset)
+                return chunk
+            try:
+                arrived = await self._arrival(cursor, at, max_bytes)
+            except NotFoundError as missing:
+                cursor.clear()
+                self.counters.looks += 1
+                await looks.again(at, missing)
+                continue
+            if not arrived:
+                continue
+            chunk = self._consumed(cursor, at, max_bytes)
+            if chunk is not None:
+                return chunk
+            offset = cursor.next_offset  # there was no batch for it here
+
+    def _in_memory(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk | None:
+        limit = next_skip(log, offset)
+        found = self._recent.read(log.recent, offset, max_bytes, limit=limit)
+        # What was recovered may be in memory too.
+        return found or self._recent.read(log.tail, offset, max_bytes, limit=limit)
+
+    async def _arrival(self, cursor: Cursor, at: int, max_bytes: int) -> bool:
+        """Wait until the cursor's first block holds `at`; False: its index misled us, try again."""
+        block = cursor.move_to(at)
+        if block is not None:
+            self._ahead.kick(cursor)
+            try:
+                await block.wait()
+            except NeveError:
+                cursor.clear()  # it was read ahead, or for others: now we ask ourselves
+            else:
+                self.counters.ahead_hits += 1
+                return True
+        wanted = None if cursor.sequential else max_bytes
+        piece = await self._ahead.demanded(cursor.log, at, wanted)
+        block = self._kept(cursor, at, await self.blocks.demand(piece, at))
+        self._ahead.kick(cursor)
+        try:
+            await block.wait()
+        except DamagedError as damage:
+            cursor.clear()
+            if piece.segment is not None and await self.indexes.distrust(piece.segment):
+                return False
+            raise _explained(cursor.log, damage, piece) from damage
+        return True
+
+    def _kept(self, cursor: Cursor, at: int, block: Block) -> Block:
+        """Put a block into its cursor, unless reading ahead has just put it there."""
+        present = cursor.move_to(at)
+        if present is not None:
+            self.blocks.release(block)
+            return present
+        cursor.blocks.append(block)
+        return block
+
+    def _consumed(self, cursor: Cursor, at: int, max_bytes: int) -> Chunk | None:
+        """A chunk of what has arrived, and the cursor moved behind it; None: no batch is here."""
+        log = cursor.log
+        limit = next_skip(log, at)
+        parts: list[memoryview] = []
+        size, first, due = 0, at, at
+        for block in list(cursor.blocks):
+            if block.data is None or not block.holds(due):
+                break
+            room = max_bytes - size
+            cut = block.cut(due, room, at_least_one=not parts, limit=limit)
+            if cut is None:
+                break
+            if not parts:
+                first = cut.first_offset
+            parts.append(block.data[cut.start : cut.end])
+            size += cut.end - cut.start
+            due = cut.next_offset
+            if cut.end < len(block.data):
+                break
+            due = max(due, block.piece.end_offset)
+        if not parts:
+            end = cursor.blocks[0].piece.end_offset
+            cursor.move_to(end if limit is None else min(end, limit))
+            return None
+        cursor.move_to(due)
+        chunk = Chunk(parts, size, first, due)
+        return chunk if size >= max_bytes else self._into_memory(cursor, chunk, max_bytes)
+
+    def _into_memory(self, cursor: Cursor, chunk: Chunk, max_bytes: int) -> Chunk:
+        """The chunk with what follows in memory, as far as there is room."""
+        due, room = chunk.next_offset, max_bytes - chunk.size
+        limit = next_skip(cursor.log, due - 1)
+        more = self._recent.read(cursor.log.recent, due, room, at_least_one=False, limit=limit)
+        if more is None or more.first_offset != due:
+            return chunk
+        cursor.move_to(more.next_offset)
+        parts = chunk.parts + more.parts
+        return Chunk(parts, chunk.size + more.size, chunk.first_offset, more.next_offset)
+
+    def _rest(self, cursor: Cursor) -> None:
+        log, at = cursor.log, cursor.next_offset
+        recent = row_holding(log.recent, at)
+        if at >= log.high_watermark or (recent is not None and recent.held.data is not None):
+            cursor.drop()  # it has caught up
+        else:
+            self.cursors.rest(cursor)
+            self._ahead.kick(cursor)
+        self.budget.press()
+
+
+def _explained(log: ReadableLog, damage: DamagedError, piece: Piece) -> DamagedError:
+    topic, _, partition = log.name.rpartition("-")
+    first, end = max(piece.first_offset, log.start_offset), piece.end_offset
+    return DamagedError(
+        damage.key,
+        f"{damage.reason}. Offsets {first} to {end - 1} of {log.name} cannot be read. `neve "
+        f"storage verify` tells more; `neve storage skip --topic {topic} --partition {partition} "
+        f"--from {first} --to {end}` gives them up for lost",
+    )

@@ -1,0 +1,141 @@
+"""Who reads on from where: what is held for sequential readers between two of their reads.
+
+A cursor stands at the offset where the last chunk ended. Whoever reads from exactly there goes on
+with it, and with the blocks that were read ahead for it. Two that stand at one offset are two.
+Cursors at rest are bounded in number, the one used longest ago goes first; one task drops those
+that nobody came for. What is read ahead for them is given up when others need its bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from neve import runtime
+from neve.log.reading.blocks import Block, Blocks
+from neve.log.reading.chunk import ReadableLog
+
+Place = tuple[ReadableLog, int]
+
+
+class Cursor:
+    """One reader's place, and the blocks it holds, in the order of their offsets."""
+
+    def __init__(self, log: ReadableLog, offset: int, blocks: Blocks) -> None:
+        self.log = log
+        self.next_offset = offset
+        self.blocks: deque[Block] = deque()
+        self.reads = 0
+        self.used_at = 0.0
+        self.dropped = False
+        self.planner: asyncio.Task[None] | None = None
+        self._pool = blocks
+
+    @property
+    def sequential(self) -> bool:
+        """Whether somebody read on from where the cursor stood."""
+        return self.reads > 0
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(block.piece.size for block in self.blocks)
+
+    @property
+    def planned_to(self) -> int:
+        """Where what is held ends."""
+        return self.blocks[-1].piece.end_offset if self.blocks else self.next_offset
+
+    def move_to(self, offset: int) -> Block | None:
+        """Let go of all below `offset`, and give the block that holds it.
+
+        Where none does, what lies further on is let go of too: it is not what the reader wants.
+        """
+        self.next_offset = offset
+        while self.blocks and self.blocks[0].piece.end_offset <= offset:
+            self._pool.release(self.blocks.popleft())
+        if self.blocks and not self.blocks[0].holds(offset):
+            self.clear()
+        return self.blocks[0] if self.blocks else None
+
+    def clear(self) -> None:
+        while self.blocks:
+            self._pool.release(self.blocks.pop())
+
+    def drop(self) -> None:
+        """Hold nothing more, and read nothing ahead."""
+        self.dropped = True
+        if self.planner is not None:
+            self.planner.cancel()
+        self.clear()
+
+
+class Cursors:
+    """Cursors at rest. One that is being used is not among them, and so is not dropped."""
+
+    def __init__(self, cursors_max: int, idle_ms: int) -> None:
+        self._cursors_max = cursors_max
+        self._idle_seconds = idle_ms / 1000
+        self._at: dict[Place, list[Cursor]] = {}
+        self._order: dict[Cursor, None] = {}
+        self._tasks = runtime.Tasks()
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def peek(self, log: ReadableLog, offset: int) -> Cursor | None:
+        found = self._at.get((log, offset))
+        return found[-1] if found else None
+
+    def take(self, log: ReadableLog, offset: int) -> Cursor | None:
+        """The cursor at this offset: its reader has come back."""
+        cursor = self.peek(log, offset)
+        if cursor is not None:
+            self._remove(cursor)
+            cursor.reads += 1
+        return cursor
+
+    def rest(self, cursor: Cursor) -> None:
+        """Keep a cursor until its reader comes back."""
+        cursor.used_at = runtime.monotonic()
+        self._at.setdefault((cursor.log, cursor.next_offset), []).append(cursor)
+        self._order[cursor] = None
+        while len(self._order) > self._cursors_max:
+            self._drop(next(iter(self._order)))
+        if self._order and not len(self._tasks):
+            self._tasks.start(self._sweep(), name="idle readers")
+
+    def make_room(self, size: int) -> None:
+        """Give up blocks of readers that are not reading now, the longest idle first."""
+        for cursor in list(self._order):
+            if size <= 0:
+                return
+            size -= sum(block.piece.size for block in cursor.blocks if block.holders == 1)
+            cursor.clear()
+
+    async def aclose(self) -> None:
+        await self._tasks.close()
+        for cursor in list(self._order):
+            self._drop(cursor)
+
+    async def _sweep(self) -> None:
+        while self._order:
+            await runtime.sleep(self._idle_seconds / 2)
+            idle_since = runtime.monotonic() - self._idle_seconds
+            for cursor in list(self._order):
+                if cursor.used_at > idle_since:
+                    break
+                self._drop(cursor)
+
+    def _drop(self, cursor: Cursor) -> None:
+        self._remove(cursor)
+        cursor.drop()
+        self.dropped += 1
+
+    def _remove(self, cursor: Cursor) -> None:
+        place = (cursor.log, cursor.next_offset)
+        standing = self._at[place]
+        standing.remove(cursor)
+        if not standing:
+            del self._at[place]
+        del self._order[cursor]

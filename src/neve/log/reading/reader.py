@@ -1,0 +1,81 @@
+"""What a broker reads its partitions with: one for all of them.
+
+`read_now` never waits: it serves what is in memory, the tail and what was read ahead, in some
+microseconds. `read` waits for the store where it has to, in the queue of those who lag. Both give
+whole batches, the first one with the offset that was asked for, and nothing that is not committed.
+"""
+
+from __future__ import annotations
+
+from neve.errors import ClosedError
+from neve.log.index_cache import IndexCache
+from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
+from neve.log.reading.cold import ColdReader
+from neve.log.reading.recent import RecentReader
+from neve.log.reading.times import Timed, TimeSearch
+from neve.settings import FetchSettings
+from neve.store.port import Store
+
+
+class LogReader:
+    """Reads logs that this process leads. Close it with `aclose`.
+
+    `ahead` is the same store for calls that need a free slot (`Stack.prefetch`); without it,
+    reading ahead queues for slots like everything else.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        indexes: IndexCache,
+        settings: FetchSettings,
+        *,
+        ahead: Store | None = None,
+    ) -> None:
+        self._recent = RecentReader()
+        self.cold = ColdReader(store, ahead, indexes, settings, self._recent)
+        self._times = TimeSearch(self.read, self.cold.indexes)
+        self._closed = False
+        self.memory_reads = 0
+
+    def read_now(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk | None:
+        """Committed batches from memory; None where they are not there.
+
+        At least one batch, otherwise no more than `max_bytes`. At the committed end there are none
+        yet; OffsetOutOfRangeError above it and below the log's start.
+        """
+        if is_at_end(log, offset):
+            return Chunk([], 0, offset, offset)
+        limit = None
+        if log.manifest.state.skips:
+            wanted, offset = offset, past_skips(log, offset)
+            if offset >= log.high_watermark:
+                return Chunk([], 0, wanted, wanted)
+            limit = next_skip(log, offset)
+        chunk = self._recent.read(log.recent, offset, max_bytes, limit=limit)
+        if chunk is None:
+            return self.cold.ready(log, offset, max_bytes)
+        self.memory_reads += 1
+        return chunk
+
+    async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk:
+        """Committed batches from wherever they lie."""
+        if self._closed:
+            raise ClosedError("the reader of logs is closed")
+        chunk = self.read_now(log, offset, max_bytes)
+        if chunk is not None:
+            return chunk
+        return await self.cold.read(log, offset, max_bytes)
+
+    async def offset_for_time(self, log: ReadableLog, timestamp_ms: int) -> Timed | None:
+        """Offset and timestamp of the first record at or past a time; None: none is so young."""
+        return await self._times.first_from(log, timestamp_ms)
+
+    async def max_timestamp(self, log: ReadableLog) -> Timed | None:
+        """Offset and timestamp of the first record with the greatest timestamp."""
+        return await self._times.greatest(log)
+
+    async def aclose(self) -> None:
+        """End all that is read ahead."""
+        self._closed = True
+        await self.cold.aclose()

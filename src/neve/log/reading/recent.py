@@ -1,0 +1,127 @@
+"""Reading from memory: the newest committed slices, which tailing consumers want.
+
+A slice is handed out as one view, whatever the number of its batches. The search begins at the
+newest slice, since that is where tailing readers are. Only who reads from, or stops at, the middle
+of a slice needs a map of its batches; the maps used last are kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict, deque
+
+from neve.log.partition import HeldSlice
+from neve.log.reading.batch_map import BatchMap, Cut
+from neve.log.reading.chunk import Chunk
+from neve.log.wal.object import Slice
+
+# Maps of slices. One of a slice of 4 MiB has at most 256 places.
+MAPS_MAX = 1_024
+
+
+class RecentReader:
+    """Reads committed slices whose bytes are in memory."""
+
+    def __init__(self) -> None:
+        self._maps: OrderedDict[tuple[str, int], BatchMap] = OrderedDict()
+
+    def read(
+        self,
+        rows: deque[HeldSlice],
+        offset: int,
+        room: int,
+        *,
+        at_least_one: bool = True,
+        limit: int | None = None,
+    ) -> Chunk | None:
+        """Whole batches from the one that holds `offset` on; None where it is not in memory."""
+        at = index_of(rows, offset)
+        if at < 0:
+            return None
+        row = rows[at]
+        data, entry = row.held.data, row.entry
+        if data is None or entry.last_offset < offset:
+            return None
+        whole = offset == entry.base_offset and entry.length <= room
+        if not whole or limit is not None:
+            cut = self._cut(row, offset, room, at_least_one=at_least_one, limit=limit)
+            if cut is None:
+                return None
+            start = entry.position + cut.start
+            part = data[start : entry.position + cut.end]
+            chunk = Chunk([part], cut.end - cut.start, cut.first_offset, cut.next_offset)
+        else:
+            part = data[entry.position : entry.end]
+            chunk = Chunk([part], entry.length, offset, entry.last_offset + 1)
+        if chunk.next_offset <= entry.last_offset or at + 1 == len(rows):
+            return chunk
+        return self._extended(rows, at + 1, chunk, room, limit)
+
+    def _extended(
+        self, rows: deque[HeldSlice], at: int, chunk: Chunk, room: int, limit: int | None
+    ) -> Chunk:
+        """The chunk with what follows in the slices from `at` on, as far as there is room."""
+        parts, size, first, due = chunk
+        for index in range(at, len(rows)):
+            row = rows[index]
+            data, entry = row.held.data, row.entry
+            if data is None or entry.base_offset != due:
+                break
+            if size + entry.length > room or limit is not None:
+                cut = self._cut(row, due, room - size, at_least_one=False, limit=limit)
+                if cut is None:
+                    break
+                parts.append(data[entry.position : entry.position + cut.end])
+                size += cut.end
+                due = cut.next_offset
+                if due <= entry.last_offset:
+                    break
+            else:
+                parts.append(data[entry.position : entry.end])
+                size += entry.length
+                due = entry.last_offset + 1
+        return Chunk(parts, size, first, due)
+
+    def _cut(
+        self, row: HeldSlice, offset: int, room: int, *, at_least_one: bool, limit: int | None
+    ) -> Cut | None:
+        entry, held = row.entry, row.held
+        assert held.data is not None
+        data = held.data[entry.position : entry.end]
+        found = self._map(held.key, entry)
+        return found.cut(data, offset, room, at_least_one=at_least_one, limit=limit)
+
+    def _map(self, key: str, entry: Slice) -> BatchMap:
+        name = (key, entry.position)
+        found = self._maps.get(name)
+        if found is None:
+            found = self._maps[name] = BatchMap(entry.base_offset, key)
+            if len(self._maps) > MAPS_MAX:
+                self._maps.popitem(last=False)
+        else:
+            self._maps.move_to_end(name)
+        return found
+
+
+def index_of(rows: deque[HeldSlice], offset: int) -> int:
+    """The last slice that begins at or below `offset`, looked for from the newest on; -1: none."""
+    high = len(rows)
+    low, step = high - 1, 1
+    while low >= 0 and rows[low].entry.base_offset > offset:
+        high, step = low, step * 2
+        low -= step
+    if low == high - 1:
+        return low
+    return bisect_right(rows, offset, max(low, 0), high, key=_base_offset) - 1
+
+
+def row_holding(rows: deque[HeldSlice], offset: int) -> HeldSlice | None:
+    """The slice that holds `offset`."""
+    at = index_of(rows, offset)
+    if at < 0 or rows[at].entry.last_offset < offset:
+        return None
+    return rows[at]
+
+
+def _base_offset(row: HeldSlice) -> int:
+    return row.entry.base_offset

@@ -1,0 +1,208 @@
+"""Finding records by time, right to the record, reading as little as possible.
+
+Segments, runs and slices say how young their youngest record is, and a segment's TIMESTAMP index
+says where to begin. What is left is a handful of batches, of which one is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from typing import NamedTuple
+
+from neve import runtime
+from neve.errors import DamagedError, UnavailableError, UnsupportedError
+from neve.log.manifest.records import Run, Segment
+from neve.log.reading.chunk import Chunk, OffsetOutOfRangeError, ReadableLog
+from neve.log.reading.indexes import SegmentIndexes
+from neve.records.batch import BatchHeader, walk
+from neve.records.reference import Record, decode_batch
+
+# One read of a search: the stretch that the index names is seldom larger.
+SCAN_BYTES = 1024 * 1024
+# Batches of more records are decoded beside the loop.
+RECORDS_INLINE_MAX = 200
+# A log whose start keeps passing a search is left alone after so many attempts.
+ATTEMPTS_MAX = 10
+
+
+class Timed(NamedTuple):
+    """One record: where it is, and its time."""
+
+    offset: int
+    timestamp: int
+
+
+class _Source(NamedTuple):
+    """Offsets that lie together, and the greatest timestamp among them."""
+
+    base: int
+    last: int
+    max_timestamp: int
+    segment: Segment | None = None
+    is_run: bool = False
+
+
+class TimeSearch:
+    """Searches logs by time, through the ordinary reads of lagging readers."""
+
+    def __init__(
+        self,
+        read: Callable[[ReadableLog, int, int], Awaitable[Chunk]],
+        indexes: SegmentIndexes,
+    ) -> None:
+        self._read = read
+        self._indexes = indexes
+
+    async def first_from(self, log: ReadableLog, timestamp: int) -> Timed | None:
+        """The first record at or above the log's start with this timestamp or a greater one."""
+        return await _while_it_starts_there(log, lambda: self._first_from(log, timestamp))
+
+    async def greatest(self, log: ReadableLog) -> Timed | None:
+        """The first of the records with the greatest timestamp."""
+        found = await _while_it_starts_there(log, lambda: self._greatest(log))
+        return None if found is None or found.timestamp < 0 else found
+
+    async def _first_from(self, log: ReadableLog, timestamp: int) -> Timed | None:
+        for row in _sources(log):
+            if row.max_timestamp < timestamp:
+                continue
+            for source in await self._expanded(log, row):
+                if source.max_timestamp >= timestamp:
+                    found = await self._first_in(log, source, timestamp)
+                    if found is not None:
+                        return found
+        return None
+
+    async def _first_in(self, log: ReadableLog, source: _Source, timestamp: int) -> Timed | None:
+        start = log.start_offset
+        at = await self._scan_from(source, timestamp, start)
+        async with aclosing(self._batches(log, at, source.last)) as batches:
+            async for header, batch in batches:
+                if header.max_timestamp < timestamp:
+                    continue
+                for record in await _decoded(log, header, batch):
+                    if record.timestamp >= timestamp and record.offset >= start:
+                        return Timed(record.offset, record.timestamp)
+        return None
+
+    async def _greatest(self, log: ReadableLog) -> Timed | None:
+        best: Timed | None = None
+        for row in _youngest_first(_sources(log)):
+            if _can_beat(row, best):
+                for source in _youngest_first(await self._expanded(log, row)):
+                    if _can_beat(source, best):
+                        best = _better(best, await self._greatest_in(log, source))
+        return best
+
+    async def _greatest_in(self, log: ReadableLog, source: _Source) -> Timed | None:
+        start = log.start_offset
+        at = await self._scan_from(source, source.max_timestamp, start)
+        best: tuple[BatchHeader, memoryview] | None = None
+        cut: Timed | None = None  # of a batch that begins below the log's start
+        async with aclosing(self._batches(log, at, source.last)) as batches:
+            async for header, batch in batches:
+                if header.base_offset < start:
+                    cut = _youngest(await _decoded(log, header, batch), start)
+                elif best is None or header.max_timestamp > best[0].max_timestamp:
+                    best = (header, batch)
+                    if header.max_timestamp >= source.max_timestamp:
+                        break
+        if best is None or (cut is not None and cut.timestamp >= best[0].max_timestamp):
+            return cut
+        return _youngest(await _decoded(log, *best), start)
+
+    async def _scan_from(self, source: _Source, timestamp: int, start: int) -> int:
+        """Where in a source the first batch at or past `timestamp` may be."""
+        if source.base < start or source.segment is None:
+            return max(source.base, start)
+        bundle = await self._indexes.get(source.segment)
+        try:
+            found = None if bundle is None else bundle.offset_for_timestamp(timestamp)
+        except (DamagedError, UnsupportedError):
+            found = None
+        return source.base if found is None else max(source.base, found)
+
+    async def _batches(
+        self, log: ReadableLog, at: int, last: int
+    ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
+        while at <= last and at < log.high_watermark:
+            chunk = await self._read(log, at, SCAN_BYTES)
+            if not chunk.parts:
+                return
+            for part in chunk.parts:
+                for position, header in walk(part, key=log.name):
+                    if header.base_offset > last:
+                        return
+                    if header.last_offset >= at:
+                        yield header, part[position : position + header.size]
+            at = chunk.next_offset
+
+    async def _expanded(self, log: ReadableLog, source: _Source) -> list[_Source]:
+        """The segments of a run; everything else stands for itself."""
+        if not source.is_run:
+            return [source]
+        return [_listed(row) for row in await log.manifest.segments(source.base, source.last)]
+
+
+def _sources(log: ReadableLog) -> list[_Source]:
+    """All that the log holds, in order. Taken at one moment: what is tiered meanwhile stays here,
+    and is read from wherever it then is."""
+    state, start = log.manifest.state, log.start_offset
+    rows = [_listed(row) for row in state.runs]
+    rows += [_listed(row) for row in state.loose]
+    rows += [
+        _Source(row.entry.base_offset, row.entry.last_offset, row.entry.max_timestamp)
+        for row in log.tail
+        if row.entry.last_offset >= state.next
+    ]
+    return sorted((row for row in rows if row.last >= start), key=lambda row: row.base)
+
+
+def _listed(row: Run | Segment) -> _Source:
+    is_run = isinstance(row, Run)
+    segment = None if isinstance(row, Run) else row
+    return _Source(row.base, row.last, row.max_timestamp, segment, is_run)
+
+
+def _youngest_first(sources: Iterable[_Source]) -> list[_Source]:
+    return sorted(sources, key=lambda row: (-row.max_timestamp, row.base))
+
+
+def _can_beat(source: _Source, best: Timed | None) -> bool:
+    if best is None or source.max_timestamp > best.timestamp:
+        return True
+    return source.max_timestamp == best.timestamp and source.base < best.offset
+
+
+def _better(best: Timed | None, found: Timed | None) -> Timed | None:
+    if best is None or found is None:
+        return best or found
+    return min(best, found, key=lambda row: (-row.timestamp, row.offset))
+
+
+def _youngest(records: Iterable[Record], start: int) -> Timed | None:
+    best: Timed | None = None
+    for record in records:
+        if record.offset >= start and (best is None or record.timestamp > best.timestamp):
+            best = Timed(record.offset, record.timestamp)
+    return best
+
+
+async def _decoded(log: ReadableLog, header: BatchHeader, batch: memoryview) -> list[Record]:
+    key = f"{log.name}, the batch at offset {header.base_offset},"
+    if header.record_count <= RECORDS_INLINE_MAX:
+        return decode_batch(batch, key=key)
+    return await runtime.offload(decode_batch, batch, key=key)
+
+
+async def _while_it_starts_there(
+    log: ReadableLog, search: Callable[[], Awaitable[Timed | None]]
+) -> Timed | None:
+    """Search again where the log's start passed us."""
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return await search()
+        except OffsetOutOfRangeError:
+            continue
+    raise UnavailableError(log.name, "its start moves faster than it is searched")
