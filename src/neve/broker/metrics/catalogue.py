@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 _PARTITION = ("partition", "topic")
+_GROUP_TOPIC = ("consumergroup", "topic")
 _GROUP_PARTITION = ("consumergroup", "partition", "topic")
 
 
@@ -95,6 +96,30 @@ _MEMORY = (
     _gauge("neve_memory_used_bytes", "what is held in memory, by what holds it", "what"),
     _gauge("neve_memory_max_bytes", "the bound on it", "what"),
 )
+_GROUPS = (
+    _gauge("neve_groups", "consumer groups that this broker coordinates, by state", "state"),
+    _gauge("kafka_consumergroup_members", "members of a group", "consumergroup"),
+    _gauge(
+        "kafka_consumergroup_current_offset",
+        "the offset a group committed; -1: none, where it committed another of the topic",
+        *_GROUP_PARTITION,
+    ),
+    _gauge(
+        "kafka_consumergroup_lag",
+        "records a group has not committed yet; -1: it committed none here",
+        *_GROUP_PARTITION,
+    ),
+    _gauge(
+        "kafka_consumergroup_current_offset_sum",
+        "the offsets a group committed, over all partitions of a topic",
+        *_GROUP_TOPIC,
+    ),
+    _gauge(
+        "kafka_consumergroup_lag_sum",
+        "records a group has not committed yet, over all partitions of a topic",
+        *_GROUP_TOPIC,
+    ),
+)
 _KAFKA = (
     _gauge("kafka_brokers", "brokers of the cluster that are not superseded"),
     _gauge("kafka_broker_info", "always 1; a broker and its address", "address", "id"),
@@ -125,5 +150,6 @@ _KAFKA = (
 )
 
 CATALOGUE: dict[str, Family] = {
-    family.name: family for family in (*_PROCESS, *_CLIENTS, *_STORE, *_LOG, *_MEMORY, *_KAFKA)
+    family.name: family
+    for family in (*_PROCESS, *_CLIENTS, *_STORE, *_LOG, *_MEMORY, *_KAFKA, *_GROUPS)
 }
