@@ -92,6 +92,25 @@ _LOG = (
     _gauge("neve_untiered_bytes", "committed bytes that are in no segment yet"),
     _gauge("neve_untiered_age_seconds", "since when the oldest of them are known here; 0: none"),
 )
+_READING = (
+    _counter(
+        "neve_reads_total",
+        "reads of one partition for a fetch: from memory, of what was read ahead, or waiting for "
+        "the store",
+        "source",
+    ),
+    _counter("neve_catchup_downloads_total", "pieces downloaded for consumers that lag"),
+    _counter(
+        "neve_catchup_bytes_total",
+        "bytes downloaded for consumers that lag, those read ahead included",
+    ),
+    _counter(
+        "neve_index_cache_requests_total",
+        "indexes of segments asked for: found in memory, in a file, or loaded from the store",
+        "source",
+    ),
+    _counter("neve_index_cache_failures_total", "loads of indexes that failed"),
+)
 _MEMORY = (
     _gauge("neve_memory_used_bytes", "what is held in memory, by what holds it", "what"),
     _gauge("neve_memory_max_bytes", "the bound on it", "what"),
@@ -151,5 +170,5 @@ _KAFKA = (
 
 CATALOGUE: dict[str, Family] = {
     family.name: family
-    for family in (*_PROCESS, *_CLIENTS, *_STORE, *_LOG, *_MEMORY, *_KAFKA, *_GROUPS)
+    for family in (*_PROCESS, *_CLIENTS, *_STORE, *_LOG, *_READING, *_MEMORY, *_KAFKA, *_GROUPS)
 }
