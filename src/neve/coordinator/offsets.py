@@ -10,7 +10,7 @@ about another one of the same name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from neve.coordinator.exchange import GroupState
@@ -57,6 +57,11 @@ class Offsets:
 
     def __len__(self) -> int:
         return len(self._committed)
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is on its way."""
+        return not self._in_flight
 
     @property
     def is_idle(self) -> bool:
@@ -108,9 +113,25 @@ class Offsets:
 
     # -- what may go
 
-    def strangers(self, id_of: Callable[[str], bytes | None]) -> list[TopicPartition]:
-        """Partitions whose offset belongs to no topic that is there now."""
-        return [key for key, value in self._committed.items() if not value.is_of(id_of(key[0]))]
+    def settled(self, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those of which nothing newer is on its way, so that removing them removes what is seen.
+
+        A removal comes after whatever was begun before it: it would undo that too.
+        """
+        return [key for key in keys if key not in self._in_flight]
+
+    def strangers(
+        self,
+        id_of: Callable[[str], bytes | None],
+        among: Iterable[TopicPartition] | None = None,
+    ) -> list[TopicPartition]:
+        """Partitions, of these or of all, whose offset belongs to no topic that is there now."""
+        keys = self._committed if among is None else among
+        return [
+            key
+            for key in keys
+            if (value := self._committed.get(key)) is not None and not value.is_of(id_of(key[0]))
+        ]
 
     def expired(self, now_ms: int, retention_ms: int, idle: Idleness) -> list[TopicPartition]:
         return [

@@ -1,0 +1,193 @@
+"""The group coordinator: every request about groups and their offsets, over many groups.
+
+Everything that is told is committed: an assignment, a commit of offsets, a deletion are answered
+when their record is, and a fetch of offsets only after making sure that this process still leads.
+A request about a group that another process coordinates says so, and clients look again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from neve import runtime
+from neve.coordinator.alarm import monotonic_ms
+from neve.coordinator.exchange import (
+    GroupDescription,
+    GroupState,
+    Identity,
+    JoinReply,
+    JoinRequest,
+    SyncReply,
+    SyncRequest,
+)
+from neve.coordinator.offset_requests import OffsetRequests, Topics
+from neve.coordinator.table import GroupTable, StateLog
+from neve.protocol.codes import ErrorCode
+from neve.settings import GroupSettings
+
+GROUP_TYPE = "classic"
+NAME_BYTES_MAX = 1024
+"""Names that a client makes up and every member record carries."""
+CLIENT_ID_CHARACTERS_MAX = 249
+"""As much of a client's id as its member id and its records show."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOverview:
+    group_id: str
+    protocol_type: str
+    state: GroupState
+
+
+class Groups(OffsetRequests):
+    """All requests. `start` it in a running loop, and `close` it."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Topics,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        super().__init__(settings, topics, GroupTable(settings, on_failure))
+        self._tasks = runtime.Tasks(on_failure)
+
+    def start(self) -> None:
+        self._table.start()
+        self._tasks.start(self._expire_for_ever(), name="offset expiry")
+
+    async def close(self) -> None:
+        """Everybody who waits is answered; what is on its way to the log is abandoned."""
+        await self._tasks.close()
+        await self._table.close()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of the internal topic that keeps a group."""
+        return self._table.partition_of(group_id)
+
+    async def load(self, partition: int, rows: Mapping[bytes, bytes], log: StateLog) -> None:
+        """Begin to coordinate a partition's groups, from its state table."""
+        await self._table.load(partition, rows, log)
+
+    def unload(self, partition: int) -> None:
+        """End coordinating them."""
+        self._table.unload(partition)
+
+    # -- members
+
+    async def join(self, request: JoinRequest) -> JoinReply:
+        error = self._table.fault(request.group_id) or _name_fault(request)
+        if error is not None:
+            return JoinReply(error=error, member_id=request.member_id)
+        slot = self._table.get(request.group_id)
+        if slot is None and request.member_id:
+            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            return JoinReply(error=unknown, member_id=request.member_id)
+        slot = slot or self._table.create(request.group_id)
+        if slot is None:
+            return JoinReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED)
+        ticket: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
+        name = request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS_MAX]
+        new_id = f"{name}-{uuid.UUID(bytes=runtime.token(16))}"
+        effects = slot.group.join(monotonic_ms(), ticket, request, new_id)
+        self._table.carry_out(slot, effects)
+        return await ticket
+
+    async def sync(self, request: SyncRequest) -> SyncReply:
+        error = self._table.fault(request.group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # The rebalance it belongs to is lost with the process that ran it: join again.
+            return SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS)
+        slot = self._table.get(request.group_id)
+        if error is not None or slot is None:
+            return SyncReply(error=error or ErrorCode.UNKNOWN_MEMBER_ID)
+        ticket: asyncio.Future[SyncReply] = asyncio.get_running_loop().create_future()
+        self._table.carry_out(slot, slot.group.sync(monotonic_ms(), ticket, request))
+        return await ticket
+
+    def heartbeat(self, group_id: str, identity: Identity, generation: int) -> ErrorCode:
+        error = self._table.fault(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE  # it will be judged when its group is known
+        slot = self._table.get(group_id)
+        if error is not None or slot is None:
+            return error or ErrorCode.UNKNOWN_MEMBER_ID
+        answer = slot.group.heartbeat(monotonic_ms(), identity, generation)
+        self._table.note(slot)
+        return answer
+
+    def leave(
+        self, group_id: str, leaving: Sequence[Identity]
+    ) -> tuple[ErrorCode, list[ErrorCode]]:
+        """An error for the request, and one for each who leaves."""
+        error = self._table.fault(group_id)
+        if error is not None:
+            return error, []
+        slot = self._table.get(group_id)
+        if slot is None:
+            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
+        if slot.group.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        errors, effects = slot.group.leave(monotonic_ms(), leaving)
+        self._table.carry_out(slot, effects)
+        return ErrorCode.NONE, errors
+
+    # -- looking at groups, deleting them
+
+    def describe(self, group_id: str) -> tuple[ErrorCode, GroupDescription]:
+        """A group as it is; one that does not exist is described as dead."""
+        error = self._table.fault(group_id, may_be_nameless=True)
+        slot = self._table.get(group_id)
+        if error is None and slot is not None:
+            return ErrorCode.NONE, slot.group.describe()
+        nobody = GroupDescription(
+            group_id=group_id,
+            state=GroupState.DEAD,
+            protocol_type="",
+            protocol_name="",
+            members=(),
+        )
+        return error or ErrorCode.GROUP_ID_NOT_FOUND, nobody
+
+    def list_groups(
+        self, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> tuple[ErrorCode, list[GroupOverview]]:
+        """All groups here; filters that are empty let everything through."""
+        error = ErrorCode.NONE
+        if self._table.is_loading:
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if types and GROUP_TYPE not in [each.lower() for each in types]:
+            return error, []
+        wanted = [each.lower() for each in states]
+        return error, [
+            GroupOverview(slot.group.group_id, slot.group.protocol_type or "", slot.group.state)
+            for slot in self._table
+            if not wanted or slot.group.state.lower() in wanted
+        ]
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        error = self._table.fault(group_id, may_be_nameless=True)
+        slot = self._table.get(group_id)
+        if error is not None or slot is None or slot.group.state is GroupState.DEAD:
+            return error or ErrorCode.GROUP_ID_NOT_FOUND
+        if slot.group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        return await self._table.delete(slot)
+
+    async def _expire_for_ever(self) -> None:
+        while True:
+            await runtime.sleep(self.settings.offsets_check_interval_ms / 1000)
+            await self.expire()
+
+
+def _name_fault(request: JoinRequest) -> ErrorCode | None:
+    names = [request.instance_id or "", request.protocol_type, request.member_id]
+    names += [name for name, _ in request.protocols]
+    if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
+        return ErrorCode.INVALID_REQUEST
+    return None

@@ -1,0 +1,256 @@
+"""Requests about committed offsets, and what becomes of offsets that grow old.
+
+A commit is answered when its record is committed. A fetch makes sure first that this process still
+leads, and never answers from a topic that was deleted, whatever its successor is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from neve import runtime
+from neve.coordinator.alarm import monotonic_ms
+from neve.coordinator.exchange import GroupState, Identity
+from neve.coordinator.offsets import (
+    NO_EPOCH,
+    UNCOMMITTED,
+    CommittedOffset,
+    Idleness,
+    TopicPartition,
+)
+from neve.coordinator.subscription import CONSUMER_PROTOCOL
+from neve.coordinator.table import GroupTable, Slot, code_of
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+from neve.settings import GroupSettings
+
+EXPIRIES_AT_ONCE = 64
+"""Groups whose removals are on their way to the log together."""
+
+StillLeading = Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    topic_id: bytes
+    partitions: int
+
+
+class Topics(Protocol):
+    """What there is to commit offsets for."""
+
+    def lookup(self, name: str) -> TopicFacts | None:
+        """A topic as this process knows it at the moment."""
+        ...
+
+    async def refresh(self) -> None:
+        """Learn everything that was decided before this call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    group_id: str
+    offsets: Sequence[OffsetToCommit]
+    identity: Identity = field(default_factory=lambda: Identity(""))
+    generation: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedOffsets:
+    """Every partition asked for, uncommitted ones with offset -1; on an error, none."""
+
+    error: ErrorCode = ErrorCode.NONE
+    offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+
+
+class OffsetRequests:
+    """The requests about offsets, over the table of groups."""
+
+    def __init__(self, settings: GroupSettings, topics: Topics, table: GroupTable) -> None:
+        self.settings = settings
+        self._topics = topics
+        self._table = table
+
+    async def commit_offsets(self, request: CommitRequest) -> dict[TopicPartition, ErrorCode]:
+        """An error, or none, for each partition. A later one of the same partition counts."""
+        slot, error = self._slot_to_commit(request)
+        if error is not None or slot is None:
+            refused = error or ErrorCode.POLICY_VIOLATION  # too many groups
+            return {(each.topic, each.partition): refused for each in request.offsets}
+        answers, accepted = self._sorted_out(request.offsets)
+        if accepted:
+            written = await self._table.write_offsets(slot, accepted)
+            answers.update(dict.fromkeys(accepted, written))
+        else:
+            self._table.note(slot)
+        return answers
+
+    def _slot_to_commit(self, request: CommitRequest) -> tuple[Slot | None, ErrorCode | None]:
+        error = self._table.fault(request.group_id, may_be_nameless=True)
+        if error is not None:
+            return None, error
+        slot = self._table.get(request.group_id)
+        if slot is None:
+            # Without a generation it is a consumer that only keeps its offsets here.
+            if request.generation >= 0:
+                return None, ErrorCode.ILLEGAL_GENERATION
+            return self._table.create(request.group_id), None
+        found = slot.group.check_commit(monotonic_ms(), request.identity, request.generation)
+        return slot, found or None
+
+    def _sorted_out(
+        self, offsets: Sequence[OffsetToCommit]
+    ) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, CommittedOffset]]:
+        answers: dict[TopicPartition, ErrorCode] = {}
+        accepted: dict[TopicPartition, CommittedOffset] = {}
+        now_ms = runtime.now_ms()
+        for each in offsets:
+            key = (each.topic, each.partition)
+            topic = self._topics.lookup(each.topic)
+            metadata = each.metadata or ""
+            answers[key] = ErrorCode.NONE
+            if topic is None or not 0 <= each.partition < topic.partitions:
+                answers[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(metadata.encode()) > self.settings.offset_metadata_bytes_max:
+                answers[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            elif each.offset < 0:
+                answers[key] = ErrorCode.OFFSET_OUT_OF_RANGE
+            else:
+                accepted[key] = CommittedOffset(
+                    each.offset, each.leader_epoch, metadata, now_ms, topic.topic_id
+                )
+        return answers, accepted
+
+    async def fetch_offsets(
+        self,
+        group_id: str,
+        wanted: Sequence[TopicPartition] | None,
+        still_leading: StillLeading,
+    ) -> FetchedOffsets:
+        """Committed offsets of these partitions, or of all that have one."""
+        try:
+            error = await self._fetch_fault(group_id, still_leading)
+            if error is not None:
+                return FetchedOffsets(error=error)
+            slot = self._table.get(group_id)
+            strangers = {} if slot is None else await self._strangers(slot, wanted)
+        except NeveError as failure:
+            return FetchedOffsets(error=code_of(failure))
+        if wanted is None:
+            found = {} if slot is None else dict(slot.offsets.items())
+            return FetchedOffsets(
+                offsets={key: value for key, value in found.items() if key not in strangers}
+            )
+        return FetchedOffsets(
+            offsets={
+                key: UNCOMMITTED
+                if slot is None or key in strangers
+                else slot.offsets.get(key) or UNCOMMITTED
+                for key in wanted
+            }
+        )
+
+    async def _fetch_fault(self, group_id: str, still_leading: StillLeading) -> ErrorCode | None:
+        error = self._table.fault(group_id, may_be_nameless=True)
+        if error is None and not await still_leading():
+            return ErrorCode.NOT_COORDINATOR
+        # The partition may have been given up while we looked.
+        return error or self._table.fault(group_id, may_be_nameless=True)
+
+    async def _strangers(
+        self, slot: Slot, wanted: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, None]:
+        """Offsets of topics that are gone. They are dropped, now that it is certain.
+
+        An offset may also belong to a topic that this process has not heard of yet, when another
+        one coordinated the group before. So the topics are looked at anew before it is believed.
+        """
+        if not slot.offsets.strangers(self._topic_id, wanted):
+            return {}
+        await self._topics.refresh()
+        gone = dict.fromkeys(slot.offsets.strangers(self._topic_id, wanted))
+        dropped = slot.offsets.settled(gone)
+        if dropped:
+            self._table.write_offsets(slot, dict.fromkeys(dropped))  # nobody waits for it
+        return gone
+
+    def _topic_id(self, name: str) -> bytes | None:
+        topic = self._topics.lookup(name)
+        return None if topic is None else topic.topic_id
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
+        """Forget offsets, but none of a topic that members read."""
+        error = self._table.fault(group_id)
+        slot = self._table.get(group_id)
+        if error is not None or slot is None or slot.group.state is GroupState.DEAD:
+            return error or ErrorCode.GROUP_ID_NOT_FOUND, {}
+        group = slot.group
+        is_empty = group.state is GroupState.EMPTY
+        if not is_empty and group.protocol_type != CONSUMER_PROTOCOL:
+            return ErrorCode.NON_EMPTY_GROUP, {}
+        answers: dict[TopicPartition, ErrorCode] = {}
+        for topic, partition in partitions:
+            is_read = not is_empty and group.reads(topic)
+            answers[topic, partition] = (
+                ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
+            )
+        known = slot.offsets.everything()
+        removed = [key for key in known if answers.get(key) is ErrorCode.NONE]
+        if removed:
+            written = await self._table.write_offsets(slot, dict.fromkeys(removed))
+            answers.update(dict.fromkeys(removed, written))
+        return ErrorCode.NONE, answers
+
+    def each_offset(self) -> Iterator[tuple[str, TopicPartition, CommittedOffset]]:
+        """Everything committed here, for metrics."""
+        for slot in self._table:
+            for key, value in slot.offsets.items():
+                yield slot.group.group_id, key, value
+
+    # -- growing old
+
+    async def expire(self) -> None:
+        """Drop offsets that are too old or whose topic is gone, then groups with nothing left."""
+        if any(slot.offsets.strangers(self._topic_id) for slot in self._table):
+            try:
+                await self._topics.refresh()
+            except NeveError:
+                return  # next time
+        begun: list[Awaitable[ErrorCode]] = []
+        for slot in self._table:
+            begun += self._expire_group(slot)
+            if len(begun) >= EXPIRIES_AT_ONCE:
+                await begun.pop(0)
+            else:
+                await runtime.sleep(0)
+        for outcome in begun:
+            await outcome
+
+    def _expire_group(self, slot: Slot) -> list[Awaitable[ErrorCode]]:
+        group, offsets = slot.group, slot.offsets
+        idle = Idleness(
+            state=group.state,
+            state_since_ms=slot.state_since_ms,
+            is_simple=group.protocol_type is None,
+            subscribed=group.subscribed,
+        )
+        old = offsets.expired(runtime.now_ms(), self.settings.offsets_retention_ms, idle)
+        gone = dict.fromkeys(offsets.settled([*old, *offsets.strangers(self._topic_id)]))
+        is_leaving = group.state is GroupState.EMPTY and not group.has_pending_members
+        if is_leaving and offsets.is_settled and len(gone) == len(offsets):
+            return [self._table.delete(slot)]
+        return [self._table.write_offsets(slot, gone)] if gone else []

@@ -1,0 +1,307 @@
+"""All groups of one process: which partitions are loaded, and how effects are carried out.
+
+Groups are pure and this is what drives them: it gives answers, appends records, rings when time
+has come. A partition of the internal topic is absent (another process coordinates its groups),
+loading, or loaded with the log that its records go to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from neve import runtime
+from neve.coordinator.alarm import Alarm, monotonic_ms
+from neve.coordinator.exchange import Effects, GroupState, Save
+from neve.coordinator.group import Group
+from neve.coordinator.offsets import Change, CommittedOffset, Offsets, TopicPartition
+from neve.coordinator.placement import partition_of
+from neve.coordinator.state_records import (
+    GroupKey,
+    GroupRecord,
+    decode_group,
+    decode_key,
+    decode_offset,
+    encode_group,
+    encode_group_key,
+    encode_offset,
+    encode_offset_key,
+)
+from neve.errors import ClosedError, FencedError, NeveError
+from neve.protocol.codes import ErrorCode
+from neve.settings import GroupSettings
+
+GROUP_ID_BYTES_MAX = 2**15 - 1
+"""What fits into the key of a record."""
+_LOAD_ROWS = 500
+"""Rows of a state table taken between two chances for others to run."""
+
+Record = tuple[bytes, bytes | None]
+
+
+class StateLog(Protocol):
+    """One partition of the internal topic. Records land in the order of the calls."""
+
+    def append(self, records: Sequence[Record]) -> Awaitable[None]:
+        """Returns when committed. A NeveError says that it is not."""
+        ...
+
+
+def code_of(error: NeveError) -> ErrorCode:
+    """What clients are told of a record that was not committed: both make them try again."""
+    if isinstance(error, FencedError | ClosedError):
+        return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A group, its offsets, and since when it is in its state (wall clock)."""
+
+    group: Group
+    partition: int
+    state_since_ms: int
+    offsets: Offsets = field(default_factory=Offsets)
+    state: GroupState = GroupState.EMPTY
+
+
+@dataclass(eq=False, slots=True)
+class _Partition:
+    log: StateLog | None = None  # None: loading
+
+
+class GroupTable:
+    """The groups by name."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._slots: dict[str, Slot] = {}
+        self._partitions: dict[int, _Partition] = {}
+        self._alarm = Alarm(self._ring)
+        self._tasks = runtime.Tasks(on_failure)
+
+    def start(self) -> None:
+        self._tasks.start(self._alarm.run(), name="group timers")
+
+    async def close(self) -> None:
+        for partition in list(self._partitions):
+            self.unload(partition)
+        await self._tasks.close()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(list(self._slots.values()))
+
+    def get(self, group_id: str) -> Slot | None:
+        return self._slots.get(group_id)
+
+    @property
+    def is_loading(self) -> bool:
+        return any(each.log is None for each in self._partitions.values())
+
+    def partition_of(self, group_id: str) -> int:
+        return partition_of(group_id, self.settings.partitions)
+
+    def fault(self, group_id: str, *, may_be_nameless: bool = False) -> ErrorCode | None:
+        """Why nothing can be answered about a group here, or None."""
+        if not group_id and not may_be_nameless:
+            return ErrorCode.INVALID_GROUP_ID
+        if len(group_id.encode()) > GROUP_ID_BYTES_MAX:
+            return ErrorCode.INVALID_GROUP_ID
+        partition = self._partitions.get(self.partition_of(group_id))
+        if partition is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition.log is None else None
+
+    def create(self, group_id: str) -> Slot | None:
+        """A new, empty group; None when there are too many."""
+        if len(self._slots) >= self.settings.groups_max:
+            return None
+        group = Group(group_id, self.settings)
+        slot = Slot(group, self.partition_of(group_id), runtime.now_ms())
+        self._slots[group_id] = slot
+        return slot
+
+    # -- loading
+
+    async def load(self, partition: int, rows: Mapping[bytes, bytes], log: StateLog) -> None:
+        """Take a partition's groups and offsets from its state table, and begin to serve them.
+
+        Damage is raised, and the partition is absent again: better no answer than a wrong offset.
+        """
+        self.unload(partition)
+        mark = self._partitions[partition] = _Partition()
+        try:
+            slots = await self._decoded(partition, rows)
+        except BaseException:
+            if self._partitions.get(partition) is mark:
+                del self._partitions[partition]
+            raise
+        if self._partitions.get(partition) is not mark:
+            return  # unloaded, or loaded anew, in between
+        mark.log = log
+        self._slots.update(slots)
+        for slot in slots.values():
+            self.note(slot)
+
+    async def _decoded(self, partition: int, rows: Mapping[bytes, bytes]) -> dict[str, Slot]:
+        slots: dict[str, Slot] = {}
+        offsets: dict[str, Offsets] = {}
+        for count, (raw_key, value) in enumerate(rows.items(), 1):
+            key = decode_key(raw_key)
+            if isinstance(key, GroupKey):
+                slots[key.group_id] = self._restored(partition, decode_group(key.group_id, value))
+            elif key is not None:
+                kept = offsets.setdefault(key.group_id, Offsets())
+                kept.restore((key.topic, key.partition), decode_offset(value))
+            if count % _LOAD_ROWS == 0:
+                await runtime.sleep(0)
+        for group_id, kept in offsets.items():
+            if group_id not in slots:
+                group = Group(group_id, self.settings)
+                slots[group_id] = Slot(group, partition, runtime.now_ms())
+            slots[group_id].offsets = kept
+        return slots
+
+    def _restored(self, partition: int, record: GroupRecord) -> Slot:
+        # Nothing waits in a group that was just read, so there is nobody to answer.
+        group, _ = Group.restored(record.snapshot, self.settings, monotonic_ms())
+        since_ms = record.state_since_ms if record.state_since_ms >= 0 else runtime.now_ms()
+        return Slot(group, partition, since_ms, state=group.state)
+
+    def unload(self, partition: int) -> None:
+        """Another process coordinates these groups now: everybody who waits is told so."""
+        self._partitions.pop(partition, None)
+        for group_id, slot in list(self._slots.items()):
+            if slot.partition == partition:
+                self._deliver(slot.group.die(ErrorCode.NOT_COORDINATOR))
+                self._drop(group_id)
+
+    def _drop(self, group_id: str) -> None:
+        self._slots.pop(group_id, None)
+        self._alarm.clear(group_id)
+
+    # -- effects
+
+    def carry_out(self, slot: Slot, effects: Effects) -> None:
+        self._deliver(effects)
+        self.note(slot)
+        for save in effects.saves:
+            self._save(slot, save)
+
+    def _deliver(self, effects: Effects) -> None:
+        for answer in effects.answers:
+            future: asyncio.Future[object] = answer.ticket
+            if not future.done():  # whoever waited may have gone away
+                future.set_result(answer.reply)
+
+    def note(self, slot: Slot) -> None:
+        """After every step: remember when the state changed, ring in time, forget what is idle."""
+        group = slot.group
+        if self._slots.get(group.group_id) is not slot:
+            return
+        if group.state is not slot.state:
+            slot.state = group.state
+            slot.state_since_ms = runtime.now_ms()
+        if group.is_forgettable and slot.offsets.is_idle:
+            self._drop(group.group_id)
+        else:
+            self._alarm.set(group.group_id, group.wake_ms)
+
+    def _ring(self, group_id: str) -> None:
+        slot = self._slots.get(group_id)
+        if slot is not None:
+            self.carry_out(slot, slot.group.tick(monotonic_ms()))
+
+    # -- records
+
+    def _begun(self, slot: Slot, records: Sequence[Record]) -> Awaitable[None]:
+        """Hand records to the log now, in this order with all others; await their commit later."""
+        partition = self._partitions.get(slot.partition)
+        try:
+            if partition is None or partition.log is None:
+                raise FencedError(f"group {slot.group.group_id} is coordinated elsewhere now")
+            return partition.log.append(records)
+        except NeveError as error:
+            return _refused(error)
+
+    def _save(self, slot: Slot, save: Save) -> None:
+        record = GroupRecord(save.snapshot, slot.state_since_ms)
+        rows = [(encode_group_key(slot.group.group_id), encode_group(record))]
+        self._tasks.start(self._saving(slot, save, self._begun(slot, rows)))
+
+    async def _saving(self, slot: Slot, save: Save, commit: Awaitable[None]) -> None:
+        try:
+            await commit
+        except NeveError as error:
+            effects = slot.group.save_failed(monotonic_ms(), save, code_of(error))
+        else:
+            effects = slot.group.saved(monotonic_ms(), save)
+        self.carry_out(slot, effects)
+
+    def write_offsets(
+        self, slot: Slot, offsets: Mapping[TopicPartition, CommittedOffset | None]
+    ) -> Awaitable[ErrorCode]:
+        """Change offsets, and show the change once it is committed.
+
+        It has its place in the log when this returns. Whoever awaits the outcome may be cancelled:
+        the record lands all the same, so a task of its own sees to it.
+        """
+        group_id = slot.group.group_id
+        rows = [
+            (encode_offset_key(group_id, *key), None if value is None else encode_offset(value))
+            for key, value in offsets.items()
+        ]
+        change = slot.offsets.begin(offsets)
+        commit = self._begun(slot, rows)
+        return asyncio.shield(self._tasks.start(self._writing(slot, change, commit)))
+
+    async def _writing(self, slot: Slot, change: Change, commit: Awaitable[None]) -> ErrorCode:
+        try:
+            await commit
+        except NeveError as error:
+            slot.offsets.failed(change)
+            return code_of(error)
+        else:
+            slot.offsets.committed(change)
+            return ErrorCode.NONE
+        finally:
+            self.note(slot)
+
+    def delete(self, slot: Slot) -> Awaitable[ErrorCode]:
+        """Remove an empty group and its offsets. Until it is decided, the group is unavailable."""
+        assert slot.group.state is GroupState.EMPTY
+        self._deliver(slot.group.die(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        group_id = slot.group.group_id
+        keys = slot.offsets.everything()
+        rows: list[Record] = [(encode_offset_key(group_id, *key), None) for key in keys]
+        rows.append((encode_group_key(group_id), None))
+        change = slot.offsets.begin(dict.fromkeys(keys))
+        commit = self._begun(slot, rows)
+        return asyncio.shield(self._tasks.start(self._deleting(slot, change, commit)))
+
+    async def _deleting(self, slot: Slot, change: Change, commit: Awaitable[None]) -> ErrorCode:
+        group_id = slot.group.group_id
+        try:
+            await commit
+        except NeveError as error:
+            slot.offsets.failed(change)
+            if self._slots.get(group_id) is slot:
+                slot.group.revive()
+            return code_of(error)
+        slot.offsets.committed(change)
+        if self._slots.get(group_id) is slot:
+            self._drop(group_id)
+        return ErrorCode.NONE
+
+
+async def _refused(error: NeveError) -> None:
+    raise error
