@@ -25,6 +25,7 @@ from protocol_samples import Message
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its resources
+    import kafka.errors
     import kafka.protocol.old as old_protocol
     from kafka.protocol.schemas.load_json import load_json
 
@@ -148,3 +149,13 @@ def definition(message: Message) -> dict[str, Any]:
         warnings.simplefilter("ignore", DeprecationWarning)
         loaded: dict[str, Any] = load_json(f"{message.api.name}{message.kind}")
     return loaded
+
+
+def kafka_python_errors() -> set[int]:
+    """Every error code that kafka-python knows."""
+    return {
+        each.errno
+        for each in vars(kafka.errors).values()
+        if isinstance(each, type) and issubclass(each, kafka.errors.BrokerResponseError)
+        if isinstance(each.errno, int)
+    }

@@ -38,6 +38,8 @@ _FIELD = re.compile(
     r"(?: = (?P<default>.+))?"
 )
 _VERSIONS = re.compile(r"(?P<first>\d+)(?:(?P<open>\+)|-(?P<last>\d+))?")
+_BEFORE_COMMENT = re.compile(r"""(?:"[^"]*"|'[^']*'|[^"'#])*""")
+
 _ZEROS: dict[str, Default] = {
     "bool": False,
     "float64": 0.0,
@@ -93,7 +95,8 @@ def parse(text: str) -> ApiSchema:
 def _lines(text: str) -> list[_Line]:
     found = []
     for number, raw in enumerate(textwrap.dedent(text).splitlines(), 1):
-        content = re.sub(r"(^|\s)#.*$", "", raw).rstrip()
+        before = _BEFORE_COMMENT.match(raw)
+        content = before[0].rstrip() if before else ""
         if not content:
             continue
         stripped = content.lstrip(" ")
@@ -222,7 +225,10 @@ def _versions(text: str | None, line: _Line, outer: Versions) -> Versions:
     last = NEVER if matched["open"] else int(matched["last"] or first)
     if last < first:
         raise line.wrong(f"{text} ends before it begins")
-    return Versions(first, last).within(outer)
+    found = Versions(first, last).within(outer)
+    if found.empty:
+        raise line.wrong(f"no version of {outer} is in {text}")
+    return found
 
 
 def _default(line: _Line, text: str | None, type_name: str, composite: bool) -> Default:
@@ -234,7 +240,16 @@ def _default(line: _Line, text: str | None, type_name: str, composite: bool) -> 
         return None
     if composite:
         raise line.wrong("lists and structs are empty by default, or null")
-    return _literal(line, text, zero)
+    made = _literal(line, text, zero)
+    if type(made) is int and not _fits(made, type_name):
+        raise line.wrong(f"{text} does not fit into {type_name}")
+    return made
+
+
+def _fits(value: int, type_name: str) -> bool:
+    bits = 8 * FIXED_WIDTHS[type_name]
+    least = 0 if type_name.startswith("u") else -(1 << bits - 1)
+    return 0 <= value - least < 1 << bits
 
 
 def _literal(line: _Line, text: str, zero: Default) -> Default:
