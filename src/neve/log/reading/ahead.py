@@ -51,8 +51,8 @@ class ReadAhead:
         return segment_piece(place, bundle, offset, self._part_bytes, wanted_bytes)
 
     def kick(self, cursor: Cursor) -> None:
-        """Fill the cursor's window, if its reader goes on and there is room for another part."""
-        if cursor.dropped or not cursor.sequential or cursor.planner is not None:
+        """Fill the window of a cursor whose reader came back, if there is room for another part."""
+        if cursor.dropped or cursor.planner is not None:
             return
         if self._window_bytes(cursor) - cursor.held_bytes < self._part_bytes:
             return

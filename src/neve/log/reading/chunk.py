@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from neve.errors import NeveError
+from neve.log.held import HeldSlice
 from neve.log.manifest.manifest import Manifest
-from neve.log.partition import HeldSlice
+from neve.log.untiered import Untiered
 
 
 class Chunk(NamedTuple):
@@ -54,7 +54,7 @@ class ReadableLog(Protocol):
     @property
     def tiered_offset(self) -> int: ...
     @property
-    def _resolve(self) -> Callable[[int], Awaitable[None]]: ...
+    def untiered(self) -> Untiered: ...
 
 
 def is_at_end(log: ReadableLog, offset: int) -> bool:

@@ -71,6 +71,7 @@ class ColdReader:
         self.cursors.take(log, offset)
         self.counters.ahead_hits += 1
         chunk = self._consumed(cursor, offset, max_bytes)
+        cursor.reads += 1
         self._rest(cursor)
         return chunk
 
@@ -88,6 +89,7 @@ class ColdReader:
                 cursor.next_offset = offset
                 self._rest(cursor)
                 raise
+            cursor.reads += 1
             self._rest(cursor)
             return chunk
 
@@ -136,7 +138,8 @@ class ColdReader:
         """Wait until the cursor's first block holds `at`; False: its index misled us, try again."""
         block = cursor.move_to(at)
         if block is not None:
-            self._ahead.kick(cursor)
+            if cursor.reads:
+                self._ahead.kick(cursor)
             try:
                 await block.wait()
             except NeveError:
@@ -144,10 +147,12 @@ class ColdReader:
             else:
                 self.counters.ahead_hits += 1
                 return True
-        wanted = None if cursor.sequential else max_bytes
+        came_back = cursor.reads > 0
+        wanted = None if came_back else max_bytes
         piece = await self._ahead.demanded(cursor.log, at, wanted)
         block = self._kept(cursor, at, await self.blocks.demand(piece, at))
-        self._ahead.kick(cursor)
+        if came_back:
+            self._ahead.kick(cursor)
         try:
             await block.wait()
         except DamagedError as damage:
@@ -213,7 +218,8 @@ class ColdReader:
             cursor.drop()  # it has caught up
         else:
             self.cursors.rest(cursor)
-            self._ahead.kick(cursor)
+            if cursor.reads > 1:
+                self._ahead.kick(cursor)
         self.budget.press()
 
 

@@ -25,16 +25,11 @@ class Cursor:
         self.log = log
         self.next_offset = offset
         self.blocks: deque[Block] = deque()
-        self.reads = 0
+        self.reads = 0  # those that ended with a chunk
         self.used_at = 0.0
         self.dropped = False
         self.planner: asyncio.Task[None] | None = None
         self._pool = blocks
-
-    @property
-    def sequential(self) -> bool:
-        """Whether somebody read on from where the cursor stood."""
-        return self.reads > 0
 
     @property
     def held_bytes(self) -> int:
@@ -92,7 +87,6 @@ class Cursors:
         cursor = self.peek(log, offset)
         if cursor is not None:
             self._remove(cursor)
-            cursor.reads += 1
         return cursor
 
     def rest(self, cursor: Cursor) -> None:

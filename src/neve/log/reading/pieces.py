@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from neve.errors import DamagedError
+from neve.log.held import HeldSlice
 from neve.log.manifest.records import Segment
-from neve.log.partition import HeldSlice
 from neve.log.segment import kfs
 from neve.log.segment.bundle import Bundle
 from neve.log.wal import object as wal_object

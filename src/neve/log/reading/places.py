@@ -8,8 +8,8 @@ where it was not found is lost.
 from __future__ import annotations
 
 from neve.errors import DamagedError, LostRangeError, NotFoundError
+from neve.log.held import HeldSlice
 from neve.log.manifest.records import Segment
-from neve.log.partition import HeldSlice
 from neve.log.reading.chunk import ReadableLog
 from neve.log.reading.recent import row_holding
 
@@ -52,7 +52,7 @@ class Looks:
         self._gone.append(missing.key)
         if row is not None and row.held.key == missing.key and offset >= log.tiered_offset:
             # Somebody's checkpoint, or a late one of ours, moved it: look where it is now.
-            await log._resolve(row.held.incarnation)
+            await log.untiered._resolve(row.held.incarnation)
 
 
 def _lost(log: ReadableLog, offset: int, missing: NotFoundError) -> Exception:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict, deque
 
-from neve.log.partition import HeldSlice
+from neve.log.held import HeldSlice
 from neve.log.reading.batch_map import BatchMap, Cut
 from neve.log.reading.chunk import Chunk
 from neve.log.wal.object import Slice
@@ -23,7 +23,7 @@ class RecentReader:
     """Reads committed slices whose bytes are in memory."""
 
     def __init__(self) -> None:
-        self._maps: OrderedDict[tuple[str, int], BatchMap] = OrderedDict()
+        self._maps: OrderedDict[tuple[str, bytes, int, int, int], BatchMap] = OrderedDict()
 
     def read(
         self,
@@ -92,7 +92,8 @@ class RecentReader:
         return found.cut(data, offset, room, at_least_one=at_least_one, limit=limit)
 
     def _map(self, key: str, entry: Slice) -> BatchMap:
-        name = (key, entry.position)
+        # Positions do not name a slice: of some objects only a stretch is in memory.
+        name = (key, entry.topic_id, entry.partition, entry.base_offset, entry.length)
         found = self._maps.get(name)
         if found is None:
             found = self._maps[name] = BatchMap(entry.base_offset, key)
