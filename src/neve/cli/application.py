@@ -12,7 +12,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from neve import __version__
-from neve.cli import bench, demo, serve, storage
+from neve.cli import bench, demo, group, serve, storage, topic
 from neve.cli.output import UsageError, complain
 from neve.errors import NeveError
 
@@ -29,6 +29,8 @@ def build_app() -> App:
         help_format="markdown",
     )
     app.command(serve.serve)
+    app.command(topic.app)
+    app.command(group.app)
     app.command(storage.app)
     app.command(bench.app)
     app.command(demo.demo)

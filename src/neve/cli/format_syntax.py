@@ -12,12 +12,12 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from neve.errors import InvalidError
+from neve.cli.output import UsageError
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
-class FormatSyntaxError(InvalidError):
+class FormatSyntaxError(UsageError):
     """A text that is no format."""
 
 

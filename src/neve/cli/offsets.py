@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from neve.errors import InvalidError
+from neve.cli.output import UsageError
 
 OFFSET_MAX = 2**63 - 1
 GRAMMAR = "start, end, 47, +2 (after the start), -3 (before the end), 10:20, @-1h or @2026-01-01"
 
 
-class OffsetSyntaxError(InvalidError):
+class OffsetSyntaxError(UsageError):
     """A text that means no offsets."""
 
 

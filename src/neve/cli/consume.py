@@ -1,0 +1,305 @@
+"""What `neve topic consume` does: records of topics to standard output, in order by partition.
+
+Without a group, each partition is read from where it was asked to where it was asked, or to where
+its log ended when the command began; `--follow` goes on. With a group, it is a member: it begins
+where the group has come to, and commits what it has written. A count ends both.
+
+A broker that falls silent is told after `--timeout` seconds, and ends the command unless it
+follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neve import runtime
+from neve.bucket.model import Record
+from neve.cli import output, ranges
+from neve.cli.connection import BrokerError, Connection, explained
+from neve.cli.offsets import AfterStart, BeforeEnd, Span
+from neve.cli.output import UsageError
+from neve.cli.ranges import Range
+from neve.cli.record_format import Renderer
+
+BATCH_RECORDS = 1000
+POLL_SECONDS = 0.2
+"""Ctrl-C waits no longer than this."""
+
+COMMIT_EVERY_SECONDS = 5.0
+TIMESTAMP_APPENDED = 2
+READING = {
+    "enable__partition__eof": True,
+    "enable__auto__commit": False,
+    "enable__auto__offset__store": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which records, and for how long."""
+
+    topics: Sequence[str]
+    span: Span
+    partitions: Sequence[int] | None = None
+    count: int | None = None
+    group: str | None = None
+    follow: bool = False
+
+
+def consume(connection: Connection, wanted: Wanted, render: Renderer) -> int:
+    """Write records until the end that was asked for."""
+    if wanted.count == 0:
+        return 0
+    if wanted.group is not None:
+        return _consume_as_member(connection, wanted, render)
+    if not wanted.follow and wanted.span == Span(BeforeEnd()):
+        raise UsageError("-o end begins where this command would stop: add --follow")
+    asked = ranges.place(connection, wanted.span, _places(connection, wanted))
+    reading = _Reading(wanted, {each.place: each for each in asked}, render)
+    if reading.done:
+        return 0
+    from confluent_kafka import TopicPartition
+
+    properties = {**READING, "group__id": "neve-command", "auto__offset__reset": "error"}
+    with connection.consumer(**properties) as consumer:
+        consumer.assign(
+            [TopicPartition(*each.place, each.begin) for each in asked if each.place in reading]
+        )
+        _run(connection, consumer, reading, lambda _: None)
+    return 0
+
+
+def _places(connection: Connection, wanted: Wanted) -> list[tuple[str, int]]:
+    places = []
+    for topic in wanted.topics:
+        known = connection.partitions(topic)
+        missing = sorted(set(wanted.partitions or ()) - set(known))
+        if missing:
+            raise BrokerError(
+                f"topic {topic} has no partition {missing[0]}, but {len(known)} from 0 on"
+            )
+        chosen = known if wanted.partitions is None else sorted(set(wanted.partitions))
+        places += [(topic, number) for number in chosen]
+    return places
+
+
+class _Reading:
+    """Which partitions are still read, up to where, and how many records were written."""
+
+    def __init__(
+        self, wanted: Wanted, asked: dict[tuple[str, int], Range], render: Renderer
+    ) -> None:
+        self.follow = wanted.follow
+        self.written = 0
+        self.waiting = False  # for the partitions that a group will give us
+        self._left = wanted.count
+        self._render = render
+        self._open: dict[tuple[str, int], Range] = {}
+        self.expected = 0
+        for each in asked.values():
+            self.open(each)
+
+    def open(self, asked: Range) -> None:
+        """Read this partition, unless there is nothing to be read of it."""
+        if self._ended(asked, asked.begin) or not (self.follow or asked.expected):
+            return
+        self._open[asked.place] = asked
+        self.expected += asked.expected
+
+    def close(self, place: tuple[str, int]) -> None:
+        self._open.pop(place, None)
+
+    def __contains__(self, place: tuple[str, int]) -> bool:
+        return place in self._open
+
+    @property
+    def done(self) -> bool:
+        return self._left == 0 or not (self._open or self.waiting)
+
+    def _ended(self, asked: Range, position: int) -> bool:
+        end = asked.end if asked.end is not None or self.follow else asked.high
+        return end is not None and position >= end
+
+    def take(self, messages: Sequence[Any]) -> tuple[list[Any], list[tuple[str, int]]]:
+        """Write what is wanted of a batch; the messages written and the partitions that ended."""
+        written: list[Any] = []
+        ended: list[tuple[str, int]] = []
+        lines: list[bytes] = []
+        for message in messages:
+            place = (message.topic(), message.partition())
+            asked = self._open.get(place)
+            if asked is None or self._left == 0:
+                continue
+            offset = message.offset()
+            if message.error() is not None:
+                finished = self._at_end(message)
+            elif finished := self._ended(asked, offset):
+                pass
+            else:
+                if offset >= asked.first:
+                    lines.append(self._render(as_record(message)))
+                    written.append(message)
+                    self._left = None if self._left is None else self._left - 1
+                finished = self._ended(asked, offset + 1)
+            if finished:
+                self.close(place)
+                ended.append(place)
+        output.write_bytes(b"".join(lines))
+        self.written += len(lines)
+        return written, ended
+
+    def _at_end(self, message: Any) -> bool:
+        error = message.error()
+        if error.name() == "_PARTITION_EOF":
+            return not self.follow
+        place = f"{message.topic()}-{message.partition()}"
+        if error.name() == "_AUTO_OFFSET_RESET":
+            raise BrokerError(
+                f"{place}: what should be read next is gone, retention or a deletion passed it: "
+                "start again from where the log starts now"
+            )
+        raise explained(error, place)
+
+
+def as_record(message: Any) -> Record:
+    """A client's message as the record that formats know."""
+    kind, timestamp_ms = message.timestamp()
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp_ms,
+        int(kind == TIMESTAMP_APPENDED),
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+    )
+
+
+def _run(
+    connection: Connection,
+    consumer: Any,
+    reading: _Reading,
+    on_written: Callable[[Sequence[Any]], None],
+) -> None:
+    from confluent_kafka import TopicPartition
+
+    silence = _Silence(connection, reading)
+    hidden = reading.follow or output.stdout_is_terminal()
+    with output.progress("records", hidden=hidden) as bar:
+        try:
+            while not reading.done:
+                messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
+                written, ended = reading.take(messages)
+                on_written(written)
+                if reading.follow:
+                    output.flush()
+                if ended and not reading.done:
+                    consumer.pause([TopicPartition(*place) for place in ended])
+                silence.check(heard=bool(messages))
+                bar.show(reading.written, reading.expected)
+        finally:
+            output.flush()
+
+
+class _Silence:
+    """A broker that says nothing: an error after a while, or a line where we wait for it."""
+
+    def __init__(self, connection: Connection, reading: _Reading) -> None:
+        self._connection = connection
+        self._reading = reading
+        self._told = False
+        self._heard_at = runtime.monotonic()
+
+    def check(self, *, heard: bool) -> None:
+        if heard:
+            self._heard_at, self._told, self._connection.trouble = runtime.monotonic(), False, ""
+            return
+        silent = runtime.monotonic() - self._heard_at
+        if not self._reading.follow and silent > self._connection.timeout_seconds:
+            if self._reading.waiting and not self._connection.trouble:
+                raise BrokerError(
+                    f"the group gave us no partition within {silent:.0f} s: its members may be "
+                    "slow to join again; raise --timeout"
+                )
+            raise self._connection.unreachable()
+        if self._reading.follow and self._connection.trouble and not self._told:
+            output.complain(f"{self._connection.trouble}: waiting for the broker to come back")
+            self._told = True
+
+
+# --- as a member of a group
+
+
+def _consume_as_member(connection: Connection, wanted: Wanted, render: Renderer) -> int:
+    if wanted.partitions is not None:
+        raise UsageError("-p goes without -g: a group gives its members their partitions")
+    if wanted.span.end is not None or wanted.span.first not in (AfterStart(), BeforeEnd()):
+        raise UsageError("with -g, -o is start or end: where the group begins without a commit")
+    for topic in wanted.topics:
+        connection.partitions(topic)
+    reset = "earliest" if wanted.span.first == AfterStart() else "latest"
+    properties = {**READING, "group__id": wanted.group, "auto__offset__reset": reset}
+    with connection.consumer(**properties) as consumer:
+        member = _Member(connection, consumer, wanted, render)
+        consumer.subscribe(
+            list(wanted.topics), on_assign=member.on_assign, on_revoke=member.on_revoke
+        )
+        try:
+            member.run()
+        finally:
+            member.commit()
+    return 0
+
+
+class _Member:
+    """A member of a group: it reads what it is given and commits what it has written."""
+
+    def __init__(
+        self, connection: Connection, consumer: Any, wanted: Wanted, render: Renderer
+    ) -> None:
+        self._connection = connection
+        self._consumer = consumer
+        self._reading = _Reading(wanted, {}, render)
+        self._uncommitted: dict[tuple[str, int], int] = {}
+        self._committed_at = runtime.monotonic()
+        self._reading.waiting = True
+
+    def run(self) -> None:
+        _run(self._connection, self._consumer, self._reading, self._written)
+
+    def on_assign(self, _: Any, given: Sequence[Any]) -> None:
+        self._reading.waiting = self._reading.follow
+        if not given:
+            output.complain("the other members of the group read all partitions")
+        places = [(each.topic, each.partition) for each in given]
+        for each in ranges.place(self._connection, Span(AfterStart()), places):
+            self._reading.open(each)
+
+    def on_revoke(self, _: Any, taken: Sequence[Any]) -> None:
+        self.commit()
+        for each in taken:
+            self._reading.close((each.topic, each.partition))
+
+    def _written(self, messages: Sequence[Any]) -> None:
+        for message in messages:
+            self._uncommitted[message.topic(), message.partition()] = message.offset() + 1
+        if runtime.monotonic() - self._committed_at > COMMIT_EVERY_SECONDS:
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit what was written: first it is on its way out, then the group may forget it."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        output.flush()
+        self._committed_at = runtime.monotonic()
+        offsets = [TopicPartition(*place, at) for place, at in self._uncommitted.items()]
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise explained(error.args[0], "committing to the group") from None
+        self._uncommitted.clear()

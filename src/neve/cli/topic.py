@@ -1,0 +1,283 @@
+"""`neve topic …`: topics of any Kafka-compatible broker, their records in and out."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from neve import runtime
+from neve.cli import consume as consuming
+from neve.cli import input_format, record_format, topic_admin
+from neve.cli import produce as producing
+from neve.cli.connection import DEFAULT_FLAGS, BrokerFlags, assignments
+from neve.cli.dump import record_line
+from neve.cli.offsets import parse_span
+from neve.cli.output import UsageError
+
+Topic = Annotated[str, Parameter(help="The topic.")]
+Topics = Annotated[list[str], Parameter(help="The topic; several may be given.")]
+JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
+ConfigFlags = Annotated[
+    list[str] | None,
+    Parameter(
+        name=["--config", "-c"], negative="", help="A topic config as key=value; may be repeated."
+    ),
+]
+
+app = App(name="topic", help="Create, look at, change, fill and read topics of any Kafka broker.")
+
+
+@app.command
+def create(
+    names: Topics,
+    /,
+    *,
+    partitions: Annotated[
+        int | None, Parameter(name=["--partitions", "-p"], help="The broker decides otherwise.")
+    ] = None,
+    replicas: Annotated[
+        int | None, Parameter(name=["--replicas", "-r"], help="The broker decides otherwise.")
+    ] = None,
+    config: ConfigFlags = None,
+    if_not_exists: Annotated[
+        bool, Parameter(negative="", help="Leave a topic that exists as it is, and end with 0.")
+    ] = False,
+    broker: BrokerFlags = DEFAULT_FLAGS,
+) -> int:
+    """Create topics."""
+    _at_least("--partitions", partitions, 1)
+    _at_least("--replicas", replicas, 1)
+    configs = assignments("--config", config or [])
+    with broker.connect() as connection:
+        return topic_admin.create(
+            connection,
+            _distinct(names),
+            partitions=partitions,
+            replicas=replicas,
+            configs=configs,
+            if_not_exists=if_not_exists,
+        )
+
+
+@app.command(name="list")
+def list_(
+    *,
+    internal: Annotated[
+        bool, Parameter(negative="", help="Show topics whose names begin with __ too.")
+    ] = False,
+    json: JsonFlag = False,
+    broker: BrokerFlags = DEFAULT_FLAGS,
+) -> int:
+    """List topics with the number of their partitions."""
+    with broker.connect() as connection:
+        return topic_admin.show_all(connection, internal=internal, as_json=json)
+
+
+@app.command
+def describe(
+    name: Topic,
+    /,
+    *,
+    json: JsonFlag = False,
+    broker: BrokerFlags = DEFAULT_FLAGS,
+) -> int:
+    """Show a topic's id, its partitions with leaders and offsets, and configs set for it."""
+    with broker.connect() as connection:
+        return topic_admin.describe(connection, name, as_json=json)
+
+
+@app.command
+def alter(
+    name: Topic,
+    /,
+    *,
+    partitions: Annotated[
+        int | None, Parameter(name=["--partitions", "-p"], help="So many, more than there are.")
+    ] = None,
+    config: ConfigFlags = None,
+    delete_config: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="Give a config its default again; may be repeated."),
+    ] = None,
+    broker: BrokerFlags = DEFAULT_FLAGS,
+) -> int:
+    """Add partitions to a topic, and set or unset its configs."""
+    _at_least("--partitions", partitions, 1)
+    configs = assignments("--config", config or [])
+    removed = delete_config or []
+    if partitions is None and not configs and not removed:
+        raise UsageError("nothing is to be changed: give --partitions, --config or --delete-config")
+    if both := sorted(set(configs) & set(removed)):
+        raise UsageError(f"{both[0]} is both set and deleted")
+    with broker.connect() as connection:
+        return topic_admin.alter(
+            connection, name, partitions=partitions, configs=configs, removed=removed
+        )
+
+
+@app.command
+def delete(
+    names: Topics,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", help="Do not ask.")] = False,
+    broker: BrokerFlags = DEFAULT_FLAGS,
+) -> int:
+    """Delete topics with all their records."""
+    with broker.connect() as connection:
+        return topic_admin.delete(connection, _distinct(names), confirmed=yes)
+
+
+@app.command
+def produce(
+    topic: Topic,
+    /,
+    *,
+    key: Annotated[
+        str | None, Parameter(name=["--key", "-k"], help="The key of records that have none.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        Parameter(name=["--header", "-H"], negative="", help="A header as key=value; repeatable."),
+    ] = None,
+    partition: Annotated[
+        int | None, Parameter(name=["--partition", "-p"], help="Send to this partition alone.")
+    ] = None,
+    format: Annotated[
+        str,
+        Parameter(
+            name=["--format", "-f"],
+            help=r"What a record of the input looks like, such as %k\t%v\n; or `json`.",
+        ),
+    ] = "%v\\n",
+    compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], Parameter(help="How batches are packed.")
+    ] = "none",
+    acks: Annotated[
+        Literal["0", "1", "all"], Parameter(help="When a record counts as sent.")
+    ] = "all",
+    null: Annotated[
+        bool,
+        Parameter(
+            name=["--null", "-Z"], negative="", help="Send empty values as null: tombstones."
+        ),
+    ] = False,
+    allow_auto_topic_creation: Annotated[
+        bool, Parameter(negative="", help="Send to a topic that does not exist yet.")
+    ] = False,
+    json: JsonFlag = False,
+    broker: BrokerFlags = DEFAULT_FLAGS,
+) -> int:
+    r"""Send records from standard input, a line each unless --format says otherwise.
+
+    Fields: %k key, %v value, %p partition, %d timestamp in milliseconds, %K and %V lengths of key
+    and value; %v{hex}, %v{base64}, %v{json}. Escapes: \n \t \r \0 \\ \xNN.
+    """
+    _at_least("--partition", partition, 0)
+    headers = [_header(each) for each in header or []]
+    rows = input_format.rows(format, _standard_input().read1)
+    sending = producing.Sending(
+        topic=topic,
+        key=None if key is None else key.encode(),
+        headers=headers,
+        partition=partition,
+        tombstones=null,
+        compression=compression,
+        acks=acks,
+        auto_create=allow_auto_topic_creation,
+    )
+    with broker.connect() as connection:
+        return producing.produce(connection, sending, rows, as_json=json)
+
+
+@app.command
+def consume(
+    topics: Topics,
+    /,
+    *,
+    offsets: Annotated[
+        str,
+        Parameter(
+            name=["--offsets", "-o"],
+            allow_leading_hyphen=True,
+            help="start, end, 47, +2, -3, 10:20, @-1h, @2026-01-01, @-2h:-1h (docs/cli.md).",
+        ),
+    ] = "start",
+    partitions: Annotated[
+        str | None,
+        Parameter(name=["--partitions", "-p"], help="These partitions alone, such as 0,2,5."),
+    ] = None,
+    count: Annotated[
+        int | None, Parameter(name=["--count", "-n"], help="Stop after so many records.")
+    ] = None,
+    group: Annotated[
+        str | None, Parameter(name=["--group", "-g"], help="Read as a member of this group.")
+    ] = None,
+    format: Annotated[
+        str | None,
+        Parameter(
+            name=["--format", "-f"], help=r"How a record is written; the value and \n otherwise."
+        ),
+    ] = None,
+    json: Annotated[bool, Parameter(negative="", help="Write a JSON object a line.")] = False,
+    follow: Annotated[
+        bool, Parameter(negative="", help="Go on with records as they arrive.")
+    ] = False,
+    broker: BrokerFlags = DEFAULT_FLAGS,
+) -> int:
+    r"""Write records to standard output, up to the end that each partition has now.
+
+    Fields: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %d timestamp (%d{iso}),
+    %T %K %V lengths; %v{hex}, %v{base64}, %v{json}, %h{%k=%v,}. Escapes: \n \t \r \0 \\ \xNN.
+    """
+    if json and format is not None:
+        raise UsageError("--json and --format exclude each other")
+    _at_least("--count", count, 0)
+    wanted = consuming.Wanted(
+        topics=_distinct(topics),
+        span=parse_span(offsets, runtime.now_ms()),
+        partitions=None if partitions is None else numbers("--partitions", partitions),
+        count=count,
+        group=group,
+        follow=follow,
+    )
+    render = (
+        (lambda record: record_line(record, "text"))
+        if json
+        else record_format.compile_format("%v\\n" if format is None else format)
+    )
+    with broker.connect() as connection:
+        return consuming.consume(connection, wanted, render)
+
+
+def _standard_input() -> io.BufferedReader:
+    found = sys.stdin.buffer
+    assert isinstance(found, io.BufferedReader)
+    return found
+
+
+def numbers(flag: str, text: str) -> list[int]:
+    """Partition numbers by comma."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise UsageError(f"{flag} {text}: write partitions as 0,2,5")
+    return sorted({int(part) for part in parts})
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise UsageError(f"--header {text}: write key=value")
+    return key, value.encode()
+
+
+def _distinct(names: list[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _at_least(flag: str, given: int | None, least: int) -> None:
+    if given is not None and given < least:
+        raise UsageError(f"{flag} {given}: give {least} or more")

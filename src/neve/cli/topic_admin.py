@@ -1,0 +1,270 @@
+"""What `neve topic create`, `list`, `describe`, `alter` and `delete` do.
+
+Each name of several is dealt with by itself: one that fails is told, the others are done, and the
+command ends with 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from neve.cli import output
+from neve.cli.connection import BrokerError, Connection
+from neve.cli.output import UsageError
+
+INTERNAL_PREFIX = "__"
+BROKER_DECIDES = -1
+CONFIG_SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "all brokers",
+    4: "broker's file",
+    5: "default",
+}
+"""Kafka's numbers of where a value comes from."""
+
+
+def create(
+    connection: Connection,
+    names: Sequence[str],
+    *,
+    partitions: int | None,
+    replicas: int | None,
+    configs: Mapping[str, str],
+    if_not_exists: bool,
+) -> int:
+    """Create topics; 1 where one could not be."""
+    from confluent_kafka.admin import NewTopic
+
+    connection.metadata()
+    wanted = [
+        NewTopic(
+            name,
+            num_partitions=BROKER_DECIDES if partitions is None else partitions,
+            replication_factor=BROKER_DECIDES if replicas is None else replicas,
+            config=dict(configs),
+        )
+        for name in names
+    ]
+    futures = connection.admin.create_topics(wanted, request_timeout=connection.timeout_seconds)
+
+    def left_as_it_is(name: str, error: BrokerError) -> bool:
+        if not (if_not_exists and error.code == "TOPIC_ALREADY_EXISTS"):
+            return False
+        print(f"{name} exists already")
+        return True
+
+    return _each(connection, futures, "created {name}", left_as_it_is)
+
+
+def delete(connection: Connection, names: Sequence[str], *, confirmed: bool) -> int:
+    """Delete topics with all their records; 1 where one could not be."""
+    connection.metadata()
+    if not confirmed:
+        _confirm(names)
+    futures = connection.admin.delete_topics(
+        list(names), request_timeout=connection.timeout_seconds
+    )
+    return _each(connection, futures, "deleted {name}", lambda *_: False)
+
+
+def _each(
+    connection: Connection,
+    futures: Mapping[str, Any],
+    done: str,
+    forgiven: Callable[[str, BrokerError], bool],
+) -> int:
+    failed = 0
+    for name, future in futures.items():
+        try:
+            connection.result(future, f"topic {name}")
+        except BrokerError as error:
+            if not forgiven(name, error):
+                output.complain(error)
+                failed = 1
+        else:
+            print(done.format(name=name))
+    return failed
+
+
+def _confirm(names: Sequence[str]) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("deleting asks first, and nobody can answer here: add --yes")
+    answer = input(f"Delete {', '.join(names)} with all records? [y/N] ")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was deleted")
+
+
+def alter(
+    connection: Connection,
+    name: str,
+    *,
+    partitions: int | None,
+    configs: Mapping[str, str],
+    removed: Sequence[str],
+) -> int:
+    """Add partitions, set and remove configs."""
+    before = connection.partitions(name)
+    if partitions is not None:
+        _grow(connection, name, len(before), partitions)
+    if configs or removed:
+        _configure(connection, name, configs, removed)
+    return 0
+
+
+def _grow(connection: Connection, name: str, before: int, wanted: int) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    if wanted < before:
+        raise BrokerError(
+            f"topic {name} has {before} partitions: their number can grow, not shrink to {wanted}"
+        )
+    if wanted == before:
+        print(f"{name} has {wanted} partitions already")
+        return
+    futures = connection.admin.create_partitions(
+        [NewPartitions(name, wanted)], request_timeout=connection.timeout_seconds
+    )
+    connection.result(futures[name], f"topic {name}")
+    print(f"{name} has {wanted} partitions now, {before} before")
+
+
+def _configure(
+    connection: Connection, name: str, configs: Mapping[str, str], removed: Sequence[str]
+) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    changes = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in configs.items()
+    ]
+    changes += [
+        ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removed
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+    futures = connection.admin.incremental_alter_configs(
+        [resource], request_timeout=connection.timeout_seconds
+    )
+    for future in futures.values():
+        connection.result(future, f"topic {name}")
+    for key, value in configs.items():
+        print(f"{name}: {key} is {value} now")
+    for key in removed:
+        print(f"{name}: {key} has its default again")
+
+
+def show_all(connection: Connection, *, internal: bool, as_json: bool) -> int:
+    """List topics; 1 where one of them has an error."""
+    found = connection.metadata()
+    topics = [
+        topic
+        for name, topic in sorted(found.topics.items())
+        if internal or not name.startswith(INTERNAL_PREFIX)
+    ]
+    broken = [topic for topic in topics if topic.error is not None]
+    for topic in broken:
+        output.complain(f"topic {topic.topic}: {topic.error.str()}")
+    rows = [(topic.topic, len(topic.partitions), _replicas(topic)) for topic in topics]
+    if as_json:
+        titles = ("name", "partitions", "replicas")
+        output.write_json([dict(zip(titles, row, strict=True)) for row in rows])
+    else:
+        output.print_table(("topic", "partitions", "replicas"), rows)
+    return 1 if broken else 0
+
+
+def _replicas(topic: Any) -> int:
+    return max((len(each.replicas) for each in topic.partitions.values()), default=0)
+
+
+# --- describe
+
+
+def describe(connection: Connection, name: str, *, as_json: bool) -> int:
+    """Show one topic: its id, partitions with leader and offsets, and configs that were changed."""
+    document = described(connection, name)
+    if as_json:
+        output.write_json(document)
+    else:
+        _print_topic(document)
+    return 0
+
+
+def described(connection: Connection, name: str) -> dict[str, Any]:
+    """One topic as JSON has it."""
+    from confluent_kafka import TopicCollection
+
+    connection.partitions(name)  # tells a topic that does not exist
+    seconds = connection.timeout_seconds
+    futures = connection.admin.describe_topics(TopicCollection([name]), request_timeout=seconds)
+    topic = connection.result(futures[name], f"topic {name}")
+    marks = connection.watermarks([(name, each.id) for each in topic.partitions])
+    return {
+        "name": name,
+        "id": str(topic.topic_id),
+        "internal": bool(topic.is_internal),
+        "partitions": [
+            {
+                "partition": each.id,
+                "leader": None if each.leader is None else each.leader.id,
+                "replicas": [node.id for node in each.replicas],
+                "in_sync": [node.id for node in each.isr],
+                "start": marks[name, each.id].low,
+                "end": marks[name, each.id].high,
+            }
+            for each in sorted(topic.partitions, key=lambda each: each.id)
+        ],
+        "configs": _configs(connection, name),
+    }
+
+
+def _configs(connection: Connection, name: str) -> list[dict[str, Any]]:
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    asked = [ConfigResource(ResourceType.TOPIC, name)]
+    futures = connection.admin.describe_configs(asked, request_timeout=connection.timeout_seconds)
+    found = {}
+    for future in futures.values():
+        found.update(connection.result(future, f"configs of topic {name}"))
+    return [
+        {
+            "name": entry.name,
+            "value": None if entry.is_sensitive else entry.value,
+            "source": CONFIG_SOURCES.get(_number(entry.source), "unknown"),
+        }
+        for _, entry in sorted(found.items())
+        if not entry.is_default and CONFIG_SOURCES.get(_number(entry.source)) != "default"
+    ]
+
+
+def _number(source: Any) -> int:
+    return int(getattr(source, "value", source))
+
+
+def _print_topic(document: Mapping[str, Any]) -> None:
+    internal = ", internal" if document["internal"] else ""
+    print(f"{document['name']}: id {document['id']}{internal}")
+    print()
+    output.print_table(
+        ("partition", "leader", "replicas", "in sync", "start", "end", "records"),
+        [
+            (
+                row["partition"],
+                "-" if row["leader"] is None else row["leader"],
+                ",".join(map(str, row["replicas"])),
+                ",".join(map(str, row["in_sync"])),
+                row["start"],
+                row["end"],
+                row["end"] - row["start"],
+            )
+            for row in document["partitions"]
+        ],
+    )
+    if document["configs"]:
+        print()
+        output.print_table(
+            ("config", "value", "from"),
+            [(row["name"], row["value"], row["source"]) for row in document["configs"]],
+        )
