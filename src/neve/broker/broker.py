@@ -10,12 +10,15 @@ from neve import runtime
 from neve.broker.addresses import Address
 from neve.broker.fetch.sessions import Sessions
 from neve.broker.group_state import GroupState
+from neve.broker.logs import Repeated
 from neve.broker.metrics import Metrics
 from neve.broker.server import Server
 from neve.cluster.node import Node
 from neve.cluster.upkeep import Upkeep
 from neve.errors import NeveError
-from neve.log.reading import LogReader
+from neve.log.index_cache import IndexCache
+from neve.log.reading.reader import LogReader
+from neve.log.remote import BucketRemoteStorage
 from neve.settings import Settings
 from neve.store.url import Stack
 
@@ -30,6 +33,7 @@ class Broker:
         stack: Stack,
         settings: Settings,
         node: Node,
+        indexes: IndexCache,
         *,
         store_url: str,
         advertised: Address,
@@ -45,9 +49,11 @@ class Broker:
         self.sessions = Sessions(
             settings.fetch.sessions_max, settings.fetch.session_evict_ms / 1000
         )
-        self.reader = LogReader(stack, settings)
+        self.indexes = indexes
+        self.reader = LogReader(stack.store, indexes, settings.fetch, ahead=stack.prefetch)
+        self.complaints = Repeated(log, settings.logs)
         self.server = Server(self)
-        self.group_state = GroupState(self)
+        self.group_state = GroupState(node, settings.groups)
         self.groups = self.group_state.groups
         self.upkeep = Upkeep(node, settings)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
@@ -74,7 +80,8 @@ class Broker:
             port=advertised.port,
             rack=settings.broker.rack,
         )
-        broker = cls(stack, settings, node, store_url=store_url, advertised=advertised)
+        indexes = await IndexCache.open(BucketRemoteStorage(stack.store), settings.cache)
+        broker = cls(stack, settings, node, indexes, store_url=store_url, advertised=advertised)
         node.on_end(broker._node_ended)
         try:
             await broker._lead_all()
@@ -142,5 +149,6 @@ class Broker:
 
     async def _close_rest(self) -> None:
         await self.server.close()
-        await self.reader.close()
+        await self.reader.aclose()
+        await self.indexes.aclose()
         await self.stack.close()

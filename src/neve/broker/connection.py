@@ -68,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._server.opened(self):
             self._transport.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._closing = True
         self._server.closed(self)
         self._framing.close()

@@ -3,8 +3,8 @@
 All connections receive into one scratch buffer: the event loop asks for a buffer and tells what it
 put there in the same step, so no two ever use it at once, and an idle connection holds none. A
 frame that lies whole in the scratch is read there. A larger one that does not gets a pooled buffer
-of its own and receives its rest straight into it. Nothing is allocated for a length that is over the
-bound.
+of its own and receives its rest straight into it. Nothing is allocated for a length that is over
+the bound.
 """
 
 from __future__ import annotations

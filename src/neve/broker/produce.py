@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve import runtime
 from neve.broker.error_codes import produce_error
-from neve.errors import InvalidError, NeveError
+from neve.errors import ClosedError, InvalidError, NeveError
 from neve.log.wal.pending import Commit
 from neve.protocol.codes import ErrorCode
 from neve.protocol.frames import RequestHeader, response_frame
@@ -40,7 +40,7 @@ class TooLargeError(InvalidError):
 class Row(NamedTuple):
     """What happened to one partition's batch. `commit` is None where nothing was appended."""
 
-    index: int
+    number: int
     commit: Commit | None
     base_offset: int = -1
     append_time_ms: int = -1
@@ -111,19 +111,25 @@ class ProduceAnswer:
     def _partition(self, row: Row) -> Any:
         if self.commits and row.commit is not None:
             if not row.commit.done:
-                return _Partition(index=row.index, error_code=ErrorCode.REQUEST_TIMED_OUT)
+                return _Partition(index=row.number, error_code=ErrorCode.REQUEST_TIMED_OUT)
             failure = row.commit.failure
             if failure is not None:
-                code, message = produce_error(failure)
-                return _Partition(index=row.index, error_code=code, error_message=message)
+                code, message = produce_error(_told(failure))
+                return _Partition(index=row.number, error_code=code, error_message=message)
         return _Partition(
-            index=row.index,
+            index=row.number,
             error_code=row.error,
             base_offset=row.base_offset,
             log_append_time_ms=row.append_time_ms,
             log_start_offset=row.start_offset,
             error_message=row.message,
         )
+
+
+def _told(failure: BaseException) -> NeveError:
+    if isinstance(failure, NeveError):
+        return failure
+    return ClosedError(f"the record was not committed: {failure!r}")
 
 
 def produce(broker: Broker, request: Any, header: RequestHeader) -> ProduceAnswer:
@@ -161,9 +167,7 @@ def _append(broker: Broker, topic: Topic | None, part: Any, by_id: bool) -> Row:
     log = broker.node.log_of(topic.id_bytes, index)
     if log is None:
         known = 0 <= index < len(topic.partitions)
-        code = (
-            ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return Row(index, None, error=code)
     try:
         return _append_to(broker, log, part.records, index)

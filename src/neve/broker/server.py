@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import OrderedDict, deque
@@ -12,7 +13,6 @@ from neve import runtime
 from neve.broker.buffers import BufferPool
 from neve.broker.connection import Connection
 from neve.broker.framing import Scratch
-from neve.broker.logs import Repeated
 from neve.broker.produce import ProduceAnswer
 from neve.broker.router import Router
 from neve.errors import NeveError
@@ -37,7 +37,6 @@ class Server:
         self.router = Router()
         self.scratch = Scratch(BufferPool(self.settings.receive_pool_bytes))
         self.tasks = runtime.Tasks()
-        self._complaints = Repeated(log, broker.settings.logs)
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
         self._room_wanted: deque[Connection] = deque()
@@ -79,7 +78,7 @@ class Server:
         self._complain(peer, "bad request", f"closed: {error}")
 
     def _complain(self, peer: str, subject: str, message: str) -> None:
-        self._complaints.warning(peer.rpartition(":")[0], subject, message)
+        self.broker.complaints.warning(peer.rpartition(":")[0], subject, message)
 
     # -- back pressure -----------------------------------------------------------------------
 
@@ -92,10 +91,9 @@ class Server:
     async def _hand_out_room(self) -> None:
         try:
             while self._room_wanted:
-                try:
+                # Once the stream has ended, what they send is refused at once.
+                with contextlib.suppress(NeveError):
                     await self.broker.node.writer.room()
-                except NeveError:
-                    pass  # the stream has ended: what they send is refused at once
                 self._room_wanted.popleft().room_again()
         finally:
             self._room = None

@@ -45,3 +45,29 @@ class FetchSettings:
         least=4 * KIB,
         most=64 * MIB,
     )
+    cold_wait_ms: int = setting(
+        "fetch.cold.wait.ms",
+        500,
+        "a fetch that reads the store is answered after so long, or after its own longest wait, "
+        "with what has come",
+        least=1,
+    )
+    response_bytes_max: int = setting(
+        "fetch.response.bytes.max",
+        32 * MIB,
+        "records in one answer, whatever a client asks for; one larger batch goes alone",
+        least=64 * KIB,
+        most=1024 * MIB,
+    )
+    sessions_max: int = setting(
+        "fetch.sessions.max",
+        1_000,
+        "fetch sessions that are remembered; a client without one sends all it wants each time",
+        least=0,
+    )
+    session_evict_ms: int = setting(
+        "fetch.session.evict.ms",
+        120_000,
+        "a session unused for so long makes room for a new one when there are too many",
+        least=0,
+    )

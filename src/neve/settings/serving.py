@@ -45,7 +45,7 @@ class BrokerSettings:
     )
     connection_requests_max: int = setting(
         "broker.connection.requests.max",
-        64,
+        512,
         "unanswered requests of one connection; beyond it, it is not read",
         least=1,
     )
@@ -55,6 +55,12 @@ class BrokerSettings:
         "size of one request; a larger one closes its connection",
         least=64 * 1024,
         most=2**31 - 1,
+    )
+    receive_pool_bytes: int = setting(
+        "broker.receive.pool.bytes",
+        16 * MIB,
+        "receive buffers kept for the next large request while nobody uses them",
+        least=0,
     )
     stop_grace_ms: int = setting(
         "broker.stop.grace.ms",

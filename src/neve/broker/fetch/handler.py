@@ -15,7 +15,7 @@ from neve.broker.error_codes import fetch_error
 from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
 from neve.broker.fetch.wanted import Wanted
 from neve.errors import DamagedError, FencedError, NeveError
-from neve.log.reading import Chunk, OffsetOutOfRangeError
+from neve.log.reading.chunk import Chunk, OffsetOutOfRangeError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.fetch import FETCH
 
@@ -94,16 +94,11 @@ class _Fetch:
 
     def _look_up(self, row: _Row) -> None:
         wanted, node = row.wanted, self._broker.node
-        if self._uses_ids:
-            topic = node.topic_by_id(wanted.topic_id)
-        else:
-            topic = node.topic(wanted.topic)
+        by_id = self._uses_ids
+        topic = node.topic_by_id(wanted.topic_id) if by_id else node.topic(wanted.topic)
         if topic is None:
-            row.error = (
-                ErrorCode.UNKNOWN_TOPIC_ID
-                if self._uses_ids
-                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            row.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else unknown
             return
         log = node.log_of(topic.id_bytes, wanted.index)
         if log is None:
@@ -194,7 +189,9 @@ class _Fetch:
                 left -= row.wanted.max_bytes
         tasks = [runtime.spawn(self._read_cold_row(row, most)) for row, most in cold]
         # An answer without them is right too: reading goes on, and the next request finds more.
-        seconds = max(self._broker.settings.fetch.cold_wait_ms / 1000, ends_at - runtime.monotonic())
+        seconds = max(
+            self._broker.settings.fetch.cold_wait_ms / 1000, ends_at - runtime.monotonic()
+        )
         try:
             await asyncio.wait(tasks, timeout=seconds)
         finally:
@@ -208,7 +205,8 @@ class _Fetch:
     async def _read_cold_row(self, row: _Row, most: int) -> None:
         assert row.log is not None
         try:
-            self._take(row, await self._broker.reader.read(row.log, row.wanted.offset, most))
+            chunk = await self._broker.reader.read(row.log, row.wanted.offset, most)
+            self._take(row, chunk)
         except OffsetOutOfRangeError:
             row.error = ErrorCode.OFFSET_OUT_OF_RANGE
         except NeveError as error:
@@ -217,10 +215,12 @@ class _Fetch:
     def _told(self, log: PartitionLog, offset: int, error: NeveError) -> int:
         if isinstance(error, DamagedError):
             topic, _, partition = log.name.rpartition("-")
-            self._broker.complaints.once(
-                f"{log.name}: offset {offset} cannot be read: {error}. To give up what is lost: "
+            self._broker.complaints.warning(
+                log.name,
+                error.key,
+                f"offset {offset} cannot be read: {error}. To give up what is lost: "
                 f"neve storage skip {self._broker.store_url} --topic {topic} "
-                f"--partition {partition} --from {offset} --to OFFSET --accept-loss"
+                f"--partition {partition} --from {offset} --to OFFSET --accept-loss",
             )
         elif not isinstance(error, FencedError):
             log_line.debug("%s: fetch from %d: %s", log.name, offset, error)
@@ -294,7 +294,7 @@ class _Fetch:
                 rows.append(self._partition(row))
         if self._session is not None:
             self._session.to_the_end(served)
-        self._broker.metrics.fetched(self._size)
+        self._broker.metrics.fetch_bytes += self._size
         return _Response(
             session_id=NO_SESSION if self._session is None else self._session.session_id,
             responses=[

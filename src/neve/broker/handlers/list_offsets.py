@@ -81,7 +81,7 @@ def _offset(log: PartitionLog, index: int, offset: int, timestamp: int = NONE) -
     epoch = NONE
     if offset != NONE:
         epoch = next(
-            (start.epoch for start in reversed(log.epochs) if start.offset <= offset), NONE
+            (start.epoch for start in reversed(log.epochs) if start.start_offset <= offset), NONE
         )
     return _Partition(partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=epoch)
 

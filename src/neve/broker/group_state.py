@@ -1,0 +1,116 @@
+"""Where groups and their offsets are kept: the partitions of an internal topic that we lead.
+
+The topic is made when the first group needs it. A partition's groups are loaded from its state
+table: the last STATE section and what was committed after it, however long its history is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from neve import runtime
+from neve.cluster.log import TopicExistsError
+from neve.cluster.node import Node
+from neve.cluster.state import Topic
+from neve.coordinator.groups import Groups
+from neve.coordinator.offset_requests import TopicFacts
+from neve.errors import ClosedError, NeveError
+from neve.log.partition import PartitionLog
+from neve.records.reference import Record, build_batch
+from neve.settings import GroupSettings
+
+log_line = logging.getLogger("neve.broker.groups")
+
+GROUPS_TOPIC = "__consumer_offsets"
+# Small segments: what is loaded at a start is the last table and at most one segment's records.
+_CONFIGS = {"segment.bytes": str(8 * 1024 * 1024)}
+
+
+class GroupState:
+    """The groups of one broker, over its node."""
+
+    def __init__(self, node: Node, settings: GroupSettings) -> None:
+        self._node = node
+        self._settings = settings
+        self._making = asyncio.Lock()
+        self.groups = Groups(settings, _Topics(node), on_failure=_failed)
+
+    async def load(self) -> None:
+        """Load what there is, and begin to serve groups."""
+        self.groups.start()
+        topic = self._node.topic(GROUPS_TOPIC)
+        if topic is not None:
+            await self._load(topic)
+
+    async def ensure(self) -> None:
+        """Make the internal topic if there is none yet."""
+        async with self._making:
+            if self._node.topic(GROUPS_TOPIC) is not None:
+                return
+            try:
+                topic = await self._node.create_topic(
+                    GROUPS_TOPIC, self._settings.partitions, _CONFIGS
+                )
+            except TopicExistsError:  # an earlier try went further than it knew
+                await self._node.lead([GROUPS_TOPIC])
+                found = self._node.topic(GROUPS_TOPIC)
+                assert found is not None
+                topic = found
+            await self._load(topic)
+
+    async def _load(self, topic: Topic) -> None:
+        await runtime.gather(
+            *(self._load_partition(topic, number) for number in range(len(topic.partitions)))
+        )
+
+    async def _load_partition(self, topic: Topic, number: int) -> None:
+        log = self._node.log_of(topic.id_bytes, number)
+        if log is None:
+            return  # its groups are answered NOT_COORDINATOR
+        try:
+            rows = await log.load_state()
+            await self.groups.load(number, rows, _PartitionStateLog(self._node, log))
+        except NeveError as error:
+            log_line.error("the groups of %s cannot be served: %s", log.name, error)
+
+    async def close(self) -> None:
+        await self.groups.close()
+
+
+class _Topics:
+    """What there is to commit offsets for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def lookup(self, name: str) -> TopicFacts | None:
+        topic = self._node.topic(name)
+        return None if topic is None else TopicFacts(topic.id_bytes, len(topic.partitions))
+
+    async def refresh(self) -> None:
+        await self._node.cluster.refresh()
+
+
+class _PartitionStateLog:
+    """One partition of the internal topic, written by the coordinator alone."""
+
+    def __init__(self, node: Node, log: PartitionLog) -> None:
+        self._node = node
+        self._log = log
+
+    async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Return when the records are committed."""
+        if self._log.closed is not None:
+            raise ClosedError(f"{self._log.name} is no longer led here")
+        now_ms = runtime.now_ms()
+        rows = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)]
+        # Heartbeats and commits go on while producers have filled the buffer: it may overflow
+        # by what groups write, which their own limits bound.
+        done = self._log.append(bytearray(build_batch(rows)))
+        await done.commit.wait()
+
+
+def _failed(failure: BaseException) -> None:
+    log_line.error("work on groups failed", exc_info=failure)
