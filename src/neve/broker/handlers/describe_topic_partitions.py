@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.error_codes import admin_error
 from neve.broker.handlers import operations
 from neve.broker.handlers.cluster_view import view_partition
 from neve.broker.handlers.topic_names import existing_topic, is_internal
+from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 
@@ -43,7 +44,7 @@ def handle(broker: Broker, request: Any, context: Context) -> Any:
         start = first_number if name == first_name else 0
         try:
             topic = existing_topic(broker, name)
-        except RefusedError as error:
+        except NeveError as error:
             rows.append(_failed(name, admin_error(error)[0]))
             continue
         end = min(len(topic.partitions), start + left)

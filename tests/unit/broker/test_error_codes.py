@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+
+from neve.broker import error_codes
+from neve.broker.error_codes import (
+    RefusedError,
+    admin_error,
+    fetch_error,
+    group_error,
+    produce_error,
+)
+from neve.cluster.topic_config import InvalidConfigError
+from neve.cluster.topic_rules import (
+    NoTopicError,
+    PartitionCountError,
+    TopicExistsError,
+    TopicNameError,
+)
+from neve.errors import (
+    ClosedError,
+    ConflictError,
+    DamagedError,
+    DeniedError,
+    FencedError,
+    FullError,
+    InvalidError,
+    LostRangeError,
+    NeveError,
+    StoreFailedError,
+    UnavailableError,
+    UnsupportedError,
+)
+from neve.log.producers import (
+    DuplicateSequenceError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+)
+from neve.log.reading.chunk import OffsetOutOfRangeError
+from neve.protocol.codes import ErrorCode
+
+DAMAGED = DamagedError("key", "a checksum")
+DOWN = UnavailableError("key", "SlowDown")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TopicExistsError("x"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (NoTopicError("x"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TopicNameError("x"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (PartitionCountError("x"), ErrorCode.INVALID_PARTITIONS),
+        (InvalidConfigError("x"), ErrorCode.INVALID_CONFIG),
+        (InvalidError("x"), ErrorCode.INVALID_REQUEST),
+        (FencedError("x"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ClosedError("x"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (DeniedError("key", "403"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (StoreFailedError("key", "disk full"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (NeveError("x"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (RefusedError(ErrorCode.POLICY_VIOLATION, "x"), ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_requests_about_topics(error: NeveError, code: ErrorCode) -> None:
+    assert admin_error(error) == (code, str(error))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DAMAGED, ErrorCode.CORRUPT_MESSAGE),
+        (InvalidError("x"), ErrorCode.INVALID_RECORD),
+        (UnsupportedError("x"), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (OutOfOrderSequenceError("x"), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (DuplicateSequenceError("x"), ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
+        (ProducerFencedError("x"), ErrorCode.INVALID_PRODUCER_EPOCH),
+        (FencedError("x"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (RefusedError(ErrorCode.MESSAGE_TOO_LARGE, "x"), ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+)
+def test_produced_batches(error: NeveError, code: ErrorCode) -> None:
+    assert produce_error(error) == (code, str(error))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DAMAGED, ErrorCode.KAFKA_STORAGE_ERROR),
+        (LostRangeError("x"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (OffsetOutOfRangeError("t-0", 9, 0, 5), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (ClosedError("x"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_fetches(error: NeveError, code: ErrorCode) -> None:
+    assert fetch_error(error) is code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FencedError("x"), ErrorCode.NOT_COORDINATOR),
+        (ClosedError("x"), ErrorCode.NOT_COORDINATOR),
+        (DOWN, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (FullError("x"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_groups(error: NeveError, code: ErrorCode) -> None:
+    assert group_error(error) is code
+
+
+@pytest.mark.parametrize("error", [DOWN, ConflictError("key", "409"), FullError("x")])
+def test_what_passes_is_retried_whatever_was_asked(error: NeveError) -> None:
+    codes = (
+        admin_error(error)[0],
+        produce_error(error)[0],
+        fetch_error(error),
+        group_error(error),
+    )
+    assert all(code.retriable for code in codes)
+
+
+def test_a_special_error_is_never_hidden_behind_a_general_one() -> None:
+    for table in (
+        error_codes._ANY_USE,
+        error_codes._PRODUCE,
+        error_codes._FETCH,
+        error_codes._GROUP,
+    ):
+        kinds = [kind for kind, _ in table]
+        for at, kind in enumerate(kinds):
+            assert not any(issubclass(kind, before) for before in kinds[:at]), kind
