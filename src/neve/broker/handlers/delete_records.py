@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.led_partitions import led_log
-from neve.broker.handlers.topic_names import is_internal
 from neve.errors import NeveError
+from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.delete_records import DELETE_RECORDS
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from neve.broker.error_codes import admin_error
 from neve.broker.handlers import operations
 from neve.broker.handlers.cluster_view import view_partition
-from neve.broker.handlers.topic_names import existing_topic, is_internal
+from neve.broker.handlers.topic_names import existing_topic
 from neve.errors import NeveError
+from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 

@@ -7,24 +7,26 @@ from typing import TYPE_CHECKING
 from neve.broker.error_codes import RefusedError
 from neve.cluster import topic_rules
 from neve.cluster.topic_rules import NoTopicError
+from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.cluster.state import Topic
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-
-
-def is_internal(name: str) -> bool:
-    """Whether the broker keeps its own state in the topic of this name."""
-    return name in INTERNAL_TOPICS
+OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""What the broker makes for itself when it needs it, in Kafka too."""
 
 
 def check_new_name(broker: Broker, name: str) -> None:
     """Refuse a name that no new topic may have, or that is taken."""
     topic_rules.check_topic_name(name)
-    check_not_internal(name, "created")
+    if is_internal(name):
+        # Such a log is kept as a table: a record goes when its key has a newer one.
+        raise RefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{name!r} cannot be a topic's name: those that begin with '__' are the broker's own",
+        )
     topic_rules.check_new_name(broker.node.cluster.state, name)
 
 

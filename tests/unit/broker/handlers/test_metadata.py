@@ -103,11 +103,11 @@ async def test_neither_name_nor_id_is_refused() -> None:
     await broker.node.abort()
 
 
-async def test_only_what_the_broker_keeps_for_itself_is_internal() -> None:
-    broker = await start_broker({"__consumer_offsets": 1, "__mine": 1})
+async def test_the_broker_s_own_topics_are_internal() -> None:
+    broker = await start_broker({"__consumer_offsets": 1, "_schemas": 1})
     answer = await ask(broker, metadata, METADATA, HIGHEST, topics=None)
     shown = {topic.name: topic.is_internal for topic in answer.topics}
-    assert shown == {"__consumer_offsets": True, "__mine": False}
+    assert shown == {"__consumer_offsets": True, "_schemas": False}
     await broker.node.abort()
 
 
@@ -166,6 +166,14 @@ async def test_internal_topics_are_not_created_on_the_way() -> None:
     (topic,) = answer.topics
     assert (topic.error_code, topic.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
     assert broker.node.topic("__consumer_offsets") is None
+    await broker.node.abort()
+
+
+async def test_names_that_are_the_broker_s_are_not_created_on_the_way() -> None:
+    broker = await start_broker()
+    answer = await told(broker, HIGHEST, "__mine")
+    assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert broker.node.topic("__mine") is None
     await broker.node.abort()
 
 
