@@ -102,17 +102,21 @@ class World:
 async def reading(
     *,
     store: ScriptedStore | None = None,
+    reads: Store | None = None,
     ahead: Store | None = None,
     settings: Settings | None = None,
     fetch: FetchSettings | None = None,
 ) -> AsyncIterator[World]:
-    """A node that leads one empty partition, and a reader; nothing may be left at the end."""
+    """A node that leads one empty partition, and a reader; nothing may be left at the end.
+
+    The reader reads the node's store, or what `reads` makes of it.
+    """
     store = store or ScriptedStore()
     settings = settings or small_settings()
     node = await started(store, settings)
     indexes = await IndexCache.open(BucketRemoteStorage(store), CacheSettings())
     chosen = fetch or small_fetch()
-    reader = LogReader(store, indexes, chosen, ahead=ahead)
+    reader = LogReader(reads or store, indexes, chosen, ahead=ahead)
     world = World(store, node, reader)
     try:
         yield world

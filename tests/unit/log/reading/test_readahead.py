@@ -247,13 +247,15 @@ async def test_closing_ends_what_is_in_flight() -> None:
 @in_simulation
 async def test_a_failed_read_ahead_is_read_again_on_demand() -> None:
     store = ScriptedStore()
-    async with reading(store=store, settings=LARGE) as world:
+    ahead = ScriptedStore(store.bucket)
+    ahead.when("get_range", lambda _: True, refuse(UnavailableError), times=None)
+    async with reading(store=store, settings=LARGE, ahead=ahead) as world:
         await cold(world)
-        offset = (await world.read_checked(0, 900)).next_offset
-        offset = (await world.read_checked(offset, 900)).next_offset
-        await runtime.sleep(1)
-        store.when("get_range", lambda _: True, refuse(UnavailableError))
-        await world.read_all(offset, 900)
+        offset = 0
+        while offset < world.log.high_watermark:
+            offset = (await world.read_checked(offset, 900)).next_offset
+            await runtime.sleep(0.1)
+        assert ahead.asked("get_range") > 10
 
 
 @in_simulation
