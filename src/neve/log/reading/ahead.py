@@ -9,7 +9,7 @@ whoever comes to what failed reads it on demand.
 from __future__ import annotations
 
 from neve import runtime
-from neve.errors import NeveError
+from neve.errors import DamagedError, NeveError
 from neve.log.manifest.records import Segment
 from neve.log.reading.blocks import Blocks
 from neve.log.reading.budget import ByteBudget
@@ -17,7 +17,7 @@ from neve.log.reading.chunk import ReadableLog, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
 from neve.log.reading.indexes import SegmentIndexes
 from neve.log.reading.pieces import Piece, segment_piece, slice_piece
-from neve.log.reading.places import locate
+from neve.log.reading.places import explained, locate
 from neve.log.reading.recent import row_holding
 
 # Eight gets of 4 MiB, 15 ms each, come to some 2 GB/s: more than one connection takes.
@@ -47,7 +47,12 @@ class ReadAhead:
         place = await locate(log, offset)
         if not isinstance(place, Segment):
             return slice_piece(place)
-        bundle = await self._indexes.get(place) or await self._indexes.make(place)
+        bundle = await self._indexes.get(place)
+        if bundle is None:
+            try:
+                bundle = await self._indexes.make(place)
+            except DamagedError as damage:
+                raise explained(log, damage, place.base, place.last + 1) from damage
         return segment_piece(place, bundle, offset, self._part_bytes, wanted_bytes)
 
     def kick(self, cursor: Cursor) -> None:

@@ -13,7 +13,7 @@ import functools
 from dataclasses import dataclass
 
 from neve import runtime
-from neve.errors import DamagedError, UnavailableError
+from neve.errors import ClosedError, DamagedError, UnavailableError
 from neve.log.fetch import ATTEMPTS_DEFAULT, read_range
 from neve.log.reading.batch_map import BatchMap, Cut
 from neve.log.reading.budget import ByteBudget
@@ -80,6 +80,7 @@ class Blocks:
         self._of_source: dict[tuple[str, int], list[Block]] = {}
         # Failures are kept in their blocks, for whoever waits there.
         self._tasks = runtime.Tasks(on_failure=lambda _: None)
+        self._closed = False
 
     def __len__(self) -> int:
         return sum(map(len, self._of_source.values()))
@@ -100,9 +101,12 @@ class Blocks:
             return found
         await self._budget.take(piece.size)
         found = self.find(piece.source, offset)
-        if found is not None:
+        if found is not None or self._closed:
             self._budget.give_back(piece.size)
+        if found is not None:
             return found
+        if self._closed:
+            raise ClosedError("the reader of logs is closed")
         return self._begin(piece)
 
     def read_ahead(self, piece: Piece) -> Block | None:
@@ -110,7 +114,9 @@ class Blocks:
         found = self.find(piece.source, piece.first_offset)
         if found is not None:
             return found
-        return self._begin(piece) if self._budget.try_take(piece.size) else None
+        if self._closed or not self._budget.try_take(piece.size):
+            return None
+        return self._begin(piece)
 
     def release(self, block: Block) -> None:
         """Let go of a block; the last one to do so ends it."""
@@ -125,6 +131,8 @@ class Blocks:
             block.task.cancel()
 
     async def aclose(self) -> None:
+        """Cancel what is downloading, and begin nothing more."""
+        self._closed = True
         await self._tasks.close()
 
     def _begin(self, piece: Piece) -> Block:

@@ -22,8 +22,7 @@ from neve.log.reading.budget import ByteBudget
 from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
 from neve.log.reading.indexes import SegmentIndexes
-from neve.log.reading.pieces import Piece
-from neve.log.reading.places import Looks
+from neve.log.reading.places import Looks, explained
 from neve.log.reading.recent import RecentReader, row_holding
 from neve.settings import FetchSettings
 from neve.store.port import Store
@@ -159,7 +158,7 @@ class ColdReader:
             cursor.clear()
             if piece.segment is not None and await self.indexes.distrust(piece.segment):
                 return False
-            raise _explained(cursor.log, damage, piece) from damage
+            raise explained(cursor.log, damage, piece.first_offset, piece.end_offset) from damage
         return True
 
     def _kept(self, cursor: Cursor, at: int, block: Block) -> Block:
@@ -221,14 +220,3 @@ class ColdReader:
             if cursor.reads > 1:
                 self._ahead.kick(cursor)
         self.budget.press()
-
-
-def _explained(log: ReadableLog, damage: DamagedError, piece: Piece) -> DamagedError:
-    topic, _, partition = log.name.rpartition("-")
-    first, end = max(piece.first_offset, log.start_offset), piece.end_offset
-    return DamagedError(
-        damage.key,
-        f"{damage.reason}. Offsets {first} to {end - 1} of {log.name} cannot be read. `neve "
-        f"storage verify` tells more; `neve storage skip --topic {topic} --partition {partition} "
-        f"--from {first} --to {end}` gives them up for lost",
-    )

@@ -73,6 +73,7 @@ class Cursors:
         self._at: dict[Place, list[Cursor]] = {}
         self._order: dict[Cursor, None] = {}
         self._tasks = runtime.Tasks()
+        self._closed = False
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -91,6 +92,9 @@ class Cursors:
 
     def rest(self, cursor: Cursor) -> None:
         """Keep a cursor until its reader comes back."""
+        if self._closed:
+            cursor.drop()
+            return
         cursor.used_at = runtime.monotonic()
         self._at.setdefault((cursor.log, cursor.next_offset), []).append(cursor)
         self._order[cursor] = None
@@ -108,6 +112,7 @@ class Cursors:
             cursor.clear()
 
     async def aclose(self) -> None:
+        self._closed = True
         await self._tasks.close()
         for cursor in list(self._order):
             self._drop(cursor)

@@ -61,4 +61,20 @@ def _lost(log: ReadableLog, offset: int, missing: NotFoundError) -> Exception:
             f"{log.name}: neither a segment nor a stream has offset {offset}: run "
             "`neve storage verify`"
         )
-    return DamagedError(missing.key, "it is listed, and it is not there")
+    return DamagedError(
+        missing.key,
+        f"it is listed, and it is not there. Offset {offset} of {log.name} cannot be read: `neve "
+        "storage verify` tells what else is lost, `neve storage skip` gets readers past it",
+    )
+
+
+def explained(log: ReadableLog, damage: DamagedError, first: int, end: int) -> DamagedError:
+    """The damage, with the offsets it costs and the command that gets readers past them."""
+    topic, _, partition = log.name.rpartition("-")
+    first = max(first, log.start_offset)
+    return DamagedError(
+        damage.key,
+        f"{damage.reason}. Offsets {first} to {end - 1} of {log.name} cannot be read. `neve "
+        f"storage verify` tells more; `neve storage skip --topic {topic} --partition {partition} "
+        f"--from {first} --to {end}` gives them up for lost",
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from log_reading import World, reading, small_fetch
 from neve import runtime
-from neve.errors import UnavailableError
+from neve.errors import ClosedError, UnavailableError
 from neve.log.reading.chunk import Chunk
 from neve.settings import Settings
 from neve.store.gate import Gate
@@ -237,11 +237,14 @@ async def test_closing_ends_what_is_in_flight() -> None:
         await cold(world)
         await world.read_checked(0, 900)
         store.when("get_range", lambda _: True, hold(never), times=None)
-        reader = runtime.spawn(world.reader.read(world.log, 100, 900))
+        readers = [runtime.spawn(world.reader.read(world.log, 100, 900)) for _ in range(3)]
         await runtime.sleep(1)
+        readers[2].cancel()
         await world.reader.aclose()
-        with pytest.raises(UnavailableError):
-            await reader
+        for reader in readers[:2]:
+            with pytest.raises((ClosedError, UnavailableError)):
+                await reader
+        # `reading` checks that nothing was begun anew.
 
 
 @in_simulation
