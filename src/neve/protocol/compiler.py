@@ -79,52 +79,65 @@ def define(text: str) -> Api:
 
 def _message(api: ApiSchema, message: Struct) -> Any:
     """The class of a message, its structs' classes as its attributes."""
-    classes: dict[str, Any] = {}
-    for each in message.walk():
-        _build_class(api, each, classes)
+    known: dict[str, Any] = {}
+    for field in message.fields:
+        _build_below(api, field, known)
     namespace = {
-        **{name: made for name, made in classes.items() if name != message.name},
-        "decode": staticmethod(_decode_function(api, message, classes)),
-        "encode": _encode_function(api, message),
+        **{name: made for name, made in known.items() if isinstance(made, type)},
+        "decode": staticmethod(_decode_function(api, message, known)),
+        "encode": _encode_function(api, message, known),
     }
-    made = classes[message.name] = _struct_class(api, message, classes, namespace)
+    made = known[message.name] = _struct_class(api, message, known, namespace, frozen=False)
     return made
 
 
-def _build_class(api: ApiSchema, each: Struct, classes: dict[str, Any]) -> None:
-    for field in each.fields:
-        if field.struct is not None and field.struct.name not in classes:
-            _build_class(api, field.struct, classes)
-    if each.name not in (api.request.name, api.response.name) and each.name not in classes:
-        classes[each.name] = _struct_class(api, each, classes, {})
+def _build_below(api: ApiSchema, field: Field, known: dict[str, Any]) -> None:
+    """Makes the class of a field's struct and, where it is shared, its instance of defaults."""
+    struct = field.struct
+    if struct is None or struct.name in known:
+        return
+    for each in struct.fields:
+        _build_below(api, each, known)
+    made = _struct_class(api, struct, known, {}, frozen=field.shared_default)
+    known[struct.name] = made
+    if field.shared_default:
+        known[struct.shared_name] = made()
 
 
 def _struct_class(
-    api: ApiSchema, each: Struct, classes: dict[str, Any], namespace: dict[str, Any]
+    api: ApiSchema,
+    struct: Struct,
+    known: dict[str, Any],
+    namespace: dict[str, Any],
+    *,
+    frozen: bool,
 ) -> Any:
     return msgspec.defstruct(
-        f"{api.name}{each.name}",
-        [(field.name, Any, _default_of(field, classes)) for field in each.fields],
-        namespace={**namespace, "__doc__": f"{each.name} of {api.name}."},
+        f"{api.name}{struct.name}",
+        [(field.name, Any, _default_of(field, known)) for field in struct.fields],
+        namespace={**namespace, "__doc__": f"{struct.name} of {api.name}."},
         module="neve.protocol.messages",
         kw_only=True,
+        frozen=frozen,
     )
 
 
-def _default_of(field: Field, classes: dict[str, Any]) -> Any:
+def _default_of(field: Field, known: dict[str, Any]) -> Any:
     if field.null_by_default:
         return None
     if field.array:
         return msgspec.field(default_factory=list)
+    if field.struct is not None and field.shared_default:
+        return known[field.struct.shared_name]
     if field.struct is not None:
-        return msgspec.field(default_factory=classes[field.struct.name])
+        return msgspec.field(default_factory=known[field.struct.name])
     return field.default
 
 
-def _decode_function(api: ApiSchema, message: Struct, classes: dict[str, Any]) -> Codec:
+def _decode_function(api: ApiSchema, message: Struct, known: dict[str, Any]) -> Codec:
     def make(version: int) -> Codec:
         flexible = version >= api.flexible_from
-        source = DecoderGenerator(message, version, flexible, classes).generate()
+        source = DecoderGenerator(message, version, flexible, known).generate()
         return source.compiled("decode", f"{api.name} {message.name} {version} decoder")
 
     decoders = _Codecs(api, make)
@@ -139,9 +152,10 @@ def _decode_function(api: ApiSchema, message: Struct, classes: dict[str, Any]) -
     return decode
 
 
-def _encode_function(api: ApiSchema, message: Struct) -> Codec:
+def _encode_function(api: ApiSchema, message: Struct, known: dict[str, Any]) -> Codec:
     def make(version: int) -> Codec:
-        source = EncoderGenerator(message, version, version >= api.flexible_from).generate()
+        flexible = version >= api.flexible_from
+        source = EncoderGenerator(message, version, flexible, known).generate()
         return source.compiled("encode", f"{api.name} {message.name} {version} encoder")
 
     encoders = _Codecs(api, make)

@@ -9,7 +9,7 @@ that so many bytes are left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import unpack_from
 from typing import Any
 
@@ -18,6 +18,16 @@ from neve.protocol.schema import FIXED_WIDTHS, Field, Struct
 from neve.protocol.source import FORMATS, Source
 
 _WIDTHS = {"B": 1, **{code: FIXED_WIDTHS[name] for name, code in FORMATS.items()}}
+
+_HELPERS: tuple[Callable[..., Any], ...] = (
+    wire.read_uvarint,
+    wire.skip_tags,
+    wire.cut_short,
+    wire.null_refused,
+    wire.bad_length,
+    wire.bad_tag,
+    unpack_from,
+)
 
 
 class DecoderGenerator:
@@ -32,16 +42,23 @@ class DecoderGenerator:
         self._source = Source()
         self._codes: list[str] = []
         self._targets: list[str] = []
+        self._slices = any(
+            field.type == "records" for struct in message.walk() for field in struct.fields
+        )
+        copied = ".tobytes()" if self._slices else ""
+        self._conversions = {"string": copied + ".decode()", "bytes": copied, "records": ""}
         for name, made in classes.items():
             self._source.bind(name, made)
-        for helper in (wire.read_uvarint, wire.cut_short, wire.null_refused, wire.bad_length):
+        for helper in _HELPERS:
             self._source.bind(helper.__name__, helper)
-        self._source.bind("bad_tag", wire.bad_tag)
 
     def generate(self) -> Source:
         source = self._source
         with source.block("def decode(data, p):"):
             source.line("end = len(data)")
+            if not self._slices:
+                # Nothing of the message outlives it as a slice, and bytes are read faster.
+                source.line("data = bytes(data)")
             made = self._struct(self._message)
             self._flush()
             source.line(f"return {made}")
@@ -68,23 +85,23 @@ class DecoderGenerator:
         self._codes.clear()
         self._targets.clear()
 
-    def _varint(self, target: str) -> None:
-        """A varint that ends a run: one byte nearly always."""
-        self._take("B", target)
-        self._flush()
-        with self._source.block(f"if {target} > 127:"):
-            self._source.line(f"{target}, p = read_uvarint(data, p - 1)")
-
     def _length(self, field: Field) -> str:
-        """Reads a length or a count; null is -1 whatever the version."""
+        """Reads a length or a count as it is on the wire of this version."""
         count = self._source.fresh("n")
-        if self._flexible:
-            self._varint(count)
-            self._source.line(f"{count} -= 1")
-        else:
+        if not self._flexible:
             short = field.type == "string" and not field.array
             self._take("h" if short else "i", count)
             self._flush()
+            return count
+        self._take("B", count)
+        self._flush()
+        with self._source.block(f"if {count} > 127:"):
+            self._source.line("high = data[p]")
+            with self._source.block("if high < 128:"):
+                self._source.line("p += 1")
+                self._source.line(f"{count} += (high - 1) << 7")
+            with self._source.block("else:"):
+                self._source.line(f"{count}, p = read_uvarint(data, p - 1)")
         return count
 
     # --- structs and fields
@@ -117,9 +134,11 @@ class DecoderGenerator:
 
     def _nullable(self, field: Field, target: str, count: str, content: Any) -> None:
         source = self._source
-        with source.block(f"if {count} >= 0:"):
+        with source.block(f"if {count}:" if self._flexible else f"if {count} >= 0:"):
+            if self._flexible:
+                source.line(f"{count} -= 1")
             content(field, target, count)
-        with source.block(f"elif {count} == -1:"):
+        with source.block("else:" if self._flexible else f"elif {count} == -1:"):
             if self._version in field.nullable:
                 source.line(f"{target} = None")
             else:
@@ -148,8 +167,7 @@ class DecoderGenerator:
         source.line(f"{stop} = p + {count}")
         with source.block(f"if {stop} > end:"):
             source.line(f"raise cut_short({field.name!r}, p, {count}, end)")
-        conversion = {"string": ".tobytes().decode()", "bytes": ".tobytes()", "records": ""}
-        source.line(f"{target} = data[p:{stop}]{conversion[field.type]}")
+        source.line(f"{target} = data[p:{stop}]{self._conversions[field.type]}")
         source.line(f"p = {stop}")
 
     def _array(self, field: Field, target: str, count: str) -> None:
@@ -173,10 +191,9 @@ class DecoderGenerator:
 
     def _fixed_array(self, field: Field, target: str, count: str) -> None:
         source, width = self._source, FIXED_WIDTHS[field.type]
-        source.bind("unpack_from", unpack_from)
         if field.type == "uuid":
             places = f"range(p, p + 16 * {count}, 16)"
-            source.line(f"{target} = [data[at:at + 16].tobytes() for at in {places}]")
+            source.line(f"{target} = [bytes(data[at:at + 16]) for at in {places}]")
         else:
             codes = f'f">{{{count}}}{FORMATS[field.type]}"'
             source.line(f"{target} = list(unpack_from({codes}, data, p))")
@@ -187,32 +204,44 @@ class DecoderGenerator:
     def _tags(self, struct: Struct) -> dict[str, str]:
         """Writes the read of the tagged fields: the known ones decoded, others passed over."""
         source, left = self._source, self._source.fresh("tags")
-        self._varint(left)
-        targets = {}
-        for field in struct.tagged_in(self._version):
-            targets[field.name] = target = source.fresh(field.name)
-            source.line(f"{target} = {self._default(field)}")
-        with source.block(f"while {left}:"):
-            source.line(f"{left} -= 1")
-            tag, size, stop = source.fresh("tag"), source.fresh("size"), source.fresh("stop")
-            source.line(f"{tag}, p = read_uvarint(data, p)")
-            source.line(f"{size}, p = read_uvarint(data, p)")
-            source.line(f"{stop} = p + {size}")
-            with source.block(f"if {stop} > end:"):
-                source.line(f"raise cut_short('a tagged field', p, {size}, end)")
-            for field in struct.tagged_in(self._version):
-                with source.block(f"if {tag} == {field.tag}:"):
-                    made = self._field(field)
-                    self._flush()
-                    source.line(f"{targets[field.name]} = {made}")
-                    with source.block(f"if p != {stop}:"):
-                        source.line(f"raise bad_tag({tag}, p, {stop})")
-            source.line(f"p = {stop}")
+        self._take("B", left)
+        self._flush()
+        known = struct.tagged_in(self._version)
+        targets = {field.name: source.fresh(field.name) for field in known}
+        for field in known:
+            source.line(f"{targets[field.name]} = {self._default(field)}")
+        with source.block(f"if {left}:"):
+            if not known:
+                source.line("p = skip_tags(data, p - 1)")
+            else:
+                source.line(f"{left}, p = read_uvarint(data, p - 1)")
+                with source.block(f"while {left}:"):
+                    source.line(f"{left} -= 1")
+                    self._tag(known, targets)
         return targets
+
+    def _tag(self, known: list[Field], targets: dict[str, str]) -> None:
+        source = self._source
+        tag, size, stop = source.fresh("tag"), source.fresh("size"), source.fresh("stop")
+        source.line(f"{tag}, p = read_uvarint(data, p)")
+        source.line(f"{size}, p = read_uvarint(data, p)")
+        source.line(f"{stop} = p + {size}")
+        with source.block(f"if {stop} > end:"):
+            source.line(f"raise cut_short('a tagged field', p, {size}, end)")
+        for field in known:
+            with source.block(f"if {tag} == {field.tag}:"):
+                made = self._field(field)
+                self._flush()
+                source.line(f"{targets[field.name]} = {made}")
+                with source.block(f"if p != {stop}:"):
+                    source.line(f"raise bad_tag({tag}, p, {stop})")
+        source.line(f"p = {stop}")
 
     def _default(self, field: Field) -> str:
         if field.null_by_default:
             return "None"
         if field.array:
             return "[]"
-        return f"{field.struct.name}()" if field.struct is not None else repr(field.default)
+        if field.struct is None:
+            return repr(field.default)
+        return field.struct.shared_name if field.shared_default else f"{field.struct.name}()"

@@ -7,7 +7,9 @@ copied: what stands before them is closed as a part, and they are parts of their
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import pack
+from typing import Any
 
 from neve.protocol import wire
 from neve.protocol.schema import FIXED_WIDTHS, Field, Struct
@@ -17,7 +19,9 @@ from neve.protocol.source import FORMATS, Source
 class EncoderGenerator:
     """Writes the encoder of `message` in `version`."""
 
-    def __init__(self, message: Struct, version: int, flexible: bool) -> None:
+    def __init__(
+        self, message: Struct, version: int, flexible: bool, classes: Mapping[str, Any]
+    ) -> None:
         self._message = message
         self._version = version
         self._flexible = flexible
@@ -28,17 +32,24 @@ class EncoderGenerator:
         for helper in (wire.uvarint, wire.records_bytes, wire.add_records):
             self._source.bind(helper.__name__, helper)
         self._source.bind("pack", pack)
+        for name, made in classes.items():
+            self._source.bind(name, made)
+        self._in_parts = any(
+            field.type == "records" for struct in message.walk() for field in struct.fields
+        )
 
     def generate(self) -> Source:
         source = self._source
         with source.block("def encode(value):"):
             source.line("out = bytearray()")
-            source.line("parts = []")
+            if self._in_parts:
+                source.line("parts = []")
             self._struct(self._message, "value")
             self._flush()
-            with source.block("if out:"):
-                source.line("parts.append(out)")
-            source.line("return parts")
+            if self._in_parts:
+                with source.block("if out:"):
+                    source.line("parts.append(out)")
+            source.line("return parts" if self._in_parts else "return [out]")
         return source
 
     # --- runs of fixed width
@@ -127,7 +138,8 @@ class EncoderGenerator:
     def _sized(self, field: Field, content: str) -> None:
         source = self._source
         if field.type == "records":
-            count = self._count(field, content, f"records_bytes({content})")
+            pieces = f"sum(map(len, {content})) if type({content}) is list"
+            count = self._count(field, content, f"({pieces} else records_bytes({content}))")
         else:
             encode = f"{content} = {content}.encode()" if field.type == "string" else ""
             count = self._count(field, content, f"len({content})", encode)
@@ -135,7 +147,10 @@ class EncoderGenerator:
         with source.block(self._is_present(count)):
             if field.type == "records":
                 source.line("parts.append(out)")
-                source.line(f"add_records(parts, {content})")
+                with source.block(f"if type({content}) is list:"):
+                    source.line(f"parts += {content}")
+                with source.block("else:"):
+                    source.line(f"add_records(parts, {content})")
                 source.line("out = bytearray()")
             else:
                 source.line(f"{self._out} += {content}")
@@ -178,27 +193,36 @@ class EncoderGenerator:
         if not tagged:
             self._put("x")
             return
-        self._flush()
+        source, codes, values = self._source, self._codes, list(self._values)
+        contents = {}
+        for field in tagged:
+            contents[field.name] = source.fresh(field.name)
+            source.line(f"{contents[field.name]} = {value}.{field.name}")
+        conditions = [self._differs(field, contents[field.name]) for field in tagged]
+        with source.block(f"if {' or '.join(f'({each})' for each in conditions)}:"):
+            self._flush()
+            self._section(tagged, contents)
+        with source.block("else:"):
+            source.line(self._packed(codes + "x", values))
+
+    def _section(self, tagged: list[Field], contents: dict[str, str]) -> None:
+        """Writes a section of tagged fields of which at least one is there."""
         source, outer = self._source, self._out
         count, section = source.fresh("tags"), source.fresh("section")
         source.line(f"{count} = 0")
+        source.line(f"{section} = bytearray()")
         for field in tagged:
-            content, body = source.fresh(field.name), source.fresh("body")
-            source.line(f"{content} = {value}.{field.name}")
+            body, content = source.fresh("body"), contents[field.name]
             with source.block(f"if {self._differs(field, content)}:"):
                 source.line(f"{body} = bytearray()")
                 self._out = body
                 self._field(field, content)
                 self._flush()
                 self._out = outer
-                with source.block(f"if not {count}:"):
-                    source.line(f"{section} = bytearray()")
                 source.line(f"{count} += 1")
                 head = f"uvarint({field.tag}) + uvarint(len({body}))"
                 source.line(f"{section} += {head} + {body}")
-        self._varint(count)
-        with source.block(f"if {count}:"):
-            source.line(f"{outer} += {section}")
+        source.line(f"{outer} += uvarint({count}) + {section}")
 
     def _differs(self, field: Field, content: str) -> str:
         """The condition under which a tagged field has to be written."""
@@ -208,10 +232,11 @@ class EncoderGenerator:
             return f"{content} is None or len({content})"
         if field.struct is None:
             return f"{content} != {field.default!r}"
-        inner = (
-            self._differs(each, f"{content}.{each.name}")
-            for each in field.struct.fields
-            if self._version in each.versions
-        )
-        written = " or ".join(inner)
-        return f"{content} is None or {written}" if self._version in field.nullable else written
+        present = [each for each in field.struct.fields if self._version in each.versions]
+        inner = [f"({self._differs(each, f'{content}.{each.name}')})" for each in present]
+        differs = " or ".join(inner) or "False"
+        if self._version in field.nullable:
+            return f"{content} is None or {differs}"
+        if field.shared_default:
+            return f"{content} is not {field.struct.shared_name} and ({differs})"
+        return differs

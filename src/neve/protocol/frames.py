@@ -65,9 +65,7 @@ def response_frame(
     api: Api, version: int, correlation_id: int, body_parts: list[Buffer]
 ) -> list[Buffer]:
     """A whole response, length and header included, in parts to be sent one after the other."""
-    size = 4
-    for part in body_parts:
-        size += len(part)
+    size = 4 + (len(body_parts[0]) if len(body_parts) == 1 else sum(map(len, body_parts)))
     if version >= api.flexible_from and api is not API_VERSIONS:
         start = _FLEXIBLE_RESPONSE_START.pack(size + 1, correlation_id)
     else:
@@ -106,4 +104,6 @@ def _joined(start: bytes, body_parts: list[Buffer]) -> list[Buffer]:
     """The first part of a message is small: it goes with what stands before it."""
     if not body_parts:
         return [start]
+    if len(body_parts) == 1:
+        return [start + body_parts[0]]
     return [start + body_parts[0], *body_parts[1:]]

@@ -72,6 +72,11 @@ class Struct:
         tagged = [each for each in self.fields if version in each.versions and each.tag is not None]
         return sorted(tagged, key=lambda each: each.tag or 0)
 
+    @property
+    def shared_name(self) -> str:
+        """What generated code calls the one instance of defaults that all share."""
+        return f"DEFAULT_{self.name}"
+
     def walk(self) -> Iterator[Struct]:
         """This struct and all below it, outermost first."""
         yield self
@@ -101,6 +106,21 @@ class Field:
     def fixed(self) -> bool:
         """Whether it is equally long in every message."""
         return not self.array and self.type in FIXED_WIDTHS
+
+    @property
+    def shared_default(self) -> bool:
+        """Whether messages that leave the field out share one instance of its struct.
+
+        So it is for tagged structs of plain values, which are nearly always left out. Their
+        classes are frozen: what is shared cannot be changed.
+        """
+        return (
+            self.tag is not None
+            and not self.array
+            and not self.null_by_default
+            and self.struct is not None
+            and all(not each.array and each.struct is None for each in self.struct.fields)
+        )
 
     def least_bytes(self, version: int, flexible: bool) -> int:
         """The fewest bytes that the field can take, its own or as one element of its list."""

@@ -56,14 +56,14 @@ def bad_tag(tag: int, position: int, stop: int) -> MalformedError:
 
 def records_bytes(records: Buffer | Sequence[Buffer]) -> int:
     """How many bytes records have, whether in one piece or in several."""
-    if isinstance(records, list | tuple):
+    if type(records) is list or type(records) is tuple:
         return sum(map(len, records))
     return len(records)
 
 
 def add_records(parts: list[Buffer], records: Buffer | Sequence[Buffer]) -> None:
     """Adds records to a message's parts as they are."""
-    if isinstance(records, list | tuple):
+    if type(records) is list or type(records) is tuple:
         parts.extend(records)
     else:
         parts.append(records)  # type: ignore[arg-type]
