@@ -96,6 +96,7 @@ class ColdReader:
         """End what is read ahead, and wait until nothing runs any more."""
         await self.cursors.aclose()
         await self._ahead.aclose()
+        await self.indexes.aclose()
         await self.blocks.aclose()
 
     # -- one read ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TypeAlias
 
 from neve import runtime
-from neve.errors import DamagedError, NotFoundError, UnsupportedError
+from neve.errors import ClosedError, DamagedError, NotFoundError, UnsupportedError
 from neve.log.index_cache import IndexCache
 from neve.log.manifest.records import Segment
 from neve.log.reading.budget import ByteBudget
@@ -43,6 +43,9 @@ class SegmentIndexes:
         # Segments whose index misled us: by a whole read they were damaged (True), or were not.
         self._distrusted: OrderedDict[_Name, bool] = OrderedDict()
         self._making = asyncio.Lock()
+        self._makers: dict[_Name, asyncio.Task[Bundle]] = {}
+        # Failures are told to those who wait.
+        self._tasks = runtime.Tasks(on_failure=lambda _: None)
 
     async def get(self, segment: Segment) -> Bundle | None:
         """The segment's index; None where it can be had only by reading the segment whole."""
@@ -64,17 +67,40 @@ class SegmentIndexes:
         return bundle if bundle.checksummed or len(bundle.offsets) > 1 else None
 
     async def make(self, segment: Segment) -> Bundle:
-        """Index a segment by reading it whole."""
+        """Index a segment by reading it whole, once for all who want it.
+
+        It goes on if they are cancelled: a large segment may take longer than their patience.
+        """
         name = (segment.key, segment.index_key)
+        made = self._made.get(name)
+        if made is not None:
+            return made
+        maker = self._makers.get(name)
+        if maker is None:
+            maker = self._makers[name] = self._tasks.start(
+                self._make(segment, name), name=f"index {segment.key}"
+            )
+            maker.add_done_callback(lambda _: self._makers.pop(name, None))
+        try:
+            return await asyncio.shield(maker)
+        except asyncio.CancelledError:
+            if maker.cancelled():
+                raise ClosedError("the reader of logs is closed") from None
+            raise
+
+    async def _make(self, segment: Segment, name: _Name) -> Bundle:
         async with self._making:
-            if name not in self._made:
-                await self._budget.take(segment.bytes)
-                try:
-                    self._made[name] = await fetch_indexed(self._store, segment)
-                finally:
-                    self._budget.give_back(segment.bytes)
-                _bound(self._made)
-            return self._made[name]
+            await self._budget.take(segment.bytes)
+            try:
+                bundle = await fetch_indexed(self._store, segment)
+            finally:
+                self._budget.give_back(segment.bytes)
+        self._made[name] = bundle
+        _bound(self._made)
+        return bundle
+
+    async def aclose(self) -> None:
+        await self._tasks.close()
 
     async def distrust(self, segment: Segment) -> bool:
         """A range does not match its index: whether the segment, read whole, is sound after all."""

@@ -217,6 +217,27 @@ async def test_a_cancelled_reader_leaves_its_place_and_then_nothing() -> None:
 
 
 @in_simulation
+async def test_an_impatient_reader_gets_past_a_missing_index_too() -> None:
+    store = ScriptedStore()
+    async with reading(store=store, settings=LARGE) as world:
+        await cold(world)
+        segment = (await world.log.manifest.segments(0, 0))[0]
+        assert segment.index_key is not None
+        await store.delete(segment.index_key)
+        store.latency = lambda: 0.05
+        for _ in range(20):
+            try:
+                async with runtime.deadline(0.02):
+                    world.check(await world.reader.read(world.log, 0, 900), 0, 900)
+                break
+            except TimeoutError:
+                continue
+        else:
+            raise AssertionError("it begins anew each time")
+        assert store.asked("get", segment.key) == 1
+
+
+@in_simulation
 async def test_cancelling_one_of_two_readers_leaves_the_download_to_the_other() -> None:
     store = ScriptedStore(latency=lambda: 0.05)
     async with reading(store=store, settings=LARGE) as world:
