@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from neve.log.segment import bundle, kfs
 from neve.log.segment.history import History
 from neve.log.segment.rebuild import bundle_of
+from neve.log.segment.sections import StateRow
 from neve.log.wal import object as wal
 from neve.records.batch import check_batch
 from neve.records.reference import Record, build_batch
@@ -59,11 +61,14 @@ def segment_batches() -> list[bytes]:
     ]
 
 
-def pair(state: bytes | None = b"state") -> tuple[bytes, bytes]:
-    """A segment and its bundle."""
-    history = History("k")
+STATE_BEFORE = (StateRow(b"state", b"kept", 5), StateRow(b"k0", b"replaced", 6))
+
+
+def pair(state: Sequence[StateRow] | None = STATE_BEFORE) -> tuple[bytes, bytes]:
+    """A segment and its bundle; `state` is the table before it."""
+    history = History("k", state=state)
     segment = kfs.build(100, 77, segment_batches(), observe=history.observe)
-    return b"".join(segment.parts), bundle_of(segment, history, INTERVAL, state)
+    return b"".join(segment.parts), bundle_of(segment, history, INTERVAL)
 
 
 def foreign_index(segment: bytes) -> bytes:
@@ -140,5 +145,5 @@ def read_everything_of(found: bundle.Bundle) -> object:
         found.transactions,
         found.producers,
         found.epochs,
-        None if found.state is None else bytes(found.state),
+        found.state,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 from hypothesis import given
@@ -15,7 +16,7 @@ from neve.errors import DamagedError, UnsupportedError
 from neve.log.segment import bundle, frame, kafscale, kfs, sections
 from neve.log.segment.history import History
 from neve.log.segment.rebuild import bundle_of, rebuild
-from neve.log.segment.sections import Section
+from neve.log.segment.sections import Section, StateRow
 from neve.log.wal import object as wal
 from neve.records.batch import assemble, walk
 from neve.records.crc import crc32c
@@ -104,9 +105,9 @@ def test_wal_objects_come_back(
     assert wal.decode_directory(prefix, "k", **place, rollup=rollup) == found
 
 
-@given(batches(), st.integers(1, 60), i64, st.none() | st.binary(max_size=30), st.integers(1, 5))
+@given(batches(), st.integers(1, 60), i64, st.integers(1, 5))
 def test_segments_and_bundles_come_back(
-    made: list[bytes], interval: int, created_ms: int, state: bytes | None, parts: int
+    made: list[bytes], interval: int, created_ms: int, parts: int
 ) -> None:
     history = History("k")
     grouped = [b"".join(made[i : i + parts]) for i in range(0, len(made), parts)]
@@ -115,8 +116,8 @@ def test_segments_and_bundles_come_back(
     data = b"".join(built.parts)
     assert len(data) == built.facts.segment_bytes
     assert kfs.check(data, "k").facts == built.facts
-    index = bundle_of(built, history, interval, state)
-    assert rebuild(data, "k", interval, producers=(), epochs=(), state=state).bundle == index
+    index = bundle_of(built, history, interval)
+    assert rebuild(data, "k", interval, producers=(), epochs=()).bundle == index
 
     found = bundle.decode_bundle(index, "k", len(data))
     found.check_all()
@@ -131,6 +132,17 @@ def test_segments_and_bundles_come_back(
     for mine, theirs in zip(every, foreign.stretches(0, kfs.OFFSET_MAX), strict=True):
         assert theirs == mine._replace(crc=None)
         foreign.verify_stretch(theirs, data[theirs.start : theirs.end], "s")
+
+
+@given(st.dictionaries(st.binary(max_size=9), st.tuples(st.binary(max_size=9), i64)), st.randoms())
+def test_a_table_has_one_encoding_and_comes_back(
+    table: dict[bytes, tuple[bytes, int]], order: Random
+) -> None:
+    rows = [StateRow(key, value, timestamp) for key, (value, timestamp) in table.items()]
+    encoded = sections.encode_state(rows)
+    order.shuffle(rows)
+    assert sections.encode_state(rows) == encoded
+    assert sections.decode_state(encoded, "k") == tuple(sorted(rows))
 
 
 @given(batches(), st.integers(1, 60), times)

@@ -1,20 +1,26 @@
 """What a node knows of its own stream without asking the store: its tail, and the newest bytes.
 
-In steady state a roll-up then costs no read at all. The bytes are bounded by `tail.cache.bytes`;
-what was dropped is read back by range. If it is ever in doubt how things stand (a checkpoint whose
-fate is unknown), what is kept here is forgotten and read anew.
+In steady state a roll-up then costs no read at all. The bytes, and those of the tails that the node
+took over, are bounded by `tail.cache.bytes`; what was dropped is read back by range. If it is ever
+in doubt how things stand (a checkpoint whose fate is unknown), what is kept here is forgotten and
+read anew.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 
-from neve.log.partition import HeldObject
+from neve.log.held import HeldObject
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import StreamTail, TailObject, WalReader, next_offsets
 from neve.log.wal.writer import CommittedObject
 from neve.settings import Settings
 from neve.store.port import Store
+
+# What an object and a row of it take up in memory beside their bytes: many small ones count too.
+OBJECT_OVERHEAD_BYTES = 600
+SLICE_OVERHEAD_BYTES = 500
 
 
 class OwnStream:
@@ -23,8 +29,9 @@ class OwnStream:
     def __init__(self, store: Store, incarnation: int, settings: Settings) -> None:
         self._wal = settings.wal
         self._cache_bytes_max = settings.cache.tail_bytes
-        self._cached: OrderedDict[str, HeldObject] = OrderedDict()
-        self._cached_bytes = 0
+        # Our own objects by their keys; what was taken over by itself.
+        self._cached: OrderedDict[object, tuple[HeldObject, int]] = OrderedDict()
+        self.cached_bytes = 0
         self._objects_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
         self._covered = (0, 0)
@@ -42,14 +49,22 @@ class OwnStream:
             self._recent.append(TailObject(key, done.number, done.slices, None))
         self._objects_since_checkpoint += 1
         self._bytes_since_checkpoint += len(done.data)
-        self._cached[key] = held
-        self._cached_bytes += len(done.data)
-        while self._cached_bytes > self._cache_bytes_max:
-            _, oldest = self._cached.popitem(last=False)
-            assert oldest.data is not None
-            self._cached_bytes -= len(oldest.data)
-            oldest.data = None
+        self._keep(key, held, len(done.slices))
         return held
+
+    def keep(self, held: HeldObject) -> None:
+        """Keep bytes of a tail that was taken over while there is room: the oldest go first."""
+        self._keep(held, held, 1)
+
+    def _keep(self, name: object, held: HeldObject, slices: int) -> None:
+        assert held.data is not None
+        size = len(held.data) + OBJECT_OVERHEAD_BYTES + slices * SLICE_OVERHEAD_BYTES
+        self._cached[name] = held, size
+        self.cached_bytes += size
+        while self.cached_bytes > self._cache_bytes_max:
+            _, (oldest, size) = self._cached.popitem(last=False)
+            self.cached_bytes -= size
+            oldest.drop()
 
     def roll_up_due(self) -> bool:
         return (
@@ -61,9 +76,11 @@ class OwnStream:
         """The stream's tail up to what is known committed."""
         if self._tail is None:
             read = await self.reader.tail()
-            self._tail = read
+            # Bytes of small objects come with their directories: here nobody would count them.
+            bare = tuple(item._replace(data=None) for item in read.objects)
+            self._tail = known = dataclasses.replace(read, objects=bare)
             self._keep_recent(read.position)
-            return read
+            return known
         objects = (*self._tail.objects, *self._recent)
         ends = next_offsets(self._tail.ends, self._recent)
         # What was read back may go beyond what we were told is committed.
@@ -79,7 +96,7 @@ class OwnStream:
 
     async def read(self, item: TailObject, entry: Slice) -> memoryview:
         """A slice's bytes, from memory if they are still there."""
-        held = self._cached.get(item.key)
+        held, _ = self._cached.get(item.key, (None, 0))
         if held is not None and held.data is not None:
             return held.data[entry.position : entry.end]
         return await self.reader.slice_data(item, entry)

@@ -3,6 +3,9 @@
 The order is the promise. A stream is sealed before its tail is read, so nothing is committed there
 any more; the manifest is read after the tail, so nothing that was tiered and trimmed in between is
 missed; and a tail with a gap, or that falls short of what a checkpoint promised, is read again.
+Then the tail's bytes are read, for the producers that wrote them: `log/tail_bytes.py`.
+
+A store that fails in a passing way delays a take-over. It ends one only if it goes on for long.
 """
 
 from __future__ import annotations
@@ -14,19 +17,27 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from neve import runtime
 from neve.cluster.state import Broker, PartitionState, StreamPart
 from neve.errors import DamagedError, NeveError, UnavailableError
+from neve.log.held import HeldObject
 from neve.log.keys import wal_stream
 from neve.log.manifest.manifest import Manifest
 from neve.log.partition import PartitionLog
 from neve.log.restore import load_history_at
+from neve.log.segment.history import History
 from neve.log.tail import PartitionTail, assemble, read_streams
+from neve.log.tail_bytes import TailReading, read_tails
 from neve.log.wal.reader import StreamTail
 from neve.log.wal.seal import Sealer
+from neve.settings import PrefetchSettings
 from neve.store.port import Store
 
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 20
 PAUSE_SECONDS = 0.05
+# Some 15 s on top of what the store's own retries take: SlowDown seldom lasts as long.
+RETRIES_MAX = 12
+RETRY_PAUSE_MS = 50
+RETRY_PAUSE_MS_MAX = 2_000
 # A broker that the cluster state no longer knows was of this version or older: its most, then.
 INFLIGHT_MOST = 64
 
@@ -58,22 +69,24 @@ async def recover(
     own: int,
     brokers: Mapping[int, Broker],
     taken: Sequence[Taken],
+    *,
+    prefetch: PrefetchSettings | None = None,
+    keep: Callable[[HeldObject], None] = HeldObject.drop,
 ) -> Recovered:
-    """Bring the logs of newly led partitions to where their predecessors ended."""
+    """Bring the logs of newly led partitions to where their predecessors ended.
+
+    `keep` is handed the bytes of their tails as these are read, oldest first: a cache that drops
+    what it has no room for.
+    """
     sealed = await _seal(store, brokers, own, taken)
     ends = {stream: end for stream, end in sealed.items() if isinstance(end, int)}
-    due = _due(taken, ends)
-    tails: dict[int, StreamTail] = {}
     failed = _failing(taken, sealed)
+    recovery = _Recovery(store, _due(taken, ends), prefetch or PrefetchSettings(), keep, failed)
     behind = [row for row in taken if row[0] not in failed]
     for attempt in range(ATTEMPTS_MAX):
         if attempt > 0:
             await runtime.sleep(PAUSE_SECONDS)
-        found = await _each(_incarnations(behind), lambda stream: _tail(store, stream, due[stream]))
-        failed |= _failing(behind, found)
-        tails |= {stream: tail for stream, tail in found.items() if isinstance(tail, StreamTail)}
-        behind = [row for row in behind if row[0] not in failed]
-        behind = await _resolved(store, behind, tails, failed)
+        behind = await recovery.attempt(behind)
         if not behind:
             break
     for log, _ in behind:
@@ -82,7 +95,104 @@ async def recover(
             f"committed offsets of {log.name} are neither in a segment nor in a stream: "
             "run `neve storage verify`",
         )
-    return Recovered(tails, ends, failed)
+    return Recovered(recovery.tails, ends, failed)
+
+
+class _Found(NamedTuple):
+    """What was found about one partition before its tail's bytes are read."""
+
+    log: PartitionLog
+    state: PartitionState
+    history: History
+    tiered: int
+    reading: TailReading
+
+
+class _Recovery:
+    """One recovery of many partitions, over several attempts."""
+
+    def __init__(
+        self,
+        store: Store,
+        due: Mapping[int, int],
+        prefetch: PrefetchSettings,
+        keep: Callable[[HeldObject], None],
+        failed: dict[PartitionLog, NeveError],
+    ) -> None:
+        self._store = store
+        self._due = due
+        self._prefetch = prefetch
+        self._keep = keep
+        self._failed = failed
+        self.tails: dict[int, StreamTail] = {}
+
+    async def attempt(self, taken: Sequence[Taken]) -> list[Taken]:
+        """Recover what can be recovered now; the partitions that must be looked at again."""
+        found = await _each(
+            _incarnations(taken), lambda stream: _tail(self._store, stream, self._due[stream])
+        )
+        self._failed.update(_failing(taken, found))
+        self.tails |= {at: tail for at, tail in found.items() if isinstance(tail, StreamTail)}
+        healthy = [row for row in taken if row[0] not in self._failed]
+        looks = await runtime.gather(*(self._find(log, state) for log, state in healthy))
+        readings = [row for row in looks if row is not None]
+        await self._read(readings)
+        again = []
+        for row, look in zip(healthy, looks, strict=True):
+            if row[0] in self._failed:
+                continue
+            if look is None or look.reading.missing is not None:
+                again.append(row)
+            else:
+                _finish(look)
+        return again
+
+    async def _find(self, log: PartitionLog, state: PartitionState) -> _Found | None:
+        """The manifest, after the streams, and what the last bundle knows; None: look again."""
+
+        async def look() -> _Found | None:
+            tail = await _tail_of(log, state, self.tails)
+            if tail is None:
+                return None
+            history, tiered = await load_history_at(self._store, log.manifest, log.name)
+            at_end = History(log.name, history.producers.entries(), history.epochs.starts)
+            reading = TailReading(log.name, tail, at_end, tiered)
+            return _Found(log, state, history, tiered, reading)
+
+        try:
+            return await _patiently(look)
+        except NeveError as error:
+            self._failed[log] = error
+            return None
+
+    async def _read(self, found: Sequence[_Found]) -> None:
+        readings = [row.reading for row in found]
+        try:
+            await read_tails(self._store, readings, self.tails, self._prefetch, self._keep)
+        except NeveError as error:  # retried for long: nobody's tail is known to its end
+            self._failed.update({row.log: error for row in found})
+
+
+def _finish(found: _Found) -> None:
+    reading = found.reading
+    found.log.recovered(
+        reading.tail,
+        found.history,
+        found.tiered,
+        end=reading.history,
+        in_memory=reading.in_memory,
+    )
+
+
+async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Try again, with growing pauses, while the store fails in a passing way."""
+    backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
+    for _ in range(RETRIES_MAX):
+        try:
+            return await work()
+        except UnavailableError:
+            await backoff.pause()
+    return await work()
 
 
 async def _each(
@@ -92,7 +202,7 @@ async def _each(
 
     async def attempt(stream: int) -> T | NeveError:
         try:
-            return await work(stream)
+            return await _patiently(lambda: work(stream))
         except NeveError as error:
             return error
 
@@ -161,28 +271,6 @@ def _incarnations(taken: Iterable[Taken]) -> set[int]:
 def _earlier(state: PartitionState) -> list[StreamPart]:
     """All but the leadership that begins now: nothing is written under it yet."""
     return [part for part in state.streams if part.epoch < state.epoch]
-
-
-async def _resolved(
-    store: Store,
-    taken: Sequence[Taken],
-    tails: Mapping[int, StreamTail],
-    failed: dict[PartitionLog, NeveError],
-) -> list[Taken]:
-    """Recover what the tails suffice for; the partitions that must be read again."""
-
-    async def resolve(log: PartitionLog, state: PartitionState) -> bool:
-        try:
-            tail = await _tail_of(log, state, tails)
-            if tail is None:
-                return False
-            log.recovered(tail, *await load_history_at(store, log.manifest, log.name))
-        except NeveError as error:
-            failed[log] = error
-        return True
-
-    done = await runtime.gather(*(resolve(log, state) for log, state in taken))
-    return [row for row, resolved in zip(taken, done, strict=True) if not resolved]
 
 
 async def _tail_of(

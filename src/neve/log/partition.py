@@ -1,8 +1,8 @@
 """The leader's log of one partition: appended, committed, tiered.
 
-Offsets are assigned on append, in place. The high watermark moves when the WAL commits, and only
-then do readers see a record. The untiered rest is a list of slices: in memory while the cache's
-bound allows it, else by range from the object that holds them.
+Offsets are assigned on append, in place, once the producer's sequence was checked. The high
+watermark moves when the WAL commits, and only then do readers see a record. The untiered rest is a
+list of slices (`log/untiered.py`); what is in memory, tiered or not, is among `recent`.
 
 One task at a time tiers a partition; everything else here is an ordinary call.
 """
@@ -11,62 +11,45 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from neve import runtime
-from neve.errors import DamagedError, LostRangeError, NotFoundError, UnavailableError
-from neve.log.fetch import fetch_range_checked
+from neve.errors import DamagedError, InvalidError, LostRangeError, NeveError, UnavailableError
+from neve.log.held import HeldObject, HeldSlice
 from neve.log.keys import manifest as manifest_keys
 from neve.log.keys import segment_prefix
+from neve.log.leader_epochs import EpochEnd, end_of_epoch
 from neve.log.manifest.manifest import Manifest
+from neve.log.producers import Producers
 from neve.log.restore import load_history_at
 from neve.log.segment.history import History
-from neve.log.tail import PartitionTail, is_skipped
+from neve.log.segment.sections import EpochStart
+from neve.log.segment.state_table import is_internal
+from neve.log.tail import PartitionTail
 from neve.log.tiering import SegmentWriter
-from neve.log.wal import object as wal_object
+from neve.log.untiered import Untiered
 from neve.log.wal.object import Slice, SliceMeta
 from neve.log.wal.writer import Commit, WalWriter
-from neve.records.batch import parse_header, patch, walk
-from neve.settings import SegmentSettings
+from neve.records.batch import BatchHeader, parse_header, patch
+from neve.settings import ProducerSettings, SegmentSettings
 from neve.store.port import Buffer, Store
+
+__all__ = ["Appended", "HeldObject", "HeldSlice", "PartitionLog"]
 
 # A partition that others tier each time we look at it is left to them after so many looks.
 LOOKS_MAX = 10
 
-
-@dataclass(eq=False)
-class HeldObject:
-    """An object that holds slices of the tail. `data` is dropped when the cache is full."""
-
-    key: str
-    incarnation: int
-    number: int | None
-    data: memoryview | None
-
-
-class HeldSlice(NamedTuple):
-    """Some committed, untiered batches of the partition. `since` is when this process saw them."""
-
-    held: HeldObject
-    entry: Slice
-    since: float
+Watcher: TypeAlias = Callable[["PartitionLog"], None]
 
 
 class Appended(NamedTuple):
-    """What a producer is told once `commit` is decided."""
+    """What a producer is told once `commit` is decided. A duplicate has its first place."""
 
     base_offset: int
     last_offset: int
     commit: Commit
-
-
-class _Cut(NamedTuple):
-    """Where a segment ended within a slice: before this offset, so many bytes into the slice."""
-
-    offset: int
-    position: int
+    duplicate: bool = False
 
 
 class PartitionLog:
@@ -86,20 +69,27 @@ class PartitionLog:
         partition: int,
         epoch: int,
         resolve: Callable[[int], Awaitable[None]],
+        producers: ProducerSettings | None = None,
     ) -> None:
         self._store = store
-        self._resolve = resolve
         self._writer = writer
-        self._settings = settings
-        # A little above segment.bytes: this pays for the manifest's checkpoints, so that tiering
-        # takes at most three PUTs for each segment.bytes written, however fast they come.
-        self._segment_bytes = settings.bytes + settings.bytes // (2 * settings.checkpoint_numbers)
+        self._producer_settings = producers or ProducerSettings()
         self._tiering = asyncio.Lock()
+        self._watchers: dict[Watcher, None] = {}
+        self._recovered_commit: Commit | None = None
         self.topic_id = topic_id
         self.partition = partition
         self.epoch = epoch
         self.name = f"{topic}-{partition}"
+        self.is_internal = is_internal(topic)
+        self.closed: NeveError | None = None
+        self.next_offset = 0
+        self.high_watermark = 0
+        self.recent: deque[HeldSlice] = deque()
+        self.producers = Producers((), self._producer_settings)
+        self.epochs: list[EpochStart] = [EpochStart(epoch, 0)]
         self.manifest = Manifest(store, manifest_keys(topic, topic_id, partition))
+        self.untiered = Untiered(store, self.manifest, self.name, self.recent, resolve)
         self.segments = SegmentWriter(
             store,
             self.manifest,
@@ -107,106 +97,204 @@ class PartitionLog:
             writer.incarnation,
             settings,
         )
-        self.next_offset = 0
-        self.high_watermark = 0
-        self.tail: deque[HeldSlice] = deque()
-        self.tail_bytes = 0
-        # Producer state and epoch history at the tiered offset: where the next bundle starts from.
-        self.tiered_history = History(self.name)
+        # What holds at the tiered offset: where the next bundle starts from.
+        self.tiered_history = History(self.name, state=() if self.is_internal else None)
         self._history_at = 0
-        self._last_cut = _Cut(0, 0)
+        self.configure(settings)
 
-    def recovered(self, tail: PartitionTail, history: History, tiered: int | None = None) -> None:
+    def configure(self, settings: SegmentSettings) -> None:
+        """Tier by these from now on."""
+        self._settings = settings
+        # A little above segment.bytes: this pays for the manifest's checkpoints, so that tiering
+        # takes at most three PUTs for each segment.bytes written, however fast they come.
+        self._segment_bytes = settings.bytes + settings.bytes // (2 * settings.checkpoint_numbers)
+        self.segments.configure(settings)
+
+    def recovered(
+        self,
+        tail: PartitionTail,
+        history: History,
+        tiered: int | None = None,
+        *,
+        end: History | None = None,
+        in_memory: Sequence[tuple[HeldObject, Slice]] = (),
+    ) -> None:
         """Take over what predecessors left: the log goes on where it ends.
 
         `history` holds at the offset `tiered`; at the manifest's tiered offset where none is given.
+        `end` is that with the tail taken in, and `in_memory` what was kept of the tail's bytes.
         """
         now = runtime.monotonic()
         held: dict[str, HeldObject] = {}
         for incarnation, item, entry in tail.slices:
-            at = held.setdefault(
-                item.key, HeldObject(item.key, incarnation, item.number, item.data)
-            )
-            self._hold(HeldSlice(at, entry, now))
+            # The bytes of small objects come with their directories, and no cache counts them.
+            at = held.setdefault(item.key, HeldObject(item.key, incarnation, item.number, None))
+            self.untiered.hold(HeldSlice(at, entry, now))
+        for kept, entry in in_memory:
+            self._remember(HeldSlice(kept, entry, now))
         self.tiered_history = history
         self._history_at = self.tiered_offset if tiered is None else tiered
         self.next_offset = self.high_watermark = tail.end
+        at_end = history if end is None else end
+        self.producers = Producers(at_end.producers.entries(), self._producer_settings)
+        self.epochs = list(at_end.epochs.starts)
+        if not self.epochs or self.epochs[-1].epoch < self.epoch:
+            self.epochs.append(EpochStart(self.epoch, tail.end))
 
-    def _hold(self, row: HeldSlice) -> None:
-        self.tail.append(row)
-        self.tail_bytes += row.entry.length
+    # -- what is where -----------------------------------------------------------------------
 
     @property
     def tiered_offset(self) -> int:
         """Below this, a won manifest number covers everything."""
         return self.manifest.state.next
 
-    def append(self, batch: bytearray | memoryview) -> Appended:
-        """Assign offsets to one checked batch, in place, and hand it to the WAL."""
-        header = parse_header(batch)
-        base, last = self.next_offset, self.next_offset + header.last_offset_delta
+    @property
+    def start_offset(self) -> int:
+        """The first offset that readers may ask for: retention and DeleteRecords move it."""
+        return self.manifest.state.start
+
+    @property
+    def tail(self) -> deque[HeldSlice]:
+        """The committed slices that are not wholly in segments."""
+        return self.untiered.rows
+
+    @property
+    def tail_bytes(self) -> int:
+        return self.untiered.bytes
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        """Where the records of a leader epoch end, as Kafka's OffsetForLeaderEpoch tells it."""
+        return end_of_epoch(self.epochs, epoch, self.next_offset)
+
+    @property
+    def state_floor(self) -> int:
+        """The lowest offset that must stay for the table's sake; only internal partitions have any.
+
+        That is the last segment but one: should the last bundle be lost, it is rebuilt from there.
+        """
+        state = self.manifest.state
+        if not self.is_internal:
+            return self.high_watermark
+        last_two = state.loose[-2:]
+        if len(last_two) < 2 and state.runs:
+            return state.runs[-1].base
+        return last_two[0].base if last_two else state.next
+
+    # -- appending, committing ---------------------------------------------------------------
+
+    def append(self, batch: bytearray | memoryview, header: BatchHeader | None = None) -> Appended:
+        """Assign offsets to one checked batch, in place, and hand it to the WAL.
+
+        `header` is the batch's own, where the caller has it. A duplicate is told with its first
+        place and that batch's commit. OutOfOrderSequenceError, DuplicateSequenceError and
+        ProducerFencedError refuse an idempotent producer's batch; FullError says to wait.
+        """
+        if self.closed is not None:
+            raise self.closed
+        if header is None:
+            header = parse_header(batch)
+        idempotent = header.producer_id >= 0
+        if idempotent:
+            seen = self.producers.check(header)
+            if seen is not None:
+                commit = self._long_committed() if seen.commit is None else seen.commit
+                return Appended(seen.base_offset, seen.last_offset, commit, duplicate=True)
+        base = self.next_offset
+        last = base + header.last_offset_delta
+        patch(batch, base, self.epoch)
         meta = SliceMeta(
             self.topic_id, self.partition, self.epoch, base, last, header.max_timestamp
         )
-        patch(batch, base, self.epoch)
         commit = self._writer.append(meta, batch)
         self.next_offset = last + 1
+        if idempotent:
+            self.producers.appended(header, base, commit)
         return Appended(base, last, commit)
+
+    def _long_committed(self) -> Commit:
+        if self._recovered_commit is None:
+            self._recovered_commit = Commit()
+            self._recovered_commit.succeed()
+        return self._recovered_commit
 
     def committed(self, held: HeldObject, entry: Slice) -> None:
         """The WAL committed a slice of ours. Called in the order of offsets."""
-        self._hold(HeldSlice(held, entry, runtime.monotonic()))
+        now = self.producers.now = runtime.monotonic()
+        row = HeldSlice(held, entry, now)
+        self.untiered.hold(row)
+        self._remember(row)
         self.high_watermark = entry.last_offset + 1
+        if self._watchers:
+            self._tell()
+
+    def _remember(self, row: HeldSlice) -> None:
+        if row.held.data is not None:  # a cache without room drops it at once
+            self.recent.append(row)
+            row.held.kept_in(self.recent)
+
+    def watch(self, callback: Watcher) -> None:
+        """Call back at every commit, and once when the log is closed, until `unwatch`."""
+        self._watchers[callback] = None
+
+    def unwatch(self, callback: Watcher) -> None:
+        self._watchers.pop(callback, None)
+
+    def _tell(self) -> None:
+        for watcher in tuple(self._watchers):
+            try:
+                watcher(self)
+            except Exception as failure:  # a reader's mistake must not end the stream
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": f"a watcher of {self.name} failed", "exception": failure}
+                )
+
+    def close(self, error: NeveError) -> None:
+        """It is led no more: nothing is appended from here on, and who watches is told why."""
+        if self.closed is None:
+            self.closed = error
+            self._tell()
+            self._watchers.clear()
 
     def moved(self, incarnation: int, below: int, fresh: list[tuple[HeldObject, Slice]]) -> None:
         """What a stream's numbers below `below` and its older roll-ups held lies elsewhere now."""
-
-        def stays(row: HeldSlice) -> bool:
-            other = row.held.incarnation != incarnation
-            return other or (row.held.number is not None and row.held.number >= below)
-
-        since = self.tail[0].since if self.tail else runtime.monotonic()
-        due = self.tiered_offset
-        rows = [row for row in self.tail if stays(row)]
-        rows += [HeldSlice(*row, since) for row in fresh if row[1].last_offset >= due]
-        rows.sort(key=lambda row: row.entry.base_offset)
-        self.tail = deque(rows)
-        self._count_bytes()
+        self.untiered.moved(incarnation, below, fresh)
 
     # -- tiering -----------------------------------------------------------------------------
 
     def tiering_due(self) -> bool:
-        if not self.tail:
+        rows = self.untiered.rows
+        if not rows:
             return False
-        age_ms = (runtime.monotonic() - self.tail[0].since) * 1000
-        return self.tail_bytes >= self._segment_bytes or age_ms >= self._settings.ms
+        age_ms = (runtime.monotonic() - rows[0].since) * 1000
+        return self.untiered.bytes >= self._segment_bytes or age_ms >= self._settings.ms
 
     async def tier(self) -> bool:
         """Turn the oldest committed records, segment.bytes of them, into a segment; if it did."""
         async with self._tiering:
-            batches = await self._untiered_batches()
+            batches = await self._untiered_batches(self._segment_bytes)
             if not batches:
                 return False
+            self.producers.expire()
             written = await self.segments.write(
-                batches, self.tiered_history, tiered=self._history_at
+                batches, self.tiered_history, tiered=self._history_at, known=self.producers
             )
             if written is not None:
                 self.tiered_history = written.history
                 self._history_at = written.segment.last + 1
-                self._drop_tiered()
+                self.untiered.drop_tiered()
             else:
                 await self._adopt_history()
             await self.manifest.gather_runs()
             await self.manifest.checkpoint(self._settings.checkpoint_numbers)
             return written is not None
 
-    async def _untiered_batches(self) -> list[Buffer]:
+    async def _untiered_batches(self, bytes_wanted: int | None) -> list[Buffer]:
         """The oldest untiered batches, with the history brought to where they begin."""
         for _ in range(LOOKS_MAX):
             if self._history_at != self.tiered_offset:
                 await self._adopt_history()
             try:
-                return await self._oldest_batches()
+                return await self.untiered.oldest_batches(bytes_wanted)
             except (LostRangeError, DamagedError):
                 await self.manifest.refresh()
                 if self._history_at == self.tiered_offset:
@@ -214,114 +302,22 @@ class PartitionLog:
                 # Others tiered what we looked for.
         raise UnavailableError(self.manifest.keys.prefix, "it is tiered faster than we can look")
 
-    async def _oldest_batches(self) -> list[Buffer]:
-        """The oldest untiered batches, up to the one that reaches segment.bytes.
-
-        Also those below the log's start: no reader sees them, but their producers are remembered.
-        """
-        due, size = self.tiered_offset, 0
-        rows: list[HeldSlice] = []
-        for row in self.tail:
-            if size >= self._segment_bytes:
-                break
-            if row.entry.last_offset >= due and not self._is_skipped(row.entry):
-                rows.append(row)
-                size += row.entry.length - self._tiered_of(row)
-        datas = await runtime.gather(*(self._data_if_needed(row) for row in rows))
-        return self._cut(rows, datas, due)
-
-    def _is_skipped(self, entry: Slice) -> bool:
-        return is_skipped(self.manifest.state.skips, entry.base_offset, entry.last_offset + 1)
-
-    async def _data_if_needed(self, row: HeldSlice) -> memoryview:
-        try:
-            return await self._data(row)
-        except (DamagedError, LostRangeError):
-            if row.entry.last_offset < self.manifest.state.start:
-                return memoryview(b"")  # deleted for readers anyway
-            raise
-
-    def _cut(self, rows: list[HeldSlice], datas: list[memoryview], due: int) -> list[Buffer]:
-        batches: list[Buffer] = []
-        size = 0
-        for row, data in zip(rows, datas, strict=True):
-            for position, header in walk(data, key=row.held.key):
-                if size >= self._segment_bytes:
-                    self._last_cut = _Cut(due, position)
-                    return batches
-                if header.last_offset >= due:
-                    self._check_that_it_joins(due, header.base_offset)
-                    batches.append(data[position : position + header.size])
-                    size += header.size
-                    due = header.next_offset  # a slice that moved may bring more than was asked
-        return batches
-
-    def _check_that_it_joins(self, due: int, base: int) -> None:
-        """A segment with a hole would hide committed records for ever."""
-        state = self.manifest.state
-        if not is_skipped(state.skips, max(due, state.start), base):
-            raise LostRangeError(
-                f"{self.name}: no slice holds offsets {due} to {base - 1}: "
-                "run `neve storage verify`"
-            )
-
-    async def _data(self, row: HeldSlice) -> memoryview:
-        """A slice's bytes; read again from wherever it is now if it moved while we looked."""
-        resolved = False
-        while True:
-            try:
-                return await read_slice(self._store, row)
-            except NotFoundError as missing:
-                found = self._holding(row.entry.base_offset)
-                if (found is None or found.held is row.held) and not resolved:
-                    # Somebody's checkpoint, or a late one of ours, moved it: look where it is now.
-                    await self._resolve(row.held.incarnation)
-                    resolved, found = True, self._holding(row.entry.base_offset)
-                if found is None or found.held is row.held:
-                    raise LostRangeError(
-                        f"{self.name}: {row.held.key} is gone, and nothing else holds offset "
-                        f"{row.entry.base_offset}: run `neve storage verify`"
-                    ) from missing
-                row = found
-
-    def _holding(self, offset: int) -> HeldSlice | None:
-        for row in self.tail:
-            if row.entry.base_offset <= offset <= row.entry.last_offset:
-                return row
-        return None
-
-    def _drop_tiered(self) -> None:
-        due = self.tiered_offset
-        while self.tail and self.tail[0].entry.last_offset < due:
-            self.tail.popleft()
-        self._count_bytes()
-
-    def _count_bytes(self) -> None:
-        self.tail_bytes = sum(row.entry.length - self._tiered_of(row) for row in self.tail)
-
-    def _tiered_of(self, row: HeldSlice) -> int:
-        """How many bytes of a slice are in a segment already: those before our last cut."""
-        offset, position = self._last_cut
-        inside = row.entry.base_offset < offset <= row.entry.last_offset
-        return min(position, row.entry.length) if inside and offset == self.tiered_offset else 0
-
     async def _adopt_history(self) -> None:
         """Another process tiered for us: its last bundle has the state at the tiered offset."""
         self.tiered_history, self._history_at = await load_history_at(
             self._store, self.manifest, self.name
         )
-        self._drop_tiered()
+        self.untiered.drop_tiered()
 
-
-async def read_slice(store: Store, row: HeldSlice) -> memoryview:
-    """A slice from memory, or by range and checked."""
-    held, entry = row.held, row.entry
-    if held.data is not None:
-        return held.data[entry.position : entry.end]
-    return await fetch_range_checked(
-        store,
-        held.key,
-        entry.position,
-        entry.end,
-        lambda data: wal_object.slice_bytes(entry, data, held.key),
-    )
+    async def load_state(self) -> dict[bytes, bytes]:
+        """The table of an internal partition: that of the last bundle and all committed since."""
+        if self.tiered_history.state is None:
+            raise InvalidError(f"{self.name} is not an internal partition: it keeps no table")
+        async with self._tiering:
+            batches = await self._untiered_batches(None)
+            assert self.tiered_history.state is not None
+            table = self.tiered_history.state.copy()
+        for batch in batches:
+            if not parse_header(batch).is_control:
+                table.apply(batch, self.name)
+        return table.values()

@@ -1,14 +1,16 @@
 """Restoring indexes: a missing or damaged bundle is rebuilt from its segment, never an obstacle.
 
 The new bundle gets a new key and is listed through the manifest; the old one is doomed. What was
-known before the segment (producers, epochs) comes from the bundle before it. Where that is lost
-too, the walk goes further back, to the first listed segment at most.
+known before the segment (producers, epochs, the table of an internal partition) comes from the
+bundle before it. Where that is lost too, the walk goes further back, to the first listed segment at
+most. What producers did before that is forgotten then. A table is not: where nothing is left that
+knows it, that is an error, since an empty one would be taken for the truth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from neve.errors import DamagedError, NotFoundError, UnavailableError
 from neve.log.create import create_own
@@ -20,6 +22,7 @@ from neve.log.manifest.state import ManifestState
 from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign
 from neve.log.segment.history import History
 from neve.log.segment.rebuild import Rebuilt, rebuild
+from neve.log.segment.state_table import is_internal
 from neve.log.series import PassedError
 from neve.store.port import Store
 
@@ -56,7 +59,7 @@ async def load_history_at(store: Store, manifest: Manifest, name: str) -> tuple[
         if manifest.state is not state:
             continue
         try:
-            history = await _state_kept(store, state, name)
+            history = await _state_kept(store, manifest, state, name)
             if history is None:
                 if state.state_bundle is not None and await manifest.refresh() is not state:
                     continue  # a segment came after it, whose bundle knows all that it knew
@@ -71,15 +74,20 @@ async def load_history_at(store: Store, manifest: Manifest, name: str) -> tuple[
     raise UnavailableError(manifest.keys.prefix, "it changes faster than its history can be read")
 
 
-async def _state_kept(store: Store, state: ManifestState, name: str) -> History | None:
+async def _state_kept(
+    store: Store, manifest: Manifest, state: ManifestState, name: str
+) -> History | None:
     """What the bundle knows that outlived the last segment; None where there is none to be had."""
     kept = state.state_bundle
     if kept is None:
         return None
+    internal = is_internal_partition(manifest)
+
+    def take(data: memoryview) -> History:
+        return history_of(decode_bundle(data, kept.key), name, internal=internal)
+
     try:
-        return await fetch_checked(
-            store, kept.key, lambda data: _history(decode_bundle(data, kept.key), name)
-        )
+        return await fetch_checked(store, kept.key, take)
     except (NotFoundError, DamagedError):
         return None  # its segment is gone: there is nothing to rebuild it from
 
@@ -87,21 +95,65 @@ async def _state_kept(store: Store, state: ManifestState, name: str) -> History 
 async def _history_at_end(
     store: Store, manifest: Manifest, segments: Sequence[Segment], name: str
 ) -> History:
-    lost: list[Segment] = []
-    history = History(name)
-    for segment in reversed(segments):
-        try:
-            history = await _bundled(store, segment, lambda bundle: _history(bundle, name))
-            break
-        except (NotFoundError, DamagedError):
-            lost.append(segment)
-    for segment in reversed(lost):
+    found = await history_before(store, manifest, segments, len(segments), name)
+    history = found.history
+    for segment in segments[found.segments :]:
         history = (await restore_bundle(store, manifest, segment, history)).history
     return history
 
 
-def _history(bundle: Bundle, name: str) -> History:
-    return History(name, bundle.producers or (), bundle.epochs or ())
+class Before(NamedTuple):
+    """What holds where the first so many segments end: all below are accounted for."""
+
+    segments: int
+    history: History
+
+
+async def history_before(
+    store: Store, manifest: Manifest, segments: Sequence[Segment], count: int, name: str
+) -> Before:
+    """What the nearest sound bundle knows of the first `count` segments, and whose that is.
+
+    DamagedError where an internal partition's table is lost.
+    """
+    internal = is_internal_partition(manifest)
+    for at in range(count, 0, -1):
+        try:
+            return Before(
+                at,
+                await _bundled(
+                    store,
+                    segments[at - 1],
+                    lambda bundle: history_of(bundle, name, internal=internal),
+                ),
+            )
+        except (NotFoundError, DamagedError):
+            continue
+    if internal and _something_came_before(manifest.state, segments):
+        raise DamagedError(
+            manifest.keys.prefix,
+            f"no sound bundle of {name} is left that has its STATE, and the records it was made "
+            "of have expired: bring a bundle back from a backup, or delete the topic to start anew",
+        )
+    return Before(0, History(name, state=() if internal else None))
+
+
+def _something_came_before(state: ManifestState, segments: Sequence[Segment]) -> bool:
+    return segments[0].base > 0 if segments else state.next > 0
+
+
+def is_internal_partition(manifest: Manifest) -> bool:
+    partition = partition_of(manifest.keys.prefix)
+    return partition is not None and is_internal(partition.topic_shown)
+
+
+def history_of(bundle: Bundle, name: str, *, internal: bool) -> History:
+    """What a bundle knows. Without the table that it ought to have, it counts as damaged."""
+    if internal and bundle.state is None:
+        raise DamagedError(bundle.key, f"it has no STATE section, and {name} is internal")
+    return History(
+        name, bundle.producers or (), bundle.epochs or (), bundle.state if internal else None
+    )
 
 
 async def restore_bundle(
@@ -117,6 +169,7 @@ async def restore_bundle(
             INDEX_INTERVAL_DEFAULT,
             producers=before.producers.entries(),
             epochs=before.epochs.starts,
+            state=None if before.state is None else before.state.rows(),
         ),
     )
     for _ in range(ATTEMPTS_MAX):

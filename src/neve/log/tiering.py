@@ -7,7 +7,7 @@ happened since the base, they are abandoned, never deleted, and the run starts a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from neve import runtime
@@ -52,30 +52,45 @@ class SegmentWriter:
         self._incarnation = incarnation
         self._settings = settings
 
+    def configure(self, settings: SegmentSettings) -> None:
+        """Go on with these, from the next segment on."""
+        self._settings = settings
+
     async def write(
-        self, batches: Sequence[Buffer], before: History, *, tiered: int | None = None
+        self,
+        batches: Sequence[Buffer],
+        before: History,
+        *,
+        tiered: int | None = None,
+        known: Container[int] | None = None,
     ) -> Tiered | None:
         """Tier batches that begin at the manifest's end; None if others have done so meanwhile.
 
         `before` is what holds at the tiered offset. Where the caller gives that (`tiered`), nothing
         is written if the manifest has moved on since: the history would miss what lies between.
+        Producers that are not `known` any more are left out of the bundle.
         """
         for _ in range(ATTEMPTS_MAX):
             try:
-                return await self._write_once(batches, before, tiered)
+                return await self._write_once(batches, before, tiered, known)
             except (DoomedError, PassedError):
                 continue
         raise UnavailableError(self._prefix, "its manifest changes faster than segments are added")
 
     async def _write_once(
-        self, batches: Sequence[Buffer], before: History, tiered: int | None
+        self,
+        batches: Sequence[Buffer],
+        before: History,
+        tiered: int | None,
+        known: Container[int] | None,
     ) -> Tiered | None:
         await self._manifest.refresh()
         base = self._manifest.view
         if tiered not in (None, base.state.next):
             return None
-        history = History(self._prefix, before.producers.entries(), before.epochs.starts)
-        built = await runtime.offload(_build, batches, history, self._settings.index_interval)
+        history = before.copy(self._prefix)
+        interval = self._settings.index_interval
+        built = await runtime.offload(_build, batches, history, known, interval)
         segment = self._described(built)
         if base.state.next > segment.base:
             return None
@@ -119,10 +134,14 @@ class _Built(NamedTuple):
     epoch: int
 
 
-def _build(batches: Sequence[Buffer], history: History, interval: int) -> _Built:
+def _build(
+    batches: Sequence[Buffer], history: History, known: Container[int] | None, interval: int
+) -> _Built:
     """Everything about a segment that takes a processor and not the network."""
     first = check_header(batches[0], 0, key="the segment being built")
     segment = kfs.build(first.base_offset, runtime.now_ms(), batches, observe=history.observe)
+    if known is not None:
+        history.producers.retain(known)
     bundle = bundle_of(segment, history, interval)
     starts = history.epochs.starts
     return _Built(

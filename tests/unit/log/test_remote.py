@@ -162,7 +162,8 @@ async def test_some_indexes_are_one_request_too() -> None:
     some = await remote.fetch_indexes(OWN, [Section.TIMESTAMP, Section.LEADER_EPOCH])
     assert list(some) == [Section.TIMESTAMP, Section.LEADER_EPOCH]
     assert store.count("get") == 1
-    assert await remote.fetch_index(OWN, Section.STATE) == b"state"
+    state = await remote.fetch_index(OWN, Section.STATE)
+    assert b"state" in bytes(state)
 
 
 @simulated

@@ -89,9 +89,10 @@ class Bundle:
         payload = self.section(Section.LEADER_EPOCH)
         return None if payload is None else sections.decode_epochs(payload, self.key)
 
-    @property
-    def state(self) -> memoryview | None:
-        return self.section(Section.STATE)
+    @cached_property
+    def state(self) -> tuple[sections.StateRow, ...] | None:
+        payload = self.section(Section.STATE)
+        return None if payload is None else sections.decode_state(payload, self.key)
 
     @property
     def kinds(self) -> tuple[Section, ...]:
@@ -279,9 +280,9 @@ def build_bundle(
     producers: Iterable[sections.ProducerEntry],
     epochs: Iterable[sections.EpochStart],
     transactions: Sequence[sections.AbortedTransaction] = (),
-    state: bytes | None = None,
+    state: Sequence[sections.StateRow] | None = None,
 ) -> bytes:
-    """The bundle of a segment: `producers` and `epochs` as they stand at its end."""
+    """The bundle of a segment: `producers`, `epochs` and `state` as they stand at its end."""
     rows = _indexed_batches(segment.batches, interval)
     offsets, positions = segment.batches.base_offset[rows], segment.batches.position[rows]
     offset_index = frame.encode_offset_index(offsets, positions, interval)
@@ -296,7 +297,7 @@ def build_bundle(
     if transactions:
         payloads[Section.TRANSACTION] = sections.encode_transactions(transactions)
     if state is not None:
-        payloads[Section.STATE] = state
+        payloads[Section.STATE] = sections.encode_state(state)
     return frame.encode_bundle(offset_index, payloads)
 
 

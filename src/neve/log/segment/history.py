@@ -1,14 +1,15 @@
-"""What a partition's batches add up to: its producers, its leader epochs, its aborted transactions.
+"""What a partition's batches add up to: its producers, its leader epochs, its aborted transactions,
+and in an internal partition the newest record of each key.
 
 Pure and fed batch by batch, in the order of their offsets. The same folding serves the leader that
 tiers, the successor that recovers and the rebuilding of a lost bundle, so they agree. Which
-producers are too old to be kept is the caller's decision: `ProducerState.remove`.
+producers are too old to be kept is the caller's decision: `ProducerState.retain`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from neve.errors import DamagedError
@@ -19,12 +20,15 @@ from neve.log.segment.sections import (
     EpochStart,
     ProducerEntry,
     RecentBatch,
+    StateRow,
 )
-from neve.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, Buffer
+from neve.log.segment.state_table import StateTable
+from neve.records.batch import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, Buffer
 from neve.records.reference import decode_batch
 
 NO_COORDINATOR_EPOCH = -1
-_SEQUENCE_MASK = 0x7FFFFFFF
+SEQUENCE_MASK = 0x7FFFFFFF
+"""Sequences have 31 bits: 0 follows the greatest."""
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 _ABORT, _COMMIT = 0, 1
@@ -55,7 +59,7 @@ def decode_marker(batch: Buffer, key: str) -> Marker | None:
 
 def last_sequence_of(header: BatchHeader) -> int:
     """The sequence number of a batch's last record; numbers start again at 0 behind the last."""
-    return (header.base_sequence + header.last_offset_delta) & _SEQUENCE_MASK
+    return (header.base_sequence + header.last_offset_delta) & SEQUENCE_MASK
 
 
 class ProducerState:
@@ -78,10 +82,11 @@ class ProducerState:
         """All producers, ascending by id."""
         return tuple(sorted(self._entries.values()))
 
-    def remove(self, producer_id: int) -> None:
-        """Forget a producer that the caller found expired."""
-        self._entries.pop(producer_id, None)
-        self._open.pop(producer_id, None)
+    def retain(self, known: Container[int]) -> None:
+        """Forget the producers that are not among these: the caller found them expired."""
+        for producer_id in [each for each in self._entries if each not in known]:
+            del self._entries[producer_id]
+            self._open.pop(producer_id, None)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -90,7 +95,7 @@ class ProducerState:
 
     def apply(self, header: BatchHeader, marker: Marker | None = None) -> AbortedTransaction | None:
         """Take the next batch in. A control batch comes with its marker, or changes nothing."""
-        if header.producer_id == NO_PRODUCER_ID:
+        if header.producer_id < 0:
             return None
         entry = self._entries.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
@@ -167,29 +172,45 @@ class LeaderEpochs:
 
         KafScale leaves in a batch what its producer sent there, so epochs may come unset or mixed.
         """
+        self.begin(header.leader_epoch, header.base_offset)
+
+    def begin(self, epoch: int, offset: int) -> None:
         latest = self._starts[-1].epoch if self._starts else -1
-        if header.leader_epoch > latest:
-            self._starts.append(EpochStart(header.leader_epoch, header.base_offset))
+        if epoch > latest:
+            self._starts.append(EpochStart(epoch, offset))
 
 
 class History:
-    """Everything that is folded while a segment is built or walked: see `kfs.Observer`."""
+    """Everything that is folded while a segment is built or walked: see `kfs.Observer`.
+
+    `state` is the table of an internal partition, and None elsewhere.
+    """
 
     def __init__(
         self,
         key: str,
         producers: Iterable[ProducerEntry] = (),
         epochs: Iterable[EpochStart] = (),
+        state: Iterable[StateRow] | None = None,
     ) -> None:
         self._key = key
         self.producers = ProducerState(producers)
         self.epochs = LeaderEpochs(epochs)
+        self.state = None if state is None else StateTable(state)
         self.aborted: list[AbortedTransaction] = []
+
+    def copy(self, key: str) -> History:
+        """One that goes on from here by itself, without the transactions that ended so far."""
+        copied = History(key, self.producers.entries(), self.epochs.starts)
+        copied.state = None if self.state is None else self.state.copy()
+        return copied
 
     def observe(self, header: BatchHeader, batch: Buffer) -> None:
         """Take the next batch in."""
         self.epochs.apply(header)
-        if header.producer_id == NO_PRODUCER_ID:
+        if self.state is not None and not header.is_control:
+            self.state.apply(batch, self._key)
+        if header.producer_id < 0:
             return
         marker = decode_marker(batch, self._key) if header.is_control else None
         aborted = self.producers.apply(header, marker)

@@ -1,7 +1,8 @@
 """A bundle made of its segment alone, and of what was known before it.
 
-Producer state and epoch history at a segment's end are those before it with its batches taken in,
-so a lost or damaged bundle, or one that KafScale wrote, is replaced without asking anyone.
+Producer state, epoch history and an internal partition's table at a segment's end are those before
+it with its batches taken in. So a lost or damaged bundle, or one that KafScale wrote, is replaced
+without asking anyone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from neve.log.segment import kfs
 from neve.log.segment.bundle import build_bundle
 from neve.log.segment.history import History
-from neve.log.segment.sections import EpochStart, ProducerEntry
+from neve.log.segment.sections import EpochStart, ProducerEntry, StateRow
 from neve.records.batch import Buffer
 
 
@@ -31,21 +32,18 @@ def rebuild(
     *,
     producers: Iterable[ProducerEntry],
     epochs: Iterable[EpochStart],
-    state: bytes | None = None,
+    state: Iterable[StateRow] | None = None,
 ) -> Rebuilt:
     """Check a whole segment, every batch included, and index it.
 
-    `producers` and `epochs` are those of the segment before it. STATE cannot be made of batches
-    here: the caller of an internal partition hands it in.
+    What is handed in is what held before it; `state` is None where the partition is not internal.
     """
-    history = History(key, producers, epochs)
+    history = History(key, producers, epochs, state)
     segment = kfs.check(data, key, observe=history.observe)
-    return Rebuilt(bundle_of(segment, history, interval, state), segment.facts, history)
+    return Rebuilt(bundle_of(segment, history, interval), segment.facts, history)
 
 
-def bundle_of(
-    segment: kfs.Segment, history: History, interval: int, state: bytes | None = None
-) -> bytes:
+def bundle_of(segment: kfs.Segment, history: History, interval: int) -> bytes:
     """The bundle of a segment whose batches `history` has just taken in."""
     return build_bundle(
         segment,
@@ -53,5 +51,5 @@ def bundle_of(
         producers=history.producers.entries(),
         epochs=history.epochs.starts,
         transactions=history.aborted,
-        state=state,
+        state=None if history.state is None else history.state.rows(),
     )

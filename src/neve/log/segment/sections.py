@@ -8,6 +8,7 @@ made of it, so that no length can ask for memory that the bundle does not have.
 from __future__ import annotations
 
 import enum
+import itertools
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -27,6 +28,7 @@ _PRODUCER = struct.Struct(">qhiqqiqH")
 _RECENT_BATCH = struct.Struct(">iiqqq")
 _EPOCH = struct.Struct(">iq")
 _CHECKSUM = struct.Struct(">QqIIII")
+_STATE_ROW = struct.Struct(">qII")
 _TIMESTAMP_PAIR = np.dtype([("timestamp", ">i8"), ("offset", ">i8")])
 _CRC_COLUMN = np.dtype(">u4")
 
@@ -97,6 +99,14 @@ class EpochStart(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+class StateRow(NamedTuple):
+    """One row of an internal partition's table: the newest record of a key."""
+
+    key: bytes
+    value: bytes
+    timestamp: int
 
 
 class Checksums(NamedTuple):
@@ -193,6 +203,38 @@ def decode_epochs(payload: Buffer, key: str) -> tuple[EpochStart, ...]:
     if not (_ascends(columns[:, 0]) and _ascends(columns[:, 1])):
         raise _damaged(Section.LEADER_EPOCH, key, "its epochs do not ascend")
     return found
+
+
+def encode_state(rows: Sequence[StateRow]) -> bytes:
+    """Sorted by key, so that one table has one encoding."""
+    parts = [_COUNT.pack(len(rows))]
+    for key, value, timestamp in sorted(rows):
+        parts += (_STATE_ROW.pack(timestamp, len(key), len(value)), key, value)
+    return b"".join(parts)
+
+
+def decode_state(payload: Buffer, key: str) -> tuple[StateRow, ...]:
+    kind, data = Section.STATE, bytes(payload)
+    if len(data) < _COUNT.size:
+        raise _damaged(kind, key, f"{len(data)} bytes are too few for a count")
+    (count,) = _COUNT.unpack_from(data)
+    if count * _STATE_ROW.size > len(data) - _COUNT.size:
+        raise _damaged(kind, key, f"{len(data)} bytes are too few for {count} rows")
+    found: list[StateRow] = []
+    position = _COUNT.size
+    for _ in range(count):
+        start = position + _STATE_ROW.size
+        if start > len(data):
+            raise _damaged(kind, key, "its last row is cut short")
+        timestamp, key_bytes, value_bytes = _STATE_ROW.unpack_from(data, position)
+        middle = start + key_bytes
+        position = middle + value_bytes
+        found.append(StateRow(data[start:middle], data[middle:position], timestamp))
+    if position != len(data):
+        raise _damaged(kind, key, f"{count} rows do not fill its {len(data)} bytes")
+    if any(row.key >= after.key for row, after in itertools.pairwise(found)):
+        raise _damaged(kind, key, "its keys do not ascend")
+    return tuple(found)
 
 
 def encode_checksums(checksums: Checksums) -> bytes:

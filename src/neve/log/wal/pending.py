@@ -87,8 +87,7 @@ class OpenObject:
         else:
             found.parts.append(batch)
             found.last_offset = last_offset
-            if max_timestamp > found.max_timestamp:
-                found.max_timestamp = max_timestamp
+            found.max_timestamp = max(found.max_timestamp, max_timestamp)
         self.size_bytes += len(batch)
         return self.size_bytes
 

@@ -113,8 +113,9 @@ def test_a_state_taken_up_again_goes_on_the_same() -> None:
 def test_a_removed_producer_is_unknown_and_its_transaction_gone() -> None:
     state = ProducerState()
     state.apply(header(10, transactional=True))
-    state.remove(7)
-    state.remove(8)
+    state.apply(header(12, producer=8))
+    state.retain({8, 9})
+    assert [entry.producer_id for entry in state.entries()] == [8]
     assert (state.get(7), state.first_unstable_offset) == (None, None)
 
 
@@ -139,12 +140,20 @@ def test_epochs_begin_once_and_only_upwards() -> None:
 
 
 def test_a_rebuilt_bundle_is_the_lost_one() -> None:
-    rebuilt = rebuild(SEGMENT, "k", samples.INTERVAL, producers=(), epochs=(), state=b"state")
+    rebuilt = rebuild(
+        SEGMENT, "k", samples.INTERVAL, producers=(), epochs=(), state=samples.STATE_BEFORE
+    )
     assert rebuilt.bundle == BUNDLE
     assert rebuilt.facts.last_offset == 108
     found = bundle.decode_bundle(rebuilt.bundle, "k")
     assert found.transactions == (AbortedTransaction(8, 104, 105, 106),)
     assert found.epochs == ((3, 100), (4, 102))
+    assert {row.key: (row.value, row.timestamp) for row in found.state or ()} == {
+        b"k0": (b"v106", 1500),
+        b"k1": (b"v107", 1501),
+        b"k2": (b"v108", 1502),
+        b"state": (b"kept", 5),
+    }
     assert [entry.producer_id for entry in found.producers or ()] == [7, 8]
 
 

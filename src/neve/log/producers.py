@@ -1,0 +1,255 @@
+"""Idempotent producers at the end of a partition's log: which batch is new, which was seen before.
+
+A producer numbers its records. The next batch must continue where its last one ended; a batch that
+is one of its last five is a duplicate, and is answered as the first was, once that is committed. A
+higher epoch starts anew at 0, a lower one is refused. Where nothing is known of a producer, any
+number is taken, as Kafka does: what was known may have expired.
+
+What is known here holds at the *appended* end. It is never rolled back: if the stream ends, so does
+the log that this belongs to. It is bounded by `producers.per.partition.max`, the longest silent go
+first, and a producer that was silent for `producer.id.expiration.ms` is forgotten. Both are looked
+at only when a producer comes that is not known, and when the log is tiered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+from neve import runtime
+from neve.errors import InvalidError
+from neve.log.segment.history import NO_COORDINATOR_EPOCH, SEQUENCE_MASK
+from neve.log.segment.sections import NO_OFFSET, RECENT_BATCHES_MAX, ProducerEntry, RecentBatch
+from neve.log.wal.pending import Commit
+from neve.records.batch import NO_SEQUENCE, TRANSACTIONAL, BatchHeader
+from neve.settings import ProducerSettings
+
+# Sequences go round: what lies at most this far behind counts as before, the rest as ahead.
+_HALF_WAY = (SEQUENCE_MASK + 1) // 2
+# Past the bound this share goes at once, so that looking for the oldest is rarely done.
+_EVICTED_SHARE = 16
+
+
+class OutOfOrderSequenceError(InvalidError):
+    """A batch does not continue where its producer's last one ended: one before it is missing."""
+
+
+class DuplicateSequenceError(InvalidError):
+    """A batch was committed long ago, too long to know where: it need not be sent again."""
+
+
+class ProducerFencedError(InvalidError):
+    """A newer instance of the producer has written here: this one has to stop, or to start anew."""
+
+
+class Duplicate(NamedTuple):
+    """A batch that is in the log already. `commit` is None if it was there before this process."""
+
+    base_offset: int
+    last_offset: int
+    commit: Commit | None
+
+
+# First and last sequence, first and last offset, time, and the commit if it came in this process.
+_Seen: TypeAlias = tuple[int, int, int, int, int, Commit | None]
+
+
+class _Producer:
+    """What is known of one producer under its newest epoch."""
+
+    __slots__ = (
+        "coordinator_epoch",
+        "epoch",
+        "from_zero",
+        "last_sequence",
+        "recent",
+        "seen_at",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, epoch: int, seen_at: float) -> None:
+        self.epoch = epoch
+        self.last_sequence = NO_SEQUENCE
+        self.recent: list[_Seen] = []
+        self.seen_at = seen_at
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self.transaction_first_offset = NO_OFFSET
+        # Whether every sequence from 0 on is known to have been appended under this epoch.
+        self.from_zero = False
+
+
+class Producers:
+    """The producers of one partition. `check` changes nothing; `appended` takes a batch in."""
+
+    def __init__(
+        self,
+        entries: Iterable[ProducerEntry] = (),
+        settings: ProducerSettings | None = None,
+        *,
+        clock: Callable[[], float] = runtime.monotonic,
+    ) -> None:
+        chosen = settings or ProducerSettings()
+        self._expiration_seconds = chosen.id_expiration_ms / 1000
+        self._producers_max = chosen.per_partition_max
+        self._clock = clock
+        self._known: dict[int, _Producer] = {}
+        # The owner moves this on as it commits: reading a clock for each batch would cost more.
+        self.now = self._expired_at = clock()
+        for entry in entries:
+            self._known[entry.producer_id] = self._restored(entry)
+
+    def _restored(self, entry: ProducerEntry) -> _Producer:
+        # When it was last heard is not known: timestamps are its own affair, and may be of old.
+        producer = _Producer(entry.epoch, self.now)
+        producer.last_sequence = entry.last_sequence
+        producer.recent = [(*batch, None) for batch in entry.recent]
+        producer.coordinator_epoch = entry.coordinator_epoch
+        producer.transaction_first_offset = entry.transaction_first_offset
+        return producer
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self._known
+
+    def check(self, header: BatchHeader) -> Duplicate | None:
+        """Whether a producer's batch is one of its last; None: it is new and may be appended."""
+        producer = self._known.get(header.producer_id)
+        if (
+            producer is not None
+            and header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
+            and header.producer_epoch == producer.epoch
+        ):
+            return None
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise InvalidError(
+                f"a batch of producer {header.producer_id} has epoch {header.producer_epoch} and "
+                f"sequence {header.base_sequence}: an idempotent producer counts both from 0"
+            )
+        if producer is None or self._is_expired(producer, self._clock()):
+            return None
+        return self._judge(producer, header)
+
+    def _judge(self, producer: _Producer, header: BatchHeader) -> Duplicate | None:
+        """What a batch is that does not simply come next."""
+        about = f"producer {header.producer_id} epoch {header.producer_epoch}"
+        sequence = header.base_sequence
+        if header.producer_epoch < producer.epoch:
+            raise ProducerFencedError(
+                f"{about}: epoch {producer.epoch} has written here since; get a new producer id"
+            )
+        if header.producer_epoch > producer.epoch:
+            if sequence == 0:
+                return None
+            raise OutOfOrderSequenceError(
+                f"{about}: its first batch has sequence {sequence}, a new epoch starts at 0"
+            )
+        last_sequence = (sequence + header.last_offset_delta) & SEQUENCE_MASK
+        for seen in producer.recent:
+            if seen[0] == sequence and seen[1] == last_sequence:
+                return Duplicate(seen[2], seen[3], seen[5])
+        expected = (producer.last_sequence + 1) & SEQUENCE_MASK
+        reason = f"{about}: sequence {sequence} to {last_sequence} where {expected} is next"
+        if _is_long_committed(producer, last_sequence):
+            raise DuplicateSequenceError(f"{reason}; it is in the log already")
+        raise OutOfOrderSequenceError(f"{reason}: send what is missing, or get a new producer id")
+
+    def appended(self, header: BatchHeader, base_offset: int, commit: Commit) -> None:
+        """Take in a new batch that was given its place. The header's own base offset is ignored."""
+        producer = self._known.get(header.producer_id)
+        epoch, sequence, delta = (
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta,
+        )
+        if producer is None:
+            producer = self._welcome(header.producer_id, epoch)
+            producer.from_zero = sequence == 0
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.recent = []
+            producer.from_zero = sequence == 0
+        elif sequence != (producer.last_sequence + 1) & SEQUENCE_MASK:
+            # It had expired, so any sequence was taken: what was known of it says nothing now.
+            producer.recent = []
+            producer.from_zero = False
+        last_sequence = (sequence + delta) & SEQUENCE_MASK
+        recent = producer.recent
+        recent.append(
+            (
+                sequence,
+                last_sequence,
+                base_offset,
+                base_offset + delta,
+                header.max_timestamp,
+                commit,
+            )
+        )
+        if len(recent) > RECENT_BATCHES_MAX:
+            del recent[0]
+        producer.last_sequence = last_sequence
+        producer.seen_at = self.now
+        if header.attributes & TRANSACTIONAL and producer.transaction_first_offset == NO_OFFSET:
+            producer.transaction_first_offset = base_offset
+
+    def _welcome(self, producer_id: int, epoch: int) -> _Producer:
+        self.expire()
+        if len(self._known) >= self._producers_max:
+            self._evict(1 + self._producers_max // _EVICTED_SHARE)
+        producer = self._known[producer_id] = _Producer(epoch, self.now)
+        return producer
+
+    def _evict(self, count: int) -> None:
+        """Forget those that were silent longest; of open transactions only if there is no other."""
+
+        def rank(producer_id: int) -> tuple[bool, float]:
+            producer = self._known[producer_id]
+            return producer.transaction_first_offset != NO_OFFSET, producer.seen_at
+
+        for producer_id in sorted(self._known, key=rank)[:count]:
+            del self._known[producer_id]
+
+    def expire(self) -> None:
+        """Forget who was silent for too long. Looks at all of them now and then only."""
+        now = self._clock()
+        if now - self._expired_at < self._expiration_seconds / _EVICTED_SHARE:
+            return
+        self._expired_at = self.now = now
+        for producer_id, producer in list(self._known.items()):
+            if self._is_expired(producer, now):
+                del self._known[producer_id]
+
+    def _is_expired(self, producer: _Producer, now: float) -> bool:
+        silent_seconds = now - producer.seen_at
+        open_transaction = producer.transaction_first_offset != NO_OFFSET
+        return silent_seconds >= self._expiration_seconds and not open_transaction
+
+    def entries(self) -> tuple[ProducerEntry, ...]:
+        """All that are known, ascending by id, as they stand at the appended end."""
+        return tuple(_entry(each, self._known[each]) for each in sorted(self._known))
+
+
+def _is_long_committed(producer: _Producer, last_sequence: int) -> bool:
+    """Whether a batch lies before all that are remembered, and is known to have been committed."""
+    if not producer.from_zero or len(producer.recent) < RECENT_BATCHES_MAX:
+        return False
+    oldest = producer.recent[0]
+    behind = (oldest[0] - last_sequence - 1) & SEQUENCE_MASK
+    # Commits are in the order of offsets: what came before a committed batch is committed.
+    return behind < _HALF_WAY and (oldest[5] is None or oldest[5].succeeded)
+
+
+def _entry(producer_id: int, producer: _Producer) -> ProducerEntry:
+    recent = tuple(RecentBatch(*seen[:5]) for seen in producer.recent)
+    last = recent[-1] if recent else RecentBatch(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, NO_OFFSET, -1)
+    return ProducerEntry(
+        producer_id,
+        producer.epoch,
+        producer.last_sequence,
+        last.last_offset,
+        last.timestamp,
+        producer.coordinator_epoch,
+        producer.transaction_first_offset,
+        recent,
+    )

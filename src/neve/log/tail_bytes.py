@@ -1,0 +1,222 @@
+"""Reading the bytes of partitions' tails: what they amount to, and as much of them as memory takes.
+
+Who takes a partition over has to know its producers up to the last committed batch, so the batches
+of the tail are walked once. They come through the prefetching reader, in the order of offsets for
+each partition, several partitions' slices to a request where they lie near each other. What was
+walked is handed to a cache that counts it, and that may drop it again at once.
+
+A damaged slice fails nobody: which producers wrote there cannot be told, so all of them are
+forgotten, and the next batch of each is taken as that of an unknown one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from neve.errors import DamagedError, NotFoundError
+from neve.log.fetch import ATTEMPTS_DEFAULT, PART_BYTES_DEFAULT, Download, read_range
+from neve.log.held import HeldObject
+from neve.log.prefetch import PrefetchReader
+from neve.log.segment.history import History
+from neve.log.tail import PartitionTail, TailSlice
+from neve.log.wal import object as wal_object
+from neve.log.wal.object import Slice
+from neve.log.wal.reader import StreamTail, TailObject
+from neve.records.batch import check_header
+from neve.settings import MIB, PrefetchSettings
+from neve.store.port import Store
+
+# Bytes that nobody wants are read along where that saves a request: one costs some 15 ms, in which
+# a connection brings about as much.
+GAP_BYTES_MAX = MIB
+
+# Base offset, length and producer id: enough to pass over a batch of no idempotent producer.
+_GLANCE = struct.Struct(">qi31xq")
+_LENGTH_END = 12
+
+
+class TailReading:
+    """One partition's tail while it is read. `history` holds at `at`, and at the end afterwards."""
+
+    def __init__(self, name: str, tail: PartitionTail, history: History, at: int) -> None:
+        self.tail = tail
+        self.history = history
+        self.in_memory: list[tuple[HeldObject, Slice]] = []
+        self.missing: NotFoundError | None = None
+        self._name = name
+        self._due = at
+
+    def take(self, entry: Slice, data: memoryview, key: str) -> None:
+        """Walk the batches of the next slice."""
+        self._begin(entry)
+        position, end = 0, len(data)
+        while position < end:
+            base_offset, length, producer_id = _GLANCE.unpack_from(data, position)
+            size = length + _LENGTH_END
+            if producer_id >= 0 and base_offset >= self._due:
+                header = check_header(data, position, key=key)
+                self.history.observe(header, data[position : position + size])
+            position += size
+        self._due = max(self._due, entry.last_offset + 1)
+
+    def _begin(self, entry: Slice) -> None:
+        """All batches of a slice have one epoch, also those that are passed over."""
+        if entry.last_offset >= self._due:
+            self.history.epochs.begin(entry.leader_epoch, max(entry.base_offset, self._due))
+
+    def give_up(self, entry: Slice) -> None:
+        """A slice that cannot be read: who wrote there is not known."""
+        self._begin(entry)
+        self.history = History(self._name, (), self.history.epochs.starts)
+        self._due = max(self._due, entry.last_offset + 1)
+
+
+class _Wanted(NamedTuple):
+    reading: TailReading
+    entry: Slice
+
+
+class _Stretch(NamedTuple):
+    """Slices of one object that one request brings."""
+
+    incarnation: int
+    item: TailObject
+    wanted: tuple[_Wanted, ...]
+
+    @property
+    def start(self) -> int:
+        return self.wanted[0].entry.position
+
+    @property
+    def end(self) -> int:
+        return self.wanted[-1].entry.end
+
+
+class _Read(NamedTuple):
+    stretch: _Stretch
+    data: memoryview
+    damaged: tuple[Slice, ...] = ()
+    missing: NotFoundError | None = None
+
+
+async def read_tails(
+    store: Store,
+    readings: Sequence[TailReading],
+    tails: Mapping[int, StreamTail],
+    prefetch: PrefetchSettings,
+    keep: Callable[[HeldObject], None],
+) -> None:
+    """Bring each reading to its tail's end, or note on it which object is missing."""
+    rounds = [_by_stream(reading.tail.slices) for reading in readings]
+    # A partition's parts lie in one stream after the other, and two partitions may have them in
+    # opposite orders: so the first parts of all are read first, then the second ones, and so on.
+    for parts in itertools.zip_longest(*rounds):
+        wanted = [
+            (row, reading)
+            for reading, rows in zip(readings, parts, strict=True)
+            for row in rows or ()
+        ]
+        stretches = _stretches(wanted, tails)
+        async with PrefetchReader(store, prefetch) as ahead:
+            async for _, read in ahead.read(map(_download, stretches)):
+                _take(read, keep)
+
+
+def _by_stream(slices: Sequence[TailSlice]) -> list[list[TailSlice]]:
+    return [list(rows) for _, rows in itertools.groupby(slices, key=lambda row: row.incarnation)]
+
+
+def _stretches(
+    wanted: list[tuple[TailSlice, TailReading]], tails: Mapping[int, StreamTail]
+) -> Iterator[_Stretch]:
+    """What to read, in the order of streams, of their objects, and within these."""
+    by_object: dict[tuple[int, str], list[_Wanted]] = {}
+    for row, reading in wanted:
+        by_object.setdefault((row.incarnation, row.item.key), []).append(
+            _Wanted(reading, row.entry)
+        )
+    for incarnation in sorted({incarnation for incarnation, _ in by_object}):
+        for item in tails[incarnation].objects:
+            rows = by_object.get((incarnation, item.key))
+            if rows:
+                rows.sort(key=lambda each: each.entry.position)
+                yield from _cut(incarnation, item, rows)
+
+
+def _cut(incarnation: int, item: TailObject, rows: list[_Wanted]) -> Iterator[_Stretch]:
+    first = 0
+    for at in range(1, len(rows) + 1):
+        if at == len(rows) or not _together(rows[first], rows[at - 1], rows[at]):
+            yield _Stretch(incarnation, item, tuple(rows[first:at]))
+            first = at
+
+
+def _together(first: _Wanted, last: _Wanted, row: _Wanted) -> bool:
+    gap = row.entry.position - last.entry.end
+    return gap <= GAP_BYTES_MAX and row.entry.end - first.entry.position <= PART_BYTES_DEFAULT
+
+
+def _download(stretch: _Stretch) -> Download[_Read]:
+    size = 0 if stretch.item.data is not None else stretch.end - stretch.start
+    fetch = functools.partial(_fetch, stretch=stretch)
+    return Download(key=stretch.item.key, size_bytes=size, fetch=fetch, start=stretch.start)
+
+
+async def _fetch(store: Store, *, stretch: _Stretch) -> _Read:
+    """Damage and a missing object are part of the answer: they concern some partitions only."""
+    damaged: tuple[Slice, ...] = ()
+    data = memoryview(b"")
+    for _ in range(ATTEMPTS_DEFAULT):
+        try:
+            data = await _data(store, stretch)
+            damaged = _damaged(stretch, data)
+        except NotFoundError as error:
+            return _Read(stretch, data, missing=error)
+        except DamagedError:  # cut short
+            damaged = tuple(row.entry for row in stretch.wanted)
+        if not damaged:
+            break
+    return _Read(stretch, data, damaged)
+
+
+async def _data(store: Store, stretch: _Stretch) -> memoryview:
+    if stretch.item.data is not None:  # a small object came whole with its directory
+        return stretch.item.data[stretch.start : stretch.end]
+    return await read_range(store, stretch.item.key, stretch.start, stretch.end)
+
+
+def _damaged(stretch: _Stretch, data: memoryview) -> tuple[Slice, ...]:
+    found: list[Slice] = []
+    for _, entry in stretch.wanted:
+        start = entry.position - stretch.start
+        try:
+            wal_object.slice_bytes(entry, data[start : start + entry.length], stretch.item.key)
+        except DamagedError:
+            found.append(entry)
+    return tuple(found)
+
+
+def _take(read: _Read, keep: Callable[[HeldObject], None]) -> None:
+    stretch = read.stretch
+    item = stretch.item
+    held = HeldObject(item.key, stretch.incarnation, item.number, read.data)
+    if read.damaged or read.missing is not None:
+        held.drop()
+    else:
+        keep(held)
+    for reading, entry in stretch.wanted:
+        start = entry.position - stretch.start
+        if read.missing is not None:
+            reading.missing = reading.missing or read.missing
+        elif entry in read.damaged:
+            reading.give_up(entry)
+        else:
+            reading.take(entry, read.data[start : start + entry.length], item.key)
+        if held.data is None:
+            reading.in_memory.clear()  # what is in memory reaches to the end, without a hole
+        else:
+            reading.in_memory.append((held, entry._replace(position=start)))

@@ -1,0 +1,199 @@
+"""The committed records of one partition that are not in segments yet: where they are, their bytes.
+
+A list of slices, each in memory or by range in an object of a stream. Roll-ups move them: the node
+tells of its own, and where somebody else's object is gone the stream is looked at again. What is
+found nowhere is an error that names it; nothing is ever passed over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from neve import runtime
+from neve.errors import DamagedError, LostRangeError, NotFoundError
+from neve.log.held import HeldObject, HeldSlice, read_slice
+from neve.log.manifest.manifest import Manifest
+from neve.log.tail import is_skipped
+from neve.log.wal.object import Slice
+from neve.records.batch import walk
+from neve.store.port import Buffer, Store
+
+
+class _Cut(NamedTuple):
+    """Where a segment ended within a slice: before this offset, so many bytes into the slice."""
+
+    offset: int
+    position: int
+
+
+class Untiered:
+    """The slices from the manifest's tiered offset to the high watermark, in order.
+
+    `recent` is the log's own list of slices in memory: they are taken from there where they can.
+    `resolve` finds out where the slices of a stream lie now, and tells by way of `moved`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        manifest: Manifest,
+        name: str,
+        recent: deque[HeldSlice],
+        resolve: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._manifest = manifest
+        self._name = name
+        self._recent = recent
+        self._resolve = resolve
+        self._last_cut = _Cut(0, 0)
+        self.rows: deque[HeldSlice] = deque()
+        self.bytes = 0
+
+    def hold(self, row: HeldSlice) -> None:
+        self.rows.append(row)
+        self.bytes += row.entry.length
+
+    def moved(
+        self, incarnation: int, below: int, fresh: Sequence[tuple[HeldObject, Slice]]
+    ) -> None:
+        """What a stream's numbers below `below` and its older roll-ups held lies elsewhere now."""
+
+        def stays(row: HeldSlice) -> bool:
+            other = row.held.incarnation != incarnation
+            return other or (row.held.number is not None and row.held.number >= below)
+
+        for held, _ in fresh:
+            held.drop()  # bytes that came along with a directory: no cache counts them
+        since = self.rows[0].since if self.rows else runtime.monotonic()
+        due = self._manifest.state.next
+        rows = [row for row in self.rows if stays(row)]
+        rows += [HeldSlice(*row, since) for row in fresh if row[1].last_offset >= due]
+        rows.sort(key=lambda row: row.entry.base_offset)
+        self.rows = deque(rows)
+        self._count_bytes()
+
+    def drop_tiered(self) -> None:
+        due = self._manifest.state.next
+        while self.rows and self.rows[0].entry.last_offset < due:
+            self.rows.popleft()
+        self._count_bytes()
+
+    def _count_bytes(self) -> None:
+        self.bytes = sum(row.entry.length - self._tiered_of(row) for row in self.rows)
+
+    def _tiered_of(self, row: HeldSlice) -> int:
+        """How many bytes of a slice are in a segment already: those before our last cut."""
+        offset, position = self._last_cut
+        inside = row.entry.base_offset < offset <= row.entry.last_offset
+        if not inside or offset != self._manifest.state.next:
+            return 0
+        return min(position, row.entry.length)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    async def oldest_batches(self, bytes_wanted: int | None) -> list[Buffer]:
+        """The oldest untiered batches, up to the one that reaches so many bytes, or all.
+
+        Also those below the log's start: no reader sees them, but their producers are remembered.
+        """
+        due, size = self._manifest.state.next, 0
+        rows: list[HeldSlice] = []
+        for row in self._nearest_rows(due):
+            if bytes_wanted is not None and size >= bytes_wanted:
+                break
+            if row.entry.last_offset >= due and not self._is_skipped(row.entry):
+                rows.append(row)
+                size += row.entry.length - self._tiered_of(row)
+        # Taken before anything is waited for: the cache may drop them meanwhile.
+        held = [row.in_memory() for row in rows]
+        missing = [row for row, data in zip(rows, held, strict=True) if data is None]
+        read = iter(await runtime.gather(*(self._data_if_needed(row) for row in missing)))
+        datas = [next(read) if data is None else data for data in held]
+        return self._cut(rows, datas, due, bytes_wanted)
+
+    def _nearest_rows(self, due: int) -> list[HeldSlice]:
+        """From memory if all of it is there: what a roll-up moved may well be."""
+        recent = self._recent
+        if not recent or recent[0].entry.base_offset > due:
+            return list(self.rows)
+        end = self.rows[-1].entry.last_offset if self.rows else due - 1
+        return [row for row in recent if due <= row.entry.last_offset <= end]
+
+    def _is_skipped(self, entry: Slice) -> bool:
+        skips = self._manifest.state.skips
+        return is_skipped(skips, entry.base_offset, entry.last_offset + 1)
+
+    async def _data_if_needed(self, row: HeldSlice) -> memoryview:
+        try:
+            return await self._data(row)
+        except (DamagedError, LostRangeError):
+            if row.entry.last_offset < self._manifest.state.start:
+                return memoryview(b"")  # deleted for readers anyway
+            raise
+
+    def _cut(
+        self, rows: list[HeldSlice], datas: list[memoryview], due: int, bytes_wanted: int | None
+    ) -> list[Buffer]:
+        batches: list[Buffer] = []
+        walked: list[tuple[int, int]] = []
+        size = 0
+        for row, data in zip(rows, datas, strict=True):
+            for position, header in walk(data, key=row.held.key):
+                if bytes_wanted is not None and size >= bytes_wanted:
+                    break
+                walked.append((header.base_offset, header.size))
+                if header.last_offset >= due:
+                    self._check_that_it_joins(due, header.base_offset)
+                    batches.append(data[position : position + header.size])
+                    size += header.size
+                    due = header.next_offset  # a slice that moved may bring more than was asked
+        if bytes_wanted is not None:
+            self._last_cut = _Cut(due, self._position_of(due, walked))
+        return batches
+
+    def _position_of(self, offset: int, walked: list[tuple[int, int]]) -> int:
+        """How far into the slice that holds it an offset lies, by the batches up to there."""
+        row = self._holding(offset)
+        if row is None or not walked:
+            return 0
+        first = row.entry.base_offset
+        # What is in memory may be cut otherwise than what a roll-up holds, and begin later.
+        before = self._tiered_of(row) if walked[0][0] > first else 0
+        return before + sum(size for base, size in walked if base >= first)
+
+    def _check_that_it_joins(self, due: int, base: int) -> None:
+        """A segment with a hole would hide committed records for ever."""
+        state = self._manifest.state
+        if not is_skipped(state.skips, max(due, state.start), base):
+            raise LostRangeError(
+                f"{self._name}: no slice holds offsets {due} to {base - 1}: "
+                "run `neve storage verify`"
+            )
+
+    async def _data(self, row: HeldSlice) -> memoryview:
+        """A slice's bytes; read again from wherever it is now if it moved while we looked."""
+        resolved = False
+        while True:
+            try:
+                return await read_slice(self._store, row)
+            except NotFoundError as missing:
+                found = self._holding(row.entry.base_offset)
+                if (found is None or found.held is row.held) and not resolved:
+                    # Somebody's checkpoint, or a late one of ours, moved it: look where it is now.
+                    await self._resolve(row.held.incarnation)
+                    resolved, found = True, self._holding(row.entry.base_offset)
+                if found is None or found.held is row.held:
+                    raise LostRangeError(
+                        f"{self._name}: {row.held.key} is gone, and nothing else holds offset "
+                        f"{row.entry.base_offset}: run `neve storage verify`"
+                    ) from missing
+                row = found
+
+    def _holding(self, offset: int) -> HeldSlice | None:
+        for row in self.rows:
+            if row.entry.base_offset <= offset <= row.entry.last_offset:
+                return row
+        return None
