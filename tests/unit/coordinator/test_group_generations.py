@@ -1,0 +1,484 @@
+"""From one generation to the next: syncing, rebalancing, leaving, time-outs."""
+
+from __future__ import annotations
+
+import pytest
+
+from group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
+from neve.coordinator.exchange import EmptySave, GroupState
+from neve.protocol.codes import ErrorCode
+
+CHANGED = (("range", subscription("payments")),)
+
+
+def joined(scene: Scene, count: int) -> list[str]:
+    """Members that have joined a generation and not synced yet."""
+    members = scene.stable(count)
+    for member_id in reversed(members):
+        scene.join(member_id)  # followers first are told the old generation, the leader moves it
+    for member_id in members[1:]:
+        scene.join(member_id)
+    assert scene.state is GroupState.COMPLETING
+    return members
+
+
+# --- assignments
+
+
+def test_every_member_gets_its_part_to_the_byte() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    early = scene.sync(follower)
+    parts = {leader: bytes(range(256)), follower: b"\x00\x01assignment\xff", "gone": b"?"}
+    own = scene.sync(leader, parts)
+    assert (early.reply, own.reply) == (None, None), "nothing is told before it is committed"
+    scene.commit()
+    assert own.reply.assignment == parts[leader]
+    assert early.reply.assignment == parts[follower]
+    assert (early.reply.protocol_type, early.reply.protocol_name) == ("consumer", "range")
+    assert scene.state is GroupState.STABLE
+
+
+def test_the_record_holds_the_whole_generation() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    scene.sync(leader, {leader: b"a", follower: b"b"})
+    [save] = scene.saves
+    assert (save.snapshot.generation, save.snapshot.leader_id) == (2, leader)
+    assert [(each.member_id, each.assignment) for each in save.snapshot.members] == [
+        (leader, b"a"),
+        (follower, b"b"),
+    ]
+
+
+def test_a_follower_that_syncs_late_is_answered_from_state() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    scene.sync(leader, {follower: b"late"})
+    scene.commit()
+    assert scene.sync(follower).reply.assignment == b"late"
+
+
+def test_whoever_the_leader_left_out_gets_nothing() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    waiting = scene.sync(follower)
+    scene.sync(leader, {leader: b"all"})
+    scene.commit()
+    assert (waiting.error, waiting.reply.assignment) == (ErrorCode.NONE, b"")
+
+
+def test_assignments_of_a_follower_are_ignored() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    scene.sync(follower, {leader: b"mine", follower: b"mine"})
+    assert scene.saves == []
+
+
+def test_syncing_again_while_the_record_is_on_its_way_gives_the_first_assignment() -> None:
+    scene = Scene()
+    leader, _ = joined(scene, 2)
+    lost = scene.sync(leader, {leader: b"first"})
+    again = scene.sync(leader, {leader: b"second"})
+    assert lost.error is ErrorCode.REBALANCE_IN_PROGRESS, "its answer went nowhere"
+    assert len(scene.saves) == 1
+    scene.commit()
+    assert again.reply.assignment == b"first"
+
+
+def test_a_record_that_fails_is_shown_to_nobody() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    tickets = [scene.sync(follower), scene.sync(leader, {follower: b"never"})]
+    scene.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert [each.error for each in tickets] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert scene.state is GroupState.PREPARING
+    for member_id in (leader, follower):
+        ticket = scene.join(member_id)
+    assert ticket.reply.generation == 3
+
+
+def test_a_rebalance_overtakes_a_record_on_its_way() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    waiting = scene.sync(leader, {leader: b"old"})
+    scene.join(follower, protocols=CHANGED)
+    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    scene.commit()
+    assert scene.state is GroupState.PREPARING, "the committed record has come too late"
+    scene.join(leader)
+    late = scene.sync(follower)
+    scene.sync(leader, {follower: b"new"})
+    scene.commit()
+    assert late.reply.assignment == b"new"
+
+
+def test_a_failed_record_of_an_earlier_generation_harms_nobody() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    scene.sync(leader, {})
+    old, scene.saves = scene.saves, []
+    scene.join(follower, protocols=CHANGED)
+    scene.join(leader)
+    waiting = scene.sync(leader, {leader: b"x"})
+    new, scene.saves = scene.saves, old
+    scene.fail()
+    assert waiting.reply is None
+    scene.saves = new
+    scene.commit()
+    assert waiting.reply.assignment == b"x"
+
+
+def test_an_assignment_that_is_too_large_fails_for_all() -> None:
+    scene = Scene(metadata_bytes_max=1024)
+    leader, follower = joined(scene, 2)
+    waiting = scene.sync(follower)
+    own = scene.sync(leader, {leader: bytes(2_000)})
+    assert [waiting.error, own.error] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert (scene.saves, scene.state) == ([], GroupState.PREPARING)
+
+
+# --- who may sync
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"generation": 1}, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation": 3}, ErrorCode.ILLEGAL_GENERATION),
+        ({"instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": "consumer", "protocol_name": "range"}, None),
+    ],
+)
+def test_a_sync_is_checked(changes: dict[str, object], error: ErrorCode | None) -> None:
+    scene = Scene()
+    leader, _ = joined(scene, 2)
+    assert scene.sync(leader, **changes).error is error  # type: ignore[arg-type]
+
+
+def test_a_stranger_does_not_sync() -> None:
+    scene = Scene()
+    scene.stable(1)
+    assert scene.sync("stranger").error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_while_members_gather_nobody_syncs() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    scene.join(leader)
+    assert scene.sync(follower).error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+# --- rebalancing
+
+
+def test_a_follower_that_joins_again_unchanged_is_told_the_generation() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    reply = scene.join(follower).reply
+    assert (reply.error, reply.generation, reply.leader_id) == (ErrorCode.NONE, 1, leader)
+    assert reply.members == ()
+    assert scene.state is GroupState.STABLE
+
+
+def test_a_leader_that_joins_again_moves_the_group_on() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    ticket = scene.join(leader)
+    assert scene.state is GroupState.PREPARING
+    assert scene.beat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
+    scene.join(follower)
+    assert ticket.reply.generation == 2
+
+
+def test_changed_metadata_moves_the_group_on() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    scene.join(follower, protocols=CHANGED)
+    reply = scene.join(leader).reply
+    assert [each.metadata for each in reply.members] == [RANGE[0][1], CHANGED[0][1]]
+
+
+def test_a_missed_answer_is_given_again() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    assert len(scene.join(leader).reply.members) == 2
+    assert scene.join(follower).reply.generation == 2
+    assert scene.state is GroupState.COMPLETING
+
+
+def test_changed_metadata_after_joining_sends_everybody_back() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    waiting = scene.sync(leader, {})
+    scene.join(follower, protocols=CHANGED)
+    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.join(leader).reply.generation == 3
+
+
+def test_joining_twice_while_members_gather_answers_the_first_request() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    lost = scene.join(leader)
+    kept = scene.join(leader)
+    assert lost.error is ErrorCode.REBALANCE_IN_PROGRESS
+    scene.join(follower)
+    assert kept.reply.generation == 2
+
+
+def test_cooperative_members_rejoin_with_what_they_own() -> None:
+    scene = Scene()
+    mine = (("cooperative-sticky", subscription("orders")),)
+    leader, follower = scene.stable(2, protocols=mine)
+    for step in range(3):
+        owned = (("cooperative-sticky", subscription("orders", owned=bytes([step]))),)
+        scene.join(follower, protocols=owned)
+        assert scene.beat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert scene.commit_check(leader, generation=scene.group.generation) is ErrorCode.NONE
+        reply = scene.join(leader, protocols=mine).reply
+        assert reply.generation == step + 2
+        assert reply.members[1].metadata == owned[0][1]
+        scene.share_out([leader, follower])
+
+
+def test_who_does_not_rejoin_in_time_is_out() -> None:
+    scene = Scene()
+    leader, silent = scene.stable(2)
+    ticket = scene.join(leader)
+    scene.pass_time(REBALANCE_MS - 1, silent)
+    assert ticket.reply is None
+    scene.pass_time(1, silent)
+    assert [each.member_id for each in ticket.reply.members] == [leader]
+    assert scene.beat(silent) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_slowest_member_s_time_out_counts() -> None:
+    scene = Scene()
+    leader, slow = scene.stable(2, rebalance_timeout_ms=1_000)
+    scene.join(slow, protocols=CHANGED, rebalance_timeout_ms=90_000)
+    scene.pass_time(89_999, leader)
+    assert scene.state is GroupState.PREPARING
+    scene.pass_time(1, leader)
+    assert scene.state is GroupState.COMPLETING
+
+
+def test_who_joins_and_never_syncs_is_out() -> None:
+    scene = Scene()
+    leader, silent = joined(scene, 2)
+    own = scene.sync(leader, {leader: b"x"})
+    scene.commit()
+    assert own.error is ErrorCode.NONE
+    scene.pass_time(REBALANCE_MS, leader, silent)
+    assert scene.state is GroupState.PREPARING
+    assert scene.beat(silent) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert len(scene.join(leader).reply.members) == 1
+
+
+def test_a_leader_that_never_syncs_does_not_hold_up_the_others() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    waiting = scene.sync(follower)
+    scene.pass_time(REBALANCE_MS, leader)
+    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.join(follower).reply.leader_id == follower
+
+
+# --- leaving and being lost
+
+
+def test_leaving_moves_the_group_on() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    assert scene.leave(follower) is ErrorCode.NONE
+    assert scene.beat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.leave(follower) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_when_the_last_one_leaves_the_group_is_empty_and_says_so_in_a_record() -> None:
+    scene = Scene()
+    [member] = scene.stable(1)
+    scene.leave(member)
+    assert (scene.state, scene.group.generation) == (GroupState.EMPTY, 2)
+    [save] = scene.saves
+    assert isinstance(save, EmptySave)
+    assert (save.snapshot.members, save.snapshot.protocol_name) == ((), None)
+    scene.commit()
+    assert scene.join().reply.generation == 3
+
+
+def test_leaving_while_waiting_answers_what_waits() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    waiting = scene.join(leader)
+    scene.leave(leader)
+    assert waiting.error is ErrorCode.UNKNOWN_MEMBER_ID
+    scene.join(follower)
+    syncing = scene.sync(follower, {})
+    scene.leave(follower)
+    assert syncing.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.state is GroupState.EMPTY
+
+
+def test_a_session_lasts_as_long_as_there_are_heartbeats() -> None:
+    scene = Scene()
+    members = scene.stable(2)
+    scene.pass_time(10 * SESSION_MS, *members)
+    assert scene.state is GroupState.STABLE
+    scene.pass_time(SESSION_MS, members[0])
+    assert scene.state is GroupState.PREPARING
+    assert scene.beat(members[1]) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_waits_for_us_is_alive() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    waiting = scene.join(leader)
+    scene.pass_time(5 * SESSION_MS, follower)
+    assert waiting.reply is None
+    scene.join(follower)
+    syncing = scene.sync(follower)
+    scene.pass_time(5 * SESSION_MS, leader)
+    assert syncing.reply is None
+    scene.sync(leader, {follower: b"x"})
+    scene.pass_time(5 * SESSION_MS)
+    scene.commit()
+    assert syncing.reply.assignment == b"x", "however long the record takes"
+    scene.pass_time(SESSION_MS - 1)
+    assert scene.state is GroupState.STABLE, "sessions begin anew with the answer"
+    scene.pass_time(1)
+    assert scene.state is GroupState.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("generation", "error"),
+    [(1, ErrorCode.NONE), (0, ErrorCode.ILLEGAL_GENERATION), (2, ErrorCode.ILLEGAL_GENERATION)],
+)
+def test_a_heartbeat_tells_of_a_generation_that_is_over(generation: int, error: ErrorCode) -> None:
+    scene = Scene()
+    [member] = scene.stable(1)
+    assert scene.beat(member, generation=generation) is error
+
+
+def test_heartbeats_are_welcome_between_joining_and_syncing() -> None:
+    scene = Scene()
+    members = joined(scene, 2)
+    assert [scene.beat(each) for each in members] == [ErrorCode.NONE] * 2
+
+
+# --- who may commit offsets
+
+
+def test_anybody_commits_to_an_empty_group() -> None:
+    assert Scene().commit_check() is ErrorCode.NONE
+
+
+def test_only_members_commit_to_a_group_with_members() -> None:
+    scene = Scene()
+    [member] = scene.stable(1)
+    assert scene.commit_check() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.commit_check(member) is ErrorCode.ILLEGAL_GENERATION
+    assert scene.commit_check(member, generation=1) is ErrorCode.NONE
+    assert scene.commit_check(member, generation=0) is ErrorCode.ILLEGAL_GENERATION
+    assert scene.commit_check("stranger", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.commit_check(member, generation=1, instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_commits_while_members_gather_but_not_before_it_has_synced() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    scene.join(leader)
+    assert scene.commit_check(follower, generation=1) is ErrorCode.NONE
+    scene.join(follower)
+    assert scene.commit_check(follower, generation=1) is ErrorCode.ILLEGAL_GENERATION
+    assert scene.commit_check(follower, generation=2) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_former_member_commits_nothing_to_an_empty_group() -> None:
+    scene = Scene()
+    [member] = scene.stable(1)
+    scene.leave(member)
+    assert scene.commit_check(member, generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.commit_check() is ErrorCode.NONE
+
+
+def test_committing_is_a_sign_of_life() -> None:
+    scene = Scene()
+    [member] = scene.stable(1)
+    for _ in range(5):
+        scene.pass_time(SESSION_MS - 1)
+        assert scene.commit_check(member, generation=1) is ErrorCode.NONE
+    assert scene.state is GroupState.STABLE
+
+
+# --- the end
+
+
+def test_a_dying_group_answers_everybody_and_nobody_after() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2)
+    joining = scene.join(leader)
+    scene.take(scene.group.die(ErrorCode.NOT_COORDINATOR))
+    assert joining.error is ErrorCode.NOT_COORDINATOR
+    gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert scene.join().error is gone
+    assert scene.sync(follower).error is gone
+    assert scene.beat(follower) is gone
+    assert scene.leave(follower) is gone
+    assert scene.commit_check() is gone
+    assert scene.group.wake_ms is None
+
+
+def test_a_record_committed_after_the_end_changes_nothing() -> None:
+    scene = Scene()
+    leader, _ = joined(scene, 2)
+    syncing = scene.sync(leader, {})
+    scene.take(scene.group.die(ErrorCode.NOT_COORDINATOR))
+    scene.commit()
+    assert syncing.error is ErrorCode.NOT_COORDINATOR
+    assert scene.state is GroupState.DEAD
+
+
+# --- looking at it
+
+
+def test_a_stable_group_is_described_with_what_its_members_have() -> None:
+    scene = Scene()
+    leader, follower = scene.stable(2, client_id="app", client_host="/10.0.0.1")
+    shown = scene.group.describe()
+    assert (shown.state, shown.protocol_type, shown.protocol_name) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    assert [each.member_id for each in shown.members] == [leader, follower]
+    assert [each.assignment for each in shown.members] == [b"part 0", b"part 1"]
+    assert shown.members[0].subscription == RANGE[0][1]
+    assert (shown.members[0].client_id, shown.members[0].client_host) == ("app", "/10.0.0.1")
+
+
+def test_a_group_that_rebalances_shows_members_alone() -> None:
+    scene = Scene()
+    leader, _ = scene.stable(2)
+    scene.join(leader)
+    shown = scene.group.describe()
+    assert (shown.state, shown.protocol_name) == ("PreparingRebalance", "")
+    assert [(each.subscription, each.assignment) for each in shown.members] == [(b"", b"")] * 2
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reads_orders", "reads_payments"),
+    [
+        (subscription("orders"), True, False),
+        (b"\x00", True, True),
+        (b"\x00\x01\xff\xff", True, True),
+    ],
+)
+def test_what_members_read_is_known_from_their_metadata(
+    metadata: bytes, reads_orders: bool, reads_payments: bool
+) -> None:
+    scene = Scene()
+    scene.stable(1, protocols=(("range", metadata),))
+    assert scene.group.reads("orders") is reads_orders
+    assert scene.group.reads("payments") is reads_payments
