@@ -29,6 +29,21 @@ quick = settings(
 EDGES = [0, 1, 0x7F, 0x80, 0xFF]
 
 
+def turning_points() -> list[Message]:
+    """Every API in its oldest and newest version, and in those around its first flexible one."""
+    return [
+        each
+        for each in every_message()
+        if each.version
+        in (
+            each.api.min_version,
+            each.api.flexible_from - 1,
+            each.api.flexible_from,
+            each.api.max_version,
+        )
+    ]
+
+
 def attempt(message: Message, data: bytes) -> Any:
     """What the bytes decode to; None where they are refused as they should be."""
     with contextlib.suppress(MalformedError):
@@ -51,7 +66,7 @@ def mutations(written: bytes, chance: random.Random) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("message", every_message(), ids=repr)
+@pytest.mark.parametrize("message", turning_points(), ids=repr)
 @quick
 @given(data=st.data())
 def test_spoiled_and_truncated_messages(message: Message, data: st.DataObject) -> None:
@@ -92,9 +107,9 @@ PER_BYTE_MAX = 200
 """A struct of two bytes is some hundred in memory."""
 
 
-@pytest.mark.parametrize("count", [5, 1000, 2**28 - 1, 2**31 - 1, 2**32 - 2])
-@pytest.mark.parametrize("follows", [0, 200, 4000])
-@pytest.mark.parametrize("filler", [0, 1, 2, 0x7F, 0xFF])
+@pytest.mark.parametrize("count", [1000, 2**31 - 1, 2**32 - 2])
+@pytest.mark.parametrize("follows", [0, 2000])
+@pytest.mark.parametrize("filler", [0, 1, 2, 0xFF])
 @pytest.mark.parametrize("api", [PRODUCE, FETCH, METADATA], ids=repr)
 def test_absurd_counts_take_no_memory(api: Any, count: int, follows: int, filler: int) -> None:
     """A count at every place of a message, whatever follows it."""
@@ -110,7 +125,7 @@ def test_absurd_counts_take_no_memory(api: Any, count: int, follows: int, filler
         assert peak_bytes(message, data) < 20_000 + PER_BYTE_MAX * len(data)
 
 
-@pytest.mark.parametrize("message", every_message(), ids=repr)
+@pytest.mark.parametrize("message", turning_points(), ids=repr)
 def test_full_bytes_take_no_memory(message: Message) -> None:
     for filler in (b"\x7f", b"\xff\xff\xff\xff\x0f", b"\x02", b"\x01", b"\0\0\0\x7f"):
         data = filler * 400
