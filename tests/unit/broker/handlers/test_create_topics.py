@@ -111,6 +111,20 @@ async def test_validate_only_checks_and_creates_nothing(version: int) -> None:
     await broker.node.abort()
 
 
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (wanted(configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
+        (wanted(num_partitions=2**31 - 1), ErrorCode.INVALID_PARTITIONS),
+    ],
+)
+async def test_validate_only_finds_what_creating_would(topic: Any, code: ErrorCode) -> None:
+    broker = await start_broker()
+    (row,) = await told(broker, topic, validate_only=True)
+    assert ErrorCode(row.error_code) is code
+    await broker.node.abort()
+
+
 # --- refusals
 
 

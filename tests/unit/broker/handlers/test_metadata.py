@@ -247,6 +247,20 @@ async def test_another_live_broker_is_listed_and_leads_what_it_leads() -> None:
     await broker.node.abort()
 
 
+async def test_what_a_dead_broker_led_is_offline_until_somebody_leads_it() -> None:
+    broker = await start_broker({"t": 1})
+    other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
+    await other.lead()
+    restarted = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
+    await broker.node.cluster.refresh()
+    answer = await told(broker, HIGHEST, "t")
+    (part,) = answer.topics[0].partitions
+    assert (part.error_code, part.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert (part.isr_nodes, part.offline_replicas) == ([], [8])
+    for node in (restarted, other, broker.node):
+        await node.abort()
+
+
 async def test_a_node_without_an_address_is_no_broker() -> None:
     broker = await start_broker()
     job = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=9)
