@@ -6,11 +6,15 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from neve.cli import output
+from neve.cli import bench_kafka, output
 
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
 app = App(name="bench", help="Measure what Neve promises in figures; exit 1 where one is missed.")
+app.command(bench_kafka.produce)
+app.command(bench_kafka.consume)
+app.command(bench_kafka.latency)
+app.command(bench_kafka.mock)
 
 
 @app.command

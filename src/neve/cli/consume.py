@@ -191,7 +191,7 @@ def _run(
     with output.progress("records", hidden=hidden) as bar:
         try:
             while not reading.done:
-                messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
+                messages = next_messages(consumer)
                 written, ended = reading.take(messages)
                 on_written(written)
                 if reading.follow:
@@ -202,6 +202,15 @@ def _run(
                 bar.show(reading.written, reading.expected)
         finally:
             output.flush()
+
+
+def next_messages(consumer: Any) -> list[Any]:
+    """What there is, up to a batch; nothing after a while.
+
+    librdkafka waits for a batch until it is full or time is over, so only one is waited for.
+    """
+    first: list[Any] = consumer.consume(1, POLL_SECONDS)
+    return first + consumer.consume(BATCH_RECORDS - 1, 0) if first else first
 
 
 class _Silence:

@@ -56,6 +56,7 @@ def find(connection: Connection, name: str) -> Any:
 
 def describe(connection: Connection, names: Sequence[str], *, as_json: bool) -> int:
     """Show groups with their members and lags; 1 where one of them is not there."""
+    connection.metadata()  # a broker that does not answer is told once
     documents = []
     failed = 0
     for name in names:

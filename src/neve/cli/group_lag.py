@@ -13,7 +13,7 @@ from typing import Any
 
 from neve import runtime
 from neve.cli.connection import LOOKUP_GROUP, Connection, Watermarks
-from neve.cli.consume import BATCH_RECORDS, POLL_SECONDS
+from neve.cli.consume import next_messages
 
 Place = tuple[str, int]
 FETCH_BYTES = 64 * 1024
@@ -107,7 +107,7 @@ def first_timestamps(connection: Connection, offsets: Mapping[Place, int]) -> di
         consumer.assign([TopicPartition(*place, at) for place, at in offsets.items()])
         while open_places and runtime.monotonic() < given_up_at:
             closed = []
-            for message in consumer.consume(BATCH_RECORDS, POLL_SECONDS):
+            for message in next_messages(consumer):
                 place = (message.topic(), message.partition())
                 if place not in open_places:
                     continue

@@ -13,7 +13,6 @@ from neve.cli.group_lag import Place, committed
 from neve.cli.offsets import Bound, Span
 
 SEEKABLE = ("Empty", GONE)
-UNCHANGED = -1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,66 @@
+"""What every load reports: throughput, latencies, CPU of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from neve import runtime
+from neve.errors import NeveError
+
+
+class BenchError(NeveError):
+    """A load could not be run as it was asked for."""
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process, with librdkafka's threads."""
+    spent = os.times()
+    return spent.user + spent.system
+
+
+class Stopwatch:
+    """Wall and CPU time since it was made."""
+
+    def __init__(self) -> None:
+        self._started_at = runtime.monotonic()
+        self._cpu = cpu_seconds()
+
+    def seconds(self) -> float:
+        return runtime.monotonic() - self._started_at
+
+    def client_cpu_seconds(self) -> float:
+        return cpu_seconds() - self._cpu
+
+
+def throughput(records: int, size: int, watch: Stopwatch) -> dict[str, Any]:
+    """Rates of what was moved until now; MB are millions of bytes, of values alone."""
+    seconds = max(watch.seconds(), 1e-9)
+    return {
+        "records": records,
+        "bytes": size,
+        "seconds": round(seconds, 4),
+        "mb_per_second": round(size / seconds / 1e6, 2),
+        "records_per_second": round(records / seconds, 1),
+        "client_cpu_seconds": round(watch.client_cpu_seconds(), 3),
+    }
+
+
+def latencies(seconds: Sequence[float]) -> dict[str, Any]:
+    """Percentiles in milliseconds: each the least value that so many of the samples do not pass."""
+    if not seconds:
+        return {"samples": 0}
+    ordered = sorted(seconds)
+
+    def at(per_mille: int) -> float:
+        rank = -(-len(ordered) * per_mille // 1000)  # rounded up: the nearest-rank percentile
+        return round(ordered[max(rank, 1) - 1] * 1000, 4)
+
+    return {
+        "samples": len(ordered),
+        "p50": at(500),
+        "p99": at(990),
+        "p99.9": at(999),
+        "max": at(1000),
+    }

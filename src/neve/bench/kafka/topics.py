@@ -1,0 +1,95 @@
+"""The topic that a load runs on: found or created, looked at, and thrown away if it was ours."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from neve import runtime
+from neve.bench.kafka.measure import BenchError
+
+ANSWER_SECONDS = 10.0
+SETTLE_SECONDS = 5.0
+"""How long records that need no acknowledgement may take to be counted."""
+
+Config = Mapping[str, Any]
+
+
+@contextlib.contextmanager
+def topic(config: Config, name: str | None, partitions: int) -> Iterator[str]:
+    """A topic with at least so many partitions. One without a name is deleted again."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(dict(config))
+    chosen = name or f"neve-bench-{runtime.token(4).hex()}"
+    cluster = admin.list_topics(timeout=ANSWER_SECONDS)
+    may_administer = cluster.controller_id in cluster.brokers  # librdkafka's mock has nobody
+    if chosen not in cluster.topics and may_administer:
+        _create(admin, chosen, partitions)
+    _wait_for(admin, chosen, partitions)
+    try:
+        yield chosen
+    finally:
+        if name is None and may_administer:
+            for future in admin.delete_topics([chosen]).values():
+                with contextlib.suppress(Exception):  # it is only thrown away
+                    future.result()
+
+
+def _create(admin: Any, name: str, partitions: int) -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    try:
+        admin.create_topics([NewTopic(name, partitions, -1)])[name].result()
+    except KafkaException as error:
+        raise BenchError(f"topic {name} cannot be created: {error.args[0].str()}") from None
+
+
+def _wait_for(admin: Any, name: str, partitions: int) -> None:
+    """Until all partitions have leaders; asking also creates it where the broker does so."""
+    watch_until = runtime.monotonic() + ANSWER_SECONDS
+    while True:
+        found = admin.list_topics(name, timeout=ANSWER_SECONDS).topics[name]
+        led = [each for each in found.partitions.values() if each.leader >= 0]
+        if found.error is None and 0 < len(found.partitions) < partitions:
+            raise BenchError(
+                f"topic {name} has {len(found.partitions)} partitions, not {partitions}: lower "
+                "--partitions, or take another topic"
+            )
+        if found.error is None and led and len(led) == len(found.partitions):
+            return
+        if runtime.monotonic() > watch_until:
+            why = found.error.str() if found.error else "some partitions have no leader"
+            raise BenchError(f"topic {name} is not ready after {ANSWER_SECONDS:g} s: {why}")
+        admin.poll(0.05)
+
+
+def ends(config: Config, name: str, partitions: int | None = None) -> dict[int, tuple[int, int]]:
+    """First and next offset of each partition, or of the first so many."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({**config, "group.id": "neve-bench"})
+    try:
+        found = consumer.list_topics(name, timeout=ANSWER_SECONDS).topics[name]
+        if found.error is not None:
+            raise BenchError(f"topic {name}: {found.error.str()}")
+        return {
+            number: consumer.get_watermark_offsets(
+                TopicPartition(name, number), timeout=ANSWER_SECONDS
+            )
+            for number in sorted(found.partitions)[:partitions]
+        }
+    finally:
+        consumer.close()
+
+
+def stored(config: Config, name: str, before: Mapping[int, tuple[int, int]], least: int) -> int:
+    """How many records came since `before`; waits a while for the last of them."""
+    given_up_at = runtime.monotonic() + SETTLE_SECONDS
+    while True:
+        after = ends(config, name, len(before))
+        count = sum(after[number][1] - high for number, (_, high) in before.items())
+        if count >= least or runtime.monotonic() > given_up_at:
+            return count
