@@ -3,61 +3,77 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from neve import runtime
 from neve.cluster.records import (
     FEATURE_LEVEL,
+    AddPartitions,
     Change,
     CreateTopic,
     DeleteTopic,
+    Dropped,
     Init,
     Lead,
     Move,
+    ProducerIds,
+    PurgeTopic,
     Record,
     Register,
+    SetConfigs,
     Tiered,
     TieredPart,
 )
-from neve.cluster.state import ClusterRules, ClusterState, Topic
+from neve.cluster.state import ClusterRules, ClusterState, IdBlock, Topic
+from neve.cluster.topic_config import check_configs, known_config
+from neve.cluster.topic_rules import (
+    PARTITIONS_MAX,
+    NoTopicError,
+    PartitionCountError,
+    TopicExistsError,
+    check_new_name,
+    check_partition_count,
+    check_topic_name,
+)
 from neve.errors import (
     ConflictError,
-    InvalidError,
+    FencedError,
     NeveError,
     UnavailableError,
     UnsupportedError,
 )
 from neve.log.keys import cluster_log
 from neve.log.series import Series, View, greatest_checkpoint
+from neve.settings import ClusterSettings
 from neve.store.port import Store
 
+__all__ = [
+    "PARTITIONS_MAX",
+    "ClusterLog",
+    "NoClusterError",
+    "NoTopicError",
+    "TopicExistsError",
+    "check_topic_name",
+]
+
 CHECKPOINT_NUMBERS = 256
-TOPIC_NAME_MAX = 249
-PARTITIONS_MAX = 100_000
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class NoClusterError(NeveError):
     """There is no Neve cluster in this bucket."""
 
 
-class TopicExistsError(InvalidError):
-    """A topic of this name is there already."""
-
-
-class NoTopicError(InvalidError):
-    """There is no topic of this name."""
-
-
 class ClusterLog:
-    """One process's view of the cluster log."""
+    """One process's view of the cluster log. `on_change` is told of every new state."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: ClusterSettings | None = None) -> None:
         self._store = store
+        self._limits = limits or ClusterSettings()
         self._series: Series[ClusterState, Record] = Series(store, cluster_log(), ClusterRules())
         self._checkpointed = 0
         self.view: View[ClusterState] = View(0, ClusterState())
+        self.read_at = float("-inf")  # when it was last read to its end, on our own clock
+        self.on_change: Callable[[ClusterState], None] = lambda _: None
 
     @property
     def state(self) -> ClusterState:
@@ -65,7 +81,9 @@ class ClusterLog:
 
     async def refresh(self) -> ClusterState:
         """Read what is new."""
+        began = runtime.monotonic()
         self._reached((await self._series.advance(self.view)).view)
+        self.read_at = max(self.read_at, began)
         return self.view.state
 
     async def must_exist(self) -> ClusterState:
@@ -79,9 +97,12 @@ class ClusterLog:
         return state
 
     def _reached(self, view: View[ClusterState]) -> None:
+        moved = view.position > self.view.position
         if view.position >= self.view.position:
             self.view = view
         _check_feature_level(self.view.state)
+        if moved:
+            self.on_change(view.state)
 
     async def propose(self, derive: Callable[[ClusterState], Change | None]) -> int | None:
         """Bring a change about; the number it won, or None where it was not needed."""
@@ -149,17 +170,14 @@ class ClusterLog:
     ) -> Topic:
         """Create a topic; TopicExistsError if there is one of that name."""
         check_topic_name(name)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidError(
-                f"topic {name!r} cannot have {partitions} partitions: 1 to {PARTITIONS_MAX}"
-            )
+        check_configs(configs or {})
         sent: list[str] = []  # an id whose fate a checkpoint hid is never sent a second time
 
         def derive(state: ClusterState) -> Change | None:
             if any(topic_id in state.topics or topic_id in state.deleted for topic_id in sent):
                 return None
-            if state.topic(name) is not None:
-                raise TopicExistsError(f"there is already a topic {name!r}")
+            check_new_name(state, name)
+            check_partition_count(state, self._limits, name, partitions)
             sent.append(runtime.token(16).hex())
             return CreateTopic(
                 name=name,
@@ -176,18 +194,102 @@ class ClusterLog:
             raise NoTopicError(f"topic {name!r} was created, and deleted at once by another")
         return created
 
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic; NoTopicError if there is none of that name."""
-        topic = (await self.refresh()).topic(name)  # an older one of that name may be gone
-        if topic is None:
-            raise NoTopicError(f"there is no topic {name!r}")
+    async def add_partitions(self, name: str, total: int) -> Topic:
+        """Give a topic more partitions: `total` in all, which is more than it has."""
+        topic_id = (await self._found(name)).topic_id
+        proposed: list[int] = []
+
+        def derive(state: ClusterState) -> Change | None:
+            topic = _same(state, topic_id, name)
+            before = len(topic.partitions)
+            if proposed and total == before:
+                return None  # ours was won, or another's that asked for as many
+            if total <= before:
+                raise PartitionCountError(
+                    f"topic {name!r} has {before} partitions; {total} is not more"
+                )
+            check_partition_count(state, self._limits, name, total, before)
+            proposed.append(total)
+            return AddPartitions(topic_id, total)
+
+        await self.propose(derive)
+        return _same(self.state, topic_id, name)
+
+    async def set_configs(
+        self, name: str, values: Mapping[str, str], removed: Collection[str] = ()
+    ) -> Topic:
+        """Give configs of a topic and take others back, which have their defaults then."""
+        check_configs(values)
+        for config in removed:
+            known_config(config)
+        topic_id = (await self._found(name)).topic_id
+        gone = tuple(sorted(removed))
+
+        def derive(state: ClusterState) -> Change | None:
+            configs = _same(state, topic_id, name).configs
+            there = all(configs.get(key) == value for key, value in values.items())
+            if there and not any(key in configs for key in gone):
+                return None
+            return SetConfigs(topic_id, dict(values), gone)
+
+        await self.propose(derive)
+        return _same(self.state, topic_id, name)
+
+    async def delete_topic(self, name: str) -> Topic:
+        """Delete a topic, and say what it was; NoTopicError if there is none of that name."""
+        topic = await self._found(name)
         topic_id = topic.topic_id
         await self.propose(
             lambda state: DeleteTopic(topic_id) if topic_id in state.topics else None
         )
+        return topic
 
-    async def lead(self, incarnation: int, wanted: list[tuple[str, int]]) -> None:
-        """Take leadership of partitions. Their earlier streams are to be sealed and read next."""
+    async def _found(self, name: str) -> Topic:
+        topic = (await self.refresh()).topic(name)  # an older one of that name may be gone
+        if topic is None:
+            raise NoTopicError(f"there is no topic {name!r}")
+        return topic
+
+    async def dropped(self, incarnation: int, topic_ids: Sequence[str]) -> None:
+        """Note that a process writes no more objects of these deleted topics."""
+
+        def derive(state: ClusterState) -> Change | None:
+            rows = [
+                topic_id
+                for topic_id in topic_ids
+                if topic_id in state.deleted and incarnation in state.deleted[topic_id].writers
+            ]
+            return Dropped(incarnation, tuple(rows)) if rows else None
+
+        await self.propose(derive)
+
+    async def purged(self, topic_id: str) -> None:
+        """Note that no object of a deleted topic is left."""
+        await self.propose(
+            lambda state: PurgeTopic(topic_id) if topic_id in state.deleted else None
+        )
+
+    async def producer_ids(self, incarnation: int, count: int) -> IdBlock:
+        """A block of producer ids for one process, which asks for one at a time."""
+        before = self.state.id_blocks.get(incarnation)
+
+        def derive(state: ClusterState) -> Change | None:
+            broker = state.brokers.get(incarnation)
+            if broker is None or not broker.live:
+                raise FencedError(f"incarnation {incarnation} has ended: it gets no producer ids")
+            won = state.id_blocks.get(incarnation) != before
+            return None if won else ProducerIds(incarnation, count)
+
+        await self.propose(derive)
+        return self.state.id_blocks[incarnation]
+
+    async def lead(
+        self, incarnation: int, wanted: Sequence[tuple[str, int]], *, unled_only: bool = False
+    ) -> None:
+        """Take leadership of partitions. Their earlier streams are to be sealed and read next.
+
+        With `unled_only`, those that anybody has led are left to whoever that is.
+        """
 
         def derive(state: ClusterState) -> Change | None:
             moves = []
@@ -195,13 +297,14 @@ class ClusterLog:
                 topic = state.topics.get(topic_id)
                 if topic is None or number >= len(topic.partitions):
                     continue
-                if topic.partitions[number].leader == incarnation:
+                partition = topic.partitions[number]
+                if partition.leader == incarnation or (unled_only and partition.epoch >= 0):
                     continue
                 moves.append(
                     Move(
                         topic_id=topic_id,
                         partition=number,
-                        epoch=topic.partitions[number].epoch + 1,
+                        epoch=partition.epoch + 1,
                         incarnation=incarnation,
                     )
                 )
@@ -242,10 +345,8 @@ def _needed(state: ClusterState, topic_id: str, number: int, epoch: int) -> bool
     return any(part.epoch <= epoch and part.epoch != partition.epoch for part in partition.streams)
 
 
-def check_topic_name(name: str) -> None:
-    """Kafka's rules for names."""
-    if not _TOPIC_NAME.fullmatch(name) or len(name) > TOPIC_NAME_MAX or name in {".", ".."}:
-        raise InvalidError(
-            f"{name!r} cannot be a topic's name: 1 to {TOPIC_NAME_MAX} of letters, digits, '.', "
-            "'_' and '-', and not '.' or '..'"
-        )
+def _same(state: ClusterState, topic_id: str, name: str) -> Topic:
+    topic = state.topics.get(topic_id)
+    if topic is None:
+        raise NoTopicError(f"topic {name!r} was deleted meanwhile")
+    return topic

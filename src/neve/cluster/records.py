@@ -70,6 +70,13 @@ class DeleteTopic(Stored, frozen=True, tag="delete-topic"):
     topic_id: str
 
 
+class Dropped(Stored, frozen=True, tag="dropped"):
+    """A broker process writes no more objects of these deleted topics."""
+
+    incarnation: int
+    topic_ids: tuple[str, ...]
+
+
 class PurgeTopic(Stored, frozen=True, tag="purge-topic"):
     """The objects of a deleted topic are gone too."""
 
@@ -143,6 +150,7 @@ Change: TypeAlias = (
     | AddPartitions
     | SetConfigs
     | DeleteTopic
+    | Dropped
     | PurgeTopic
     | Lead
     | Release

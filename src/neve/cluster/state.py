@@ -6,8 +6,9 @@ nothing: whoever proposed it sees that in the state, and everyone who reads it a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -15,9 +16,12 @@ from neve.cluster.records import (
     AddPartitions,
     CreateTopic,
     DeleteTopic,
+    Dropped,
     Feature,
+    Handover,
     Init,
     Lead,
+    Move,
     ProducerIds,
     PurgeTopic,
     Record,
@@ -25,6 +29,7 @@ from neve.cluster.records import (
     Release,
     SetConfigs,
     Tiered,
+    TieredPart,
 )
 from neve.log.envelope import Kind, Stored
 
@@ -66,16 +71,20 @@ class PartitionState(Stored, frozen=True, kw_only=True):
     streams: tuple[StreamPart, ...] = ()
 
 
-class Topic(Stored, frozen=True, kw_only=True):
-    """A topic and its partitions, by number."""
+class Topic(Stored, frozen=True, kw_only=True, dict=True):
+    """A topic and its partitions, by number.
+
+    `writers` are, once it is deleted, the live processes that may still write objects of it.
+    """
 
     name: str
     topic_id: str
     at_ms: int
     partitions: tuple[PartitionState, ...]
     configs: dict[str, str] = msgspec.field(default_factory=dict)
+    writers: tuple[int, ...] = ()
 
-    @property
+    @functools.cached_property
     def id_bytes(self) -> bytes:
         return bytes.fromhex(self.topic_id)
 
@@ -87,8 +96,11 @@ class IdBlock(Stored, frozen=True):
     end: int
 
 
-class ClusterState(Stored, frozen=True, kw_only=True):
-    """The folded cluster log. Topics by id, brokers by incarnation."""
+class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
+    """The folded cluster log. Topics by id, brokers by incarnation.
+
+    It never changes, so what is looked up in it is indexed once, when first asked for.
+    """
 
     cluster_id: str = ""
     feature_level: int = 0
@@ -100,7 +112,32 @@ class ClusterState(Stored, frozen=True, kw_only=True):
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""
-        return next((topic for topic in self.topics.values() if topic.name == name), None)
+        return self._by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The live topic of this id."""
+        return self._by_id.get(topic_id)
+
+    def like(self, name: str) -> Topic | None:
+        """A live topic of this name, or of one that metrics could not tell from it."""
+        return self._by_metric_name.get(metric_name(name))
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Topic]:
+        return {topic.name: topic for topic in self.topics.values()}
+
+    @functools.cached_property
+    def _by_id(self) -> dict[bytes, Topic]:
+        return {topic.id_bytes: topic for topic in self.topics.values()}
+
+    @functools.cached_property
+    def _by_metric_name(self) -> dict[str, Topic]:
+        return {metric_name(topic.name): topic for topic in self.topics.values()}
+
+    @functools.cached_property
+    def partition_count(self) -> int:
+        """The partitions of all live topics together."""
+        return sum(len(topic.partitions) for topic in self.topics.values())
 
     def streams(self) -> list[int]:
         """Every incarnation whose stream some partition still needs, in order."""
@@ -112,6 +149,11 @@ class ClusterState(Stored, frozen=True, kw_only=True):
                 for part in partition.streams
             }
         )
+
+
+def metric_name(name: str) -> str:
+    """A topic's name as metrics have it: Kafka puts '_' where a '.' stood."""
+    return name.replace(".", "_")
 
 
 class ClusterRules:
@@ -162,7 +204,12 @@ def _register(state: ClusterState, number: int, change: Register) -> ClusterStat
         rack=change.rack,
     )
     blocks = {key: block for key, block in state.id_blocks.items() if key in brokers}
-    return _with(state, brokers=brokers, id_blocks=blocks)
+    ended = [key for key, row in state.brokers.items() if row.node_id == change.node_id]
+    deleted = {
+        key: _without_writers(topic, ended) if topic.writers else topic
+        for key, topic in state.deleted.items()
+    }
+    return _with(state, brokers=brokers, id_blocks=blocks, deleted=deleted)
 
 
 def _create_topic(state: ClusterState, change: CreateTopic) -> ClusterState:
@@ -201,7 +248,23 @@ def _delete_topic(state: ClusterState, change: DeleteTopic) -> ClusterState:
     if topic is None:
         return state
     left = {key: value for key, value in state.topics.items() if key != change.topic_id}
-    return _with(state, topics=left, deleted={**state.deleted, change.topic_id: topic})
+    # Whoever led it, and was let go since, may still be writing: only the end of a process tells.
+    writers = tuple(sorted(key for key, broker in state.brokers.items() if broker.live))
+    deleted = {**state.deleted, change.topic_id: _with(topic, writers=writers)}
+    return _with(state, topics=left, deleted=deleted)
+
+
+def _dropped(state: ClusterState, change: Dropped) -> ClusterState:
+    deleted = dict(state.deleted)
+    for topic_id in change.topic_ids:
+        if topic_id in deleted:
+            deleted[topic_id] = _without_writers(deleted[topic_id], [change.incarnation])
+    return _with(state, deleted=deleted)
+
+
+def _without_writers(topic: Topic, ended: Iterable[int]) -> Topic:
+    gone = set(ended)
+    return _with(topic, writers=tuple(row for row in topic.writers if row not in gone))
 
 
 def _purge_topic(state: ClusterState, change: PurgeTopic) -> ClusterState:
@@ -210,53 +273,44 @@ def _purge_topic(state: ClusterState, change: PurgeTopic) -> ClusterState:
 
 
 def _lead(state: ClusterState, change: Lead) -> ClusterState:
-    for move in change.moves:
+    def led(partition: PartitionState, move: Move) -> PartitionState:
+        if move.epoch != partition.epoch + 1:
+            return partition
+        part = StreamPart(epoch=move.epoch, incarnation=move.incarnation, start=move.start)
+        return PartitionState(
+            leader=move.incarnation, epoch=move.epoch, streams=(*partition.streams, part)
+        )
 
-        def led(partition: PartitionState, move: Any = move) -> PartitionState:
-            if move.epoch != partition.epoch + 1:
-                return partition
-            part = StreamPart(epoch=move.epoch, incarnation=move.incarnation, start=move.start)
-            return PartitionState(
-                leader=move.incarnation, epoch=move.epoch, streams=(*partition.streams, part)
-            )
-
-        state = _changed_partition(state, move.topic_id, move.partition, led)
-    return state
+    return _changed_partitions(state, change.moves, led)
 
 
 def _release(state: ClusterState, change: Release) -> ClusterState:
-    for handover in change.handovers:
+    def handed(partition: PartitionState, handover: Handover) -> PartitionState:
+        if handover.epoch != partition.epoch or not partition.streams:
+            return partition
+        *before, last = partition.streams
+        epoch = handover.epoch + 1
+        fresh = StreamPart(epoch=epoch, incarnation=handover.successor)
+        return PartitionState(
+            leader=handover.successor,
+            epoch=epoch,
+            streams=(*before, _with(last, end=handover.end), fresh),
+        )
 
-        def handed(partition: PartitionState, handover: Any = handover) -> PartitionState:
-            if handover.epoch != partition.epoch or not partition.streams:
-                return partition
-            *before, last = partition.streams
-            epoch = handover.epoch + 1
-            fresh = StreamPart(epoch=epoch, incarnation=handover.successor)
-            return PartitionState(
-                leader=handover.successor,
-                epoch=epoch,
-                streams=(*before, _with(last, end=handover.end), fresh),
-            )
-
-        state = _changed_partition(state, handover.topic_id, handover.partition, handed)
-    return state
+    return _changed_partitions(state, change.handovers, handed)
 
 
 def _tiered(state: ClusterState, change: Tiered) -> ClusterState:
-    for row in change.parts:
+    def pruned(partition: PartitionState, row: TieredPart) -> PartitionState:
+        # The leader's own part stays, however much of it is tiered: it still grows.
+        kept = [
+            part
+            for part in partition.streams
+            if part.epoch > row.epoch or part.epoch == partition.epoch
+        ]
+        return _with(partition, streams=tuple(kept))
 
-        def pruned(partition: PartitionState, row: Any = row) -> PartitionState:
-            # The leader's own part stays, however much of it is tiered: it still grows.
-            kept = [
-                part
-                for part in partition.streams
-                if part.epoch > row.epoch or part.epoch == partition.epoch
-            ]
-            return _with(partition, streams=tuple(kept))
-
-        state = _changed_partition(state, row.topic_id, row.partition, pruned)
-    return state
+    return _changed_partitions(state, change.parts, pruned)
 
 
 def _producer_ids(state: ClusterState, change: ProducerIds) -> ClusterState:
@@ -278,6 +332,7 @@ _FOLDS: dict[type, Callable[[ClusterState, Any], ClusterState]] = {
     AddPartitions: _add_partitions,
     SetConfigs: _set_configs,
     DeleteTopic: _delete_topic,
+    Dropped: _dropped,
     PurgeTopic: _purge_topic,
     Lead: _lead,
     Release: _release,
@@ -294,17 +349,34 @@ def _changed(state: ClusterState, topic_id: str, change: Callable[[Topic], Topic
     return _with(state, topics={**state.topics, topic_id: change(topic)})
 
 
-def _changed_partition(
-    state: ClusterState,
-    topic_id: str,
-    number: int,
-    change: Callable[[PartitionState], PartitionState],
-) -> ClusterState:
-    def changed(topic: Topic) -> Topic:
-        if not 0 <= number < len(topic.partitions):
-            return topic
-        partitions = list(topic.partitions)
-        partitions[number] = change(partitions[number])
-        return _with(topic, partitions=tuple(partitions))
+class _OfPartition(Protocol):
+    """A row of a record that is about one partition."""
 
-    return _changed(state, topic_id, changed)
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+_Row = TypeVar("_Row", bound=_OfPartition)
+
+
+def _changed_partitions(
+    state: ClusterState,
+    rows: Iterable[_Row],
+    change: Callable[[PartitionState, _Row], PartitionState],
+) -> ClusterState:
+    """Change one partition for each row, in their order. Each topic is made anew once."""
+    changed: dict[str, list[PartitionState]] = {}
+    for row in rows:
+        topic = state.topics.get(row.topic_id)
+        if topic is None or not 0 <= row.partition < len(topic.partitions):
+            continue
+        partitions = changed.get(row.topic_id)
+        if partitions is None:
+            partitions = changed[row.topic_id] = list(topic.partitions)
+        partitions[row.partition] = change(partitions[row.partition], row)
+    topics = dict(state.topics)
+    for topic_id, partitions in changed.items():
+        topics[topic_id] = _with(topics[topic_id], partitions=tuple(partitions))
+    return _with(state, topics=topics)

@@ -10,6 +10,7 @@ import pytest
 from neve import runtime
 from neve.cluster.log import NoTopicError
 from neve.cluster.node import Node
+from neve.cluster.records import SetConfigs
 from neve.errors import (
     DamagedError,
     FencedError,
@@ -263,7 +264,9 @@ async def test_one_bad_partition_keeps_no_other_from_being_tended() -> None:
 async def test_one_bad_topic_keeps_no_other_from_its_retention() -> None:
     store = ScriptedStore()
     node = await started(store)
-    await node.cluster.create_topic("bad", 1, {"retention.ms": "soon"})
+    bad = await node.cluster.create_topic("bad", 1)
+    soon = SetConfigs(bad.topic_id, {"retention.ms": "soon"})  # what only a mistake can have won
+    await node.cluster.propose(lambda state: None if state.topic("bad") != bad else soon)
     await node.cluster.create_topic("good", 1, {"retention.bytes": "0"})
     await node.lead()
     good = node.cluster.state.topic("good")
@@ -373,13 +376,13 @@ async def test_records_of_deleted_topics_are_dropped_at_the_next_roll_up() -> No
 @in_simulation
 async def test_memory_for_the_tail_is_bounded_and_the_rest_is_read_by_range() -> None:
     store = ScriptedStore()
-    node = await started(store, small_settings(cache_bytes=500, segment_bytes=10_000))
+    node = await started(store, small_settings(cache_bytes=5_000, segment_bytes=10_000))
     values = [f"{at:050d}" for at in range(10)]
     for value in values:
         await send(node, [value])
     log = node.log(TOPIC, 0)
     kept = [row.held.data for row in log.tail if row.held.data is not None]
-    assert 0 < sum(map(len, kept)) <= 500
+    assert 0 < sum(map(len, kept)) <= 5_000
     assert len(kept) < len(log.tail)
     store.calls.clear()
     assert await log.tier()

@@ -42,7 +42,7 @@ async def released(store: ScriptedStore, node: Node, to: Node, partition: int = 
     )
     await node.cluster.propose(lambda _: Release((row,)))
     await to.cluster.refresh()
-    assert await to._take_over([(topic.topic_id, partition)]) == []
+    assert await to.leading._take_over([(topic.topic_id, partition)]) == []
 
 
 # --- the order

@@ -10,6 +10,7 @@ from neve.cluster.records import (
     Change,
     CreateTopic,
     DeleteTopic,
+    Dropped,
     Feature,
     Handover,
     Init,
@@ -263,6 +264,7 @@ def test_every_kind_of_record_can_be_folded() -> None:
         ProducerIds(1, 1),
         Feature(1),
         DeleteTopic(A),
+        Dropped(1, (A,)),
         PurgeTopic(A),
     ]
     union = msgspec.inspect.type_info(Record).fields[0].type.types  # type: ignore[attr-defined]

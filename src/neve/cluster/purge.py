@@ -1,0 +1,147 @@
+"""Removing what deleted topics leave behind, and then forgetting them.
+
+A topic's objects lie under a prefix that carries its random id, so they are never mistaken for
+another topic's; the question is only when nobody adds to them any more. A topic is forgotten once
+every process that was live when it was deleted has dropped it or was started again, a while has
+passed since then in which slower ones must have given up, and a sweep after that found the prefix
+empty. Any process may do any step, several may do it at once, and one that dies is resumed by the
+next: what is still to be done is in the cluster log. docs/cluster.md has the whole argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neve import runtime
+from neve.cluster.led import Led
+from neve.cluster.log import ClusterLog
+from neve.cluster.recovery import INFLIGHT_MOST, raise_first
+from neve.cluster.state import ClusterState, Topic
+from neve.errors import NeveError, UnavailableError
+from neve.log.keys import topic_prefix
+from neve.log.wal.seal import Sealer
+from neve.store.deletion import delete_all
+from neve.store.port import Store
+
+# Sweeps of one prefix in a row until it is found empty; the rest is left to the next round.
+SWEEPS_MAX = 10
+
+
+class Purge:
+    """Purges deleted topics for one node."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: ClusterLog,
+        incarnation: int,
+        led: Led,
+        *,
+        delay_ms: int,
+        is_taking_over: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._incarnation = incarnation
+        self._led = led
+        self._delay_seconds = delay_ms / 1000
+        self._is_taking_over = is_taking_over
+        self._swept: set[str] = set()  # whose objects were deleted once; only asked, not walked
+        self._quiet_since: dict[str, float] = {}
+
+    def due(self) -> bool:
+        """Whether a round could do anything, told without a request."""
+        return any(self._is_due(topic) for topic in self._cluster.state.deleted.values())
+
+    def _is_due(self, topic: Topic) -> bool:
+        if topic.topic_id not in self._swept or self._drops(topic):
+            return True
+        if topic.topic_id not in self._quiet_since:
+            return self._is_quiet(topic)
+        return self._may_be_forgotten(topic)
+
+    async def purge(self) -> int:
+        """Do what is due for each deleted topic; how many objects went."""
+        gone = 0
+        failures: list[NeveError] = []
+        state = self._cluster.state
+        for topic in list(state.deleted.values()):
+            try:
+                if topic.topic_id not in self._swept:
+                    await self._seal_ended(state, topic)
+                    gone += await self._sweep(topic)
+                    self._swept.add(topic.topic_id)
+            except NeveError as error:
+                failures.append(error)
+        await self._tell_dropped()
+        for topic in list(self._cluster.state.deleted.values()):
+            try:
+                gone += await self._forget_if_due(topic)
+            except NeveError as error:
+                failures.append(error)
+        raise_first(failures)
+        return gone
+
+    async def _seal_ended(self, state: ClusterState, topic: Topic) -> None:
+        """End the streams of ended processes that only this topic needed: then they are retired.
+
+        Nobody takes the partitions of a deleted topic over, so nobody else would seal them.
+        """
+        needed = set(state.streams())
+        named = {
+            part.incarnation
+            for partition in topic.partitions
+            for part in partition.streams
+            if part.end is None
+        }
+        for incarnation in sorted(named - needed - {self._incarnation}):
+            broker = state.brokers.get(incarnation)
+            if broker is None or not broker.live:
+                window = broker.inflight if broker is not None else INFLIGHT_MOST
+                await Sealer(self._store, incarnation, window=window).seal()
+
+    async def _sweep(self, topic: Topic) -> int:
+        """Delete everything under the topic's prefix, until a listing finds nothing."""
+        prefix = topic_prefix(topic.name, topic.id_bytes)
+        gone = 0
+        for _ in range(SWEEPS_MAX):
+            keys = [row.key for row in await self._store.list(prefix)]
+            if not keys:
+                return gone
+            await delete_all(self._store, keys)
+            gone += len(keys)
+        raise UnavailableError(prefix, f"topic {topic.name} is deleted and still being written")
+
+    def _has_dropped(self, topic: Topic) -> bool:
+        """Whether this process can write no more objects of it."""
+        return not self._led.is_busy(topic.topic_id) and not self._is_taking_over()
+
+    def _drops(self, topic: Topic) -> bool:
+        """Whether others wait for us to say that we dropped it."""
+        waited_for = self._incarnation in topic.writers and len(topic.writers) > 1
+        return waited_for and self._has_dropped(topic)
+
+    async def _tell_dropped(self) -> None:
+        rows = [row.topic_id for row in self._cluster.state.deleted.values() if self._drops(row)]
+        if rows:
+            await self._cluster.dropped(self._incarnation, rows)
+
+    def _is_quiet(self, topic: Topic) -> bool:
+        """Whether every process that could write objects of it is known to have stopped."""
+        return set(topic.writers) <= {self._incarnation} and self._has_dropped(topic)
+
+    def _may_be_forgotten(self, topic: Topic) -> bool:
+        since = self._quiet_since.get(topic.topic_id)
+        return since is not None and runtime.monotonic() - since >= self._delay_seconds
+
+    async def _forget_if_due(self, topic: Topic) -> int:
+        if topic.topic_id not in self._swept or not self._is_quiet(topic):
+            return 0
+        self._quiet_since.setdefault(topic.topic_id, runtime.monotonic())
+        if not self._may_be_forgotten(topic):
+            return 0
+        gone = await self._sweep(topic)
+        await self._cluster.purged(topic.topic_id)
+        self._swept.discard(topic.topic_id)
+        self._quiet_since.pop(topic.topic_id, None)
+        return gone

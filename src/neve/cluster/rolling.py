@@ -1,0 +1,155 @@
+"""Roll-ups of a node's own stream and of the dead ones it sealed, and where slices lie since.
+
+A roll-up moves slices to other objects; the logs that hold them are told. A slice that is not where
+its log thought is looked for in the stream anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from neve import runtime
+from neve.cluster.led import Led
+from neve.cluster.log import ClusterLog
+from neve.cluster.own_stream import OwnStream
+from neve.errors import NotFoundError
+from neve.log.held import HeldObject
+from neve.log.keys import manifest as manifest_keys
+from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.state import ManifestState
+from neve.log.tail import is_skipped
+from neve.log.wal.object import Slice
+from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader
+from neve.log.wal.rollup import roll_up, trim
+from neve.log.wal.writer import WalWriter
+from neve.settings import Settings
+from neve.store.port import Store
+
+
+class Rolling:
+    """Rolls up streams for one node."""
+
+    def __init__(self, store: Store, settings: Settings, cluster: ClusterLog, led: Led) -> None:
+        self._store = store
+        self._settings = settings
+        self._cluster = cluster
+        self._led = led
+        self._own: OwnStream
+        self._writer: WalWriter
+        self._rolling = asyncio.Lock()
+        self._sweeping = asyncio.Lock()
+        self._moved: dict[int, int] = {}  # the checkpoint of each stream by which slices moved last
+        self.unswept: dict[int, int] = {}  # dead streams that we sealed, and where they end
+
+    def of_own(self, own: OwnStream, writer: WalWriter) -> None:
+        """The stream that this node writes."""
+        self._own, self._writer = own, writer
+
+    async def sweep(self) -> None:
+        """Roll up the dead streams that we sealed: the next to read them has little to do."""
+        async with self._sweeping:
+            for incarnation, end in list(self.unswept.items()):
+                reader = WalReader(self._store, incarnation, self._settings.prefetch)
+                try:
+                    tail = await reader.tail()
+                    if tail.checkpoint < end:
+                        await self._roll_up(reader, tail, end)
+                    await trim(self._store, reader, end=end)
+                except NotFoundError:
+                    pass  # another successor swept first; what we recovered resolves again
+                self.unswept.pop(incarnation, None)
+
+    async def roll_up(self) -> bool:
+        """Checkpoint our own stream at what is committed; whether we did."""
+        async with self._rolling:
+            return await self._roll_up_own()
+
+    async def _roll_up_own(self) -> bool:
+        upto = self._writer.committed_end
+        tail = await self._own.tail(upto)
+        upto = min(upto, tail.position)
+        if tail.checkpoint >= upto or tail.sealed:
+            return False
+        self._own.rolling_up()
+        rollups = await self._roll_up(self._own.reader, tail, upto)
+        if rollups is None:
+            return False
+        self._own.rolled_up(tail, upto, rollups)
+        await trim(self._store, self._own.reader)
+        return True
+
+    async def _roll_up(
+        self, reader: WalReader, tail: StreamTail, upto: int
+    ) -> list[TailObject] | None:
+        manifests = await self._manifests(tail)
+
+        def tiered(topic_id: bytes, number: int) -> int | None:
+            manifest = manifests[topic_id, number]
+            return None if manifest is None else manifest.next
+
+        def given_up(entry: Slice) -> bool:
+            manifest = manifests[entry.topic_id, entry.partition]
+            return manifest is not None and is_skipped(
+                manifest.skips, entry.base_offset, entry.last_offset + 1
+            )
+
+        own = reader.incarnation == self._own.incarnation
+        rollups = await roll_up(
+            self._store,
+            reader,
+            tail,
+            upto,
+            tiered,
+            read=self._own.read if own else None,
+            given_up=given_up,
+        )
+        if rollups is not None:
+            self._tell_of_move(reader.incarnation, upto, upto, rollups)
+        return rollups
+
+    def _tell_of_move(
+        self, incarnation: int, checkpoint: int, below: int, items: Iterable[TailObject]
+    ) -> None:
+        """Slices that lay in numbers below `below` of a stream lie in these objects now."""
+        # A look from before a later checkpoint knows nothing of what that one has rolled up.
+        if checkpoint < self._moved.get(incarnation, 0):
+            return
+        self._moved[incarnation] = checkpoint
+        moved: dict[PartitionId, list[tuple[HeldObject, Slice]]] = {}
+        for item in items:
+            held = HeldObject(item.key, incarnation, item.number, item.data)
+            for entry in item.slices:
+                moved.setdefault((entry.topic_id, entry.partition), []).append((held, entry))
+        for partition, log in self._led.partitions.items():
+            log.moved(incarnation, below, moved.get(partition, []))
+
+    async def resolve(self, incarnation: int) -> None:
+        """Read a stream's tail anew, because something in it is not where we thought."""
+        own = incarnation == self._own.incarnation
+        below = self._writer.committed_end if own else None
+        tail = await WalReader(self._store, incarnation, self._settings.prefetch).tail()
+        below = tail.position if below is None else min(below, tail.position)
+        items = [item for item in tail.objects if item.number is None or item.number < below]
+        self._tell_of_move(incarnation, tail.checkpoint, below, items)
+
+    async def _manifests(self, tail: StreamTail) -> dict[PartitionId, ManifestState | None]:
+        """The manifest of each partition of a stream, as won numbers have it; None: deleted."""
+        state = await self._cluster.refresh()
+        wanted = {
+            (entry.topic_id, entry.partition) for item in tail.objects for entry in item.slices
+        }
+
+        async def manifest_of(topic_id: bytes, number: int) -> ManifestState | None:
+            topic = state.topic_by_id(topic_id)
+            log = self._led.partitions.get((topic_id, number))
+            if topic is None:
+                return None
+            if log is not None:
+                return log.manifest.state
+            keys = manifest_keys(topic.name, topic_id, number)
+            return await Manifest(self._store, keys).refresh()
+
+        names = sorted(wanted | set(tail.ends))
+        states = await runtime.gather(*(manifest_of(*name) for name in names))
+        return dict(zip(names, states, strict=True))

@@ -1,0 +1,214 @@
+"""What a leader does for its logs beside appending: tier, retain, collect, let go of old streams.
+
+For each kind of work it is known which logs have something due, and when, so that a node with
+thousands of idle partitions does nothing. A process whose view of the cluster log is old looks at
+it before it tiers, and no run takes longer than a bound: after that, nobody writes objects of a
+topic that was deleted meanwhile. docs/cluster.md says what rests on it.
+"""
+
+from __future__ import annotations
+
+from neve import runtime
+from neve.cluster.due import Due
+from neve.cluster.led import Led
+from neve.cluster.log import ClusterLog
+from neve.cluster.recovery import raise_first
+from neve.cluster.retention import NEVER_MS, due_ms, retain
+from neve.errors import InvalidError, NeveError, UnavailableError
+from neve.log.partition import PartitionLog
+from neve.settings import Settings
+
+# Clocks are set and drift: what is due by the wall clock is looked at this often at least.
+LOOK_SECONDS_MAX = 3600.0
+
+
+class Tending:
+    """Tends the logs of one node."""
+
+    def __init__(self, settings: Settings, cluster: ClusterLog, led: Led) -> None:
+        self._cluster = cluster
+        self._led = led
+        self._view_age_max = self._run_max = settings.cluster.purge_delay_ms / 2000
+        self._segment_ms = settings.segment.ms
+        self._retention_check_ms = settings.upkeep.retention_check_ms
+        self.tiering: Due[PartitionLog] = Due()
+        self.retention: Due[PartitionLog] = Due()
+        self.collectable: dict[PartitionLog, None] = {}
+        self._running: dict[PartitionLog, None] = {}
+        self._retain_at_ms: dict[PartitionLog, int] = {}
+        self._retained_ms: dict[PartitionLog, int] = {}
+        self._with_old_streams: dict[PartitionLog, None] = {}
+        led.on_drop.append(self._forget)
+        led.on_configured.append(self.note)
+
+    def _forget(self, log: PartitionLog) -> None:
+        self.tiering.drop(log)
+        self.retention.drop(log)
+        self.collectable.pop(log, None)
+        self._with_old_streams.pop(log, None)
+        self._retain_at_ms.pop(log, None)
+        self._retained_ms.pop(log, None)
+
+    def _is_led(self, log: PartitionLog) -> bool:
+        return self._led.partitions.get((log.topic_id, log.partition)) is log
+
+    # -- knowing what is due -----------------------------------------------------------------
+
+    def adopt(self, log: PartitionLog) -> None:
+        """A log that is led from now on."""
+        topic = self._cluster.state.topic_by_id(log.topic_id)
+        if topic is not None and len(topic.partitions[log.partition].streams) > 1:
+            self._with_old_streams[log] = None
+        self.note(log)
+
+    def committed(self, log: PartitionLog) -> bool:
+        """Records were committed; whether the log is to be tiered at once."""
+        if log in self._running:
+            return False  # looked at when the run has ended
+        if log.tiering_due():
+            self.tiering.sooner(log, runtime.monotonic())
+            return True
+        if log not in self.tiering:  # the first that waits: it has an age from now on
+            self.note(log)
+        return False
+
+    def _set_tiering(self, log: PartitionLog) -> None:
+        """When it is tiered by age, unless it is large enough before."""
+        if log.tiering_due():
+            self.tiering.set(log, runtime.monotonic())
+        elif log.tail:
+            self.tiering.set(log, log.tail[0].since + self._age_ms(log) / 1000)
+        else:
+            self.tiering.drop(log)
+
+    def _age_ms(self, log: PartitionLog) -> int:
+        try:
+            return self._led.config_of(log).segment_ms
+        except NeveError:
+            return self._segment_ms
+
+    def note(self, log: PartitionLog) -> None:
+        """Something about a log has changed: see what is due when."""
+        if not self._is_led(log):
+            return
+        if log not in self._running:
+            self._set_tiering(log)
+        state = log.manifest.state
+        if state.doomed or state.doomed_runs:
+            self.collectable[log] = None
+        try:
+            self._set_retention(log, due_ms(log, self._led.config_of(log)))
+        except InvalidError:
+            self.retention.set(log, runtime.monotonic())  # told by whoever looks at it
+
+    def _set_retention(self, log: PartitionLog, at_ms: int) -> None:
+        if at_ms < NEVER_MS and log in self._retained_ms:
+            at_ms = max(at_ms, self._retained_ms[log] + self._retention_check_ms)
+        self._retain_at_ms[log] = at_ms
+        if at_ms >= NEVER_MS:
+            self.retention.drop(log)
+            return
+        seconds = max(0.0, (at_ms - runtime.now_ms()) / 1000)
+        self.retention.set(log, runtime.monotonic() + min(seconds, LOOK_SECONDS_MAX))
+
+    def retention_due(self, log: PartitionLog) -> bool:
+        """Whether a log that came up is due by the wall clock; else it comes up again."""
+        at_ms = self._retain_at_ms.get(log, 0)
+        if at_ms <= runtime.now_ms():
+            return True
+        self._set_retention(log, at_ms)
+        return False
+
+    def put_off_tiering(self, log: PartitionLog, seconds: float) -> None:
+        """Leave a log alone for a while."""
+        if self._is_led(log) and log.tail:
+            self.tiering.set(log, runtime.monotonic() + seconds)
+
+    def put_off_retention(self, log: PartitionLog, seconds: float) -> None:
+        """Leave a log alone for a while."""
+        if self._is_led(log):
+            self.retention.set(log, runtime.monotonic() + seconds)
+
+    # -- doing it ----------------------------------------------------------------------------
+
+    async def tier(self, log: PartitionLog) -> bool:
+        """Tier one segment of a log that we still lead; whether that was done."""
+        if runtime.monotonic() - self._cluster.read_at > self._view_age_max:
+            await self._cluster.refresh()
+        if not self._is_led(log):
+            return False
+        self._running[log] = None
+        try:
+            with self._led.working(log.topic_id):
+                async with runtime.deadline(self._run_max):
+                    return await log.tier()
+        except TimeoutError:
+            raise UnavailableError(
+                log.manifest.keys.prefix,
+                f"tiering took longer than {self._run_max} s (half of cluster.purge.delay.ms)",
+            ) from None
+        finally:
+            self._running.pop(log, None)
+            self.note(log)
+
+    async def tier_all_due(self) -> list[NeveError]:
+        """Tier whatever is due; what failed."""
+        failures: list[NeveError] = []
+        for log in list(self._led.partitions.values()):
+            try:
+                while log.tiering_due() and await self.tier(log):
+                    pass
+            except NeveError as error:
+                failures.append(error)
+        return failures
+
+    async def retain(self, log: PartitionLog) -> None:
+        """Move one log's start as its topic's configs say."""
+        if not self._is_led(log):
+            return
+        with self._led.working(log.topic_id):
+            at_ms = await retain(log, self._led.config_of(log))
+        if self._is_led(log):
+            self._retained_ms[log] = runtime.now_ms()
+            self.note(log)
+            self._set_retention(log, at_ms)
+
+    async def retain_all(self) -> None:
+        failures: list[NeveError] = []
+        for log in list(self._led.partitions.values()):
+            try:
+                await self.retain(log)
+            except NeveError as error:
+                failures.append(error)
+        raise_first(failures)
+
+    async def collect(self, log: PartitionLog) -> int:
+        """Delete what one log's manifest has doomed; how many objects went."""
+        self.collectable.pop(log, None)
+        if not self._is_led(log):
+            return 0
+        with self._led.working(log.topic_id):
+            return len(await log.manifest.collect())
+
+    def may_let_go(self) -> bool:
+        """Whether some partition may need an earlier stream no more, told without a request."""
+        return bool(self._not_needed())
+
+    async def let_go(self) -> None:
+        """Tell the cluster which earlier streams our partitions no longer need."""
+        parts = self._not_needed()
+        if parts:
+            await self._cluster.tiered(parts)
+
+    def _not_needed(self) -> list[tuple[str, int, int]]:
+        parts: list[tuple[str, int, int]] = []
+        for log in list(self._with_old_streams):
+            topic = self._cluster.state.topic_by_id(log.topic_id)
+            if topic is None or len(topic.partitions[log.partition].streams) < 2:
+                self._with_old_streams.pop(log, None)
+                continue
+            # Slices lie in the order of epochs: what comes before the oldest slice is all tiered.
+            oldest = log.tail[0].entry.leader_epoch if log.tail else log.epoch
+            if any(part.epoch < oldest for part in topic.partitions[log.partition].streams):
+                parts.append((topic.topic_id, log.partition, oldest - 1))
+        return parts

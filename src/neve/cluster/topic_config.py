@@ -1,0 +1,301 @@
+"""Every topic config that Neve knows: its type, default, bounds, and whether it changes anything.
+
+Kafka's tools set many configs that steer disks and replicas which Neve does not have. Those are
+checked, kept and shown, and change nothing; the rest is enforced. A name that Kafka does not have,
+and a value that Neve cannot honour, is refused before anything is written. docs/topics.md is
+compared with the declarations here by a test.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from neve.errors import InvalidError
+from neve.settings import KIB, SegmentSettings
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+HOUR_MS = 3_600_000
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+# A segment of less is mostly its own header and index, whatever a topic asks for.
+SEGMENT_BYTES_LEAST = KIB
+
+
+class InvalidConfigError(InvalidError):
+    """A topic config that does not exist, or a value that it cannot have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigDeclared:
+    """One config: `kind` is Kafka's name of the type; `refused` are values that Kafka would take.
+
+    `effective` is false where it is only kept. `default` is None where a setting of the broker
+    gives it: the one of the same name.
+    """
+
+    name: str
+    kind: str
+    default: str | None
+    doc: str
+    effective: bool
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def check(self, text: str) -> None:
+        """InvalidConfigError where this cannot be its value."""
+        value = self._parsed(text)
+        if value is None:
+            raise self._error(text, f"is not {_KIND_NAMES[self.kind]}")
+        for given in value if isinstance(value, list) else [text]:
+            if given in self.refused:
+                raise self._error(text, self.refused[given])
+            if self.choices and given not in self.choices:
+                raise self._error(text, f"is none of {', '.join(self.choices)}")
+        if isinstance(value, list) and self.choices and not value:
+            raise self._error(text, f"is empty: it is one of {', '.join(self.choices)}")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if self.least is not None and value < self.least:
+                raise self._error(text, f"is below the least, {self.least}")
+            if self.most is not None and value > self.most:
+                raise self._error(text, f"is above the most, {self.most}")
+
+    def _error(self, text: str, reason: str) -> InvalidConfigError:
+        return InvalidConfigError(f"{self.name} = {text!r} {reason}")
+
+    def _parsed(self, text: str) -> int | float | bool | str | list[str] | None:
+        if self.kind == "boolean":
+            return {"true": True, "false": False}.get(text.lower())
+        if self.kind == "list":
+            return [part.strip() for part in text.split(",")] if text.strip() else []
+        if self.kind == "string":
+            return text
+        if "_" in text:  # Python takes 1_000 for a number; Kafka's tools would not
+            return None
+        try:
+            number = float(text) if self.kind == "double" else int(text)
+        except ValueError:
+            return None
+        return number if math.isfinite(number) else None
+
+
+_KIND_NAMES = {
+    "boolean": "true or false",
+    "int": "a whole number",
+    "long": "a whole number",
+    "double": "a number",
+}
+_NOT_YET = "is not supported yet: topics are kept by time and size only (cleanup.policy=delete)"
+_AS_SENT = (
+    "is not supported: batches are kept as their producers sent them (compression.type=producer)"
+)
+_CODECS = ("gzip", "snappy", "lz4", "zstd", "uncompressed")
+
+
+def _config(
+    name: str, kind: str, default: str | int | None, doc: str, **more: object
+) -> ConfigDeclared:
+    bounds: dict[str, object] = {}
+    if kind in ("int", "long"):
+        bounds = {"least": 0, "most": INT_MAX if kind == "int" else LONG_MAX}
+    text = None if default is None else str(default)
+    about = {"effective": True, **bounds, **more}
+    return ConfigDeclared(name=name, kind=kind, default=text, doc=doc, **about)  # type: ignore[arg-type]
+
+
+def _kept(name: str, kind: str, default: str | int, doc: str, **more: object) -> ConfigDeclared:
+    return _config(name, kind, default, doc, **{"effective": False, **more})
+
+
+_DECLARED = (
+    _config(
+        "cleanup.policy",
+        "list",
+        "delete",
+        "what is done with old records; compaction is not there yet, and refused",
+        choices=("delete",),
+        refused={"compact": _NOT_YET},
+    ),
+    _config(
+        "retention.ms",
+        "long",
+        7 * 24 * HOUR_MS,
+        "records older than this are deleted; -1: none are",
+        least=-1,
+    ),
+    _config(
+        "retention.bytes",
+        "long",
+        -1,
+        "the oldest segments of a partition are deleted while it is larger than this; -1: none are",
+        least=-1,
+    ),
+    _config(
+        "segment.bytes",
+        "int",
+        None,
+        "a partition is tiered when so many bytes wait; never more than the broker's segment.bytes "
+        "at a time",
+        least=14,
+    ),
+    _config(
+        "segment.ms",
+        "long",
+        None,
+        "a partition is tiered when its oldest untiered record has waited so long",
+        least=1,
+    ),
+    _config(
+        "max.message.bytes",
+        "int",
+        1_048_588,
+        "the largest batch that a producer may send, as it is sent",
+    ),
+    _config(
+        "message.timestamp.type",
+        "string",
+        CREATE_TIME,
+        "whether records carry their producer's time or that of their arrival",
+        choices=(CREATE_TIME, LOG_APPEND_TIME),
+    ),
+    _config(
+        "message.timestamp.difference.max.ms",
+        "long",
+        LONG_MAX,
+        "how far a producer's time may be from the broker's, where neither of the next two is "
+        "given",
+    ),
+    _config(
+        "message.timestamp.before.max.ms",
+        "long",
+        LONG_MAX,
+        "how far a producer's time may be before the broker's",
+    ),
+    _config(
+        "message.timestamp.after.max.ms",
+        "long",
+        LONG_MAX,
+        "how far a producer's time may be after the broker's",
+    ),
+    _config(
+        "compression.type",
+        "string",
+        "producer",
+        "batches stay as their producers compressed them; anything else is refused",
+        choices=("producer",),
+        refused=dict.fromkeys(_CODECS, _AS_SENT),
+    ),
+    _kept(
+        "min.insync.replicas",
+        "int",
+        1,
+        "any number will do: a record is acknowledged when the store has it, which replicates it",
+        least=1,
+    ),
+    _kept("compression.gzip.level", "int", -1, "nothing is compressed here", least=-1, most=9),
+    _kept("compression.lz4.level", "int", 9, "nothing is compressed here", least=1, most=17),
+    _kept(
+        "compression.zstd.level", "int", 3, "nothing is compressed here", least=-131_072, most=22
+    ),
+    _kept("delete.retention.ms", "long", 24 * HOUR_MS, "concerns compaction"),
+    _kept("min.cleanable.dirty.ratio", "double", "0.5", "concerns compaction", least=0, most=1),
+    _kept("min.compaction.lag.ms", "long", 0, "concerns compaction"),
+    _kept("max.compaction.lag.ms", "long", LONG_MAX, "concerns compaction", least=1),
+    _kept("file.delete.delay.ms", "long", 60_000, "upkeep.collect.ms says when objects go"),
+    _kept("flush.messages", "long", LONG_MAX, "what is acknowledged is durable", least=1),
+    _kept("flush.ms", "long", LONG_MAX, "what is acknowledged is durable"),
+    _kept("index.interval.bytes", "int", 4096, "segment.index.interval counts records instead"),
+    _kept("segment.index.bytes", "int", 10 * KIB * KIB, "indexes have the size they need", least=4),
+    _kept("segment.jitter.ms", "long", 0, "segments are not rolled all at once here"),
+    _kept("preallocate", "boolean", "false", "there are no files to preallocate"),
+    _kept(
+        "unclean.leader.election.enable",
+        "boolean",
+        "false",
+        "a new leader reads all that was acknowledged, always",
+    ),
+    _kept("leader.replication.throttled.replicas", "list", "", "brokers copy nothing"),
+    _kept("follower.replication.throttled.replicas", "list", "", "brokers copy nothing"),
+    _kept("remote.storage.enable", "boolean", "false", "everything is in the bucket anyway"),
+    _kept("remote.log.copy.disable", "boolean", "false", "everything is in the bucket anyway"),
+    _kept("remote.log.delete.on.disable", "boolean", "false", "everything is in the bucket anyway"),
+    _kept("local.retention.ms", "long", -2, "nothing is kept on local disks", least=-2),
+    _kept("local.retention.bytes", "long", -2, "nothing is kept on local disks", least=-2),
+    _kept("message.downconversion.enable", "boolean", "true", "old formats are not served"),
+    _kept("message.format.version", "string", "3.0-IV1", "there is one format"),
+)
+
+CONFIGS: Mapping[str, ConfigDeclared] = MappingProxyType({row.name: row for row in _DECLARED})
+
+
+def check_configs(values: Mapping[str, str]) -> None:
+    """InvalidConfigError for the first name that is unknown or value that cannot be."""
+    for name, text in values.items():
+        known_config(name).check(text)
+
+
+def known_config(name: str) -> ConfigDeclared:
+    """The config of this name; InvalidConfigError where there is none."""
+    about = CONFIGS.get(name)
+    if about is None:
+        close = difflib.get_close_matches(name, CONFIGS, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise InvalidConfigError(f"there is no topic config {name!r}{hint}")
+    return about
+
+
+def default_text(about: ConfigDeclared, segment: SegmentSettings) -> str:
+    """The default, where it comes from a broker's setting too."""
+    if about.default is not None:
+        return about.default
+    return str({"segment.bytes": segment.bytes, "segment.ms": segment.ms}[about.name])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What a topic's configs amount to, typed, for those who act on them."""
+
+    retention_ms: int
+    retention_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    max_message_bytes: int
+    timestamp_type: str
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.timestamp_type == LOG_APPEND_TIME
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str], segment: SegmentSettings) -> TopicConfig:
+        """From what is kept of a topic. What was kept by another version is checked once more."""
+
+        def text(name: str) -> str:
+            about = CONFIGS[name]
+            if name not in configs:
+                return default_text(about, segment)
+            about.check(configs[name])
+            return configs[name]
+
+        difference = int(text("message.timestamp.difference.max.ms"))
+        before, after = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+        # Segments are built in memory, so the broker's bound holds whatever a topic asks for.
+        bytes_ = min(max(int(text("segment.bytes")), SEGMENT_BYTES_LEAST), segment.bytes)
+        return cls(
+            retention_ms=int(text("retention.ms")),
+            retention_bytes=int(text("retention.bytes")),
+            segment_bytes=bytes_,
+            segment_ms=int(text("segment.ms")),
+            max_message_bytes=int(text("max.message.bytes")),
+            timestamp_type=text("message.timestamp.type"),
+            timestamp_before_max_ms=int(text(before)) if before in configs else difference,
+            timestamp_after_max_ms=int(text(after)) if after in configs else difference,
+        )

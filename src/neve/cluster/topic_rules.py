@@ -1,0 +1,67 @@
+"""What a topic may be called and how large it may be, checked before a change is proposed."""
+
+from __future__ import annotations
+
+import re
+
+from neve.cluster.state import ClusterState
+from neve.errors import InvalidError
+from neve.settings import ClusterSettings
+
+TOPIC_NAME_MAX = 249
+# No setting allows a topic more: its state is one piece of every checkpoint.
+PARTITIONS_MAX = 100_000
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicExistsError(InvalidError):
+    """A topic of this name is there already."""
+
+
+class NoTopicError(InvalidError):
+    """There is no topic of this name."""
+
+
+class TopicNameError(InvalidError):
+    """No topic can have this name, or not beside one that there is."""
+
+
+class PartitionCountError(InvalidError):
+    """A topic, or the cluster, cannot have so many partitions, or so few."""
+
+
+def check_topic_name(name: str) -> None:
+    """Kafka's rules for names."""
+    if not _TOPIC_NAME.fullmatch(name) or len(name) > TOPIC_NAME_MAX or name in {".", ".."}:
+        raise TopicNameError(
+            f"{name!r} cannot be a topic's name: 1 to {TOPIC_NAME_MAX} of letters, digits, '.', "
+            "'_' and '-', and not '.' or '..'"
+        )
+
+
+def check_new_name(state: ClusterState, name: str) -> None:
+    """A name that is not taken, and that metrics can tell from all others."""
+    like = state.like(name)
+    if state.topic(name) is not None:
+        raise TopicExistsError(f"there is already a topic {name!r}")
+    if like is not None:
+        raise TopicNameError(
+            f"{name!r} cannot be told from the topic {like.name!r} in metrics, where '.' and '_' "
+            "are the same: choose another name"
+        )
+
+
+def check_partition_count(
+    state: ClusterState, limits: ClusterSettings, name: str, total: int, before: int = 0
+) -> None:
+    """So many partitions for a topic that has `before` of them."""
+    if not 1 <= total <= limits.topic_partitions_max:
+        raise PartitionCountError(
+            f"topic {name!r} cannot have {total} partitions: 1 to {limits.topic_partitions_max} "
+            "(cluster.topic.partitions.max)"
+        )
+    if state.partition_count - before + total > limits.partitions_max:
+        raise PartitionCountError(
+            f"topic {name!r} cannot have {total} partitions: all topics together would have more "
+            f"than {limits.partitions_max} (cluster.partitions.max): delete topics or raise it"
+        )

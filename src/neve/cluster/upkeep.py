@@ -1,0 +1,180 @@
+"""What a broker does in the background: tier, roll up, retain, collect, purge, and watch.
+
+Work waits for what is due and not for a look at every partition, so that an idle broker asks the
+store for next to nothing however many partitions it leads: three small requests each
+`cluster.poll.ms`, one listing each `upkeep.collect.ms`. A failure is told once and tried again
+after a growing pause; none ends a loop, and none keeps other partitions waiting.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from neve import runtime
+from neve.cluster.due import Due
+from neve.cluster.failures import Failures
+from neve.cluster.node import Node
+from neve.errors import FencedError, NeveError
+from neve.log.partition import PartitionLog
+from neve.settings import Settings
+
+_log = logging.getLogger(__name__)
+_TIERING, _RETENTION, _COLLECTING = "tiering %s", "retention of %s", "collecting %s"
+
+
+class Upkeep:
+    """The background work of one node. `start` it once; `close` it before the node.
+
+    `on_fenced` is called once, when this incarnation turns out to be over.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        settings: Settings,
+        *,
+        on_fenced: Callable[[NeveError], None] = lambda _: None,
+    ) -> None:
+        self._node = node
+        self._settings = settings.upkeep
+        self._poll_seconds = settings.cluster.poll_ms / 1000
+        self._tasks = runtime.Tasks(on_failure=self._loop_failed)
+        self._failures = Failures(_log)
+        self._not_before: dict[str, float] = {}
+        self._committed_end = -1
+        node.on_end(on_fenced)
+        node.led.on_drop.append(self._forget)
+
+    def start(self) -> None:
+        """Begin. Nothing is done before the first of each pause has passed, or work is due."""
+        for at in range(self._settings.tiering_concurrency):
+            self._begin(self._tier(), f"upkeep-tier-{at}")
+        self._begin(self._roll_up(), "upkeep-roll-up")
+        self._begin(self._retain(), "upkeep-retain")
+        self._begin(self._every(self._settings.tend_ms / 1000, self._tend), "upkeep-tend")
+        self._begin(self._every(self._settings.collect_ms / 1000, self._collect), "upkeep-collect")
+        self._begin(self._every(self._poll_seconds, self._watch), "upkeep-watch")
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.start(work, name=name)
+
+    def _forget(self, log: PartitionLog) -> None:
+        for what in (_TIERING, _RETENTION, _COLLECTING):
+            self._failures.forget(what % log.name)
+            self._not_before.pop(what % log.name, None)
+
+    def _loop_failed(self, failure: BaseException) -> None:
+        _log.error("a loop of upkeep has ended", exc_info=failure)
+
+    async def close(self) -> None:
+        """Stop. What was being written is abandoned, as by a crash, and made up for later."""
+        await self._tasks.close()
+
+    # -- loops -------------------------------------------------------------------------------
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while self._node.ended is None:
+            await runtime.sleep(seconds)
+            if self._node.ended is None:
+                await work()
+
+    async def _next(self, due: Due[PartitionLog]) -> PartitionLog | None:
+        """Wait for the log that is due next; None when the node has ended."""
+        while self._node.ended is None:
+            log = due.pop(runtime.monotonic())
+            if log is not None:
+                return log
+            await self._wait(due.next_at())
+        return None
+
+    async def _wait(self, until: float | None = None) -> None:
+        """Wait until work may be due: at a time, or when the node says so."""
+        seconds = None if until is None else max(0.0, until - runtime.monotonic())
+        pause = self._settings.tend_ms / 1000
+        await self._node.wait_for_work(pause if seconds is None else min(seconds, pause))
+
+    async def _tier(self) -> None:
+        tending = self._node.tending
+        while (log := await self._next(tending.tiering)) is not None:
+            what = _TIERING % log.name
+            try:
+                if not await tending.tier(log):
+                    tending.put_off_tiering(log, self._settings.tend_ms / 1000)
+                self._failures.succeeded(what)
+            except Exception as error:
+                tending.put_off_tiering(log, self._failures.failed(what, error))
+
+    async def _retain(self) -> None:
+        tending = self._node.tending
+        again_seconds = self._settings.retention_check_ms / 1000
+        while (log := await self._next(tending.retention)) is not None:
+            what = _RETENTION % log.name
+            try:
+                if tending.retention_due(log):
+                    await tending.retain(log)
+                self._failures.succeeded(what)
+            except Exception as error:
+                pause = max(again_seconds, self._failures.failed(what, error))
+                tending.put_off_retention(log, pause)
+
+    async def _roll_up(self) -> None:
+        while self._node.ended is None:
+            if self._node.roll_up_due():
+                await self._attempt("rolling up", self._node.roll_up)
+            await self._wait(self._not_before.get("rolling up"))
+
+    async def _attempt(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
+        """Try something unless it failed shortly before; whether it was done."""
+        if runtime.monotonic() < self._not_before.get(what, 0.0):
+            return False
+        try:
+            await work()
+        except Exception as error:
+            if self._node.ended is None:
+                pause = self._failures.failed(what, error)
+                self._not_before[what] = runtime.monotonic() + pause
+            return False
+        self._not_before.pop(what, None)
+        self._failures.succeeded(what)
+        return True
+
+    # -- what is done every so often ---------------------------------------------------------
+
+    async def _tend(self) -> None:
+        node = self._node
+        if node.rolling.unswept:
+            await self._attempt("sweeping old streams", node.rolling.sweep)
+        if node.tending.may_let_go():
+            await self._attempt("letting go of old streams", node.let_go)
+        if node.leading.has_left():
+            await self._attempt("leading what is left", node.leading.lead_left)
+
+    async def _collect(self) -> None:
+        node = self._node
+        for log in list(node.tending.collectable):
+            what = _COLLECTING % log.name
+            if not await self._attempt(what, functools.partial(node.tending.collect, log)):
+                node.tending.note(log)
+        if node.purging.due():
+            await self._attempt("purging deleted topics", node.purge)
+        await self._attempt("retiring streams", node.retire_streams)
+
+    async def _watch(self) -> None:
+        await self._attempt("watching the cluster log", self._look)
+
+    async def _look(self) -> None:
+        node = self._node
+        fenced = node.superseded(await node.cluster.refresh())
+        # A commit since the last look proves more than a look does.
+        is_idle = node.writer.committed_end == self._committed_end
+        self._committed_end = node.writer.committed_end
+        if fenced is None and (is_idle or node.led.lost) and not await node.writer.still_leading():
+            fenced = FencedError(
+                f"stream {node.incarnation} was sealed: another process has taken over"
+            )
+        if fenced is not None and node.ended is None:
+            _log.error("%s", fenced)
+            await node.end(fenced)
