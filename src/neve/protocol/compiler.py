@@ -164,7 +164,7 @@ def _encode_function(api: ApiSchema, message: Struct, known: dict[str, Any]) -> 
         """The parts of the message, to be sent one after the other."""
         try:
             parts: list[Buffer] = encoders[version](value)
-        except struct.error as error:
+        except (struct.error, UnicodeEncodeError) as error:
             raise InvalidError(
                 f"{api.name} {message.name} version {version} cannot be encoded: {error}"
             ) from error

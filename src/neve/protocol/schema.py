@@ -7,7 +7,7 @@ other descriptions of the same protocol.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 NEVER = 1 << 15
 """A version that no API reaches: versions are int16 on the wire."""
@@ -153,4 +153,3 @@ class ApiSchema:
     flexible_from: int
     request: Struct
     response: Struct
-    notes: str = field(default="")

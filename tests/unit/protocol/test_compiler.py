@@ -152,6 +152,8 @@ def test_a_value_that_does_not_fit() -> None:
         written(Request(small=-1), 3)
     with pytest.raises(InvalidError, match="cannot be encoded"):
         written(Request(names=["x" * 40_000]), 1)
+    with pytest.raises(InvalidError, match="cannot be encoded"):
+        written(Request(names=["\udc80"]), 1)
 
 
 @pytest.mark.parametrize("version", [1, 3])
@@ -168,6 +170,14 @@ def test_a_negative_length() -> None:
     data[15:19] = struct.pack(">i", -2)
     with pytest.raises(MalformedError, match="ids at byte 19 has length -2"):
         read(bytes(data), 1)
+
+
+def test_a_tagged_struct_of_plain_values_is_shared_and_cannot_be_changed() -> None:
+    partition = PRODUCE.Response.Partition()
+    assert partition.current_leader is PRODUCE.Response.Partition().current_leader
+    with pytest.raises(AttributeError):
+        partition.current_leader.leader_id = 1
+    partition.current_leader = PRODUCE.Response.Leader(leader_id=1)
 
 
 # --- records
