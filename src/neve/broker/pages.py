@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING
 from neve.broker.http import Page, Pages
 from neve.broker.metrics.client_view import client_view
 from neve.broker.metrics.exposition import View, scrape
+from neve.broker.metrics.group_view import group_view
+from neve.broker.metrics.insides import group_rows, tail_cached_bytes
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
+from neve.broker.metrics.memory_view import Held, memory_view
+from neve.broker.metrics.objects import ObjectCounts, object_view
 from neve.broker.metrics.process_view import process_view
+from neve.broker.metrics.reading_view import reading_view
 from neve.broker.metrics.store_view import store_view
 from neve.broker.metrics.text import CONTENT_TYPE
+from neve.coordinator.exchange import GroupState
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
+    from neve.cluster.node import Node
 
 STALLED_SECONDS = 10.0
 """Longer than any one upload should take: then the store does not take our writes."""
@@ -28,7 +35,8 @@ STALLED_SECONDS = 10.0
 class BrokerPages:
     """The pages of one process. `broker` is set once there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, objects: ObjectCounts) -> None:
+        self.objects = objects
         self.broker: Broker | None = None
         self.stopping = False
         self._lag = CommitLag()
@@ -72,6 +80,40 @@ class BrokerPages:
             process_view,
             partial(client_view, broker.metrics),
             partial(store_view, broker.stack),
+            partial(object_view, self.objects),
             partial(log_view, broker.node, self._lag),
+            partial(reading_view, broker.reader, broker.indexes),
+            partial(memory_view, held_by(broker)),
             partial(kafka_view, broker.node),
+            partial(group_view, group_rows(broker.groups), _STATES, partial(_ends, broker.node)),
         ]
+
+
+_STATES = tuple(state.value for state in GroupState)
+
+
+def held_by(broker: Broker) -> list[Held]:
+    """Everything large that a broker keeps in memory, with its bound."""
+    settings, cold, pool = broker.settings, broker.reader.cold, broker.server.scratch.pool
+    indexes_max = (
+        settings.cache.index_memory_bytes
+        if settings.cache.index_folder
+        else settings.cache.index_bytes
+    )
+    return [
+        Held("wal-buffer", broker.node.writer.buffered_bytes, settings.wal.buffer_bytes),
+        Held("tail-cache", tail_cached_bytes(broker.node), settings.cache.tail_bytes),
+        Held("catch-up", cold.budget.used, cold.budget.bytes_max),
+        Held("indexes", broker.indexes.memory_bytes, indexes_max),
+        Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
+    ]
+
+
+def _ends(node: Node, topic: str) -> list[int | None]:
+    """Up to where each partition of a topic is committed; None for those led elsewhere."""
+    found = node.topic(topic)
+    if found is None:
+        return []
+    topic_id = found.id_bytes
+    logs = (node.log_of(topic_id, number) for number in range(len(found.partitions)))
+    return [None if log is None else log.high_watermark for log in logs]

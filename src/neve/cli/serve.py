@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.broker.http import HttpServer
     from neve.broker.pages import BrokerPages
+    from neve.store.url import Stack
 
 T = TypeVar("T")
 log = logging.getLogger("neve.serve")
@@ -82,7 +83,9 @@ def serve(
 async def _serve(settings: Settings) -> int:
     from neve.broker import logs
     from neve.broker.addresses import address_of, advertised_address, bind, parse_address
+    from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
+    from neve.store.url import connect
 
     logs.configure(settings.logs)
     signals = _Signals()
@@ -92,9 +95,12 @@ async def _serve(settings: Settings) -> int:
     with where:
         bound = address_of(where, asked)
         advertised = advertised_address(settings.broker.advertise, bound)
-        pages = BrokerPages()
+        stack = connect(settings.broker.store, settings.store)
+        counted = ObjectCounts(stack.store)
+        pages = BrokerPages(counted)
         async with _http(settings, pages) as http:
-            starting = _start(settings, where, asked, advertised)
+            counted_stack = dataclasses.replace(stack, store=counted)
+            starting = _start(settings, counted_stack, where, asked, advertised)
             broker = await _unless(signals.asked, starting)
             if broker is None:
                 return EXIT_STOPPED  # stopped before it had begun
@@ -105,14 +111,13 @@ async def _serve(settings: Settings) -> int:
 
 
 async def _start(
-    settings: Settings, where: socket.socket, asked: Address, advertised: Address
+    settings: Settings, stack: Stack, where: socket.socket, asked: Address, advertised: Address
 ) -> Broker:
     from neve.broker.addresses import refused
     from neve.broker.broker import Broker
-    from neve.store.url import connect, parse
+    from neve.store.url import parse
 
     url = settings.broker.store
-    stack = connect(url, settings.store)
     try:
         return await Broker.start(
             stack,

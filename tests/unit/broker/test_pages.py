@@ -10,8 +10,10 @@ import pytest
 
 from neve.broker import pages as pages_module
 from neve.broker.http import Page
+from neve.broker.metrics.objects import ObjectCounts
 from neve.broker.pages import BrokerPages
 from neve.errors import FencedError
+from neve.store.memory import MemoryStore
 
 
 def pages_of(*, is_ready: bool = True, buffered_bytes: int = 0) -> tuple[BrokerPages, Any]:
@@ -21,7 +23,7 @@ def pages_of(*, is_ready: bool = True, buffered_bytes: int = 0) -> tuple[BrokerP
         is_ready=is_ready,
         node=SimpleNamespace(writer=writer),
     )
-    pages = BrokerPages()
+    pages = BrokerPages(ObjectCounts(MemoryStore()))
     pages.broker = broker  # type: ignore[assignment]
     return pages, broker
 
@@ -36,13 +38,13 @@ async def readiness(pages: BrokerPages) -> tuple[int, str]:
 
 
 async def test_it_is_alive_before_it_is_ready() -> None:
-    pages = BrokerPages()
+    pages = BrokerPages(ObjectCounts(MemoryStore()))
     assert (await ask(pages, "/healthz")).status == 200
     assert await readiness(pages) == (503, "starting\n")
 
 
 async def test_before_it_serves_only_the_process_is_measured() -> None:
-    page = await ask(BrokerPages(), "/metrics")
+    page = await ask(BrokerPages(ObjectCounts(MemoryStore())), "/metrics")
     assert b"process_resident_memory_bytes" in page.body
     assert b"neve_requests_total" not in page.body
     assert page.content_type.startswith("text/plain; version=0.0.4")

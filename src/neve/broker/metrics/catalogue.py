@@ -88,6 +88,17 @@ _LOG = (
     _gauge("neve_wal_uploads", "WAL objects being uploaded"),
     _gauge("neve_wal_committed_number", "numbers of this process's WAL stream that are committed"),
     _gauge("neve_wal_lag_seconds", "age of the oldest append that is not committed; 0: none"),
+    _counter(
+        "neve_objects_written_total",
+        "objects written to the bucket: WAL objects, roll-ups, segments, indexes, …",
+        "kind",
+    ),
+    _counter("neve_object_bytes_written_total", "bytes of them", "kind"),
+    _counter(
+        "neve_objects_deleted_total",
+        "objects deleted from the bucket: by retention, when tiered, with their topic",
+        "kind",
+    ),
     _gauge("neve_partitions_led", "partitions that this broker leads"),
     _gauge("neve_untiered_bytes", "committed bytes that are in no segment yet"),
     _gauge("neve_untiered_age_seconds", "since when the oldest of them are known here; 0: none"),

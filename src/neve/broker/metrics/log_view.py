@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neve import runtime
+from neve.broker.metrics.insides import uploads_of
 from neve.broker.metrics.text import one
 from neve.cluster.node import Node
 from neve.log.wal.writer import WalWriter
@@ -32,6 +33,7 @@ class CommitLag:
 def log_view(node: Node, lag: CommitLag) -> Iterator[str]:
     writer = node.writer
     yield one("neve_wal_buffered_bytes", writer.buffered_bytes)
+    yield one("neve_wal_uploads", uploads_of(writer))
     yield one("neve_wal_committed_number", writer.committed_end)
     yield one("neve_wal_lag_seconds", lag.seconds(writer))
     logs = list(node.partitions.values())
