@@ -119,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._request(frame)
         except NeveError as error:
             self._refuse(error)
+        except Exception:
+            self._fail("a request")
         finally:
             self._framing.settle()
             self._corked = False
@@ -192,14 +194,17 @@ class Connection(asyncio.BufferedProtocol):
         try:
             answer.complete(await work)
         except Exception:
-            # A mistake of ours: its client is told by a closed connection, we by the log.
-            log.exception("%s: %s failed: closing the connection", self.peer, route.api.name)
-            self._close("handler-failed")
+            self._fail(route.api.name)
             return
         self._server.metrics.answered(route.api.key, runtime.monotonic() - started)
         if not route.may_be_overtaken:
             self._busy = False
         self._answered()
+
+    def _fail(self, what: str) -> None:
+        """A mistake of ours: the client is told by a closed connection, we by the log."""
+        log.exception("%s: %s failed: closing the connection", self.peer, what)
+        self._close("handler-failed")
 
     # -- producing ---------------------------------------------------------------------------
 
@@ -214,16 +219,13 @@ class Connection(asyncio.BufferedProtocol):
         if answer.closes:
             self._close("produce-without-acks-failed")
         elif not answer.silent:
-            self._await_commit(answer, request.timeout_ms)
+            self._await_commit(answer)
         if self._server.broker.is_full:
             self._waits_for_room = True
             self._server.wait_for_room(self)
 
-    def _await_commit(self, answer: ProduceAnswer, timeout_ms: int) -> None:
+    def _await_commit(self, answer: ProduceAnswer) -> None:
         self._answers.append(answer)
-        if answer.ready:
-            return
-        self._server.expect(self, answer, timeout_ms)
         for commit in answer.commits:
             # One call back for all requests of this connection that share an object.
             if commit is not self._awaited:
@@ -253,9 +255,18 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_room = False
         self._go_on()
 
-    def timed_out(self) -> None:
-        """Some answer that waited was given up."""
-        self._answered()
+    def give_up_late(self, now: float) -> None:
+        """Answer what waits for a commit beyond its time-out. Only the first holds others up."""
+        late = False
+        while self._answers:
+            answer = self._answers[0]
+            if not isinstance(answer, ProduceAnswer) or answer.ready or answer.deadline > now:
+                break
+            answer.give_up()
+            late = True
+            self._flush()
+        if late:
+            self._answered()
 
     # -- answers -----------------------------------------------------------------------------
 
@@ -268,11 +279,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         answers = self._answers
-        if not answers or not answers[0].ready or self._closing:
+        if self._closing:
             return
         parts: list[Buffer] = []
         while answers and answers[0].ready:
             parts += answers.popleft().frame()
+        if not parts:
+            return
         size = sum(map(len, parts))
         self._server.metrics.bytes_out += size
         if size <= JOIN_BYTES_MAX or len(parts) > PARTS_MAX:

@@ -76,10 +76,11 @@ class ProduceAnswer:
         failed = False
         for _, partitions in rows:
             for row in partitions:
-                if row.commit is None:
-                    failed = failed or row.error != 0
-                elif row.commit not in self.appended:
-                    self.appended.append(row.commit)
+                commit = row.commit
+                if commit is None:
+                    failed = True
+                elif not self.appended or commit is not self.appended[-1]:
+                    self.appended.append(commit)
         self.commits = self.appended if acks == ACKS_ALL else []
         self.silent = acks == ACKS_NONE
         # A producer that wants no answers learns of an error by losing its connection.

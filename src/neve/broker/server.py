@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections import OrderedDict, deque
+from collections import deque
 from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.buffers import BufferPool
 from neve.broker.connection import Connection
 from neve.broker.framing import Scratch
-from neve.broker.produce import ProduceAnswer
 from neve.broker.router import Router
 from neve.errors import NeveError
 
@@ -41,8 +40,6 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._room_wanted: deque[Connection] = deque()
         self._room: asyncio.Task[None] | None = None
-        # By time-out, each in the order of their deadlines: what answers wait for a commit.
-        self._expected: OrderedDict[int, deque[tuple[Connection, ProduceAnswer]]] = OrderedDict()
 
     async def listen(self, where: socket.socket) -> None:
         """Accept clients on a bound socket from now on."""
@@ -100,32 +97,16 @@ class Server:
 
     # -- time --------------------------------------------------------------------------------
 
-    def expect(self, connection: Connection, answer: ProduceAnswer, timeout_ms: int) -> None:
-        """Give the answer up if it is not ready in time."""
-        waiting = self._expected.get(timeout_ms)
-        if waiting is None:
-            waiting = self._expected[timeout_ms] = deque()
-        waiting.append((connection, answer))
-
     async def _sweep(self) -> None:
         idle_looked_at = runtime.monotonic()
         while True:
             await runtime.sleep(SWEEP_SECONDS)
             now = runtime.monotonic()
-            self._time_out(now)
+            for connection in list(self._connections):
+                connection.give_up_late(now)
             if now - idle_looked_at >= 1:
                 idle_looked_at = now
                 self._close_idle(now - self.settings.connection_idle_ms / 1000)
-
-    def _time_out(self, now: float) -> None:
-        for timeout_ms, waiting in list(self._expected.items()):
-            while waiting and (waiting[0][1].ready or waiting[0][1].deadline <= now):
-                connection, answer = waiting.popleft()
-                if not answer.ready:
-                    answer.give_up()
-                    connection.timed_out()
-            if not waiting:
-                del self._expected[timeout_ms]
 
     def _close_idle(self, before: float) -> None:
         for connection in list(self._connections):
