@@ -60,9 +60,7 @@ def test_a_session_remembers_what_it_was_asked_and_takes_changes() -> None:
 
 def test_a_request_without_a_session_gets_everything_and_leaves_nothing() -> None:
     sessions = Sessions(10, 60)
-    session, wanted, incremental = sessions.begin(
-        request(0, FINAL_EPOCH, ("a", [asked(0)])), False
-    )
+    session, wanted, incremental = sessions.begin(request(0, FINAL_EPOCH, ("a", [asked(0)])), False)
     assert session is None
     assert not incremental
     assert names(wanted) == [("a", 0, 0)]
