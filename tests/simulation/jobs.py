@@ -12,8 +12,9 @@ from neve.log.keys import new_segment_key, segment_prefix
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Change, Replace, Segment, removal
 from neve.log.manifest.state import ManifestState
+from neve.log.restore import history_of, load_bundle
 from neve.log.segment import kfs
-from neve.log.segment.rebuild import rebuild
+from neve.log.segment.rebuild import bundle_of
 from neve.log.segment.upload import upload_pair
 from neve.store.port import Store
 
@@ -66,7 +67,8 @@ async def _upload_merged(
         bodies.append(data[kfs.HEADER_BYTES : -kfs.FOOTER_BYTES])
     built = kfs.build(pair[0].base, runtime.now_ms(), bodies)
     data = b"".join(built.parts)
-    bundle = rebuild(data, "merged", 10, producers=(), epochs=()).bundle
+    at_end = history_of(await load_bundle(store, pair[1]), "merged", internal=False)
+    bundle = bundle_of(built, at_end, 10)  # what held at the second one's end holds at its end
     prefix = segment_prefix(topic.name, topic.id_bytes, partition)
     key = new_segment_key(prefix, pair[0].base, 0, "kfs")
     index_key = new_segment_key(prefix, pair[0].base, 0, "index")

@@ -22,7 +22,7 @@ from neve.log.keys import cluster_log
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Segment
 from neve.log.manifest.state import ManifestRules
-from neve.log.restore import load_bundle, restore_bundle
+from neve.log.restore import history_before, load_bundle, restore_bundle
 from neve.log.segment.history import History
 from neve.log.series import Series
 from neve.log.wal.reader import WalReader
@@ -112,8 +112,8 @@ class Repair:
         for at, segment in enumerate(segments):
             if segment.index_key not in lost:
                 continue
-            before = await self._history_before(place, await manifest.segments(), at)
             try:
+                before = await self._history_before(place, manifest, at)
                 await restore_bundle(self._store, manifest, segment, before)
             except (DamagedError, NotFoundError):
                 continue  # damaged since it was verified: the next look tells
@@ -123,15 +123,16 @@ class Repair:
             (await load_bundle(self._store, new)).check_all()
             self._did(str(old), f"rebuilt from {segment.key} as {new.index_key}")
 
-    async def _history_before(self, place: Place, segments: Sequence[Segment], at: int) -> History:
-        """Producers and epochs where a segment begins: what the nearest bundle below it knows."""
-        for segment in reversed(segments[:at]):
-            try:
-                bundle = await load_bundle(self._store, segment)
-                return History(str(place), bundle.producers or (), bundle.epochs or ())
-            except (DamagedError, NotFoundError):
-                continue
-        return History(str(place))
+    async def _history_before(self, place: Place, manifest: Manifest, at: int) -> History:
+        """What holds where a segment begins: what the nearest bundle below it knows.
+
+        A table of which a part would be missing is none: DamagedError.
+        """
+        segments = await manifest.segments()
+        found = await history_before(self._store, manifest, segments, at, str(place))
+        if found.segments < at and found.history.state is not None:
+            raise DamagedError(segments[at - 1].key, "its STATE is lost, and needed for the next")
+        return found.history
 
     async def _doom(self, manifest: Manifest, orphans: list[str]) -> None:
         doomed = await manifest.doom(orphans)

@@ -219,8 +219,7 @@ class PartitionLog:
 
     def committed(self, held: HeldObject, entry: Slice) -> None:
         """The WAL committed a slice of ours. Called in the order of offsets."""
-        now = self.producers.now = runtime.monotonic()
-        row = HeldSlice(held, entry, now)
+        row = HeldSlice(held, entry, runtime.monotonic())
         self.untiered.hold(row)
         self._remember(row)
         self.high_watermark = entry.last_offset + 1

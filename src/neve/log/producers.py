@@ -93,14 +93,13 @@ class Producers:
         self._producers_max = chosen.per_partition_max
         self._clock = clock
         self._known: dict[int, _Producer] = {}
-        # The owner moves this on as it commits: reading a clock for each batch would cost more.
-        self.now = self._expired_at = clock()
+        self._expired_at = clock()
         for entry in entries:
             self._known[entry.producer_id] = self._restored(entry)
 
     def _restored(self, entry: ProducerEntry) -> _Producer:
         # When it was last heard is not known: timestamps are its own affair, and may be of old.
-        producer = _Producer(entry.epoch, self.now)
+        producer = _Producer(entry.epoch, self._expired_at)
         producer.last_sequence = entry.last_sequence
         producer.recent = [(*batch, None) for batch in entry.recent]
         producer.coordinator_epoch = entry.coordinator_epoch
@@ -189,7 +188,7 @@ class Producers:
         if len(recent) > RECENT_BATCHES_MAX:
             del recent[0]
         producer.last_sequence = last_sequence
-        producer.seen_at = self.now
+        producer.seen_at = self._clock()
         if header.attributes & TRANSACTIONAL and producer.transaction_first_offset == NO_OFFSET:
             producer.transaction_first_offset = base_offset
 
@@ -197,7 +196,7 @@ class Producers:
         self.expire()
         if len(self._known) >= self._producers_max:
             self._evict(1 + self._producers_max // _EVICTED_SHARE)
-        producer = self._known[producer_id] = _Producer(epoch, self.now)
+        producer = self._known[producer_id] = _Producer(epoch, self._clock())
         return producer
 
     def _evict(self, count: int) -> None:
@@ -215,7 +214,7 @@ class Producers:
         now = self._clock()
         if now - self._expired_at < self._expiration_seconds / _EVICTED_SHARE:
             return
-        self._expired_at = self.now = now
+        self._expired_at = now
         for producer_id, producer in list(self._known.items()):
             if self._is_expired(producer, now):
                 del self._known[producer_id]
