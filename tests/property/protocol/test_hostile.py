@@ -66,6 +66,7 @@ def mutations(written: bytes, chance: random.Random) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", turning_points(), ids=repr)
 @quick
 @given(data=st.data())

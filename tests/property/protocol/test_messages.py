@@ -24,7 +24,7 @@ from protocol_peers import (
 from protocol_samples import Message, every_message, messages
 
 quick = settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     database=None,
     phases=[Phase.generate, Phase.shrink],
