@@ -177,11 +177,9 @@ def _explained(failure: NeveError, broker: Broker) -> str:
 
 
 def _ready_line(settings: Settings, broker: Broker, bound: Address, http: HttpServer | None) -> str:
-    parts = [f"kafka {bound}"]
+    parts = [f"kafka {bound}", f"http {http.address if http is not None else 'off'}"]
     if broker.advertised != bound:
         parts.append(f"advertised {broker.advertised}")
-    if http is not None:
-        parts.append(f"http {http.address}")
     parts += [
         f"store {_shown_url(settings.broker.store)}",
         f"node {broker.node_id}",

@@ -92,7 +92,8 @@ def test_without_flags_it_serves_a_folder_here(
     url = (tmp_path / "neve-data").as_uri()
     port = scene.started["port"]
     assert out == (
-        f"neve {__version__} ready: kafka 127.0.0.1:{port}, store {url}, node 1, incarnation 7\n"
+        f"neve {__version__} ready: kafka 127.0.0.1:{port}, http off, store {url}, node 1, "
+        "incarnation 7\n"
     )
     assert scene.started["advertised"] == ("127.0.0.1", port)
     assert scene.started["puts_cost"] is False

@@ -8,18 +8,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from group_world import World
 from neve.broker.metrics import Metrics
 from neve.broker.metrics.client_view import client_view
 from neve.broker.metrics.exposition import View, scrape
+from neve.broker.metrics.group_view import GroupRow
+from neve.broker.metrics.insides import group_rows, tail_cached_bytes, uploads_of
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
 from neve.broker.metrics.process_view import process_view, resident_bytes
 from neve.broker.metrics.store_view import store_view
 from neve.cluster.node import Node
+from neve.coordinator.exchange import Identity
 from neve.settings import StoreSettings
 from neve.store.memory import MemoryStore
 from neve.store.url import Stack, stack
@@ -140,6 +145,29 @@ async def test_requests_are_shown_by_names() -> None:
     assert value(found["neve_connections_closed"], reason="idle") == 1
     sums = {row.name: row.value for row in found["neve_ack_seconds"].samples if not row.labels}
     assert sums == {"neve_ack_seconds_sum": 0.2, "neve_ack_seconds_count": 1}
+
+
+async def test_what_components_keep_to_themselves_is_found() -> None:
+    async with led(1) as (node, _):
+        append(node, ["waits"])
+        assert uploads_of(node.writer) == 0
+        await asyncio.sleep(0)
+        assert uploads_of(node.writer) <= 1
+        await send(node, ["a"])
+        assert tail_cached_bytes(node) > 0
+
+
+async def test_groups_are_found_with_their_members_and_offsets() -> None:
+    async with World() as world:
+        member, generation = await world.member(group_id="busy")
+        identity = Identity(member)
+        about: dict[str, Any] = {"identity": identity, "generation": generation}
+        await world.commit(("orders", 1, 5), ("orders", 3, 8), group_id="busy", **about)
+        await world.commit(("orders", 0, 9), group_id="alone")
+        assert sorted(group_rows(world.groups)) == [
+            GroupRow("alone", "Empty", 0, {"orders": {0: 9}}),
+            GroupRow("busy", "Stable", 1, {"orders": {1: 5, 3: 8}}),
+        ]
 
 
 async def test_the_process_is_measured() -> None:
