@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve import runtime
-from neve.broker.error_codes import produce_error
+from neve.broker.error_codes import RefusedError, produce_error
 from neve.errors import ClosedError, InvalidError, NeveError
 from neve.log.wal.pending import Commit
 from neve.protocol.codes import ErrorCode
@@ -22,6 +22,7 @@ from neve.store.port import Buffer
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.cluster.state import Topic
+    from neve.cluster.topic_config import TopicConfig
     from neve.log.partition import PartitionLog
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
@@ -31,10 +32,6 @@ _ONE_BATCH_SINCE = 3
 _Response = PRODUCE.Response
 _Partition = _Response.Partition
 _Topic = _Response.Topic
-
-
-class TooLargeError(InvalidError):
-    """A batch is larger than its topic's max.message.bytes."""
 
 
 class Row(NamedTuple):
@@ -178,6 +175,10 @@ def _append(broker: Broker, topic: Topic | None, part: Any, by_id: bool) -> Row:
 
 
 def _append_to(broker: Broker, log: PartitionLog, records: memoryview | None, index: int) -> Row:
+    if log.is_internal:
+        raise RefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.name}: only the broker writes to it"
+        )
     config = broker.node.config_of(log)
     header = _checked(records, config.max_message_bytes, log.name)
     assert records is not None
@@ -185,6 +186,8 @@ def _append_to(broker: Broker, log: PartitionLog, records: memoryview | None, in
     if config.log_append_time:
         append_time_ms = runtime.now_ms()
         patch_log_append_time(records, append_time_ms)
+    else:
+        _check_time(header, config, log.name)
     done = log.append(records, header)
     metrics = broker.metrics
     metrics.produce_batches += 1
@@ -197,10 +200,24 @@ def _checked(records: memoryview | None, bytes_max: int, name: str) -> BatchHead
     if not records:
         raise InvalidError(f"{name}: there is no batch in the request")
     if len(records) > bytes_max:
-        raise TooLargeError(
-            f"{name}: a batch of {len(records)} bytes is larger than max.message.bytes, {bytes_max}"
+        raise RefusedError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{name}: a batch of {len(records)} bytes is larger than max.message.bytes, {bytes_max}",
         )
     header = check_produced(records)
     if header.size != len(records):
         raise InvalidError(f"{name}: a request carries one batch for a partition, not several")
     return header
+
+
+def _check_time(header: BatchHeader, config: TopicConfig, name: str) -> None:
+    """Refuse what is too far from now, as far as the batch's header tells."""
+    if header.max_timestamp < 0:
+        return  # a record without a time
+    ahead_ms = header.max_timestamp - runtime.now_ms()
+    if ahead_ms > config.timestamp_after_max_ms or -ahead_ms > config.timestamp_before_max_ms:
+        raise RefusedError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"{name}: the time {header.max_timestamp} is further from now than "
+            "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow",
+        )
