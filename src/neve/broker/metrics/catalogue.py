@@ -46,7 +46,7 @@ _PROCESS = (
 _CLIENTS = (
     _counter(
         "neve_requests_total",
-        "requests answered, by Kafka's name of the API and of the first error in the answer",
+        "requests answered, by Kafka's names of the API and of the error",
         "api",
         "error",
     ),

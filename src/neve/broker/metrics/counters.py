@@ -102,13 +102,3 @@ class Metrics:
 
     def closed_by_reason(self) -> dict[str, int]:
         return dict(self._closed)
-
-    def appended(self, records: int, size_bytes: int) -> None:
-        """A batch of a producer was appended."""
-        self.produce_records += records
-        self.produce_bytes += size_bytes
-        self.produce_batches += 1
-
-    def fetched(self, size_bytes: int) -> None:
-        """A fetch is answered with so many bytes of records."""
-        self.fetch_bytes += size_bytes

@@ -35,17 +35,14 @@ def test_requests_count_by_api_and_error() -> None:
     assert (metrics.apis[0].without_error, metrics.apis[1].without_error) == (1, 1)
 
 
-def test_batches_fetches_and_ends_of_connections_add_up() -> None:
+def test_ends_of_connections_count_by_reason() -> None:
     metrics = Metrics()
-    metrics.appended(10, 1_000)
-    metrics.appended(5, 500)
-    metrics.fetched(300)
     metrics.closed("idle")
+    metrics.closed("bad-request")
     metrics.closed("idle")
-    assert (metrics.produce_batches, metrics.produce_records, metrics.produce_bytes) == (
-        2,
-        15,
-        1_500,
-    )
-    assert metrics.fetch_bytes == 300
-    assert metrics.closed_by_reason() == {"idle": 2}
+    assert metrics.closed_by_reason() == {"idle": 2, "bad-request": 1}
+
+
+def test_the_hot_path_cannot_add_to_what_is_not_there() -> None:
+    with pytest.raises(AttributeError):
+        Metrics().produced_records = 1  # type: ignore[attr-defined]
