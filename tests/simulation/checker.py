@@ -123,7 +123,7 @@ def _no_hole(partition: int, log: dict[int, bytes], start: int) -> None:
 
 
 def _nothing_twice(logs: dict[int, dict[int, bytes]]) -> None:
-    """A payload is sent once, without retries: its records stand side by side, once."""
+    """A payload is sent once, or again by an idempotent producer: its records stand there once."""
     for partition, log in logs.items():
         last_seen: dict[bytes, int] = {}
         for offset in sorted(log):

@@ -13,6 +13,8 @@ from neve.errors import ExistsError, UnavailableError
 from neve.log import series
 from neve.log.keys import segment_prefix
 from neve.log.manifest import manifest as manifest_module
+from neve.log.partition import Appended, PartitionLog
+from neve.log.tail_bytes import TailReading
 from neve.log.wal.pending import Flight
 from neve.log.wal.writer import Commit, WalWriter
 from neve.store.port import Buffer, Store
@@ -102,8 +104,38 @@ def no_look_at_the_checkpoint() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def ack_a_duplicate_at_once() -> Iterator[None]:
+    """A producer that asks again is told yes, though the first is still on its way."""
+    append = PartitionLog.append
+
+    def hasty(self: PartitionLog, *about: object) -> Appended:
+        appended = append(self, *about)  # type: ignore[arg-type]
+        if not appended.duplicate:
+            return appended
+        told = Commit()
+        told.succeed()
+        return appended._replace(commit=told)
+
+    with mock.patch.object(PartitionLog, "append", hasty):
+        yield
+
+
+@contextlib.contextmanager
+def forget_the_tail_s_producers() -> Iterator[None]:
+    """Who takes over knows producers from the last bundle only."""
+
+    def blind(self: TailReading, *about: object) -> None:
+        del self, about
+
+    with mock.patch.object(TailReading, "take", blind):
+        yield
+
+
 BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "ack before commit": ack_before_commit,
+    "ack a duplicate at once": ack_a_duplicate_at_once,
+    "forget the tail's producers": forget_the_tail_s_producers,
     "drop on a failed flush": drop_on_failed_flush,
     "commit past a hole": commit_past_a_hole,
     "delete before doom": delete_before_doom,

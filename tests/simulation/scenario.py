@@ -11,7 +11,9 @@ from neve import runtime
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.errors import NeveError
+from neve.log.producers import OutOfOrderSequenceError
 from neve.log.retention import move_start
+from neve.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from neve.records.reference import Record, build_batch
 from neve.settings import CacheSettings, SegmentSettings, Settings, StoreSettings, WalSettings
 from neve.store.faults import Faults, FaultyStore, Latencies, Latency
@@ -59,7 +61,8 @@ class Plan:
 
     faults: Faults = FAULTS
     latencies: Latencies = LATENCIES
-    producers: int = 4
+    producers: int = 3
+    idempotent_producers: int = 1
     batches: int = 250
     pace: float = 1.0
     settings: Settings = SETTINGS
@@ -144,7 +147,13 @@ async def run(raw: Store, plan: Plan) -> Report:
     background = runtime.Tasks(on_failure=world.fail)
     for work in (_tender, _chaos, _reader, _repairer, _merger):
         background.start(_again(world, work))
-    await runtime.gather(*(_producer(world, number) for number in range(plan.producers)))
+    await runtime.gather(
+        *(_producer(world, number) for number in range(plan.producers)),
+        *(
+            _idempotent_producer(world, number)
+            for number in range(plan.producers, plan.producers + plan.idempotent_producers)
+        ),
+    )
     world.producing = False
     await background.close()
     world.check()
@@ -231,14 +240,45 @@ async def _producer(world: World, number: int) -> None:
             await world.pause(0.0, 0.05)
 
 
-async def _send(world: World, batch: Sent) -> None:
+async def _idempotent_producer(world: World, number: int) -> None:
+    """Sends each batch until it is acknowledged, under the sequence that it had at first."""
+    next_sequence = dict.fromkeys(range(PARTITIONS), 0)
+    for sequence in range(world.plan.batches):
+        partition = runtime.chance().randrange(PARTITIONS)
+        batch = world.checker.send(number, sequence, partition, runtime.chance().randint(1, 3))
+        while batch.base_offset is None:
+            while world.leader is None or world.leader.writer.ended is not None:
+                world.check()
+                await world.pause(0.01, 0.05)
+            try:
+                async with runtime.deadline(runtime.chance().uniform(0.1, 5.0) * world.plan.pace):
+                    await _send(world, batch, next_sequence[partition])
+            except (NeveError, TimeoutError) as error:
+                world.note("again", number, sequence, type(error).__name__)
+                await world.pause(0.0, 0.1)
+        next_sequence[partition] += batch.records
+
+
+async def _send(world: World, batch: Sent, sequence: int = NO_SEQUENCE) -> None:
     node = _chosen(world)
     assert world.topic is not None
     await node.writer.room()
+    idempotent = sequence != NO_SEQUENCE
     encoded = bytearray(
-        build_batch([Record(at, 1_000, None, batch.payload) for at in range(batch.records)])
+        build_batch(
+            [Record(at, 1_000, None, batch.payload) for at in range(batch.records)],
+            producer_id=batch.producer if idempotent else NO_PRODUCER_ID,
+            producer_epoch=0 if idempotent else NO_PRODUCER_EPOCH,
+            base_sequence=sequence,
+        )
     )
-    appended = node.append(world.topic.id_bytes, batch.partition, encoded)
+    try:
+        appended = node.append(world.topic.id_bytes, batch.partition, encoded)
+    except OutOfOrderSequenceError as error:
+        # One that was superseded and does not know it judges by what it knew.
+        if await node.writer.still_leading():
+            raise ViolationError(f"{batch.payload!r} was refused: {error}") from error
+        raise
     await appended.commit.wait()
     world.checker.acknowledged(batch, appended.base_offset)
     world.checker.committed(node.incarnation, appended.commit.number)
