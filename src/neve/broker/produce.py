@@ -202,7 +202,7 @@ def _checked(records: memoryview | None, bytes_max: int, name: str) -> BatchHead
     if len(records) > bytes_max:
         raise RefusedError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"{name}: a batch of {len(records)} bytes is larger than max.message.bytes, {bytes_max}",
+            f"{name}: a batch of {len(records)} bytes is over max.message.bytes, {bytes_max}",
         )
     header = check_produced(records)
     if header.size != len(records):
