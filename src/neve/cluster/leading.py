@@ -82,7 +82,7 @@ class Leading:
     async def lead_created(self, topic: Topic) -> None:
         """Lead what this node has just created of a topic: there is nothing to recover."""
         async with self._one_at_a_time:
-            await self._begin()
+            self._check_that_we_write()
             self._created.add(topic.topic_id)
             try:
                 wanted = [(topic.topic_id, at) for at in range(len(topic.partitions))]
@@ -117,9 +117,12 @@ class Leading:
             or (partition.leader == own and (topic.id_bytes, number) not in self._led.partitions)
         ]
 
-    async def _begin(self) -> ClusterState:
+    def _check_that_we_write(self) -> None:
         if self._writer.ended is not None:
             raise self._writer.ended
+
+    async def _begin(self) -> ClusterState:
+        self._check_that_we_write()
         return await self._cluster.refresh()
 
     async def _lead(self, wanted: Sequence[Wanted], *, unled_only: bool = False) -> None:
@@ -165,8 +168,7 @@ class Leading:
             self.sealed.update(recovered.ends)
             self._rolling.unswept.update(recovered.ends)
             failed.update(recovered.failed)
-        if self._writer.ended is not None:
-            raise self._writer.ended  # fenced while we recovered: nothing could be written here
+        self._check_that_we_write()  # or we were fenced while we recovered
         self._add([(topic, log) for topic, log, _ in taken if log not in failed])
         return list(failed.values())
 

@@ -10,6 +10,7 @@ A store that fails in a passing way delays a take-over. It ends one only if it g
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -19,6 +20,7 @@ from neve.cluster.state import Broker, PartitionState, StreamPart
 from neve.errors import DamagedError, NeveError, UnavailableError
 from neve.log.held import HeldObject
 from neve.log.keys import wal_stream
+from neve.log.manifest.listed import ListedStore
 from neve.log.manifest.manifest import Manifest
 from neve.log.partition import PartitionLog
 from neve.log.restore import load_history_at
@@ -38,6 +40,11 @@ PAUSE_SECONDS = 0.05
 RETRIES_MAX = 12
 RETRY_PAUSE_MS = 50
 RETRY_PAUSE_MS_MAX = 2_000
+# From so many partitions among neighbours on, one listing of their manifests is quicker than a look
+# at each. Neighbours are those whose numbers differ in the last digits only: few enough for a
+# listing of a page or two, so that many are listed side by side.
+LISTED_PARTITIONS_MIN = 8
+NEIGHBOUR_DIGITS = 2
 # A broker that the cluster state no longer knows was of this version or older: its most, then.
 INFLIGHT_MOST = 64
 
@@ -134,7 +141,10 @@ class _Recovery:
         self._failed.update(_failing(taken, found))
         self.tails |= {at: tail for at, tail in found.items() if isinstance(tail, StreamTail)}
         healthy = [row for row in taken if row[0] not in self._failed]
-        looks = await runtime.gather(*(self._find(log, state) for log, state in healthy))
+        through = await self._listed(healthy)
+        looks = await runtime.gather(
+            *(self._find(log, state, through.get(_neighbours(log))) for log, state in healthy)
+        )
         readings = [row for row in looks if row is not None]
         await self._read(readings)
         again = []
@@ -147,11 +157,23 @@ class _Recovery:
                 _finish(look)
         return again
 
-    async def _find(self, log: PartitionLog, state: PartitionState) -> _Found | None:
+    async def _listed(self, taken: Sequence[Taken]) -> dict[str, Store]:
+        """Neighbouring manifests of which many are wanted, listed at once; by their prefix."""
+        wanted = Counter(_neighbours(log) for log, _ in taken)
+        many = [prefix for prefix, count in wanted.items() if count >= LISTED_PARTITIONS_MIN]
+        try:
+            stores = await runtime.gather(*(ListedStore.of(self._store, at) for at in many))
+        except NeveError:
+            return {}  # each is read by itself then
+        return dict(zip(many, stores, strict=True))
+
+    async def _find(
+        self, log: PartitionLog, state: PartitionState, through: Store | None
+    ) -> _Found | None:
         """The manifest, after the streams, and what the last bundle knows; None: look again."""
 
         async def look() -> _Found | None:
-            tail = await _tail_of(log, state, self.tails)
+            tail = await _tail_of(log, state, self.tails, through)
             if tail is None:
                 return None
             history, tiered = await load_history_at(self._store, log.manifest, log.name)
@@ -171,6 +193,11 @@ class _Recovery:
             await read_tails(self._store, readings, self.tails, self._prefetch, self._keep)
         except NeveError as error:  # retried for long: nobody's tail is known to its end
             self._failed.update({row.log: error for row in found})
+
+
+def _neighbours(log: PartitionLog) -> str:
+    """What the keys of this manifest and of its neighbours' begin with."""
+    return log.manifest.keys.prefix.rstrip("/")[:-NEIGHBOUR_DIGITS]
 
 
 def _finish(found: _Found) -> None:
@@ -274,7 +301,11 @@ def _earlier(state: PartitionState) -> list[StreamPart]:
 
 
 async def _tail_of(
-    log: PartitionLog, state: PartitionState, tails: Mapping[int, StreamTail]
+    log: PartitionLog,
+    state: PartitionState,
+    tails: Mapping[int, StreamTail],
+    through: Store | None,
 ) -> PartitionTail | None:
     manifest: Manifest = log.manifest
-    return assemble(log.topic_id, log.partition, _earlier(state), tails, await manifest.refresh())
+    known = await manifest.refresh(through)
+    return assemble(log.topic_id, log.partition, _earlier(state), tails, known)

@@ -69,9 +69,12 @@ class Manifest:
         """The list as last read."""
         return self.view.state
 
-    async def refresh(self) -> ManifestState:
-        """Read what is new."""
-        self._reached((await self._series.advance(self.view)).view)
+    async def refresh(self, through: Store | None = None) -> ManifestState:
+        """Read what is new, by way of another view of the store where one is given."""
+        series = self._series
+        if through is not None:
+            series = Series(through, self.keys, ManifestRules())
+        self._reached((await series.advance(self.view)).view)
         return self.view.state
 
     def _reached(self, view: ManifestView) -> None:

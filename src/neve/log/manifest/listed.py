@@ -1,0 +1,51 @@
+"""Many manifests of one topic read through one listing, instead of one look for each.
+
+The listing takes the place of asking for numbers and checkpoints that are not there, which is most
+of what reading a manifest asks. It is one look, at one time, with numbers before checkpoints: what
+is believed is what was so then. If something that it shows is gone when it is read, the manifest
+was trimmed meanwhile, and from there on the store itself is asked.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+
+from neve.errors import NotFoundError
+from neve.store.port import ObjectInfo, Store
+from neve.store.wrapper import Wrapper
+
+
+class ListedStore(Wrapper):
+    """A store of which everything under `prefix` was listed."""
+
+    def __init__(self, inner: Store, prefix: str, rows: Sequence[ObjectInfo]) -> None:
+        super().__init__(inner)
+        self._prefix = prefix
+        self._rows = rows
+        self._keys = [row.key for row in rows]
+        self._known = frozenset(self._keys)
+        self.is_stale = False
+
+    @classmethod
+    async def of(cls, store: Store, prefix: str) -> ListedStore:
+        return cls(store, prefix, await store.list(prefix))
+
+    async def get(self, key: str) -> memoryview:
+        if not self.is_stale and key.startswith(self._prefix) and key not in self._known:
+            raise NotFoundError(key, "it was not there when its topic's manifests were listed")
+        try:
+            return await self.inner.get(key)
+        except NotFoundError:
+            self.is_stale = True
+            raise
+
+    async def list(self, prefix: str, after: str = "") -> Sequence[ObjectInfo]:
+        if self.is_stale or not prefix.startswith(self._prefix):
+            return await self.inner.list(prefix, after)
+        start = bisect.bisect_left(self._keys, prefix)
+        start = max(start, bisect.bisect_right(self._keys, after))
+        end = start
+        while end < len(self._keys) and self._keys[end].startswith(prefix):
+            end += 1
+        return self._rows[start:end]
