@@ -25,6 +25,10 @@ PROGRESS_AFTER_SECONDS = 2.0
 """What is done sooner needs no bar."""
 
 
+STANDARD_INPUT = 0
+"""Its descriptor. Python has no `sys.stdin` where it was closed; the descriptor is always there."""
+
+
 class UsageError(InvalidError):
     """Flags that do not go together: exit code 2, like everything that is not understood."""
 

@@ -7,7 +7,7 @@ reading waits.
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,7 +89,7 @@ def produce(connection: Connection, sending: Sending, rows: Iterable[Row], *, as
 
 
 def _send(producer: Any, sending: Sending, rows: Iterable[Row], outcome: Outcome) -> None:
-    with output.progress("records", hidden=sys.stdin.isatty()) as bar:
+    with output.progress("records", hidden=os.isatty(output.STANDARD_INPUT)) as bar:
         for row in rows:
             arguments = _arguments(sending, row)
             while True:

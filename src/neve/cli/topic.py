@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import sys
+import functools
+import os
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -15,7 +15,7 @@ from neve.cli import produce as producing
 from neve.cli.connection import DEFAULT_FLAGS, BrokerFlags, assignments
 from neve.cli.dump import record_line
 from neve.cli.offsets import parse_span
-from neve.cli.output import UsageError
+from neve.cli.output import STANDARD_INPUT, UsageError
 
 Topic = Annotated[str, Parameter(help="The topic.")]
 Topics = Annotated[list[str], Parameter(help="The topic; several may be given.")]
@@ -178,7 +178,7 @@ def produce(
     """
     _at_least("--partition", partition, 0)
     headers = [_header(each) for each in header or []]
-    rows = input_format.rows(format, _standard_input().read1)
+    rows = input_format.rows(format, functools.partial(os.read, STANDARD_INPUT))
     sending = producing.Sending(
         topic=topic,
         key=None if key is None else key.encode(),
@@ -251,12 +251,6 @@ def consume(
     )
     with broker.connect() as connection:
         return consuming.consume(connection, wanted, render)
-
-
-def _standard_input() -> io.BufferedReader:
-    found = sys.stdin.buffer
-    assert isinstance(found, io.BufferedReader)
-    return found
 
 
 def numbers(flag: str, text: str) -> list[int]:

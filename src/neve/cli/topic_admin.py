@@ -6,7 +6,7 @@ command ends with 1.
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -90,7 +90,7 @@ def _each(
 
 
 def _confirm(names: Sequence[str]) -> None:
-    if not sys.stdin.isatty():
+    if not os.isatty(output.STANDARD_INPUT):
         raise UsageError("deleting asks first, and nobody can answer here: add --yes")
     answer = input(f"Delete {', '.join(names)} with all records? [y/N] ")
     if answer.strip().lower() not in ("y", "yes"):
