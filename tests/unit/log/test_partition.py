@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from neve import runtime
-from neve.errors import DamagedError, FullError, LostRangeError
+from neve.errors import ClosedError, DamagedError, FencedError, FullError, LostRangeError
 from neve.log.keys import wal_stream
 from neve.log.manifest import manifest as manifest_module
 from neve.log.manifest.records import Skip
+from neve.log.partition import PartitionLog
 from neve.log.retention import move_start
 from neve.log.wal.reader import WalReader
 from neve.log.wal.rollup import roll_up, trim
@@ -16,6 +19,7 @@ from neve.settings import Settings, WalSettings
 from node_world import (
     TOPIC,
     append,
+    batch_of,
     send,
     small_settings,
     started,
@@ -334,3 +338,184 @@ async def test_a_stream_is_let_go_once_all_of_it_is_deleted() -> None:
     assert [part.incarnation for part in topic_of(new).partitions[0].streams] == [new.incarnation]
     assert await values_of(store) == []
     await new.abort()
+
+
+# --- readers that wait
+
+
+@in_simulation
+async def test_watchers_are_called_at_every_commit_in_order_until_they_stop() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE, partitions=2)
+    log = node.log(TOPIC, 0)
+    seen: list[tuple[str, int]] = []
+
+    def one(told: PartitionLog) -> None:
+        seen.append(("one", told.high_watermark))
+
+    def other(told: PartitionLog) -> None:
+        seen.append(("other", told.high_watermark))
+        told.unwatch(other)
+
+    log.watch(one)
+    log.watch(other)
+    log.watch(one)  # once is enough
+    appended = append(node, ["a", "b"])
+    assert seen == [], "appended is not committed"
+    appended.commit.then(lambda _: seen.append(("producer", 0)))
+    await node.writer.flush()
+    await runtime.sleep(0)
+    assert seen == [("one", 2), ("other", 2), ("producer", 0)]
+    await send(node, ["c"])
+    await send(node, ["elsewhere"], 1)
+    assert seen[3:] == [("one", 3)]
+    log.unwatch(one)
+    log.unwatch(one)
+    await send(node, ["d"])
+    assert len(seen) == 4
+    await node.close()
+
+
+@in_simulation
+async def test_a_watcher_s_mistake_ends_no_stream() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    def broken(_: PartitionLog) -> None:
+        raise RuntimeError("a mistake")
+
+    node.log(TOPIC, 0).watch(broken)
+    assert await send(node, ["a"]) == 0
+    assert await send(node, ["b"]) == 1
+    assert [str(context["exception"]) for context in told] == ["a mistake"] * 2
+    await node.close()
+
+
+@in_simulation
+async def test_a_log_that_is_led_no_more_tells_its_watchers_why() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    log = node.log(TOPIC, 0)
+    seen: list[object] = []
+    log.watch(lambda told: seen.append(told.closed))
+    new = await successor(store, WIDE)
+    with pytest.raises(FencedError):
+        await send(node, ["late"])
+    assert [type(each) for each in seen] == [FencedError]
+    with pytest.raises(FencedError):
+        log.append(batch_of(["later"]))
+    log.close(ClosedError("again"))
+    assert isinstance(log.closed, FencedError)
+    assert len(seen) == 1
+    await new.abort()
+    await node.abort()
+
+
+# --- what is in memory
+
+
+def recent(log: PartitionLog) -> list[tuple[int, int]]:
+    return [(row.entry.base_offset, row.entry.last_offset) for row in log.recent]
+
+
+@in_simulation
+async def test_what_is_in_memory_stays_through_tiering_and_roll_ups() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    log = node.log(TOPIC, 0)
+    for value in "abc":
+        await send(node, [value])
+    assert await log.tier()
+    for value in "de":
+        await send(node, [value])
+    assert await node.roll_up()
+    assert recent(log) == [(at, at) for at in range(5)]
+    assert [row.entry.base_offset for row in log.tail] == [3]
+    store.calls.clear()
+    assert await log.tier()
+    gets = [call for call in store.calls if call.operation == "get_range"]
+    assert gets == [], "a segment is made of what is in memory, wherever it lies by now"
+    assert await values_of(store) == list("abcde")
+    await node.close()
+
+
+@in_simulation
+async def test_rows_go_with_their_bytes_also_of_a_partition_that_is_idle() -> None:
+    store = ScriptedStore()
+    settings = small_settings(segment_bytes=1 << 20, cache_bytes=20_000)
+    node = await started(store, settings, partitions=2)
+    idle, busy = node.log(TOPIC, 0), node.log(TOPIC, 1)
+    for value in "abc":
+        await send(node, [value], 0)
+    assert recent(idle) == [(0, 0), (1, 1), (2, 2)]
+    for _ in range(30):
+        await send(node, ["x" * 1_000], 1)
+    assert recent(idle) == []
+    assert 0 < len(busy.recent) < 15
+    assert all(row.held.data is not None for row in busy.recent)
+    await node.close()
+
+
+@in_simulation
+async def test_a_cache_without_room_keeps_no_rows() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(cache_bytes=0))
+    await send(node, ["a"])
+    log = node.log(TOPIC, 0)
+    assert (list(log.recent), len(log.tail)) == ([], 1)
+    await node.close()
+
+
+# --- epochs, starts, settings
+
+
+@in_simulation
+async def test_epochs_are_known_to_the_end_and_told_as_kafka_does() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    await send(node, ["a", "b"])
+    assert node.log(TOPIC, 0).epochs == [(0, 0)]
+    await node.abort()
+    node = await successor(store, WIDE)
+    await node.log(TOPIC, 0).tier()
+    await node.abort()
+    node = await successor(store, WIDE, node_id=3)  # nobody wrote under epoch 1
+    log = node.log(TOPIC, 0)
+    await send(node, ["c"])
+    append(node, ["d"])
+    assert log.epochs == [(0, 0), (2, 2)]
+    assert log.end_of_epoch(0) == (0, 2)
+    assert log.end_of_epoch(1) == (0, 2)
+    assert log.end_of_epoch(2) == (2, 4)
+    assert log.end_of_epoch(3) == (-1, -1)
+    await node.abort()
+
+
+@in_simulation
+async def test_the_start_moves_with_retention() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    log = node.log(TOPIC, 0)
+    await send(node, ["a", "b", "c"])
+    assert log.start_offset == 0
+    await move_start(log.manifest, 2, end=log.high_watermark)
+    assert log.start_offset == 2
+    await node.close()
+
+
+@in_simulation
+async def test_settings_of_segments_may_change_as_it_runs() -> None:
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    log = node.log(TOPIC, 0)
+    await send(node, ["a" * 500])
+    assert not log.tiering_due()
+    log.configure(small_settings(segment_bytes=300).segment)
+    assert log.tiering_due()
+    log.configure(small_settings(segment_bytes=1 << 20, segment_ms=1_000).segment)
+    assert not log.tiering_due()
+    await runtime.sleep(1)
+    assert log.tiering_due()
+    await node.close()

@@ -62,6 +62,7 @@ LAYOUTS = {
     "Recent batch, 32 bytes": sections._RECENT_BATCH.format,
     "Epoch start, 12 bytes": sections._EPOCH.format,
     "Checksum header, 32 bytes": sections._CHECKSUM.format,
+    "State row, 16 bytes": sections._STATE_ROW.format,
     "Times (`.kfst`), 40 bytes": kafscale._TIMES.format,
 }
 
