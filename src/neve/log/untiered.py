@@ -52,6 +52,10 @@ class Untiered:
         self.rows: deque[HeldSlice] = deque()
         self.bytes = 0
 
+    async def resolve(self, incarnation: int) -> None:
+        """Find out where a stream's slices lie now: an object of it is not there any more."""
+        await self._resolve(incarnation)
+
     def hold(self, row: HeldSlice) -> None:
         self.rows.append(row)
         self.bytes += row.entry.length
