@@ -27,6 +27,7 @@ from neve.coordinator.group import Group
 from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
+SELDOM = st.sampled_from([False] * 7 + [True])
 SESSION_MS = 6_000
 REBALANCE_MS = 20_000
 PROTOCOLS = (
@@ -86,6 +87,10 @@ class GroupMachine(RuleBasedStateMachine):
                 self.joined(ticket.client, answer.reply)
             else:
                 self.synced(ticket, answer.reply)
+        replies = [answer.reply for answer in effects.answers]
+        told = [each for each in replies if isinstance(each, JoinReply) and not each.error]
+        if self.group.generation > self.generation and told:
+            assert {each.leader_id for each in told} <= {each.member_id for each in told}
         assert self.group.generation >= self.generation
         self.generation = self.group.generation
 
@@ -121,7 +126,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(
         who=st.integers(0, 5),
         protocols=st.sampled_from(PROTOCOLS),
-        forgets=st.booleans(),
+        forgets=SELDOM,
         round_trip=st.booleans(),
         skips=st.booleans(),
     )
@@ -145,7 +150,7 @@ class GroupMachine(RuleBasedStateMachine):
         )
         self.take(self.group.join(self.now_ms, ticket, request, f"m{self.ids}"))
 
-    @rule(who=st.integers(0, 5), stale=st.booleans())
+    @rule(who=st.integers(0, 5), stale=SELDOM)
     def sync(self, who: int, stale: bool) -> None:
         client = self.clients[who]
         ticket = Ticket(client, self.now_ms, client.member_id)
@@ -160,6 +165,19 @@ class GroupMachine(RuleBasedStateMachine):
             assignments=parts if client.leads else {},
         )
         self.take(self.group.sync(self.now_ms, ticket, request))
+
+    @rule(others=st.permutations(range(5)), syncing=st.integers(0, 5))
+    def behave(self, others: list[int], syncing: int) -> None:
+        """Whoever does not wait does what a good client does next; some are slower than others."""
+        for who in others:
+            client = self.clients[who]
+            if any(ticket.client is client for ticket in self.open):
+                continue
+            is_current = client.generation == self.group.generation
+            if not is_current or self.group.state in (GroupState.PREPARING, GroupState.EMPTY):
+                self.join(who, PROTOCOLS[0], False, False, True)
+            elif self.group.state is GroupState.COMPLETING and who <= syncing:
+                self.sync(who, False)
 
     @rule(who=st.integers(0, 5))
     def beat(self, who: int) -> None:
@@ -176,7 +194,7 @@ class GroupMachine(RuleBasedStateMachine):
         _, effects = self.group.leave(self.now_ms, [Identity(member_id, client.instance)])
         self.take(effects)
 
-    @rule(fails=st.booleans())
+    @rule(fails=SELDOM)
     def decide(self, fails: bool) -> None:
         if self.saves:
             save = self.saves.pop(0)
@@ -184,7 +202,8 @@ class GroupMachine(RuleBasedStateMachine):
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 self.take(self.group.save_failed(self.now_ms, save, error))
             else:
-                self.committed.add(save.snapshot.generation)
+                if isinstance(save, GenerationSave):
+                    self.committed.add(save.snapshot.generation)
                 self.take(self.group.saved(self.now_ms, save))
 
     @rule(ms=st.sampled_from([1, 400, 2_000, SESSION_MS, REBALANCE_MS]))

@@ -129,6 +129,20 @@ def test_a_failed_record_of_an_earlier_generation_harms_nobody() -> None:
     assert waiting.reply.assignment == b"x"
 
 
+def test_a_record_of_an_earlier_generation_shows_nothing_to_the_next() -> None:
+    scene = Scene()
+    leader, follower = joined(scene, 2)
+    scene.sync(leader, {leader: b"old", follower: b"old"})
+    scene.join(follower, protocols=CHANGED)
+    scene.join(leader)
+    waiting = scene.sync(follower)
+    scene.commit()
+    assert (waiting.reply, scene.state) == (None, GroupState.COMPLETING)
+    scene.sync(leader, {leader: b"new", follower: b"new"})
+    scene.commit()
+    assert waiting.reply.assignment == b"new"
+
+
 def test_an_assignment_that_is_too_large_fails_for_all() -> None:
     scene = Scene(metadata_bytes_max=1024)
     leader, follower = joined(scene, 2)

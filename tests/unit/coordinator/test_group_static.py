@@ -184,6 +184,16 @@ def test_a_static_member_is_kept_though_it_does_not_rejoin_until_its_session_end
     assert [each.member_id for each in scene.group.roster] == [leader]
 
 
+def test_an_absent_static_leader_leads_no_longer() -> None:
+    scene = Scene()
+    absent, other = stable(scene, "a", None)
+    scene.join(other, protocols=(("range", subscription("payments")),))
+    ticket = scene.join(other, protocols=(("range", subscription("payments")),))
+    scene.pass_time(REBALANCE_MS, absent)
+    assert ticket.reply.leader_id == other
+    assert [each.member_id for each in ticket.reply.members] == [absent, other]
+
+
 def test_a_rebalance_that_only_absent_static_members_could_join_waits() -> None:
     scene = Scene()
     leader, away = stable(scene, None, "b")
