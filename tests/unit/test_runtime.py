@@ -1,4 +1,7 @@
 import asyncio
+import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -80,3 +83,23 @@ async def test_tasks_tell_of_a_failure_and_end_together():
     await tasks.close()
     assert [str(failure) for failure in told] == ["background"]
     assert len(tasks) == 0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
+def test_memory_that_was_freed_is_handed_out_again_without_new_pages() -> None:
+    program = """
+import resource
+from neve import runtime
+assert runtime.keep_freed_memory()
+def faults_of(rounds):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        kept = [bytes(4 << 20) for _ in range(8)]
+        for index, block in enumerate(kept):
+            kept[index] = b"".join([block[: 2 << 20], block[2 << 20 :]])
+        del kept, block
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+first, later = faults_of(1), faults_of(4)
+assert later < first / 2, (first, later)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

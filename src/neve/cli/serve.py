@@ -88,6 +88,7 @@ async def _serve(settings: Settings) -> int:
     from neve.store.url import connect
 
     logs.configure(settings.logs)
+    runtime.keep_freed_memory()
     signals = _Signals()
     asked = parse_address("broker.listen", settings.broker.listen)
     # Bound before anything is asked of the bucket: a second start by mistake must end nobody.

@@ -4,6 +4,7 @@ Everything above asks here, so the whole system runs in simulation from a seed: 
 the event loop's clock, the wall clock and the source of chance, and nothing else needs to know.
 """
 
+from neve.runtime.allocator import keep_freed_memory
 from neve.runtime.backoff import Backoff, backoff_seconds
 from neve.runtime.blocking import BlockingRunner
 from neve.runtime.clock import deadline, monotonic, now_ms, sleep, wall_from_ms
@@ -21,6 +22,7 @@ __all__ = [
     "deadline",
     "first",
     "gather",
+    "keep_freed_memory",
     "monotonic",
     "now_ms",
     "offload",

@@ -1,0 +1,34 @@
+"""How the C library hands out memory: keep what was freed, for the next object of its size.
+
+A broker makes and drops buffers of some MiB all day. glibc gives such memory back to the system and
+asks for it anew, and each fresh page costs a fault and its zeroing: more than all that is done with
+the bytes. What is kept is bounded by what was in use at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
+# The most that glibc allows: larger blocks are mapped and unmapped each time.
+_MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024
+_TRIM_THRESHOLD_BYTES = 1024 * 1024 * 1024
+_TOP_PAD_BYTES = 4 * 1024 * 1024
+
+
+def keep_freed_memory() -> bool:
+    """Tune the allocator of this process; False where it is not glibc's, which changes nothing."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+    mallopt.restype = ctypes.c_int
+    wanted = (
+        (_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES),
+        (_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES),
+        (_M_TOP_PAD, _TOP_PAD_BYTES),
+        # Threads that build segments would each keep memory of their own.
+        (_M_ARENA_MAX, 1),
+    )
+    return all([mallopt(name, value) == 1 for name, value in wanted])
