@@ -31,4 +31,5 @@ def keep_freed_memory() -> bool:
         # Threads that build segments would each keep memory of their own.
         (_M_ARENA_MAX, 1),
     )
-    return all([mallopt(name, value) == 1 for name, value in wanted])
+    accepted = [mallopt(name, value) for name, value in wanted]
+    return all(accepted)
