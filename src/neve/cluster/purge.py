@@ -117,9 +117,11 @@ class Purge:
         return not self._led.is_busy(topic.topic_id) and not self._is_taking_over()
 
     def _drops(self, topic: Topic) -> bool:
-        """Whether others wait for us to say that we dropped it."""
-        waited_for = self._incarnation in topic.writers and len(topic.writers) > 1
-        return waited_for and self._has_dropped(topic)
+        """Whether others may wait for us to say that we dropped it, and we have."""
+        if self._incarnation not in topic.writers or not self._has_dropped(topic):
+            return False
+        brokers = self._cluster.state.brokers.values()
+        return any(row.live and row.incarnation != self._incarnation for row in brokers)
 
     async def _tell_dropped(self) -> None:
         rows = [row.topic_id for row in self._cluster.state.deleted.values() if self._drops(row)]

@@ -99,16 +99,25 @@ class Tending:
         try:
             self._set_retention(log, due_ms(log, self._led.config_of(log)))
         except InvalidError:
-            self.retention.set(log, runtime.monotonic())  # told by whoever looks at it
+            self._set_retention(log, 0)  # told by whoever looks at it
 
     def _set_retention(self, log: PartitionLog, at_ms: int) -> None:
-        if at_ms < NEVER_MS and log in self._retained_ms:
-            at_ms = max(at_ms, self._retained_ms[log] + self._retention_check_ms)
-        self._retain_at_ms[log] = at_ms
+        """Look at it at that time, but at most once each retention.check.ms.
+
+        What has expired as it comes (records may carry any time) is kept for as long, too.
+        """
         if at_ms >= NEVER_MS:
             self.retention.drop(log)
             return
-        seconds = max(0.0, (at_ms - runtime.now_ms()) / 1000)
+        now_ms = runtime.now_ms()
+        if log in self._retained_ms:
+            at_ms = max(at_ms, self._retained_ms[log] + self._retention_check_ms)
+        if at_ms <= now_ms:
+            at_ms = now_ms + self._retention_check_ms
+            if log in self.retention and self._retain_at_ms[log] > now_ms:
+                at_ms = min(at_ms, self._retain_at_ms[log])  # never put off further and further
+        self._retain_at_ms[log] = at_ms
+        seconds = (at_ms - now_ms) / 1000
         self.retention.set(log, runtime.monotonic() + min(seconds, LOOK_SECONDS_MAX))
 
     def retention_due(self, log: PartitionLog) -> bool:

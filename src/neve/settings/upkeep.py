@@ -59,8 +59,8 @@ class UpkeepSettings:
     )
     retention_check_ms: int = setting(
         "retention.check.ms",
-        60_000,
-        "a log's start is moved at most so often; it is looked at only when something has expired",
+        300_000,
+        "a log's start is moved at most so often; what arrives expired is kept as long",
         least=10,
     )
     tiering_concurrency: int = setting(

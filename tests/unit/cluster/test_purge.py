@@ -1,0 +1,339 @@
+"""Deleted topics: their objects go, whoever dies at whatever call, and nothing comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from neve import runtime
+from neve.cluster.log import ClusterLog
+from neve.cluster.node import Node
+from neve.errors import NeveError, UnavailableError
+from neve.log.keys import topic_prefix, wal_stream
+from neve.log.wal.reader import WalReader
+from neve.settings import ClusterSettings
+from neve.store.memory import MemoryBucket, MemoryStore
+from node_world import (
+    TOPIC,
+    CrashingStore,
+    batch_of,
+    copied,
+    send,
+    small_settings,
+    started,
+    successor,
+    topic_of,
+    values_of,
+)
+from scripted_store import ScriptedStore, hold, in_simulation, refuse
+
+DELAY_SECONDS = 100
+SETTINGS = dataclasses.replace(
+    small_settings(segment_bytes=200, checkpoint_numbers=2),
+    cluster=ClusterSettings(purge_delay_ms=DELAY_SECONDS * 1000),
+)
+
+
+async def with_segments(store: ScriptedStore, partitions: int = 2, node_id: int = 1) -> Node:
+    """A node that leads a topic with segments, indexes, manifests and checkpoints."""
+    node = await started(store, SETTINGS, partitions=partitions, node_id=node_id)
+    for at in range(4):
+        for partition in range(partitions):
+            await send(node, [f"old {at}" * 10], partition)
+            await node.log(TOPIC, partition).tier()
+    return node
+
+
+async def purged(node: Node) -> None:
+    """Rounds until the cluster has forgotten every deleted topic."""
+    for _ in range(10):
+        await node.purge()
+        if not node.cluster.state.deleted:
+            return
+        await runtime.sleep(DELAY_SECONDS / 2)
+    raise AssertionError("never purged")
+
+
+@in_simulation
+async def test_all_objects_of_a_deleted_topic_go_and_then_it_is_forgotten() -> None:
+    store = ScriptedStore()
+    node = await with_segments(store)
+    other = await node.create_topic("other", 1)
+    await node.append(other.id_bytes, 0, batch_of(["kept"])).commit.wait()
+    await node.log("other", 0).tier()
+    kept = store.listed(topic_prefix("other", other.id_bytes))
+    prefix = topic_prefix(TOPIC, topic_of(node).id_bytes)
+    kinds = {key.removeprefix(prefix).split("/")[0] for key in store.listed(prefix)}
+    assert kinds == {"0000000000", "0000000001", "manifest"}
+    await node.delete_topic(TOPIC)
+    assert node.purging.due()
+    assert await node.purge() > 0
+    assert store.listed(prefix) == []
+    assert store.listed("topics/") == kept
+    assert [topic.name for topic in node.cluster.state.deleted.values()] == [TOPIC]
+    assert not node.purging.due()
+    await runtime.sleep(DELAY_SECONDS)
+    assert node.purging.due()
+    await node.purge()
+    assert node.cluster.state.deleted == {}
+    assert store.listed("topics/") == kept
+    await node.close()
+
+
+@in_simulation
+async def test_created_again_it_starts_at_zero_with_none_of_the_old_records() -> None:
+    store = ScriptedStore()
+    node = await with_segments(store)
+    await send(node, ["untiered"])
+    old = topic_of(node)
+    await node.delete_topic(TOPIC)
+    new = await node.create_topic(TOPIC, 1)
+    assert new.topic_id != old.topic_id
+    assert await send(node, ["new"]) == 0
+    assert await values_of(store) == ["new"]
+    await purged(node)
+    assert await values_of(store) == ["new"]
+    await node.roll_up()
+    await node.abort()
+    third = await successor(store, SETTINGS)
+    assert third.log(TOPIC, 0).next_offset == 1
+    assert await values_of(store) == ["new"]
+    await third.abort()
+
+
+@in_simulation
+async def test_it_waits_for_its_own_uploads_of_the_topic() -> None:
+    store = ScriptedStore()
+    node = await started(store, SETTINGS)
+    await send(node, ["a"])
+    release, reached = asyncio.Event(), asyncio.Event()
+    prefix = topic_prefix(TOPIC, topic_of(node).id_bytes)
+    store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
+    tiering = runtime.spawn(node.tending.tier(node.log(TOPIC, 0)))
+    await reached.wait()
+    await node.delete_topic(TOPIC)
+    await node.purge()
+    # Our own run is the only one left to wait for: it is not forgotten while that goes on.
+    await runtime.sleep(DELAY_SECONDS / 4)
+    await node.purge()
+    assert node.cluster.state.deleted
+    assert not node.purging.due()
+    release.set()
+    await tiering
+    assert store.listed(prefix) != []
+    await purged(node)
+    assert store.listed(prefix) == []
+    await node.close()
+
+
+@in_simulation
+async def test_no_run_outlasts_the_delay() -> None:
+    """A leader that hangs in an upload gives up in time, so nothing of it lands after the end."""
+    store = ScriptedStore()
+    node = await started(store, SETTINGS)
+    await send(node, ["a"])
+    log = node.log(TOPIC, 0)
+    store.when("create", lambda key: key.endswith(".kfs"), hold(asyncio.Event()))
+    before = runtime.monotonic()
+    with pytest.raises(UnavailableError, match="took longer"):
+        await node.tending.tier(log)
+    assert runtime.monotonic() - before <= DELAY_SECONDS / 2
+    assert await node.tending.tier(log)
+    await node.close()
+
+
+@in_simulation
+async def test_a_leader_that_has_not_looked_for_long_looks_before_it_tiers() -> None:
+    store = ScriptedStore()
+    old = await started(store, SETTINGS)
+    await send(old, ["a"])
+    log = old.log(TOPIC, 0)
+    await ClusterLog(store).delete_topic(TOPIC)
+    await runtime.sleep(DELAY_SECONDS / 2 + 1)
+    assert not await old.tending.tier(log)
+    assert store.listed("topics/") == []
+    await old.close()
+
+
+@in_simulation
+async def test_it_is_not_forgotten_before_every_live_process_has_dropped_it() -> None:
+    """A fenced leader that is slow, but alive, may still tier what it had committed."""
+    store = ScriptedStore()
+    slow = await with_segments(store)
+    await send(slow, ["committed"])
+    quick = await successor(store, SETTINGS)
+    prefix = topic_prefix(TOPIC, topic_of(quick).id_bytes)
+    release, reached = asyncio.Event(), asyncio.Event()
+    store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
+    tiering = runtime.spawn(slow.tending.tier(slow.log(TOPIC, 0)))
+    await reached.wait()
+    await quick.delete_topic(TOPIC)
+    for _ in range(2):
+        await quick.purge()
+        assert store.listed(prefix) == []
+    release.set()
+    await tiering
+    assert store.listed(prefix) != [], "the late upload has landed"
+    await runtime.sleep(10 * DELAY_SECONDS)
+    await quick.purge()
+    assert [topic.writers for topic in quick.cluster.state.deleted.values()] == [
+        (slow.incarnation,)
+    ]
+    await slow.purge()
+    await purged(quick)
+    assert store.listed(prefix) == []
+    await slow.abort()
+    await quick.abort()
+
+
+@in_simulation
+async def test_a_process_that_was_started_again_is_not_waited_for() -> None:
+    store = ScriptedStore()
+    one = await with_segments(store)
+    two = await successor(store, SETTINGS)
+    await two.delete_topic(TOPIC)
+    await two.purge()
+    await runtime.sleep(2 * DELAY_SECONDS)
+    await two.purge()
+    assert two.cluster.state.deleted
+    await one.abort()
+    again = await Node.start(store, SETTINGS, node_id=1)
+    await purged(two)
+    assert store.listed("topics/") == []
+    await again.abort()
+    await two.abort()
+
+
+@in_simulation
+async def test_the_stream_of_a_process_that_wrote_nothing_else_is_retired() -> None:
+    """Nobody takes a deleted topic over, so nobody seals the stream unless the purge does."""
+    store = ScriptedStore()
+    old = await started(store, SETTINGS)
+    for value in "abc":
+        await send(old, [value])
+    await old.delete_topic(TOPIC)
+    await old.abort()
+    new = await Node.start(store, SETTINGS, node_id=1)
+    await purged(new)
+    await new.collect()
+    keys = wal_stream(old.incarnation)
+    assert await WalReader(store, old.incarnation).end() == (3, 3)
+    assert store.listed(keys.prefix) == [keys.number(3), keys.checkpoint(3)]
+    await new.abort()
+
+
+@in_simulation
+async def test_a_failing_topic_keeps_no_other_from_being_purged() -> None:
+    store = ScriptedStore()
+    node = await with_segments(store, partitions=1)
+    bad = topic_prefix(TOPIC, topic_of(node).id_bytes)
+    good = await node.create_topic("good", 1)
+    await node.append(good.id_bytes, 0, batch_of(["kept"])).commit.wait()
+    await node.log("good", 0).tier()
+    await node.delete_topic(TOPIC)
+    await node.delete_topic("good")
+    store.when("delete", lambda key: key.startswith(bad), refuse(UnavailableError))
+    with pytest.raises(UnavailableError):
+        await node.purge()
+    assert store.listed(topic_prefix("good", good.id_bytes)) == []
+    assert store.listed(bad) != []
+    await purged(node)
+    assert store.listed("topics/") == []
+    await node.close()
+
+
+# --- dying
+
+
+async def life(bucket: MemoryBucket, crash_at: int | None, *, after: bool) -> CrashingStore:
+    """A process that deletes the topic, purges it and creates it again, until it dies."""
+    store = CrashingStore(bucket, crash_at, after=after)
+    node: Node | None = None
+    try:
+        node = await Node.start(store, SETTINGS, node_id=1, probe=False)
+        await node.lead()
+        if node.topic(TOPIC) is not None:
+            await node.delete_topic(TOPIC)
+        await node.purge()
+        await node.create_topic(TOPIC, 1)
+        await runtime.sleep(2 * DELAY_SECONDS)
+        await node.purge()
+    except NeveError:
+        assert store.crashed
+    finally:
+        if node is not None:
+            await node.abort()
+    return store
+
+
+async def check(bucket: MemoryBucket, old_id: bytes) -> None:
+    """The next process finishes what was begun; of the old topic nothing is left."""
+    store = ScriptedStore(bucket)
+    node = await Node.start(store, SETTINGS, node_id=1)
+    await node.lead()
+    topic = node.topic(TOPIC)
+    if topic is not None and topic.id_bytes == old_id:
+        assert node.cluster.state.deleted == {}, "not deleted yet"
+        assert len(await values_of(store)) == 4
+        await node.delete_topic(TOPIC)
+    if node.topic(TOPIC) is None:
+        await node.create_topic(TOPIC, 1)
+    await purged(node)
+    assert store.listed(topic_prefix(TOPIC, old_id)) == []
+    assert await send(node, ["new"]) == 0
+    assert await values_of(store) == ["new"]
+    await node.collect()
+    await node.abort()
+
+
+def crash_everywhere(step: int) -> None:
+    async def prepare() -> tuple[MemoryBucket, bytes]:
+        store = ScriptedStore()
+        node = await with_segments(store)
+        await node.abort()
+        return store.bucket, topic_of(node).id_bytes
+
+    base, old_id = runtime.simulate(prepare(), seed=1)
+    whole = runtime.simulate(life(copied(base), None, after=False), seed=2)
+    assert {call.operation for call in whole.calls} >= {"create", "delete", "list", "get"}
+    for at in range(0, len(whole.calls), step):
+        for after in (False, True):
+
+            async def run(at: int = at, after: bool = after) -> None:
+                bucket = copied(base)
+                store = await life(bucket, at, after=after)
+                try:
+                    await check(bucket, old_id)
+                except BaseException as failure:
+                    failure.add_note(f"crashed at {at}, after={after}: {store.calls[at]}")
+                    raise
+
+            runtime.simulate(run(), seed=2)
+
+
+def test_a_purging_process_may_die_at_some_of_its_calls() -> None:
+    crash_everywhere(step=11)
+
+
+@pytest.mark.slow
+def test_a_purging_process_may_die_at_any_call() -> None:
+    crash_everywhere(step=1)
+
+
+@in_simulation
+async def test_two_may_purge_at_once() -> None:
+    store = MemoryStore()
+    one = await started(store, SETTINGS)
+    await send(one, ["a"])
+    await one.log(TOPIC, 0).tier()
+    two = await Node.start(store, SETTINGS, node_id=2)
+    await one.delete_topic(TOPIC)
+    for _ in range(4):
+        await runtime.gather(one.purge(), two.purge())
+        await runtime.sleep(DELAY_SECONDS)
+    assert (await one.cluster.refresh()).deleted == {}
+    assert await store.list("topics/") == []
+    await one.abort()
+    await two.abort()

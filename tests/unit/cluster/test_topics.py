@@ -1,0 +1,262 @@
+"""Creating, growing, configuring and looking up topics; producer ids."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from neve import runtime
+from neve.cluster.log import ClusterLog, NoTopicError, TopicExistsError
+from neve.cluster.node import Node
+from neve.cluster.producer_ids import BLOCK_IDS
+from neve.cluster.topic_config import InvalidConfigError
+from neve.cluster.topic_rules import PartitionCountError, TopicNameError
+from neve.errors import FencedError, NeveError, UnavailableError
+from neve.log.keys import cluster_log
+from neve.log.partition import PartitionLog
+from neve.settings import ClusterSettings, Settings
+from node_world import TOPIC, batch_of, send, small_settings, started, successor, topic_of
+from scripted_store import ScriptedStore, in_simulation, refuse
+
+LIMITS = ClusterSettings(partitions_max=10, topic_partitions_max=6)
+
+
+async def limited(store: ScriptedStore) -> Node:
+    settings = dataclasses.replace(small_settings(), cluster=LIMITS)
+    return await Node.start(store, settings, node_id=1, probe=False)
+
+
+# --- creating
+
+
+@in_simulation
+async def test_a_topic_is_created_with_configs_that_its_logs_follow() -> None:
+    node = await Node.start(ScriptedStore(), small_settings(), node_id=1, probe=False)
+    topic = await node.create_topic("t", 2, {"segment.ms": "5000", "max.message.bytes": "99"})
+    assert topic.configs == {"segment.ms": "5000", "max.message.bytes": "99"}
+    assert node.config_of(node.log("t", 1)).max_message_bytes == 99
+    await node.append(topic.id_bytes, 0, batch_of(["a"])).commit.wait()
+    await runtime.sleep(6)
+    assert node.log("t", 0).tiering_due()
+    await node.close()
+
+
+@in_simulation
+async def test_what_is_refused_leaves_no_trace() -> None:
+    store = ScriptedStore()
+    node = await limited(store)
+    await node.create_topic("a.b", 6)
+    before = store.listed()
+    for name, partitions, configs, error in (
+        ("a.b", 1, {}, TopicExistsError),
+        ("a_b", 1, {}, TopicNameError),
+        ("a/b", 1, {}, TopicNameError),
+        ("t", 0, {}, PartitionCountError),
+        ("t", 7, {}, PartitionCountError),
+        ("t", 5, {}, PartitionCountError),
+        ("t", 1, {"retention.ms": "x"}, InvalidConfigError),
+        ("t", 1, {"cleanup.policy": "compact"}, InvalidConfigError),
+    ):
+        with pytest.raises(error):
+            await node.create_topic(name, partitions, configs)
+    assert store.listed() == before
+    assert len((await node.create_topic("t", 4)).partitions) == 4
+    await node.close()
+
+
+@in_simulation
+async def test_names_that_metrics_cannot_tell_apart_may_follow_each_other() -> None:
+    node = await limited(ScriptedStore())
+    await node.create_topic("a.b", 1)
+    with pytest.raises(TopicNameError, match=r"'a_b' cannot be told from the topic 'a\.b'"):
+        await node.create_topic("a_b", 1)
+    await node.delete_topic("a.b")
+    await node.create_topic("a_b", 1)
+    await node.close()
+
+
+@in_simulation
+async def test_creating_many_partitions_asks_for_none_of_them() -> None:
+    store = ScriptedStore()
+    node = await Node.start(store, Settings(), node_id=1, probe=False)
+    store.calls.clear()
+    await node.create_topic("t", 2_000)
+    assert len(node.partitions) == 2_000
+    assert len(store.calls) < 20
+    await node.close()
+
+
+@in_simulation
+async def test_a_topic_that_another_led_first_is_recovered_or_left_to_it() -> None:
+    """Between our record and our leading, another process may have taken and written it."""
+    store = ScriptedStore()
+    node = await Node.start(store, small_settings(), node_id=1, probe=False)
+    other = await Node.start(store, small_settings(), node_id=2)
+    topic = await node.cluster.create_topic(TOPIC, 1)
+    await other.lead()
+    await send(other, ["theirs"])
+    await node.leading.lead_created(topic)
+    assert node.partitions == {}
+    await node.lead()
+    assert await send(node, ["ours"]) == 1
+    await node.abort()
+    await other.abort()
+
+
+# --- growing
+
+
+@in_simulation
+async def test_new_partitions_are_led_and_old_ones_go_on() -> None:
+    store = ScriptedStore()
+    node = await started(store)
+    await send(node, ["a"])
+    old = node.log(TOPIC, 0)
+    assert len((await node.add_partitions(TOPIC, 3)).partitions) == 3
+    assert await send(node, ["b"], 2) == 0
+    assert await send(node, ["c"], 0) == 1
+    assert node.log(TOPIC, 0) is old
+    await node.abort()
+    new = await successor(store)
+    assert [new.log(TOPIC, at).next_offset for at in range(3)] == [2, 0, 1]
+    await new.abort()
+
+
+@in_simulation
+async def test_a_topic_grows_and_only_within_its_limits() -> None:
+    node = await limited(ScriptedStore())
+    await node.create_topic("t", 2)
+    await node.create_topic("u", 5)
+    for total, reason in ((2, "is not more"), (1, "is not more"), (7, "1 to 6"), (6, "all topics")):
+        with pytest.raises(PartitionCountError, match=reason):
+            await node.add_partitions("t", total)
+    with pytest.raises(NoTopicError):
+        await node.add_partitions("none", 3)
+    assert len((await node.add_partitions("t", 5)).partitions) == 5
+    await node.close()
+
+
+@in_simulation
+async def test_growing_with_a_lost_answer_grows_once() -> None:
+    store = ScriptedStore()
+    node = await started(store)
+    number = node.cluster.view.position
+    store.when("create", cluster_log().number(number), refuse(UnavailableError, after=True))
+    await node.add_partitions(TOPIC, 2)
+    assert len(topic_of(node).partitions) == 2
+    await node.close()
+
+
+# --- configs
+
+
+@in_simulation
+async def test_configs_are_given_changed_and_taken_back() -> None:
+    store = ScriptedStore()
+    node = await started(store)
+    log = node.log(TOPIC, 0)
+    await node.set_configs(TOPIC, {"retention.ms": "1", "segment.bytes": "2000"})
+    assert node.config_of(log).retention_ms == 1
+    numbers = node.cluster.view.position
+    await node.set_configs(TOPIC, {"retention.ms": "1"})
+    assert node.cluster.view.position == numbers, "nothing to change"
+    topic = await node.set_configs(TOPIC, {"retention.ms": "2"}, ["segment.bytes"])
+    assert topic.configs == {"retention.ms": "2"}
+    with pytest.raises(InvalidConfigError):
+        await node.set_configs(TOPIC, {"retention.ms": "x"})
+    with pytest.raises(InvalidConfigError):
+        await node.set_configs(TOPIC, {}, ["no.such.config"])
+    with pytest.raises(NoTopicError):
+        await node.set_configs("none", {})
+    assert node.config_of(log).retention_ms == 2
+    await node.close()
+
+
+@in_simulation
+async def test_configs_that_another_process_sets_reach_the_logs() -> None:
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=10_000))
+    await send(node, ["a" * 500] * 3)
+    await ClusterLog(store).set_configs(TOPIC, {"segment.bytes": "1024"})
+    assert not node.log(TOPIC, 0).tiering_due()
+    await node.cluster.refresh()
+    assert node.log(TOPIC, 0).tiering_due()
+    await node.close()
+
+
+# --- looking up
+
+
+@in_simulation
+async def test_look_ups() -> None:
+    node = await started(ScriptedStore(), partitions=2)
+    topic = topic_of(node)
+    assert node.topic(TOPIC) is node.topic_by_id(topic.id_bytes) is topic
+    assert node.topic("none") is None
+    assert node.topic_by_id(bytes(16)) is None
+    assert node.log_of(topic.id_bytes, 1) is node.log(TOPIC, 1)
+    assert node.log_of(topic.id_bytes, 2) is None
+    await node.close()
+
+
+@in_simulation
+async def test_who_waits_for_a_deleted_topic_is_told() -> None:
+    node = await started(ScriptedStore())
+    log = node.log(TOPIC, 0)
+    told: list[NeveError | None] = []
+
+    def watcher(log: PartitionLog) -> None:
+        told.append(log.closed)
+
+    log.watch(watcher)
+    await node.delete_topic(TOPIC)
+    assert [type(error) for error in told] == [NoTopicError]
+    assert node.log_of(log.topic_id, 0) is None
+    assert node.topic(TOPIC) is None
+    with pytest.raises(NoTopicError, match="was deleted"):
+        log.append(batch_of(["a"]))
+    with pytest.raises(FencedError):
+        node.config_of(log)
+    with pytest.raises(NoTopicError):
+        await node.delete_topic(TOPIC)
+    await node.close()
+
+
+# --- producer ids
+
+
+@in_simulation
+async def test_producer_ids_are_never_given_out_twice() -> None:
+    store = ScriptedStore()
+    nodes = [await Node.start(store, Settings(), node_id=at, probe=False) for at in (1, 2)]
+    before = nodes[0].cluster.view.position
+    found = await runtime.gather(*(nodes[at % 2].producer_id() for at in range(2 * BLOCK_IDS + 10)))
+    assert len(set(found)) == len(found)
+    await nodes[0].cluster.refresh()
+    assert nodes[0].cluster.view.position <= before + 1 + 4  # a registration, two blocks each
+    for node in nodes:
+        await node.close()
+
+
+@in_simulation
+async def test_a_block_whose_answer_was_lost_is_used_all_the_same() -> None:
+    store = ScriptedStore()
+    node = await Node.start(store, Settings(), node_id=1, probe=False)
+    number = node.cluster.view.position
+    store.when("create", cluster_log().number(number), refuse(UnavailableError, after=True))
+    assert [await node.producer_id() for _ in range(3)] == [0, 1, 2]
+    assert node.cluster.state.next_producer_id == BLOCK_IDS
+    await node.close()
+
+
+@in_simulation
+async def test_a_process_that_was_superseded_gets_no_more_ids() -> None:
+    store = ScriptedStore()
+    node = await Node.start(store, Settings(), node_id=1, probe=False)
+    other = await Node.start(store, Settings(), node_id=1)
+    with pytest.raises(FencedError):
+        await node.producer_id()
+    assert await other.producer_id() == 0
+    await node.abort()
+    await other.abort()
