@@ -70,6 +70,10 @@ class Groups(OffsetRequests):
         """The partition of the internal topic that keeps a group."""
         return self._table.partition_of(group_id)
 
+    def spread_over(self, partitions: int) -> None:
+        """How many partitions the internal topic has, which need not be what is set by now."""
+        self._table.partitions = partitions
+
     async def load(self, partition: int, rows: Mapping[bytes, bytes], log: StateLog) -> None:
         """Begin to coordinate a partition's groups, from its state table."""
         await self._table.load(partition, rows, log)

@@ -81,6 +81,7 @@ class GroupTable:
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self.settings = settings
+        self.partitions = settings.partitions
         self._slots: dict[str, Slot] = {}
         self._partitions: dict[int, _Partition] = {}
         self._alarm = Alarm(self._ring)
@@ -108,7 +109,7 @@ class GroupTable:
         return any(each.log is None for each in self._partitions.values())
 
     def partition_of(self, group_id: str) -> int:
-        return partition_of(group_id, self.settings.partitions)
+        return partition_of(group_id, self.partitions)
 
     def fault(self, group_id: str, *, may_be_nameless: bool = False) -> ErrorCode | None:
         """Why nothing can be answered about a group here, or None."""

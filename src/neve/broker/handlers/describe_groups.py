@@ -1,0 +1,50 @@
+"""DescribeGroups: the state and the members of groups, one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.broker.handlers import operations
+from neve.coordinator.exchange import GroupState
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = DESCRIBE_GROUPS.Response
+_NOT_FOUND_SINCE = 6
+
+
+def handle(broker: Broker, request: Any, context: Context) -> Any:
+    bits = operations.asked_for(request.include_authorized_operations, operations.GROUP)
+    rows = [_row(broker, group_id, context.api_version, bits) for group_id in request.groups]
+    return _Response(groups=rows)
+
+
+def _row(broker: Broker, group_id: str, version: int, bits: int) -> Any:
+    error, shown = broker.groups.describe(group_id)
+    is_missing = error is ErrorCode.GROUP_ID_NOT_FOUND
+    if is_missing and version < _NOT_FOUND_SINCE:
+        error = ErrorCode.NONE  # to earlier clients a group that is not there is a dead one
+    return _Response.Group(
+        error_code=error,
+        error_message=f"there is no group {group_id!r}" if is_missing else None,
+        group_id=group_id,
+        group_state=shown.state if is_missing or shown.state is not GroupState.DEAD else "",
+        protocol_type=shown.protocol_type,
+        protocol_data=shown.protocol_name,
+        members=[
+            _Response.Member(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                member_metadata=each.subscription,
+                member_assignment=each.assignment,
+            )
+            for each in shown.members
+        ],
+        authorized_operations=bits,
+    )

@@ -1,0 +1,34 @@
+"""LeaveGroup: members go at once; since version 3 many of them, static ones by instance id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.coordinator.exchange import Identity
+from neve.protocol.messages.leave_group import LEAVE_GROUP
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = LEAVE_GROUP.Response
+_MANY_SINCE = 3
+
+
+def handle(broker: Broker, request: Any, context: Context) -> Any:
+    if context.api_version < _MANY_SINCE:
+        error, errors = broker.groups.leave(request.group_id, [Identity(request.member_id)])
+        return _Response(error_code=error or errors[0])
+    leaving = [Identity(each.member_id, each.group_instance_id) for each in request.members]
+    error, errors = broker.groups.leave(request.group_id, leaving)
+    return _Response(
+        error_code=error,
+        members=[
+            _Response.Member(
+                member_id=identity.member_id,
+                group_instance_id=identity.instance_id,
+                error_code=code,
+            )
+            for identity, code in zip(leaving, errors, strict=False)  # none beside an error
+        ],
+    )

@@ -1,0 +1,64 @@
+"""OffsetCommit: how far a group has read, kept when it is answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.coordinator.exchange import Identity
+from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.offset_commit import OFFSET_COMMIT
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = OFFSET_COMMIT.Response
+_TOPIC_IDS_SINCE = 10
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    by_id = context.api_version >= _TOPIC_IDS_SINCE
+    names = [_name(broker, each.topic_id) if by_id else each.name for each in request.topics]
+    errors = await broker.groups.commit_offsets(
+        CommitRequest(
+            group_id=request.group_id,
+            identity=Identity(request.member_id, request.group_instance_id),
+            generation=request.generation_id_or_member_epoch,
+            offsets=[
+                OffsetToCommit(
+                    name,
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata,
+                )
+                for name, topic in zip(names, request.topics, strict=True)
+                if name is not None
+                for each in topic.partitions
+            ],
+        )
+    )
+    return _Response(
+        topics=[
+            _Response.Topic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    _Response.Partition(
+                        partition_index=each.partition_index,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                        if name is None
+                        else errors[name, each.partition_index],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for name, topic in zip(names, request.topics, strict=True)
+        ]
+    )
+
+
+def _name(broker: Broker, topic_id: bytes) -> str | None:
+    topic = broker.node.topic_by_id(topic_id)
+    return None if topic is None else topic.name

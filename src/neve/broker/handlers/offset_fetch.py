@@ -1,0 +1,153 @@
+"""OffsetFetch: where groups go on. A partition without a committed offset answers -1.
+
+Every version is answered from the same rows: up to version 7 for one group, then for many; topics
+by name, then by id. Whether we still lead is looked at once for a request: that look began after
+the request came, so it speaks for all its groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from neve.coordinator.offset_requests import FetchedOffsets
+from neve.coordinator.offsets import UNCOMMITTED, CommittedOffset, TopicPartition
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.offset_fetch import OFFSET_FETCH
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = OFFSET_FETCH.Response
+_GROUP_ERROR_SINCE = 2
+_MANY_SINCE = 8
+_TOPIC_IDS_SINCE = 10
+_NO_ID = bytes(16)
+
+
+class _Asked(NamedTuple):
+    """A topic of a request. Without a name, it was asked for by an id that nobody has."""
+
+    name: str | None
+    topic_id: bytes
+    partitions: Sequence[int]
+
+
+class _Look:
+    """One look at whether we still lead, however many ask."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._answer: bool | None = None
+
+    async def __call__(self) -> bool:
+        if self._answer is None:
+            self._answer = await self._broker.still_leading()
+        return self._answer
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    look = _Look(broker)
+    version = context.api_version
+    if version < _MANY_SINCE:
+        topics = _asked(broker, request.topics, version)
+        found = await _fetch(broker, request.group_id, topics, look)
+        return _single(topics, found, version)
+    groups = []
+    for each in request.groups:
+        topics = _asked(broker, each.topics, version)
+        found = await _fetch(broker, each.group_id, topics, look)
+        groups.append(_group(broker, each.group_id, topics, found))
+    return _Response(groups=groups)
+
+
+def _asked(broker: Broker, topics: Any, version: int) -> list[_Asked] | None:
+    """None asks for everything that a group has committed."""
+    if topics is None:
+        return None
+    if version < _TOPIC_IDS_SINCE:
+        return [_Asked(each.name, _NO_ID, each.partition_indexes) for each in topics]
+    rows = []
+    for each in topics:
+        topic = broker.node.topic_by_id(each.topic_id)
+        name = None if topic is None else topic.name
+        rows.append(_Asked(name, each.topic_id, each.partition_indexes))
+    return rows
+
+
+async def _fetch(
+    broker: Broker, group_id: str, topics: list[_Asked] | None, look: _Look
+) -> FetchedOffsets:
+    wanted: list[TopicPartition] | None = None
+    if topics is not None:
+        named = [each for each in topics if each.name is not None]
+        wanted = [(each.name or "", number) for each in named for number in each.partitions]
+    return await broker.groups.fetch_offsets(group_id, wanted, look)
+
+
+def _listed(topics: list[_Asked] | None, found: FetchedOffsets) -> list[_Asked]:
+    if topics is not None:
+        return topics
+    numbers: dict[str, list[int]] = {}
+    for name, number in found.offsets:
+        numbers.setdefault(name, []).append(number)
+    return [_Asked(name, _NO_ID, partitions) for name, partitions in numbers.items()]
+
+
+def _row(made: Any, number: int, value: CommittedOffset, error: ErrorCode) -> Any:
+    return made(
+        partition_index=number,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        error_code=error,
+    )
+
+
+def _single(topics: list[_Asked] | None, found: FetchedOffsets, version: int) -> Any:
+    if found.error and version >= _GROUP_ERROR_SINCE:
+        return _Response(error_code=found.error)
+    # Before there was a place for the group's error, every partition carried it.
+    return _Response(
+        topics=[
+            _Response.Topic(
+                name=each.name,
+                partitions=[
+                    _row(
+                        _Response.Partition,
+                        number,
+                        found.offsets.get((each.name or "", number), UNCOMMITTED),
+                        found.error,
+                    )
+                    for number in each.partitions
+                ],
+            )
+            for each in _listed(topics, found)
+        ]
+    )
+
+
+def _group(
+    broker: Broker, group_id: str, topics: list[_Asked] | None, found: FetchedOffsets
+) -> Any:
+    if found.error:
+        return _Response.Group(group_id=group_id, error_code=found.error)
+    rows = []
+    for each in _listed(topics, found):
+        error = ErrorCode.UNKNOWN_TOPIC_ID if each.name is None else ErrorCode.NONE
+        topic = broker.node.topic(each.name or "")
+        known_id = each.topic_id if topic is None else topic.id_bytes
+        partitions = [
+            _row(
+                _Response.GroupPartition,
+                number,
+                found.offsets.get((each.name or "", number), UNCOMMITTED),
+                error,
+            )
+            for number in each.partitions
+        ]
+        rows.append(
+            _Response.GroupTopic(name=each.name or "", topic_id=known_id, partitions=partitions)
+        )
+    return _Response.Group(group_id=group_id, topics=rows)

@@ -1,0 +1,39 @@
+"""SyncGroup: the leader hands in the assignment, and every member gets its part, untouched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.coordinator.exchange import SyncRequest
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.sync_group import SYNC_GROUP
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+    from neve.broker.router import Context
+
+_Response = SYNC_GROUP.Response
+_PROTOCOL_SINCE = 5
+
+
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
+    names_protocol = None not in (request.protocol_type, request.protocol_name)
+    if context.api_version >= _PROTOCOL_SINCE and not names_protocol:
+        return _Response(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    reply = await broker.groups.sync(
+        SyncRequest(
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments={each.member_id: each.assignment for each in request.assignments},
+        )
+    )
+    return _Response(
+        error_code=reply.error,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol_name,
+        assignment=reply.assignment,
+    )
