@@ -6,24 +6,19 @@ needs those is tested against a broker of our own.
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from neve.cli import main
+from cli_runs import NEVE, neve
 from neve.cli.connection import Connection
 from neve.cli.group_lag import first_timestamps, lags
 
-NEVE = Path(sys.executable).with_name("neve")
 LINES = [f"line {n}" for n in range(50)]
 
 
@@ -34,27 +29,6 @@ def mock() -> Iterator[str]:
         yield process.stdout.readline().strip()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
-
-
-def neve(mock: str, *argv: str, data: bytes = b"", code: int = 0, told: str = "") -> bytes:
-    """Run a command in this process, which is quick; its output."""
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
-        given.write(data)
-        given.seek(0)
-        said = io.StringIO()
-        printed = io.TextIOWrapper(out, encoding="utf-8", write_through=True)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("neve.cli.topic.STANDARD_INPUT", given.fileno())
-            patch.setattr(sys, "stdout", printed)
-            patch.setattr(sys, "stderr", said)
-            ended = main([*argv, "--bootstrap", mock])
-        assert ended == code, said.getvalue()
-        if told:
-            assert told in said.getvalue()
-        assert len(said.getvalue().splitlines()) == (1 if told else 0), said.getvalue()
-        printed.flush()
-        out.seek(0)
-        return out.read()
 
 
 @pytest.fixture(scope="module")
