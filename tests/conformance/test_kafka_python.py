@@ -1,0 +1,33 @@
+"""What kafka-python sends arrives, and what it reads is what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from brokers import RunningBroker
+from conformance.group_scenarios import GroupScenarios
+from conformance.kafka_python_client import KafkaPythonClient
+from conformance.record_scenarios import RecordScenarios
+
+
+@pytest.fixture(scope="module")
+def client(broker: RunningBroker) -> Iterator[KafkaPythonClient]:
+    made = KafkaPythonClient(broker.bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[*KafkaPythonClient.eager, *KafkaPythonClient.cooperative])
+def assignor(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+class TestRecords(RecordScenarios):
+    pass
+
+
+class TestGroups(GroupScenarios):
+    pass
