@@ -251,7 +251,9 @@ async def _idempotent_producer(world: World, number: int) -> None:
                 world.check()
                 await world.pause(0.01, 0.05)
             try:
-                async with runtime.deadline(runtime.chance().uniform(0.1, 5.0) * world.plan.pace):
+                # Often too early, so that it asks again while the first is on its way.
+                patience = runtime.chance().choice((0.03, 0.1, 5.0)) * world.plan.pace
+                async with runtime.deadline(patience):
                     await _send(world, batch, next_sequence[partition])
             except (NeveError, TimeoutError) as error:
                 world.note("again", number, sequence, type(error).__name__)
