@@ -25,8 +25,8 @@ def ack_before_commit() -> Iterator[None]:
     """A producer is told yes as soon as its batch is in the buffer."""
     append = WalWriter.append
 
-    def hasty(self: WalWriter, meta: object, batch: Buffer) -> Commit:
-        commit = append(self, meta, batch)  # type: ignore[arg-type]
+    def hasty(self: WalWriter, meta: object, batch: Buffer, **options: bool) -> Commit:
+        commit = append(self, meta, batch, **options)  # type: ignore[arg-type]
         told = Commit()
         told.number = commit.number
         told.succeed()
@@ -109,8 +109,8 @@ def ack_a_duplicate_at_once() -> Iterator[None]:
     """A producer that asks again is told yes, though the first is still on its way."""
     append = PartitionLog.append
 
-    def hasty(self: PartitionLog, *about: object) -> Appended:
-        appended = append(self, *about)  # type: ignore[arg-type]
+    def hasty(self: PartitionLog, *about: object, **options: bool) -> Appended:
+        appended = append(self, *about, **options)  # type: ignore[arg-type]
         if not appended.duplicate:
             return appended
         told = Commit()
