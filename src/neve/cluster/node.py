@@ -27,7 +27,6 @@ from neve.cluster.tending import Tending
 from neve.cluster.topic_config import TopicConfig
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.partition import Appended, PartitionLog
-from neve.log.retention import move_start
 from neve.log.wal.reader import PartitionId
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.settings import Settings
@@ -267,10 +266,7 @@ class Node:
 
     async def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Make `before` the first offset of a partition that we lead."""
-        log = self.log(topic, partition)
-        with self.led.working(log.topic_id):
-            await move_start(log.manifest, before, end=log.high_watermark)
-        self.tending.note(log)
+        await self.tending.move_start(self.log(topic, partition), before)
 
     async def collect(self) -> int:
         """Delete what our manifests doomed and what retired streams hold; how many objects went."""

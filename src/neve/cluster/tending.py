@@ -2,11 +2,14 @@
 
 For each kind of work it is known which logs have something due, and when, so that a node with
 thousands of idle partitions does nothing. A process whose view of the cluster log is old looks at
-it before it tiers, and no run takes longer than a bound: after that, nobody writes objects of a
-topic that was deleted meanwhile. docs/cluster.md says what rests on it.
+it before it writes, and no piece of work takes longer than a bound: after that, nobody writes
+objects of a topic that was deleted meanwhile. docs/cluster.md says what rests on it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from neve import runtime
 from neve.cluster.due import Due
@@ -14,9 +17,12 @@ from neve.cluster.led import Led
 from neve.cluster.log import ClusterLog
 from neve.cluster.recovery import raise_first
 from neve.cluster.retention import NEVER_MS, due_ms, retain
-from neve.errors import InvalidError, NeveError, UnavailableError
+from neve.errors import FencedError, InvalidError, NeveError, UnavailableError
 from neve.log.partition import PartitionLog
+from neve.log.retention import move_start
 from neve.settings import Settings
+
+T = TypeVar("T")
 
 # Clocks are set and drift: what is due by the wall clock is looked at this often at least.
 LOOK_SECONDS_MAX = 3600.0
@@ -140,22 +146,30 @@ class Tending:
 
     # -- doing it ----------------------------------------------------------------------------
 
-    async def tier(self, log: PartitionLog) -> bool:
-        """Tier one segment of a log that we still lead; whether that was done."""
+    async def _write(self, log: PartitionLog, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do something that may write objects of a log's topic; None where we lead it no more.
+
+        Not with an old view of the cluster, and not for long: see what this module promises.
+        """
         if runtime.monotonic() - self._cluster.read_at > self._view_age_max:
             await self._cluster.refresh()
         if not self._is_led(log):
-            return False
-        self._running[log] = None
+            return None
         try:
             with self._led.working(log.topic_id):
                 async with runtime.deadline(self._run_max):
-                    return await log.tier()
+                    return await work()
         except TimeoutError:
             raise UnavailableError(
                 log.manifest.keys.prefix,
-                f"tiering took longer than {self._run_max} s (half of cluster.purge.delay.ms)",
+                f"it took longer than {self._run_max} s (half of cluster.purge.delay.ms)",
             ) from None
+
+    async def tier(self, log: PartitionLog) -> bool:
+        """Tier one segment of a log that we still lead; whether that was done."""
+        self._running[log] = None
+        try:
+            return bool(await self._write(log, log.tier))
         finally:
             self._running.pop(log, None)
             self.note(log)
@@ -173,14 +187,21 @@ class Tending:
 
     async def retain(self, log: PartitionLog) -> None:
         """Move one log's start as its topic's configs say."""
-        if not self._is_led(log):
+        config = self._led.config_of(log) if self._is_led(log) else None
+        if config is None:
             return
-        with self._led.working(log.topic_id):
-            at_ms = await retain(log, self._led.config_of(log))
-        if self._is_led(log):
+        at_ms = await self._write(log, lambda: retain(log, config))
+        if at_ms is not None and self._is_led(log):
             self._retained_ms[log] = runtime.now_ms()
             self.note(log)
             self._set_retention(log, at_ms)
+
+    async def move_start(self, log: PartitionLog, offset: int) -> None:
+        """Make this a log's first offset, because somebody asked for it."""
+        end = log.high_watermark
+        if await self._write(log, lambda: move_start(log.manifest, offset, end=end)) is None:
+            raise log.closed or FencedError(f"this node does not lead {log.name}")
+        self.note(log)
 
     async def retain_all(self) -> None:
         failures: list[NeveError] = []
@@ -194,10 +215,7 @@ class Tending:
     async def collect(self, log: PartitionLog) -> int:
         """Delete what one log's manifest has doomed; how many objects went."""
         self.collectable.pop(log, None)
-        if not self._is_led(log):
-            return 0
-        with self._led.working(log.topic_id):
-            return len(await log.manifest.collect())
+        return len(await self._write(log, log.manifest.collect) or ())
 
     def may_let_go(self) -> bool:
         """Whether some partition may need an earlier stream no more, told without a request."""

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from neve import runtime
-from neve.cluster.log import ClusterLog
+from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.node import Node
 from neve.errors import NeveError, UnavailableError
 from neve.log.keys import topic_prefix, wal_stream
@@ -155,6 +155,23 @@ async def test_a_leader_that_has_not_looked_for_long_looks_before_it_tiers() -> 
     assert not await old.tending.tier(log)
     assert store.listed("topics/") == []
     await old.close()
+
+
+@in_simulation
+async def test_nothing_else_is_written_with_an_old_view_either() -> None:
+    store = ScriptedStore()
+    node = await with_segments(store, partitions=1)
+    log = node.log(TOPIC, 0)
+    other = ClusterLog(store)
+    await other.delete_topic(TOPIC)
+    before = store.listed("topics/")
+    await runtime.sleep(DELAY_SECONDS / 2 + 1)
+    with pytest.raises(NoTopicError, match="was deleted"):
+        await node.delete_records(TOPIC, 0, 2)
+    await node.tending.retain(log)
+    assert await node.tending.collect(log) == 0
+    assert store.listed("topics/") == before
+    await node.close()
 
 
 @in_simulation
