@@ -158,6 +158,8 @@ class KafkaPythonClient:
 
 
 class KafkaPythonReader:
+    joins_in_poll = True
+
     def __init__(self, consumer: KafkaConsumer, topic: str, opened: Openings) -> None:
         self.consumer = consumer
         self._topic = topic
