@@ -73,7 +73,7 @@ class Plan:
     bug: str = ""
     may_end_by_itself: bool = False
     life_seconds_max: float = 1.5
-    faults: dict[str, float] = field(default_factory=dict)
+    faults: dict[str, object] = field(default_factory=dict)
 
 
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {

@@ -79,8 +79,9 @@ class TalliedStore(Wrapper):
 class SteeredStore(FaultyStore):
     """A store whose faults are read from a file whenever that changes.
 
-    The file holds probabilities by the names of `Faults`, and `frozen`: calls wait until it is
-    taken back; half of them then go through, and half were lost with their connections.
+    The file holds probabilities by the names of `Faults`. `only`: they befall keys that begin like
+    this. `frozen`: calls wait until it is taken back; half of them then go through, and half were
+    lost with their connections.
     """
 
     def __init__(self, inner: Store, control: Path) -> None:
@@ -88,6 +89,7 @@ class SteeredStore(FaultyStore):
         self._control = control
         self._read_at = -1
         self._frozen = False
+        self._only = ""
 
     def _steer(self) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -96,6 +98,7 @@ class SteeredStore(FaultyStore):
                 wanted = json.loads(self._control.read_text())
                 self._read_at = changed
                 self._frozen = bool(wanted.pop("frozen", False))
+                self._only = wanted.pop("only", "")
                 self.faults = Faults(**wanted)
 
     async def _begin(self, call: Call) -> Fault | None:
@@ -106,7 +109,7 @@ class SteeredStore(FaultyStore):
                 self._steer()
             if runtime.chance().random() < 0.5:
                 raise UnavailableError(call.key, "injected: the connection hung, and is gone")
-        return await super()._begin(call)
+        return await super()._begin(call) if call.key.startswith(self._only) else None
 
 
 def _wrap_store(spec: dict[str, Any]) -> None:
@@ -128,8 +131,8 @@ def ack_before_commit() -> None:
     """A producer is told yes as soon as its batch is in the buffer."""
     append = WalWriter.append
 
-    def hasty(self: WalWriter, meta: SliceMeta, batch: Buffer) -> Commit:
-        append(self, meta, batch)
+    def hasty(self: WalWriter, *given: Any, **named: Any) -> Commit:
+        append(self, *given, **named)
         told = Commit()
         told.succeed()
         return told
@@ -141,8 +144,8 @@ def duplicate_before_original() -> None:
     """A batch that was seen before is told yes at once, although the first is on its way."""
     append = PartitionLog.append
 
-    def hasty(self: PartitionLog, batch: Any, header: Any = None) -> Appended:
-        done = append(self, batch, header)
+    def hasty(self: PartitionLog, *given: Any, **named: Any) -> Appended:
+        done = append(self, *given, **named)
         return done._replace(commit=self._long_committed()) if done.duplicate else done
 
     PartitionLog.append = hasty  # type: ignore[method-assign]
@@ -152,8 +155,8 @@ def failed_flush_tells_the_second() -> None:
     """A create that fails drops what it drained; who waited beside the first is told yes."""
     append = WalWriter.append
 
-    def told_anyway(self: WalWriter, meta: SliceMeta, batch: Buffer) -> Commit:
-        commit = append(self, meta, batch)
+    def told_anyway(self: WalWriter, meta: SliceMeta, batch: Buffer, **named: Any) -> Commit:
+        commit = append(self, meta, batch, **named)
         if self._waiting[-1].size_bytes == len(batch):
             return commit  # the first one of this flush
         told = Commit()

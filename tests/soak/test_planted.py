@@ -9,6 +9,7 @@ import pytest
 
 from soak.kill_loop import KillLoop
 from soak.ledger import ViolationError
+from soak.planted_broker import BUGS
 from soak.plan import Load, Moment, Plan, draw_plan
 
 SEED = 3
@@ -16,6 +17,8 @@ SEED = 3
 LIGHT = Load(librdkafka_idempotent=1, librdkafka_plain=0, consumers=0, committers=0)
 # An object is cut 20 ms after its first batch: others come to it, and a duplicate meets its first.
 LINGER = {"wal.linger.ms": 20, "wal.object.bytes": 64 * 1024}
+# An acknowledged record is missing, stands elsewhere, or is missed by what its producer sent next.
+LOSS = "acknowledged|OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
 def plan_for(bug: str, folder: Path) -> Plan:
@@ -29,20 +32,17 @@ def plan_for(bug: str, folder: Path) -> Plan:
         plan = dataclasses.replace(
             plan,
             moments=[Moment("seconds", 1.5)] * 8,
-            faults={"fails": 0.05},
+            faults={"fails": 0.2, "only": "wal/"},
             may_end_by_itself=True,
-            settings={**plan.settings, "store.retry.attempts.max": 1},
+            settings={**plan.settings, "store.retry.attempts.max": 0},
         )
     return plan
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "bug",
-    ["ack before commit", "duplicate before original", "failed flush tells the second"],
-)
+@pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str, tmp_path: Path) -> None:
-    with pytest.raises(ViolationError) as found:
+    with pytest.raises(ViolationError, match=LOSS) as found:
         KillLoop(plan_for(bug, tmp_path), tmp_path).run()
     print(found.value)
 
