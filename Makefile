@@ -39,8 +39,9 @@ bench: setup  ## measure storage and records
 	$(RUN)/neve bench storage
 	$(RUN)/neve bench records
 
-docs: setup  ## write the table of settings in docs/operations.md anew
+docs: setup  ## write the tables of docs/operations.md anew
 	$(RUN)/python tools/settings_table.py
+	$(RUN)/python tools/metrics_table.py
 
 clean:  ## remove what make, tests and tools leave behind
 	rm -rf .venv .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,7 +12,7 @@ import pytest
 
 from tidy.repository import PROJECT, ROOT, SOURCE, module_of, source_files, syntax_of
 
-ENTRIES = {"neve", "neve.cli", "neve.__main__", "pyspark_neve"}
+ENTRIES = {"neve", "neve.cli", "neve.cli.__main__", "pyspark_neve"}
 """What is reached from outside: by import, by the command, by Spark."""
 
 AWAITED = {"neve.lake", "neve.lake.java"}

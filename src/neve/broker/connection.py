@@ -18,7 +18,7 @@ from neve import runtime
 from neve.broker.answers import Answer, PlainAnswer
 from neve.broker.framing import Frame, Framing
 from neve.broker.produce import ProduceAnswer, produce
-from neve.broker.router import Context, Route, Router
+from neve.broker.router import PRODUCE, Context, Route, Router
 from neve.errors import NeveError
 from neve.protocol.errors import MalformedError
 from neve.protocol.frames import RequestHeader, decode_request_header, response_frame
@@ -69,7 +69,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._closing = True
+        if not self._closing:
+            self._closing = True
+            self._server.metrics.closed("by-client")
         self._server.closed(self)
         self._framing.close()
         self._answers.clear()
@@ -180,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
                 route.api, header.api_version, header.correlation_id, parts
             )
             self._answers.append(_Ready(frame_parts))
-            self._server.metrics.answered(route.api.key, runtime.monotonic() - started)
+            self._answered_by(route, result, started)
             return
         answer = PlainAnswer(route.api, header.api_version, header.correlation_id)
         self._answers.append(answer)
@@ -192,14 +194,19 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _finish(self, answer: PlainAnswer, work: Any, route: Route, started: float) -> None:
         try:
-            answer.complete(await work)
+            response = await work
         except Exception:
             self._fail(route.api.name)
             return
-        self._server.metrics.answered(route.api.key, runtime.monotonic() - started)
+        answer.complete(response)
+        self._answered_by(route, response, started)
         if not route.may_be_overtaken:
             self._busy = False
         self._answered()
+
+    def _answered_by(self, route: Route, response: Any, started: float) -> None:
+        error = getattr(response, "error_code", 0)
+        self._server.metrics.answered(route.api.key, runtime.monotonic() - started, error)
 
     def _fail(self, what: str) -> None:
         """A mistake of ours: the client is told by a closed connection, we by the log."""
@@ -216,10 +223,12 @@ class Connection(asyncio.BufferedProtocol):
         answer = produce(self._server.broker, request, header)
         if buffer is not None:
             self._give_back_when_committed(buffer, answer)
-        if answer.closes:
-            self._close("produce-without-acks-failed")
-        elif not answer.silent:
+        if not answer.silent:
             self._await_commit(answer)
+        else:
+            self._count(answer)
+            if answer.closes:
+                self._close("produce-without-acks-failed")
         if self._server.broker.is_full:
             self._waits_for_room = True
             self._server.wait_for_room(self)
@@ -283,7 +292,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         parts: list[Buffer] = []
         while answers and answers[0].ready:
-            parts += answers.popleft().frame()
+            answer = answers.popleft()
+            parts += answer.frame()
+            if type(answer) is ProduceAnswer:
+                self._count(answer)
         if not parts:
             return
         size = sum(map(len, parts))
@@ -292,6 +304,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(parts))
         else:
             self._transport.writelines(parts)
+
+    def _count(self, answer: ProduceAnswer) -> None:
+        metrics = self._server.metrics
+        seconds = runtime.monotonic() - answer.started
+        metrics.answered(PRODUCE, seconds, answer.error)
+        if answer.commits and not answer.error:
+            metrics.ack.add(seconds)
 
     # -- the end -----------------------------------------------------------------------------
 

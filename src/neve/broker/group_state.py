@@ -61,6 +61,7 @@ class GroupState:
             await self._load(topic)
 
     async def _load(self, topic: Topic) -> None:
+        self.groups.spread_over(len(topic.partitions))
         await runtime.gather(
             *(self._load_partition(topic, number) for number in range(len(topic.partitions)))
         )
@@ -108,7 +109,7 @@ class _PartitionStateLog:
         rows = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)]
         # Heartbeats and commits go on while producers have filled the buffer: it may overflow
         # by what groups write, which their own limits bound.
-        done = self._log.append(bytearray(build_batch(rows)))
+        done = self._log.append(bytearray(build_batch(rows)), admitted=True)
         await done.commit.wait()
 
 

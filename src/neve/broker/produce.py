@@ -58,30 +58,38 @@ class ProduceAnswer:
         "closes",
         "commits",
         "deadline",
+        "error",
         "silent",
+        "started",
     )
 
     def __init__(
-        self, header: RequestHeader, acks: int, rows: list[tuple[Any, list[Row]]], deadline: float
+        self,
+        header: RequestHeader,
+        acks: int,
+        rows: list[tuple[Any, list[Row]]],
+        started: float,
+        deadline: float,
     ) -> None:
         self._version = header.api_version
         self._correlation_id = header.correlation_id
         self._rows = rows
         self._given_up = False
+        self.started = started
         self.deadline = deadline
+        self.error = 0  # the first of its errors, for those who count
         self.appended: list[Commit] = []
-        failed = False
         for _, partitions in rows:
             for row in partitions:
                 commit = row.commit
                 if commit is None:
-                    failed = True
+                    self.error = self.error or row.error
                 elif not self.appended or commit is not self.appended[-1]:
                     self.appended.append(commit)
         self.commits = self.appended if acks == ACKS_ALL else []
         self.silent = acks == ACKS_NONE
         # A producer that wants no answers learns of an error by losing its connection.
-        self.closes = self.silent and failed
+        self.closes = self.silent and self.error != 0
 
     @property
     def ready(self) -> bool:
@@ -109,10 +117,12 @@ class ProduceAnswer:
     def _partition(self, row: Row) -> Any:
         if self.commits and row.commit is not None:
             if not row.commit.done:
+                self.error = ErrorCode.REQUEST_TIMED_OUT
                 return _Partition(index=row.number, error_code=ErrorCode.REQUEST_TIMED_OUT)
             failure = row.commit.failure
             if failure is not None:
                 code, message = produce_error(_told(failure))
+                self.error = code
                 return _Partition(index=row.number, error_code=code, error_message=message)
         return _Partition(
             index=row.number,
@@ -133,7 +143,7 @@ def _told(failure: BaseException) -> NeveError:
 def produce(broker: Broker, request: Any, header: RequestHeader) -> ProduceAnswer:
     """Append everything that may be appended. The request's bytes are patched in place."""
     acks = request.acks
-    deadline = runtime.monotonic() + request.timeout_ms / 1000
+    started = runtime.monotonic()
     by_id = header.api_version >= _TOPIC_IDS_SINCE
     rows: list[tuple[Any, list[Row]]] = []
     if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
@@ -150,7 +160,7 @@ def produce(broker: Broker, request: Any, header: RequestHeader) -> ProduceAnswe
             continue
         topic = broker.node.topic_by_id(named.topic_id) if by_id else broker.node.topic(named.name)
         rows.append((named, [_append(broker, topic, part, by_id) for part in named.partition_data]))
-    return ProduceAnswer(header, acks, rows, deadline)
+    return ProduceAnswer(header, acks, rows, started, started + request.timeout_ms / 1000)
 
 
 def _refusing(code: ErrorCode, message: str) -> Any:
@@ -188,7 +198,7 @@ def _append_to(broker: Broker, log: PartitionLog, records: memoryview | None, in
         patch_log_append_time(records, append_time_ms)
     else:
         _check_time(header, config, log.name)
-    done = log.append(records, header)
+    done = log.append(records, header, admitted=True)
     metrics = broker.metrics
     metrics.produce_batches += 1
     metrics.produce_records += header.record_count

@@ -21,6 +21,10 @@ from neve.store.port import Store
 # What an object and a row of it take up in memory beside their bytes: many small ones count too.
 OBJECT_OVERHEAD_BYTES = 600
 SLICE_OVERHEAD_BYTES = 500
+# A roll-up writes all that is untiered anew. It waits until half as much has come as the last one
+# carried, so that it costs a constant share however much is untiered; but not for longer than so
+# many times wal.tail.objects, which bounds what a successor has to read.
+PUT_OFF_OBJECTS = 8
 
 
 class OwnStream:
@@ -34,6 +38,7 @@ class OwnStream:
         self.cached_bytes = 0
         self._objects_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
+        self._carried_bytes = 0
         self._covered = (0, 0)
         self._tail: StreamTail | None = StreamTail(incarnation, 0, 0, False, ())
         self._recent: list[TailObject] = []
@@ -67,10 +72,11 @@ class OwnStream:
             oldest.drop()
 
     def roll_up_due(self) -> bool:
-        return (
-            self._objects_since_checkpoint >= self._wal.tail_objects
-            or self._bytes_since_checkpoint >= self._wal.tail_bytes
-        )
+        objects, size = self._objects_since_checkpoint, self._bytes_since_checkpoint
+        if objects < self._wal.tail_objects and size < self._wal.tail_bytes:
+            return False
+        worth_it = 2 * size >= self._carried_bytes
+        return worth_it or objects >= PUT_OFF_OBJECTS * self._wal.tail_objects
 
     async def tail(self, committed_end: int) -> StreamTail:
         """The stream's tail up to what is known committed."""
@@ -113,6 +119,7 @@ class OwnStream:
         self._objects_since_checkpoint -= objects
         self._bytes_since_checkpoint -= size
         self._covered = (0, 0)
+        self._carried_bytes = sum(entry.length for item in rollups for entry in item.slices)
         later = [item for item in before.objects if item.number is not None and item.number >= upto]
         # Also of partitions of which the roll-ups hold nothing any more.
         ends = next_offsets(before.ends, before.objects)

@@ -68,7 +68,7 @@ class IndexCache:
     async def open(cls, remote: RemoteStorage, settings: CacheSettings) -> IndexCache:
         """The cache with what an earlier process left in its folder, less its stray files."""
         if not settings.index_folder:
-            return cls(remote, None, settings.index_bytes)
+            return cls(remote, None, settings.index_memory_bytes)
         folder = await EntryFolder.open(Path(settings.index_folder), settings.index_bytes)
         return cls(remote, folder, settings.index_memory_bytes)
 

@@ -182,12 +182,19 @@ class PartitionLog:
 
     # -- appending, committing ---------------------------------------------------------------
 
-    def append(self, batch: bytearray | memoryview, header: BatchHeader | None = None) -> Appended:
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader | None = None,
+        *,
+        admitted: bool = False,
+    ) -> Appended:
         """Assign offsets to one checked batch, in place, and hand it to the WAL.
 
         `header` is the batch's own, where the caller has it. A duplicate is told with its first
         place and that batch's commit. OutOfOrderSequenceError, DuplicateSequenceError and
-        ProducerFencedError refuse an idempotent producer's batch; FullError says to wait.
+        ProducerFencedError refuse an idempotent producer's batch; FullError says to wait,
+        unless the caller did so before (`admitted`).
         """
         if self.closed is not None:
             raise self.closed
@@ -205,7 +212,7 @@ class PartitionLog:
         meta = SliceMeta(
             self.topic_id, self.partition, self.epoch, base, last, header.max_timestamp
         )
-        commit = self._writer.append(meta, batch)
+        commit = self._writer.append(meta, batch, admitted=admitted)
         self.next_offset = last + 1
         if idempotent:
             self.producers.appended(header, base, commit)

@@ -112,7 +112,8 @@ class WalSettings:
     tail_objects: int = setting(
         "wal.tail.objects",
         512,
-        "WAL objects kept before a roll-up is written",
+        "WAL objects kept before a roll-up is written; up to eight times as many while that would "
+        "write much more anew than has come",
         least=1,
     )
 
@@ -168,7 +169,7 @@ class CacheSettings:
     """What is kept near: the tail in memory, indexes in files."""
 
     tail_bytes: int = setting(
-        "tail.cache.bytes", 256 * MIB, "committed records kept in memory for readers", least=0
+        "tail.cache.bytes", 128 * MIB, "committed records kept in memory for readers", least=0
     )
     index_bytes: int = setting("index.cache.bytes", GIB, "size of the index cache's files", least=0)
     index_folder: str = setting(
@@ -176,9 +177,8 @@ class CacheSettings:
     )
     index_memory_bytes: int = setting(
         "index.cache.memory.bytes",
-        64 * MIB,
-        "indexes kept in memory in front of the index cache's files; without a folder, "
-        "index.cache.bytes counts instead",
+        32 * MIB,
+        "indexes kept in memory, in front of the index cache's files or without any",
         least=0,
     )
 

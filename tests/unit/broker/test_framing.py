@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neve.broker.buffers import BufferPool
@@ -52,6 +52,7 @@ SIZES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(SIZES, min_size=1, max_size=6),
     st.lists(st.integers(1, 200_000), min_size=1, max_size=8),

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from neve import runtime
+from neve.cluster.own_stream import PUT_OFF_OBJECTS
 from neve.errors import UnavailableError
 from neve.log.keys import wal_stream
 from neve.log.wal.checkpoint import read_checkpoint
@@ -149,4 +150,29 @@ async def test_checkpoints_keep_the_next_offset_of_what_is_all_tiered() -> None:
         assert payload is not None
         assert (0, 1) in {(row.partition, row.next) for row in payload.partitions}
         await send(node, ["b"], 1)
+    await node.close()
+
+
+@in_simulation
+async def test_a_roll_up_waits_until_it_is_worth_what_it_writes_anew() -> None:
+    """Otherwise many small objects write all that is untiered again and again."""
+    objects = 4
+    settings = small_settings(segment_bytes=1 << 20, tail_objects=objects)
+    node = await started(ScriptedStore(), settings)
+    await send(node, ["x" * 10_000])
+    for _ in range(objects - 1):
+        await send(node, ["x"])
+    assert node.roll_up_due()
+    assert await node.roll_up()
+    for _ in range(objects):
+        await send(node, ["x"])
+    assert not node.roll_up_due()  # it would write 10,000 bytes anew for some hundred
+    await send(node, ["y" * 5_000])
+    assert node.roll_up_due()
+    assert await node.roll_up()
+    for _ in range(PUT_OFF_OBJECTS * objects - 1):
+        await send(node, ["x"])
+    assert not node.roll_up_due()
+    await send(node, ["x"])
+    assert node.roll_up_due()  # whatever it costs: a successor has to read them all
     await node.close()

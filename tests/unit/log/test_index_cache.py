@@ -381,12 +381,12 @@ async def test_memory_in_front_of_the_files_has_its_own_bound(tmp_path: Path) ->
     assert store.count("get") == 40
 
 
-async def test_without_a_folder_memory_has_the_bound_of_the_cache(
+async def test_without_a_folder_memory_keeps_its_own_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = bucket()
-    async with opened(store, "", index_bytes=5000) as cache:
+    async with opened(store, "", index_memory_bytes=5000) as cache:
         for segment in SEGMENTS:
             assert is_right(await cache.get(segment))
             assert is_right(await cache.get(segment))

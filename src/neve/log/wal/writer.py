@@ -98,15 +98,16 @@ class WalWriter:
 
     # -- appending ---------------------------------------------------------------------------
 
-    def append(self, meta: SliceMeta, batch: Buffer) -> Commit:
+    def append(self, meta: SliceMeta, batch: Buffer, *, admitted: bool = False) -> Commit:
         """Take one partition's batch or batches; offsets of a partition must ascend.
 
-        FullError where the buffer is full: await `room` and try again. The bytes must not change
-        until they are committed or refused.
+        FullError where the buffer is full: await `room` and try again. What was `admitted` is taken
+        all the same: the caller looked at `full` before it began with what this is a part of. The
+        bytes must not change until they are committed or refused.
         """
         if self.ended is not None:
             raise self.ended
-        if self.buffered_bytes >= self._buffer_bytes:
+        if self.buffered_bytes >= self._buffer_bytes and not admitted:
             raise FullError(
                 f"{self.buffered_bytes} bytes wait for the store (wal.buffer.bytes): wait"
             )

@@ -30,6 +30,19 @@ SEGMENTS = keys.segment_prefix("t", ID, 3)
         (keys.cluster_log().checkpoint(5), "cluster"),
         ("probe/x", "other"),
     ],
+    ids=[
+        "wal",
+        "wal-checkpoint",
+        "rollup",
+        "segment",
+        "index",
+        "manifest",
+        "manifest-checkpoint",
+        "run",
+        "cluster",
+        "cluster-checkpoint",
+        "other",
+    ],
 )
 def test_a_key_tells_what_it_is(key: str, kind: str) -> None:
     assert kind_of(key) == kind
