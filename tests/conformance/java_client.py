@@ -28,6 +28,8 @@ class Said(NamedTuple):
 
 
 class JavaClient(DrivenClient):
+    """Options have Kafka's names; _ stands for a dot in them."""
+
     eager = ("range", "roundrobin", "sticky")
     cooperative = ("cooperative-sticky",)
     unknown_topic = "UnknownTopicOrPartition"
@@ -37,14 +39,19 @@ class JavaClient(DrivenClient):
     frequent_looks = {"metadata.max.age.ms": 500}  # noqa: RUF012
 
     def tool(self, name: str, *arguments: str, given: str = "") -> Said:
-        """Run a tool by its main class, with something on its standard input."""
+        """Run a tool by its main class in the client's machine, with this as standard input."""
         said = self.driver.call("tool", name=name, arguments=arguments, input=given)
         return Said(said["code"], said["out"], said["err"])
 
 
-def start_java_client(bootstrap: str, log: Path) -> JavaClient:
+def java_command(*arguments: str) -> list[str]:
+    """A Java machine with Kafka's libraries and the driver, to run a main class."""
     java = installs.command("java")
     libraries = installs.java_libraries()
     classes = installs.java_classes(libraries)
     path = os.pathsep.join([str(classes), str(libraries / "*")])
-    return JavaClient(Driver([java, *_MACHINE, "-cp", path, "Driver", bootstrap], log))
+    return [java, *_MACHINE, "-cp", path, *arguments]
+
+
+def start_java_client(bootstrap: str, log: Path) -> JavaClient:
+    return JavaClient(Driver(java_command("Driver", bootstrap), log))

@@ -30,6 +30,8 @@ public final class Driver {
         switch (call) {
             case "produce":
                 return producing.produce(request);
+            case "begin_transaction":
+                return producing.beginTransaction(request);
             case "tool":
                 return Tools.run(request);
             default:

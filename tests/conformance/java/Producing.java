@@ -44,6 +44,18 @@ final class Producing {
         }
     }
 
+    Object beginTransaction(JsonNode request) {
+        Map<String, Object> config = new HashMap<>();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("transactional.id", request.get("transactional_id").asText());
+        try (KafkaProducer<byte[], byte[]> producer =
+                new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            producer.beginTransaction();
+        }
+        return null;
+    }
+
     private static List<Long> offsets(List<Future<RecordMetadata>> sent) throws Exception {
         List<Long> offsets = new ArrayList<>();
         for (Future<RecordMetadata> each : sent) {

@@ -126,9 +126,12 @@ final class Reading {
     private int member(JsonNode request) {
         Map<String, Object> config = new HashMap<>();
         config.put("group.id", request.get("group").asText());
-        config.put("partition.assignment.strategy", ASSIGNORS.get(request.get("assignor").asText()));
-        config.put("session.timeout.ms", request.get("session_ms").asInt());
-        config.put("heartbeat.interval.ms", 200);
+        // In the newer protocol these are the broker's affair.
+        if (!"consumer".equals(Driver.options(request).get("group.protocol"))) {
+            config.put("partition.assignment.strategy", ASSIGNORS.get(request.get("assignor").asText()));
+            config.put("session.timeout.ms", request.get("session_ms").asInt());
+            config.put("heartbeat.interval.ms", 200);
+        }
         if (!request.get("instance").isNull()) {
             config.put("group.instance.id", request.get("instance").asText());
         }

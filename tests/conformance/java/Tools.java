@@ -13,13 +13,11 @@ import org.apache.kafka.common.utils.Exit;
 final class Tools {
     private static final class Ended extends RuntimeException {
         private static final long serialVersionUID = 1;
-        final int code;
-
-        Ended(int code) {
-            super("exit " + code);
-            this.code = code;
-        }
     }
+
+    private final ByteArrayOutputStream out = new ByteArrayOutputStream();
+    private final ByteArrayOutputStream err = new ByteArrayOutputStream();
+    private Map<String, Object> ended;
 
     private Tools() { }
 
@@ -27,38 +25,49 @@ final class Tools {
         PrintStream out = System.out;
         PrintStream err = System.err;
         InputStream in = System.in;
-        ByteArrayOutputStream said = new ByteArrayOutputStream();
-        ByteArrayOutputStream complained = new ByteArrayOutputStream();
-        System.setOut(new PrintStream(said, true, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
+        Tools tool = new Tools();
+        System.setOut(new PrintStream(tool.out, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(tool.err, true, StandardCharsets.UTF_8));
         System.setIn(new ByteArrayInputStream(request.path("input").asText("").getBytes(StandardCharsets.UTF_8)));
-        Exit.setExitProcedure((code, message) -> { throw new Ended(code); });
-        Exit.setHaltProcedure((code, message) -> { throw new Ended(code); });
+        Exit.setExitProcedure((code, message) -> tool.end(code));
+        Exit.setHaltProcedure((code, message) -> tool.end(code));
         Exit.setShutdownHookAdder((name, hook) -> { });
         try {
-            int code = main(request.get("name").asText(), Driver.texts(request.get("arguments")).toArray(new String[0]));
-            return Map.of("code", code, "out", said.toString(StandardCharsets.UTF_8), "err", complained.toString(StandardCharsets.UTF_8));
+            tool.main(request.get("name").asText(), Driver.texts(request.get("arguments")).toArray(new String[0]));
         } finally {
             System.setOut(out);
             System.setErr(err);
             System.setIn(in);
         }
+        return tool.ended;
     }
 
-    private static int main(String name, String[] arguments) throws Exception {
+    private void main(String name, String[] arguments) throws Exception {
         Class<?> tool = Class.forName(name);
         forgetEarlierRuns(tool);
         try {
             tool.getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
+            note(0);
         } catch (InvocationTargetException failed) {
-            for (Throwable each = failed.getCause(); each != null; each = each.getCause()) {
-                if (each instanceof Ended) {
-                    return ((Ended) each).code;
-                }
+            if (ended == null) {
+                throw failed;
             }
-            throw failed;
         }
+    }
+
+    /** What a tool does after its first exit, such as reporting our exception, does not count. */
+    private void note(int code) {
+        if (ended == null) {
+            ended = Map.of(
+                "code", code,
+                "out", out.toString(StandardCharsets.UTF_8),
+                "err", err.toString(StandardCharsets.UTF_8));
+        }
+    }
+
+    private void end(int code) {
+        note(code);
+        throw new Ended();
     }
 
     /** The console consumer counts its messages in a static field, and stops by it. */
