@@ -82,9 +82,7 @@ class KillLoop:
         ):
             for _ in range(count):
                 made.append(
-                    kind(
-                        stage, seed, len(made), idempotent=idempotent, per_second=load.per_second
-                    )
+                    kind(stage, seed, len(made), idempotent=idempotent, per_second=load.per_second)
                 )
         for _ in range(load.doubling):
             made.append(DoublingProducer(stage, seed, len(made), per_second=load.per_second))
@@ -111,7 +109,7 @@ class KillLoop:
     def _run(self) -> None:
         self.nursery.launch()
         self.nursery.wait_ready(READY_SECONDS)
-        create_topics(self.stage.bootstrap)
+        create_topics(self.stage.bootstrap, TOPICS)
         self.nursery.kill()
         self.nursery.steer(**self.plan.faults)
         self.stage.running.set()
@@ -122,13 +120,15 @@ class KillLoop:
             self.ledger.note("life", number, dataclasses.asdict(moment))
             self._live_and_die(moment)
             self._check()
+        self.nursery.launch()
+        self.nursery.wait_ready(READY_SECONDS)
         self._finish()
 
     def _join_clients(self) -> None:
         self.stage.running.clear()
         for client in self.clients:
             if client.ident is not None:
-                client.join(30)
+                client.join(10)
 
     def _check(self) -> None:
         if self.ledger.violation is not None:
@@ -184,8 +184,6 @@ class KillLoop:
 
     def _finish(self) -> None:
         """Let everything settle, read all of it in two ways, and judge."""
-        self.nursery.launch()
-        self.nursery.wait_ready(READY_SECONDS)
         self.stage.producing.clear()
         for producer in self.producers:
             wait_until(
@@ -246,9 +244,9 @@ class KillLoop:
         outcome.interrupted = self.nursery.interrupted()
 
 
-def create_topics(bootstrap: str) -> None:
+def create_topics(bootstrap: str, topics: dict[str, tuple[int, dict[str, str]]]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = [NewTopic(name, count, config=config) for name, (count, config) in TOPICS.items()]
+    wanted = [NewTopic(name, count, config=config) for name, (count, config) in topics.items()]
     for future in admin.create_topics(wanted).values():
         future.result(30)
 

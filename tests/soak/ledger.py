@@ -173,7 +173,9 @@ class Ledger:
     ) -> None:
         for offset, (mark, _) in shown.items():
             if offset >= end or (offset >= start and offset not in log):
-                self.violated(f"{place} offset {offset}: a reader saw {mark}, the log ends at {end}")
+                self.violated(
+                    f"{place} offset {offset}: a reader saw {mark}, the log ends at {end}"
+                )
 
     def _judge_order(
         self, place: Place, shown: dict[int, tuple[Mark, int]]

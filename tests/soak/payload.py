@@ -1,4 +1,4 @@
-"""What soak tests write: records that say who wrote them, in which order, and whether they are whole.
+"""What soak tests write: records that say who wrote them, when in turn, and whether they are whole.
 
 A value is producer, sequence within (producer, partition), then bytes of the producer's choice, and
 a checksum over all of it.

@@ -129,6 +129,4 @@ def draw_settings(chance: random.Random, folder: Path) -> dict[str, object]:
 
 def draw_plan(seed: int, folder: Path, kills: int) -> Plan:
     chance = random.Random(seed)
-    return Plan(
-        seed, [draw_moment(chance) for _ in range(kills)], draw_settings(chance, folder)
-    )
+    return Plan(seed, [draw_moment(chance) for _ in range(kills)], draw_settings(chance, folder))

@@ -1,4 +1,4 @@
-"""kill -9 at random moments under load: nothing acknowledged is lost, doubled, reordered or changed.
+"""kill -9 at random moments under load: nothing acknowledged is lost, doubled, moved or changed.
 
 `SOAK_SEED` chooses the seed of the long run; without it, chance does. A failure names the seed and
 the file with the history. The folder store runs without fsync: what a killed process has written is

@@ -9,8 +9,8 @@ import pytest
 
 from soak.kill_loop import KillLoop
 from soak.ledger import ViolationError
-from soak.planted_broker import BUGS
 from soak.plan import Load, Moment, Plan, draw_plan
+from soak.planted_broker import BUGS
 
 SEED = 3
 # Little of everything but of what the bug needs: each run is to be over in seconds.
