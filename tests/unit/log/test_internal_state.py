@@ -15,7 +15,7 @@ from neve.settings import Settings
 from node_world import small_settings
 from scripted_store import ScriptedStore, in_simulation
 
-TOPIC = "__state"
+TOPIC = "__consumer_offsets"
 NARROW = small_settings(segment_bytes=10)
 CODECS = (0, 1, 2, 3, 4)
 
