@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -59,6 +59,8 @@ class AioKafkaClient:
     long_waits = {"fetch_max_wait_ms": 20_000}  # noqa: RUF012
     small_fetches = {"fetch_max_bytes": 1_000, "max_partition_fetch_bytes": 1_000}  # noqa: RUF012
     frequent_looks = {"metadata_max_age_ms": 500}  # noqa: RUF012
+    small_batches = {"max_batch_size": 4_000}  # noqa: RUF012
+    short_patience = {"request_timeout_ms": 1_000}  # noqa: RUF012
 
     def __init__(self, bootstrap: str) -> None:
         self.opened = Openings()
@@ -70,6 +72,9 @@ class AioKafkaClient:
         admin = AIOKafkaAdminClient(**self._given)
         await admin.start()
         return admin
+
+    def reconnect(self) -> None:
+        """It does so by itself."""
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         given = {name.replace("_", "."): value for name, value in configs.items()}
@@ -88,7 +93,7 @@ class AioKafkaClient:
     def produce(
         self,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         codec: str = "none",
         acks: int | str = "all",
@@ -155,7 +160,7 @@ class AioKafkaClient:
         self.loop.close()
 
 
-async def _produce(given: dict[str, Any], topic: str, records: Sequence[Sent]) -> list[int]:
+async def _produce(given: dict[str, Any], topic: str, records: Iterable[Sent]) -> list[int]:
     producer = AIOKafkaProducer(**given)
     await producer.start()
     try:

@@ -95,14 +95,17 @@ class Client(Protocol):
     long_waits: dict[str, Any]  # a fetch waits 20 s if there is nothing
     small_fetches: dict[str, Any]  # a fetch asks for 1,000 bytes
     frequent_looks: dict[str, Any]  # metadata is never older than half a second
+    small_batches: dict[str, Any]  # a producer sends a few KB at a time
+    short_patience: dict[str, Any]  # a producer gives up after a second
     opened: Openings
 
+    def reconnect(self) -> None: ...
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None: ...
     def delete(self, topic: str) -> None: ...
     def produce(
         self,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         codec: str = "none",
         acks: int | str = "all",

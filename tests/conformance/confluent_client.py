@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import (
@@ -41,11 +41,19 @@ class ConfluentClient:
         "topic.metadata.refresh.interval.ms": 500,
         "metadata.max.age.ms": 500,
     }
+    small_batches = {"batch.size": 4_000}  # noqa: RUF012
+    short_patience = {  # noqa: RUF012
+        "message.timeout.ms": 1_000,
+        "topic.metadata.propagation.max.ms": 100,
+    }
 
     def __init__(self, bootstrap: str) -> None:
         self.opened = Openings()
         self._given = {"bootstrap.servers": bootstrap, "log_level": 0}
         self.admin = AdminClient(dict(self._given))
+
+    def reconnect(self) -> None:
+        """It does so by itself."""
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         given = {name.replace("_", "."): value for name, value in configs.items()}
@@ -58,7 +66,7 @@ class ConfluentClient:
     def produce(
         self,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         codec: str = "none",
         acks: int | str = "all",

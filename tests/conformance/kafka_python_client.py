@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,7 @@ with warnings.catch_warnings():
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+    from kafka.net.inet import KafkaNetSocket
 
 from conformance.clients import WAIT_SECONDS, Got, Openings, Sent
 
@@ -41,21 +42,31 @@ ASSIGNORS = {
 }
 
 
+__all__ = ["KafkaNetSocket", "KafkaPythonClient", "KafkaPythonReader", "TopicPartition"]
+
+
 class KafkaPythonClient:
     eager = ("range", "roundrobin", "sticky")
     cooperative = ("cooperative-sticky",)
     sends_nothing = False
     sends_null_headers = False
-    unknown_topic = "UnknownTopicOrPartition"
+    unknown_topic = "Failed to update metadata"
     too_large = "MessageSizeTooLarge"
     long_waits = {"fetch_max_wait_ms": 20_000}  # noqa: RUF012
     small_fetches = {"fetch_max_bytes": 1_000, "max_partition_fetch_bytes": 1_000}  # noqa: RUF012
     frequent_looks = {"metadata_max_age_ms": 500}  # noqa: RUF012
+    small_batches = {"batch_size": 4_000}  # noqa: RUF012
+    short_patience = {"max_block_ms": 1_000}  # noqa: RUF012
 
     def __init__(self, bootstrap: str) -> None:
         self.opened = Openings()
         self._given = {"bootstrap_servers": bootstrap, "metrics_enabled": False}
         self.admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+
+    def reconnect(self) -> None:
+        """Its admin client fails the first calls after a connection was lost."""
+        self.admin.close()
+        self.admin = KafkaAdminClient(bootstrap_servers=self._given["bootstrap_servers"])
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         given = {name.replace("_", "."): value for name, value in configs.items()}
@@ -68,7 +79,7 @@ class KafkaPythonClient:
     def produce(
         self,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         codec: str = "none",
         acks: int | str = "all",
