@@ -14,8 +14,8 @@ def test_the_demonstration_ends_by_itself_and_well() -> None:
     done = subprocess.run([neve, "demo"], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    assert "Nothing that was acknowledged is lost" in done.stdout
-    assert "as Arrow: 3000 rows" in done.stdout
+    assert "Every acknowledged record was there once" in done.stdout
+    assert "as Arrow: 25000 rows" in done.stdout
     folder = next(word for word in done.stdout.split() if "neve-demo-" in word)
     assert not Path(folder).exists()
     assert time.monotonic() - started < 60

@@ -1,29 +1,32 @@
-"""`neve demo`: what there is, shown in a few seconds on a folder that is thrown away.
+"""`neve demo`: a broker, ordinary Kafka clients, and what lands in the bucket, in some seconds.
 
-A node writes, tiers and rolls up; the bucket is read without it; the node is killed in the middle
-of its work; another one takes over, and everything that was acknowledged is still there.
+A broker starts on a folder that is thrown away. A Kafka producer writes to it, a consumer group
+reads and commits. The broker is killed, a new one takes over, and the group goes on where it was.
+At the end the bucket is read without any broker.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import IO, Any
 
 from neve import runtime
-from neve.bucket.model import Record
 from neve.bucket.reader import AsyncBucket
 from neve.cli import listing
-from neve.cluster.node import Node
 from neve.errors import NeveError
-from neve.records import reference
-from neve.records.reference import build_batch
-from neve.settings import Settings, load
-from neve.store.url import connect
 
-TOPIC, PARTITIONS = "orders", 3
-BATCHES, BATCH_RECORDS = 60, 50
-ZSTD = 4
-HEADERS = (("source", b"demo"),)
+TOPIC, PARTITIONS, GROUP = "orders", 3, "demo"
+RECORDS, MORE_RECORDS = 20_000, 5_000
+WAIT_SECONDS = 60
+# The clients' own lines about brokers that come and go would only puzzle.
+QUIET = {"log_level": "0"}
+# Small bounds, so that a demonstration shows what otherwise takes gigabytes.
+SETTINGS = ("segment.bytes=262144", "http.listen=127.0.0.1:0", "log.level=warning")
+_READY = re.compile(r"ready: kafka (\S+?),.*incarnation (\d+)")
 
 
 class DemoError(NeveError):
@@ -31,142 +34,149 @@ class DemoError(NeveError):
 
 
 def demo() -> int:
-    """Show what Neve does: write, tier, read without a broker, crash and recover."""
+    """Show what Neve does: serve Kafka clients, crash, recover, and read without a broker."""
     with tempfile.TemporaryDirectory(prefix="neve-demo-") as folder:
-        runtime.run(_story(folder))
+        _say(f"A folder is the whole installation: {folder}")
+        with _Broker(folder) as broker:
+            _create(broker.address)
+            _produce(broker.address, range(RECORDS))
+            _consume(broker.address, RECORDS // 2)
+            broker.kill()
+        _say("The broker is killed, without a chance to say goodbye. Another one starts:")
+        with _Broker(folder) as broker:
+            _produce(broker.address, range(RECORDS, RECORDS + MORE_RECORDS))
+            _consume(broker.address, RECORDS + MORE_RECORDS - RECORDS // 2)
+        _say("Now without any broker, as `neve storage ls` and `neve.open` read the folder:")
+        runtime.run(_read(folder, RECORDS + MORE_RECORDS))
+    _say("Every acknowledged record was there once, and there never was anything but the folder.")
     return 0
 
 
-async def _story(url: str) -> None:
-    settings = load(flags={"wal.object.bytes": 16 * 1024})
-    _say(f"A folder is the whole installation: {url}")
-    stack = connect(url, settings.store)
-    try:
-        node = await Node.start(stack.store, settings, node_id=1)
-        told = await _write(node)
-        await _tier(node)
-        await _read(url, settings, told)
-        told += await _crash(node, told)
-        second = await Node.start(stack.store, settings, node_id=2)
-        await _recover(second, url, settings, told)
-        await second.close()
-    finally:
-        await stack.close()
-    _say("Nothing that was acknowledged is lost, and there never was anything but the folder.")
+class _Broker:
+    """`neve serve` as a process of its own."""
+
+    def __init__(self, folder: str) -> None:
+        command = [sys.executable, "-m", "neve.cli", "serve", "--store", folder]
+        command += ["--listen", "127.0.0.1:0"]
+        for setting in SETTINGS:
+            command += ["--set", setting]
+        started = runtime.monotonic()
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        line = _output(self._process).readline()
+        found = _READY.search(line)
+        if found is None:
+            self._process.kill()
+            raise DemoError(f"the broker did not start: {line!r}")
+        self.address, incarnation = found.groups()
+        _say(
+            f"A broker (incarnation {incarnation}) serves Kafka clients on {self.address}, "
+            f"{runtime.monotonic() - started:.1f} s after its start."
+        )
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def __enter__(self) -> _Broker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(WAIT_SECONDS)
+        _output(self._process).close()
 
 
-async def _write(node: Node) -> list[str]:
-    _say(f"Node 1 registers (incarnation {node.incarnation}) and creates {TOPIC!r}.")
-    await node.create_topic(TOPIC, PARTITIONS)
+def _output(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def _create(address: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(WAIT_SECONDS)
+
+
+def _produce(address: str, numbers: range) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5, **QUIET}
+    )
+    failures: list[Any] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failures.append(error)
+
     started = runtime.monotonic()
-    told = await _append(node, range(BATCHES), wait=True)
-    seconds = runtime.monotonic() - started
+    for number in numbers:
+        producer.produce(
+            TOPIC,
+            key=f"customer {number % 97}",
+            value=f"order {number}",
+            headers={"source": "demo"},
+            on_delivery=delivered,
+        )
+        producer.poll(0)
+    left = producer.flush(WAIT_SECONDS)
+    if left or failures:
+        raise DemoError(f"{left + len(failures)} records were not acknowledged: {failures[:1]}")
     _say(
-        f"It appends {len(told)} records in {BATCHES} compressed batches; all were acknowledged "
-        f"after {seconds:.2f} s, each once its WAL object was synced to disk."
-    )
-    return told
-
-
-async def _append(node: Node, batches: Sequence[int], *, wait: bool) -> list[str]:
-    """Append batches round robin; the values, in the order of their offsets by partition."""
-    values: list[str] = []
-    waiting = []
-    for index in batches:
-        texts = [f"order {index * BATCH_RECORDS + i}" for i in range(BATCH_RECORDS)]
-        log = node.log(TOPIC, index % PARTITIONS)
-        await node.writer.room()
-        waiting.append(log.append(_batch(texts)).commit)
-        values += texts
-    if wait:
-        for commit in waiting:
-            await commit.wait()
-    return values
-
-
-def _batch(texts: Sequence[str]) -> bytearray:
-    now = runtime.now_ms()
-    records = [
-        reference.Record(i, now, f"customer {i % 7}".encode(), text.encode(), HEADERS)
-        for i, text in enumerate(texts)
-    ]
-    return bytearray(build_batch(records, codec=ZSTD))
-
-
-async def _tier(node: Node) -> None:
-    for number in range(PARTITIONS - 1):
-        await node.log(TOPIC, number).tier()
-    await node.roll_up()
-    _say(
-        "Two partitions are tiered into segments with their indexes; what is left of the WAL is "
-        "rolled up into one object."
+        f"An idempotent Kafka producer wrote {len(numbers)} records with acks=all in "
+        f"{runtime.monotonic() - started:.2f} s."
     )
 
 
-async def _read(url: str, settings: Settings, told: Sequence[str]) -> None:
-    _say("Now without the node, as `neve storage ls` and `neve.open` read it:")
-    async with await AsyncBucket.connect(url, settings=settings) as bucket:
-        listing.print_info(url, await bucket.describe())
-        records = [record async for record in bucket.read(TOPIC)]
-        _check(records, told)
-        print()
-        print(f"  {len(records)} records, the first: {_shown(records[0])}")
+def _consume(address: str, count: int) -> None:
+    """Read as a member of a group, and commit what was read."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": GROUP,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **QUIET,
+        }
+    )
+    started = runtime.monotonic()
+    try:
+        consumer.subscribe([TOPIC])
+        seen: set[bytes] = set()
+        last: Any = None
+        while len(seen) < count:
+            messages = consumer.consume(count - len(seen), 1.0)
+            seen |= {message.value() for message in messages if message.error() is None}
+            last = messages[-1] if messages else last
+            if runtime.monotonic() - started > WAIT_SECONDS:
+                raise DemoError(f"the group got {len(seen)} of {count} records: this is a bug")
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    _say(
+        f"A consumer group read {len(seen)} records and committed its offsets; the last one: "
+        f"{TOPIC}-{last.partition()} offset {last.offset()}: {last.value().decode()!r}"
+    )
+
+
+async def _read(folder: str, count: int) -> None:
+    async with await AsyncBucket.connect(folder) as bucket:
+        listing.print_info(folder, await bucket.describe())
+        values = [record.value async for record in bucket.read(TOPIC)]
         rows = size = 0
         async for batch in bucket.arrow(TOPIC):
             rows += batch.num_rows
             size += batch.nbytes
-        print(f"  the same as Arrow: {rows} rows, {size} bytes of columns")
+    _check(values, count)
+    print(f"\n  {len(values)} records; the same as Arrow: {rows} rows, {size} bytes of columns")
 
 
-async def _crash(node: Node, told: Sequence[str]) -> list[str]:
-    """More records; the last of them are still under way when the node dies."""
-    first = len(told) // BATCH_RECORDS
-    committed = await _append(node, range(first, first + PARTITIONS), wait=True)
-    undecided = await _append(node, range(first + PARTITIONS, first + 2 * PARTITIONS), wait=False)
-    await node.abort()
-    _say(
-        f"Node 1 commits {len(committed)} more, and is killed with {len(undecided)} on their way "
-        "that nobody was promised."
-    )
-    return committed
-
-
-async def _recover(node: Node, url: str, settings: Settings, told: Sequence[str]) -> None:
-    started = runtime.monotonic()
-    await node.lead()
-    seconds = runtime.monotonic() - started
-    _say(
-        f"Node 2 (incarnation {node.incarnation}) seals the dead stream, reads its tail and leads "
-        f"all {PARTITIONS} partitions after {seconds:.2f} s."
-    )
-    first = len(told) // BATCH_RECORDS + PARTITIONS
-    more = await _append(node, range(first, first + PARTITIONS), wait=True)
-    async with await AsyncBucket.connect(url, settings=settings) as bucket:
-        records = [record async for record in bucket.read(TOPIC)]
-        _check(records, [*told, *more])
-        listing.print_info(url, await bucket.describe())
-    print()
-    print(
-        f"  {len(records)} records, of which {len(told) + len(more)} were acknowledged: all there"
-    )
-
-
-def _check(records: Sequence[Record], told: Sequence[str]) -> None:
-    """Every acknowledged record is there once, and each partition's offsets have no hole."""
-    found = [(record.value or b"").decode() for record in records]
-    if missing := set(told) - set(found):
-        raise DemoError(f"{len(missing)} acknowledged records are gone: this is a bug")
-    if len(set(found)) != len(found):
-        raise DemoError("some records are there twice: this is a bug")
-    for number in range(PARTITIONS):
-        offsets = [record.offset for record in records if record.partition == number]
-        if offsets != list(range(len(offsets))):
-            raise DemoError(f"the offsets of partition {number} have a hole: this is a bug")
-
-
-def _shown(record: Record) -> str:
-    key, value = (record.key or b"").decode(), (record.value or b"").decode()
-    return f"{record.topic}-{record.partition} offset {record.offset}: {key!r} -> {value!r}"
+def _check(values: Iterable[bytes | None], count: int) -> None:
+    found = sorted((value or b"").decode() for value in values)
+    if found != sorted(f"order {number}" for number in range(count)):
+        raise DemoError("the bucket does not hold every acknowledged record once: this is a bug")
 
 
 def _say(line: str) -> None:

@@ -296,13 +296,13 @@ async def test_changed_configs_are_followed() -> None:
 async def test_an_internal_topic_keeps_what_its_state_needs_and_no_more() -> None:
     store = ScriptedStore()
     node = await Node.start(store, retention_settings(), node_id=1, probe=False)
-    topic = await node.create_topic("__offsets", 1, {"retention.ms": "1"})
+    topic = await node.create_topic("__consumer_offsets", 1, {"retention.ms": "1"})
     async with upkeep(node, retention_settings()):
         for at in range(6):
             batch = batch_of([f"{at}" * 500], timestamp=1)
             await node.append(topic.id_bytes, 0, batch).commit.wait()
             await runtime.sleep(2)
-        log = node.log("__offsets", 0)
+        log = node.log("__consumer_offsets", 0)
         await runtime.sleep(30)
         keys = store.listed(segment_prefix(topic.name, topic.id_bytes, 0))
         assert log.tiered_offset == 6

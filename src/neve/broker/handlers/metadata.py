@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers import operations
 from neve.broker.handlers.cluster_view import live_brokers, view_partition
-from neve.broker.handlers.topic_names import OWN_TOPICS, check_new_name, existing_topic
+from neve.broker.handlers.topic_names import check_new_name, existing_topic
 from neve.cluster.topic_rules import TopicExistsError
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
@@ -91,7 +91,7 @@ async def _found(broker: Broker, asked: _Asked, may_create: bool) -> Topic:
         return topic
     if name is None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named by neither name nor id")
-    if broker.node.topic(name) is None and may_create and name not in OWN_TOPICS:
+    if broker.node.topic(name) is None and may_create and not is_internal(name):
         await _create(broker, name)
     return existing_topic(broker, name)
 

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.cluster.state import Topic
 
-OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-"""What the broker makes for itself when it needs it, in Kafka too."""
-
-
 def check_new_name(broker: Broker, name: str) -> None:
     """Refuse a name that no new topic may have, or that is taken."""
     topic_rules.check_topic_name(name)
@@ -25,7 +21,7 @@ def check_new_name(broker: Broker, name: str) -> None:
         # Such a log is kept as a table: a record goes when its key has a newer one.
         raise RefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{name!r} cannot be a topic's name: those that begin with '__' are the broker's own",
+            f"{name!r} cannot be a client's topic: the broker keeps its own state under that name",
         )
     topic_rules.check_new_name(broker.node.cluster.state, name)
 

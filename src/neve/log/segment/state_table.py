@@ -13,12 +13,13 @@ from neve.log.segment.sections import StateRow
 from neve.records.batch import Buffer
 from neve.records.reference import decode_batch
 
-INTERNAL_PREFIX = "__"
+# By name, as in Kafka: people have topics of their own that begin with underscores.
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
 def is_internal(topic: str) -> bool:
     """Whether a topic's partitions carry their table in their bundles."""
-    return topic.startswith(INTERNAL_PREFIX)
+    return topic in INTERNAL_TOPICS
 
 
 class StateTable:

@@ -134,7 +134,7 @@ REFUSED = {
     "taken": (wanted("there.is"), ErrorCode.TOPIC_ALREADY_EXISTS),
     "too like": (wanted("there_is"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     "internal": (wanted("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "reserved": (wanted("__mine"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "reserved": (wanted("__transaction_state"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     "no partitions": (wanted(num_partitions=0), ErrorCode.INVALID_PARTITIONS),
     "fewer than none": (wanted(num_partitions=-2), ErrorCode.INVALID_PARTITIONS),
     "too many": (wanted(num_partitions=2**31 - 1), ErrorCode.INVALID_PARTITIONS),
