@@ -49,7 +49,11 @@ class ConfluentClient:
 
     def __init__(self, bootstrap: str) -> None:
         self.opened = Openings()
-        self._given = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._given = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 200,
+        }
         self.admin = AdminClient(dict(self._given))
 
     def reconnect(self) -> None:

@@ -60,7 +60,11 @@ class KafkaPythonClient:
 
     def __init__(self, bootstrap: str) -> None:
         self.opened = Openings()
-        self._given = {"bootstrap_servers": bootstrap, "metrics_enabled": False}
+        self._given = {
+            "bootstrap_servers": bootstrap,
+            "metrics_enabled": False,
+            "reconnect_backoff_max_ms": 200,
+        }
         self.admin = KafkaAdminClient(bootstrap_servers=bootstrap)
 
     def reconnect(self) -> None:

@@ -84,6 +84,7 @@ class LastingScenarios:
         assert client.produce(topic, numbered(3)) == [0, 1, 2]
         check_same(take(fresh_reader, 3), numbered(3))
 
+    @pytest.mark.slow
     def test_a_group_goes_on_after_its_broker(self, client: Client, lasting: LastingBroker) -> None:
         topic, group = fresh("outlived"), fresh("outliving")
         client.create(topic)
@@ -106,6 +107,7 @@ class LastingScenarios:
         member = client.member(group, topic)
         check_same(take(member, 10), numbered(10, start=110), first_offset=110)
 
+    @pytest.mark.slow
     def test_an_idempotent_producer_outlives_its_broker(
         self, client: Client, lasting: LastingBroker
     ) -> None:
