@@ -25,13 +25,14 @@ from cyclopts import Parameter
 
 from neve import __version__, runtime
 from neve.cli.output import DEFAULT_FLAGS, SettingsFlags
-from neve.errors import FencedError, NeveError, StoreError
+from neve.errors import FencedError, NeveError, StoreError, UnavailableError
 from neve.settings import Settings
 
 if TYPE_CHECKING:
     from neve.broker.addresses import Address
     from neve.broker.broker import Broker
     from neve.broker.http import HttpServer
+    from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
     from neve.store.url import Stack
 
@@ -41,6 +42,8 @@ log = logging.getLogger("neve.serve")
 EXIT_STOPPED, EXIT_FAILED, EXIT_FENCED, EXIT_STORE = 0, 1, 3, 4
 # What ending takes beyond broker.stop.grace.ms; past it the process goes without waiting.
 STOP_MARGIN_SECONDS = 1.5
+# Pauses between two attempts to start on a store that does not answer.
+START_PAUSE_MS, START_PAUSE_MS_MAX = 200, 5_000
 # Objects made before young ones are looked at. Requests, answers and batches hold no cycles and are
 # freed the moment they are done with, so looking often finds nothing and costs a busy broker time.
 GC_THRESHOLDS = (50_000, 20, 50)
@@ -100,8 +103,7 @@ async def _serve(settings: Settings) -> int:
         counted = ObjectCounts(stack.store)
         pages = BrokerPages(counted)
         async with _http(settings, pages) as http:
-            counted_stack = dataclasses.replace(stack, store=counted)
-            starting = _start(settings, counted_stack, where, asked, advertised)
+            starting = _start(settings, stack, counted, where, asked=asked, advertised=advertised)
             broker = await _unless(signals.asked, starting)
             if broker is None:
                 return EXIT_STOPPED  # stopped before it had begun
@@ -112,6 +114,30 @@ async def _serve(settings: Settings) -> int:
 
 
 async def _start(
+    settings: Settings,
+    stack: Stack,
+    counted: ObjectCounts,
+    where: socket.socket,
+    *,
+    asked: Address,
+    advertised: Address,
+) -> Broker:
+    """Start as soon as the store lets us: one that is slow or away is no reason to give up."""
+    from neve.store.url import connect
+
+    backoff = runtime.Backoff(START_PAUSE_MS, START_PAUSE_MS_MAX)
+    while True:
+        counted_stack = dataclasses.replace(stack, store=counted)
+        try:
+            return await _started(settings, counted_stack, where, asked, advertised)
+        except UnavailableError as error:
+            log.warning("the store does not let this broker start yet, trying again: %s", error)
+        await backoff.pause()
+        stack = connect(settings.broker.store, settings.store)
+        counted.inner = stack.store
+
+
+async def _started(
     settings: Settings, stack: Stack, where: socket.socket, asked: Address, advertised: Address
 ) -> Broker:
     from neve.broker.addresses import refused

@@ -20,7 +20,7 @@ from neve import __version__
 from neve.broker.addresses import Address
 from neve.cli import main
 from neve.cli import serve as serving
-from neve.errors import FencedError, InvalidError, NeveError, StoreFailedError
+from neve.errors import FencedError, InvalidError, NeveError, StoreFailedError, UnavailableError
 
 FREE = ["--listen", "127.0.0.1:0", "--set", "http.listen="]
 
@@ -49,12 +49,15 @@ class Scene:
     def __init__(self) -> None:
         self.broker: FakeBroker | None = None
         self.refusal: BaseException | None = None
+        self.refusals_that_pass: list[BaseException] = []
         self.started: dict[str, Any] = {}
         self.then: Any = lambda broker: signal.raise_signal(signal.SIGTERM)
         self.hangs = False
 
     async def start(self, stack: Any, settings: Any, where: socket.socket, **about: Any) -> Any:
         self.started = {"port": where.getsockname()[1], **about}
+        if self.refusals_that_pass:
+            raise self.refusals_that_pass.pop()
         if self.refusal is not None:
             raise self.refusal
         if self.hangs:
@@ -99,6 +102,30 @@ def test_without_flags_it_serves_a_folder_here(
     assert scene.started["puts_cost"] is False
     assert scene.broker is not None
     assert scene.broker.log == ["stopped"]
+
+
+def test_a_store_that_is_away_is_waited_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serving, "START_PAUSE_MS", 1)
+    scene.refusals_that_pass = [UnavailableError("meta/log/", "503 SlowDown") for _ in range(3)]
+    assert main(["serve", *FREE]) == 0
+    assert scene.refusals_that_pass == []
+    told = capsys.readouterr()
+    assert told.err.count("503 SlowDown") == 3
+    assert "ready" in told.out
+
+
+def test_waiting_for_the_store_ends_with_a_signal(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def refuse(*_: Any, **__: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        raise UnavailableError("meta/log/", "503 SlowDown")
+
+    scene.start = refuse  # type: ignore[method-assign]
+    assert main(["serve", *FREE]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_flags_become_settings(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
