@@ -42,6 +42,43 @@ def records(*, json: JsonFlag = False) -> int:
     return _shown(measured.run(), as_json=json)
 
 
+@app.command
+def broker(
+    *,
+    json: JsonFlag = False,
+    rounds: Annotated[int | None, Parameter(help="Rounds; a figure is their median.")] = None,
+) -> int:
+    """Measure a broker against librdkafka's mock cluster, both on this machine."""
+    from neve.bench.broker import compare as measured
+
+    with output.progress("steps") as bar:
+        result = measured.run(
+            measured.ROUNDS_DEFAULT if rounds is None else rounds, on_progress=bar.show
+        )
+    return _shown(result, as_json=json)
+
+
+@app.command
+def backlog(
+    *,
+    json: JsonFlag = False,
+    bytes: Annotated[str, Parameter(help="Size of the topic.")] = "5GB",
+    rounds: Annotated[int | None, Parameter(help="Rounds; a figure is their median.")] = None,
+) -> int:
+    """Measure a broker with a large topic: its memory, cold reads, and who reads and writes beside.
+
+    The store answers every get 10 ms late.
+    """
+    from neve.bench.broker import backlog as measured
+
+    size = bench_kafka.parse_bytes("--bytes", bytes)
+    with output.progress("steps") as bar:
+        result = measured.run(
+            size, measured.ROUNDS_DEFAULT if rounds is None else rounds, on_progress=bar.show
+        )
+    return _shown(result, as_json=json)
+
+
 def _shown(result: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
         output.write_json(result)

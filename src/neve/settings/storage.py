@@ -66,6 +66,13 @@ class StoreSettings:
         True,
         "sync files and folders of a local store; off, a power cut loses acknowledged records",
     )
+    get_delay_ms: int = setting(
+        "store.get.delay.ms",
+        0,
+        "added to every get, to see on a local store what a faraway one would be like",
+        least=0,
+        most=60_000,
+    )
     endpoint: str = setting(
         "store.endpoint", "", "address of an S3-compatible, GCS or Azure server; empty: the cloud's"
     )

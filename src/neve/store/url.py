@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 from neve.errors import InvalidError, NeveError
 from neve.settings import StoreSettings
+from neve.store.delay import DelayedGets
 from neve.store.folder import FolderStore
 from neve.store.gate import Gate
 from neve.store.hedge import Hedge
@@ -115,6 +116,8 @@ class Stack:
 
 def stack(raw: Store, settings: StoreSettings) -> Stack:
     """The standard wrappers around a bare store."""
+    if settings.get_delay_ms:
+        raw = DelayedGets(raw, settings.get_delay_ms)
     meter = Meter(Timeout(raw, settings.request_timeout_ms))
     gate = Gate(meter, settings.concurrency_max)
     hedge = Hedge(gate, gate.prefetching(), settings)

@@ -1,0 +1,93 @@
+"""A broker with a topic much larger than its memory.
+
+The topic is written, then read from its start through a store that answers every get 10 ms late.
+Beside that cold read runs a producer, and a consumer that waits at the end of another topic: what
+they get is compared with what they get alone. A read from memory says what a client can take.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from neve.bench.broker.compare import Bound
+from neve.bench.broker.processes import Load, load, serve
+
+ROUNDS_DEFAULT = 3
+GET_DELAY_MS = 10
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
+CACHED_BYTES = 64_000_000
+BESIDE_SECONDS = 10
+TOPIC, CACHED_TOPIC = "backlog", "cached"
+
+Progress = Callable[[int, int | None], None]
+
+BOUNDS = (
+    Bound("memory.share", "the broker's peak memory against its bound", at_most=1.0),
+    Bound("cold.share", "MB/s of the cold read against one from memory", at_least=0.5),
+    Bound("producer.p99", "p99 of acks=all beside the cold read against alone", at_most=2.0),
+    Bound("tailing.p99", "p99 to a waiting consumer beside the cold read against alone", at_most=2),
+    Bound("cold.mb", "MB/s of the cold read"),
+)
+
+
+def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict[str, Any]:
+    """Write a topic of so many bytes and read it back; each figure beside its bound."""
+    steps = 2 + 4 * rounds
+    done = 0
+
+    def step(kind: str, address: str, *arguments: str) -> dict[str, Any]:
+        nonlocal done
+        on_progress(done, steps)
+        done += 1
+        return load(kind, address, *arguments)
+
+    figures: dict[str, list[float]] = {bound.name: [] for bound in BOUNDS}
+    with (
+        tempfile.TemporaryDirectory(prefix="neve-bench-") as folder,
+        serve(folder, f"store.get.delay.ms={GET_DELAY_MS}") as broker,
+    ):
+        address = broker.address
+        step("produce", address, "--topic", TOPIC, "--bytes", str(size))
+        step("produce", address, "--topic", CACHED_TOPIC, "--bytes", str(CACHED_BYTES))
+        for _ in range(rounds):
+            cached = _cached_speed(address, step)
+            cold = step("consume", address, "--topic", TOPIC)["mb_per_second"]
+            alone = step("latency", address, *_probe())
+            beside = _beside(address, step)
+            figures["cold.mb"].append(cold)
+            figures["cold.share"].append(cold / cached)
+            figures["producer.p99"].append(_p99(beside, "latency_ms") / _p99(alone, "latency_ms"))
+            figures["tailing.p99"].append(
+                _p99(beside, "end_to_end_ms") / _p99(alone, "end_to_end_ms")
+            )
+        figures["memory.share"].append(broker.memory_peak_bytes() / MEMORY_BYTES_MAX)
+    rows = [bound.row(figures[bound.name]) for bound in BOUNDS]
+    return {"benchmark": "backlog", "passed": all(row["ok"] for row in rows), "rows": rows}
+
+
+def _cached_speed(address: str, step: Callable[..., dict[str, Any]]) -> float:
+    """The median of three reads of what is in memory: they are short."""
+    first = step("consume", address, "--topic", CACHED_TOPIC)["mb_per_second"]
+    more = [load("consume", address, "--topic", CACHED_TOPIC)["mb_per_second"] for _ in range(2)]
+    speed: float = statistics.median([first, *more])
+    return speed
+
+
+def _probe() -> tuple[str, ...]:
+    return ("--acks", "all", "--end-to-end", "--seconds", str(BESIDE_SECONDS))
+
+
+def _beside(address: str, step: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """A producer and a waiting consumer while another consumer reads cold."""
+    reading = Load("consume", address, "--topic", TOPIC, "--seconds", str(BESIDE_SECONDS + 5))
+    result = step("latency", address, *_probe())
+    reading.result()
+    return result
+
+
+def _p99(result: dict[str, Any], name: str) -> float:
+    value: float = result[name]["p99"]
+    return value

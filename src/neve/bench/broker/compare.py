@@ -1,0 +1,164 @@
+"""Lines of the comparison with librdkafka's mock cluster, and what a broker's CPU is spent on."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from neve import runtime
+from neve.bench.broker import pipelined
+from neve.bench.broker.processes import Process, load, mock, serve
+from neve.bench.kafka import topics
+
+ROUNDS_DEFAULT = 5
+PRODUCE_BYTES = 512_000_000
+CACHED_BYTES = 64_000_000
+CACHED_PASSES = 8
+LATENCY_RECORDS = 2_000
+REQUESTS = 100_000
+SETTLE_SECONDS = 1.0
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A figure beside what it must reach."""
+
+    name: str
+    compares: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def row(self, values: list[float]) -> dict[str, Any]:
+        median = statistics.median(values)
+        low = self.at_least is None or median >= self.at_least
+        high = self.at_most is None or median <= self.at_most
+        return {
+            "name": self.name,
+            "compares": self.compares,
+            "median": round(median, 4),
+            "rounds": [round(value, 4) for value in values],
+            "at_least": self.at_least,
+            "at_most": self.at_most,
+            "ok": low and high,
+        }
+
+
+BOUNDS = (
+    Bound("produce.memory", "MB/s against the mock's, bucket in memory", at_least=0.5),
+    Bound("produce.folder", "MB/s against the mock's, local folder with fsync", at_least=0.3),
+    Bound("cpu.produce", "broker CPU seconds a GB produced, bucket in memory", at_most=1.0),
+    Bound("cpu.consume", "broker CPU seconds a GB consumed from memory", at_most=0.5),
+    Bound("latency.acks1", "p50 with one in flight against the mock's", at_most=3.0),
+    Bound("requests.acks1", "small requests a second of broker CPU, acks=1", at_least=30_000),
+    Bound("requests.all", "small requests a second of broker CPU, acks=all", at_least=30_000),
+    Bound("produce.mock", "the mock's MB/s"),
+    Bound("latency.mock", "the mock's p50 in ms"),
+)
+
+
+@dataclass
+class _Figures:
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        self.values.setdefault(name, []).append(value)
+
+
+def run(rounds: int = ROUNDS_DEFAULT, on_progress: Progress = lambda *_: None) -> dict[str, Any]:
+    """Measure everything in turns; each figure with its rounds and its bound."""
+    figures = _Figures()
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="neve-bench-"))
+        bench = _Bench(
+            stack.enter_context(mock()),
+            stack.enter_context(serve("memory://")),
+            stack.enter_context(serve(folder)),
+        )
+        bench.warm_up()
+        steps = [step for number in range(rounds) for step in bench.steps(figures, number)]
+        for done, step in enumerate(steps):
+            on_progress(done, len(steps))
+            step()
+    rows = [bound.row(figures.values[bound.name]) for bound in BOUNDS]
+    return {"benchmark": "broker", "passed": all(row["ok"] for row in rows), "rows": rows}
+
+
+class _Bench:
+    def __init__(self, peer: Process, memory: Process, folder: Process) -> None:
+        self._peer = peer
+        self._memory = memory
+        self._folder = folder
+
+    def warm_up(self) -> None:
+        """What runs once only is not measured: first pages of memory, code compiled on first use.
+
+        A bucket in memory grows with what is written. Its memory is used again once a topic is
+        deleted, and only what is used again costs what it costs in the long run.
+        """
+        for process in (self._memory, self._folder, self._peer):
+            _produced(process)
+
+    def steps(self, figures: _Figures, number: int) -> Iterator[Callable[[], None]]:
+        """One round, begun with another step each time."""
+        steps = [self._produce, self._latency, self._consume, self._requests]
+        for at in range(len(steps)):
+            step = steps[(at + number) % len(steps)]
+            yield lambda step=step: step(figures)  # type: ignore[misc]
+
+    def _produce(self, figures: _Figures) -> None:
+        peer = _produced(self._peer)["mb_per_second"]
+        before = self._memory.cpu_seconds()
+        memory = _produced(self._memory)
+        spent = self._memory.cpu_seconds() - before
+        folder = _produced(self._folder)["mb_per_second"]
+        figures.add("produce.mock", peer)
+        figures.add("produce.memory", memory["mb_per_second"] / peer)
+        figures.add("produce.folder", folder / peer)
+        figures.add("cpu.produce", spent / (memory["bytes"] / 1e9))
+
+    def _latency(self, figures: _Figures) -> None:
+        arguments = ("--acks", "1", "--records", str(LATENCY_RECORDS))
+        peer = load("latency", self._peer.address, *arguments)["latency_ms"]["p50"]
+        own = load("latency", self._memory.address, *arguments)["latency_ms"]["p50"]
+        figures.add("latency.mock", peer)
+        figures.add("latency.acks1", own / peer)
+
+    def _consume(self, figures: _Figures) -> None:
+        """Read what is in memory over and over."""
+        config = {"bootstrap.servers": self._memory.address}
+        with topics.topic(config, None, 1) as name:
+            size = f"{CACHED_BYTES}"
+            load("produce", self._memory.address, "--topic", name, "--bytes", size)
+            before = self._memory.cpu_seconds()
+            read = sum(
+                load("consume", self._memory.address, "--topic", name)["bytes"]
+                for _ in range(CACHED_PASSES)
+            )
+            spent = self._memory.cpu_seconds() - before
+        figures.add("cpu.consume", spent / (read / 1e9))
+
+    def _requests(self, figures: _Figures) -> None:
+        config = {"bootstrap.servers": self._memory.address}
+        with topics.topic(config, None, 1) as name:
+            for acks, figure in ((1, "requests.acks1"), (-1, "requests.all")):
+                before = self._memory.cpu_seconds()
+                pipelined.run(self._memory.address, name, REQUESTS, acks)
+                spent = self._memory.cpu_seconds() - before
+                figures.add(figure, REQUESTS / max(spent, 1e-9))
+
+
+def _produced(process: Process) -> dict[str, Any]:
+    result = load("produce", process.address, "--bytes", str(PRODUCE_BYTES))
+    settle()
+    return result
+
+
+def settle() -> None:
+    """Let the broker tier and delete what the last load left, before the next is measured."""
+    runtime.run(runtime.sleep(SETTLE_SECONDS))

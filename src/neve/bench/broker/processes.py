@@ -1,0 +1,98 @@
+"""The processes that a benchmark starts, and what they use of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from neve.bench.kafka.measure import BenchError
+
+STOP_SECONDS = 30
+_TICKS = os.sysconf("SC_CLK_TCK")
+_NEVE = (sys.executable, "-m", "neve.cli")
+_ADDRESS = re.compile(r"(127\.0\.0\.1:\d+)")
+
+
+class Process:
+    """A server that prints where it listens. Use it with `with`."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [*_NEVE, *arguments]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = _ADDRESS.search(line)
+        if found is None:
+            self.__exit__()
+            raise BenchError(f"{' '.join(arguments)} did not start: {line!r}")
+        self.address = found.group(1)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far, of all its threads."""
+        text = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory_peak_bytes(self) -> int:
+        """The most resident memory it ever had."""
+        text = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
+        found = re.search(r"VmHWM:\s+(\d+) kB", text)
+        return int(found.group(1)) * 1024 if found else 0
+
+
+def serve(store: str, *settings: str) -> Process:
+    """A broker on this store."""
+    more = [part for setting in settings for part in ("--set", setting)]
+    return Process(
+        "serve", "--store", store, "--listen", "127.0.0.1:0", "--set", "http.listen=",
+        "--set", "log.level=warning", *more,
+    )  # fmt: skip
+
+
+def mock() -> Process:
+    """librdkafka's mock cluster."""
+    return Process("bench", "mock")
+
+
+def load(kind: str, address: str, *arguments: str) -> dict[str, Any]:
+    """Run `neve bench …` as a process of its own; what it printed."""
+    return Load(kind, address, *arguments).result()
+
+
+class Load:
+    """`neve bench …` as a process of its own, running beside others."""
+
+    def __init__(self, kind: str, address: str, *arguments: str) -> None:
+        command = [*_NEVE, "bench", kind, "--bootstrap", address, "--json", *arguments]
+        self._name = " ".join(command[2:])
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def result(self) -> dict[str, Any]:
+        """Wait for its end; what it printed."""
+        printed, errors = self._process.communicate()
+        if self._process.returncode != 0:
+            raise BenchError(f"{self._name} failed: {errors.strip()}")
+        result: dict[str, Any] = json.loads(printed)
+        if result.get("errors"):
+            raise BenchError(f"{self._name}: {result['errors']} records were lost: {result}")
+        return result
