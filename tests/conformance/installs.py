@@ -18,6 +18,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 TOOLS = HERE.parent.parent / ".tools"
 FETCH_SECONDS = 300
+_COPYING = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _NO_WAY_THERE = re.compile(
     r"ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|network"
     r"|Could not transfer|[Cc]onnection (?:refused|reset|timed out)|Unknown host"
@@ -43,6 +44,7 @@ def kafkajs_modules() -> Path:
             shutil.copy(source / name, folder)
         quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"]
         patience = ["--fetch-retries=2", "--fetch-timeout=30000"]
+        patience += ["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"]
         _run([npm, "ci", *quiet, *patience], folder)
 
     return _made("kafkajs", [source / "package-lock.json"], fetch) / "node_modules"
@@ -55,9 +57,9 @@ def java_libraries() -> Path:
 
     def fetch(folder: Path) -> None:
         shutil.copy(pom, folder)
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+        asked = ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
         patience = ["-Dmaven.wagon.rto=30000", "-Daether.connector.connectTimeout=15000"]
-        _run([mvn, "-B", "-q", *goal, f"-DoutputDirectory={folder}", *patience], folder)
+        _run([mvn, "-B", "-q", f"{_COPYING}:copy-dependencies", *asked, *patience], folder)
 
     return _made("java-clients", [pom], fetch)
 
