@@ -313,10 +313,12 @@ class BadStore(KillLoop):
         self.nursery.launch()
         while time.monotonic() < began + report.trouble.seconds:
             self.nursery.check_alive()
+            if not report.ready_seconds and self.nursery.is_ready():
+                report.ready_seconds = time.monotonic() - began
             time.sleep(0.05)
         self.nursery.steer()
         self.nursery.wait_ready(AGAIN_SECONDS)
-        report.ready_seconds = time.monotonic() - began
+        report.ready_seconds = report.ready_seconds or time.monotonic() - began
 
     def _get_on(self, report: Report) -> None:
         """Once the store is well, records are acknowledged again."""

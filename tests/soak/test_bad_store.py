@@ -21,6 +21,8 @@ LONG = [Trouble(SLOW_DOWN, 10.0, 256), Trouble(HANGS, 30.0, 256), Trouble(FAILS,
 SEED = 11
 ANSWER_SECONDS_MAX = 1.5
 """On two busy cores; the store's trouble lasts longer than this in every run."""
+READY_SECONDS_MAX = 20.0
+"""A store that fails only now and then does not keep a broker from starting."""
 
 
 def check(report: Report) -> None:
@@ -48,6 +50,8 @@ def start(folder: Path, troubles: list[Trouble]) -> None:
     run.run()
     for report in run.reports:
         print(report)
+        if report.trouble.faults is FAILS:
+            assert report.ready_seconds < READY_SECONDS_MAX
 
 
 @pytest.mark.slow
