@@ -60,6 +60,7 @@ class AioKafkaClient:
     small_fetches = {"fetch_max_bytes": 1_000, "max_partition_fetch_bytes": 1_000}  # noqa: RUF012
     frequent_looks = {"metadata_max_age_ms": 500}  # noqa: RUF012
     small_batches = {"max_batch_size": 4_000}  # noqa: RUF012
+    commits_by_itself = {"enable_auto_commit": True}  # noqa: RUF012
     short_patience = {"request_timeout_ms": 1_000}  # noqa: RUF012
 
     def __init__(self, bootstrap: str) -> None:

@@ -96,6 +96,7 @@ class Client(Protocol):
     small_fetches: dict[str, Any]  # a fetch asks for 1,000 bytes
     frequent_looks: dict[str, Any]  # metadata is never older than half a second
     small_batches: dict[str, Any]  # a producer sends a few KB at a time
+    commits_by_itself: dict[str, Any]  # a member commits what it has given out
     short_patience: dict[str, Any]  # a producer gives up after a second
     opened: Openings
 
@@ -145,7 +146,7 @@ def poll_all(readers: Sequence[Reader], seconds: float) -> list[Got]:
 
     kafka-python joins a group within its poll: one that is interrupted starts the joining anew.
     """
-    if len(readers) == 1 or not all(getattr(reader, "joins_in_poll", False) for reader in readers):
+    if len(readers) == 1 or not any(getattr(reader, "joins_in_poll", False) for reader in readers):
         return [record for reader in readers for record in reader.poll(seconds)]
     with ThreadPoolExecutor(len(readers)) as threads:
         found = list(threads.map(lambda reader: reader.poll(5 * seconds), readers))

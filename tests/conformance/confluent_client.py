@@ -42,6 +42,7 @@ class ConfluentClient:
         "metadata.max.age.ms": 500,
     }
     small_batches = {"batch.size": 4_000}  # noqa: RUF012
+    commits_by_itself = {"enable.auto.commit": True}  # noqa: RUF012
     short_patience = {  # noqa: RUF012
         "message.timeout.ms": 1_000,
         "topic.metadata.propagation.max.ms": 100,

@@ -199,3 +199,18 @@ class GroupScenarios:
         client.produce(topic, numbered(30, start=500))
         member = client.member(group, topic)
         check_same(take(member, 30), numbered(30, start=500))
+
+
+class CommittingScenarios(GroupScenarios):
+    """For clients that can be told to commit by themselves."""
+
+    def test_a_client_that_commits_by_itself(self, client: Client) -> None:
+        topic, group = fresh("automatic"), fresh("automating")
+        client.create(topic)
+        client.produce(topic, numbered(10))
+        member = client.member(group, topic, **client.commits_by_itself)
+        check_same(take(member, 10), numbered(10))
+        member.close()
+        client.produce(topic, numbered(5, start=10))
+        member = client.member(group, topic)
+        check_same(take(member, 5), numbered(5, start=10), first_offset=10)

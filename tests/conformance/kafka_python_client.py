@@ -56,6 +56,7 @@ class KafkaPythonClient:
     small_fetches = {"fetch_max_bytes": 1_000, "max_partition_fetch_bytes": 1_000}  # noqa: RUF012
     frequent_looks = {"metadata_max_age_ms": 500}  # noqa: RUF012
     small_batches = {"batch_size": 4_000}  # noqa: RUF012
+    commits_by_itself = {"enable_auto_commit": True, "auto_commit_interval_ms": 50}  # noqa: RUF012
     short_patience = {"max_block_ms": 1_000}  # noqa: RUF012
 
     def __init__(self, bootstrap: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from brokers import RunningBroker
 from conformance.aiokafka_client import AioKafkaClient
-from conformance.group_scenarios import GroupScenarios
+from conformance.group_scenarios import CommittingScenarios
 from conformance.record_scenarios import RecordScenarios
 
 
@@ -29,5 +29,5 @@ class TestRecords(RecordScenarios):
     pass
 
 
-class TestGroups(GroupScenarios):
+class TestGroups(CommittingScenarios):
     pass

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from brokers import RunningBroker
-from conformance.group_scenarios import GroupScenarios
+from conformance.group_scenarios import CommittingScenarios
 from conformance.kafka_python_client import KafkaPythonClient
 from conformance.record_scenarios import RecordScenarios
 
@@ -29,5 +29,5 @@ class TestRecords(RecordScenarios):
     pass
 
 
-class TestGroups(GroupScenarios):
+class TestGroups(CommittingScenarios):
     pass
