@@ -111,10 +111,11 @@ class ConfluentClient:
     def reader(
         self, topic: str, *partitions: int, offset: int = 0, **options: Any
     ) -> ConfluentReader:
-        consumer = self._consumer(fresh("unused-group"), **options)
+        group = options.pop("group_id", None) or fresh("unused-group")
+        consumer = self._consumer(group, **options)
         places = [TopicPartition(topic, number, offset) for number in partitions or (0,)]
         consumer.assign(places)
-        return self.opened.add(ConfluentReader(consumer, topic, self.opened))
+        return self.opened.add(ConfluentReader(consumer, topic, group, self.opened))
 
     def member(
         self,
@@ -138,7 +139,7 @@ class ConfluentClient:
             },
         )
         consumer.subscribe([topic])
-        return self.opened.add(ConfluentReader(consumer, topic, self.opened))
+        return self.opened.add(ConfluentReader(consumer, topic, group, self.opened))
 
     def _consumer(self, group: str, **options: Any) -> Consumer:
         return Consumer(
@@ -168,9 +169,9 @@ def _dotted(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class ConfluentReader:
-    def __init__(self, consumer: Consumer, topic: str, opened: Openings) -> None:
+    def __init__(self, consumer: Consumer, topic: str, group: str, opened: Openings) -> None:
         self.consumer = consumer
-        self._topic = topic
+        self.topic, self.group = topic, group
         self._opened = opened
 
     def poll(self, seconds: float = 0.1) -> list[Got]:
@@ -189,7 +190,7 @@ class ConfluentReader:
         ends_at = time.monotonic() + WAIT_SECONDS
         while True:
             try:
-                return self.consumer.seek(TopicPartition(self._topic, partition, offset))
+                return self.consumer.seek(TopicPartition(self.topic, partition, offset))
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._STATE or time.monotonic() > ends_at:
                     raise
@@ -212,7 +213,7 @@ class ConfluentReader:
         self.consumer.commit(asynchronous=True)
 
     def commit_offset(self, partition: int, offset: int, metadata: str) -> None:
-        place = TopicPartition(self._topic, partition, offset, metadata)
+        place = TopicPartition(self.topic, partition, offset, metadata)
         self.consumer.commit(offsets=[place], asynchronous=False)
 
     def committed(self, partition: int) -> tuple[int, str] | None:
@@ -222,7 +223,7 @@ class ConfluentReader:
         return None if found.offset == OFFSET_INVALID else (found.offset, found.metadata or "")
 
     def offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        asked = TopicPartition(self._topic, partition, timestamp_ms)
+        asked = TopicPartition(self.topic, partition, timestamp_ms)
         offset = self.consumer.offsets_for_times([asked], WAIT_SECONDS)[0].offset
         return None if offset < 0 else offset
 
@@ -237,7 +238,7 @@ class ConfluentReader:
             self.consumer.close()
 
     def _at(self, partition: int) -> TopicPartition:
-        return TopicPartition(self._topic, partition)
+        return TopicPartition(self.topic, partition)
 
 
 def _got(message: Message) -> Got:

@@ -180,6 +180,8 @@ class RecordScenarios:
         assert [record.offset for record in got] == list(range(20))
         assert all(record.log_append_time for record in got)
         assert all(before_ms <= record.timestamp_ms <= after_ms for record in got)
+        assert reader.offset_at(0, got[0].timestamp_ms) == 0
+        assert reader.offset_at(0, got[-1].timestamp_ms) in (0, 10)  # both in one millisecond
 
     def test_a_value_that_is_too_large_is_refused(self, client: Client) -> None:
         topic = fresh("too-large")

@@ -122,6 +122,32 @@ def test_configs_are_described_altered_and_taken_back(admin: AdminClient) -> Non
     assert refusal(admin.incremental_alter_configs([unknown])) == KafkaError.INVALID_CONFIG
 
 
+def test_altered_configs_count_from_then_on(admin: AdminClient, client: ConfluentClient) -> None:
+    topic = fresh("changed")
+    client.create(topic)
+    early = [Sent(b"k", b"x" * 5_000, timestamp_ms=T0_MS)]
+    client.produce(topic, early)
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in (
+            ("max.message.bytes", "1000"),
+            ("message.timestamp.type", "LogAppendTime"),
+        )
+    ]
+    changed = ConfigResource("topic", topic, incremental_configs=entries)
+    only(admin.incremental_alter_configs([changed]))
+    with pytest.raises(KafkaException, match=client.too_large):
+        client.produce(topic, early)
+    client.produce(topic, numbered(2))
+    reader = client.reader(topic)
+    first, second, third = take(reader, 3)
+    assert (first.timestamp_ms, first.log_append_time) == (T0_MS, False)
+    assert second.log_append_time
+    assert reader.offset_at(0, T0_MS + 1) == 1
+    assert reader.offset_at(0, third.timestamp_ms) in (1, 2)
+    assert reader.offset_at(0, third.timestamp_ms + 1) is None
+
+
 def test_configs_of_the_broker(admin: AdminClient) -> None:
     found = only(admin.describe_configs([ConfigResource("broker", "1")]))
     assert found["broker.id"].value == "1"

@@ -195,7 +195,7 @@ def _append_to(broker: Broker, log: PartitionLog, records: memoryview | None, in
     append_time_ms = -1
     if config.log_append_time:
         append_time_ms = runtime.now_ms()
-        patch_log_append_time(records, append_time_ms)
+        header = patch_log_append_time(records, append_time_ms)
     else:
         _check_time(header, config, log.name)
     done = log.append(records, header, admitted=True)

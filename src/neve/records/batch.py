@@ -218,13 +218,17 @@ def patch(
 
 def patch_log_append_time(
     buffer: bytearray | memoryview, timestamp_ms: int, position: int = 0
-) -> None:
-    """Make `timestamp_ms` the time of every record in the batch, and renew the checksum."""
+) -> BatchHeader:
+    """Make `timestamp_ms` the time of every record in the batch, and renew the checksum.
+
+    The header as it is then: whoever lists the batch by its time needs this one.
+    """
     header = check_header(buffer, position)
     _ATTRIBUTES.pack_into(buffer, position + _AT_ATTRIBUTES, header.attributes | LOG_APPEND_TIME)
     _OFFSET.pack_into(buffer, position + _AT_MAX_TIMESTAMP, timestamp_ms)
     covered = memoryview(buffer)[position + CRC_END : position + header.size]
     _CRC.pack_into(buffer, position + _AT_CRC, crc32c(covered))
+    return parse_header(buffer, position)
 
 
 def assemble(

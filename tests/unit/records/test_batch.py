@@ -60,8 +60,9 @@ def test_offset_and_epoch_are_patched_outside_the_checksum() -> None:
 
 def test_log_append_time_is_every_records_time() -> None:
     data = bytearray(made(codec=1))
-    batch.patch_log_append_time(data, 5555)
+    told = batch.patch_log_append_time(data, 5555)
     header = batch.check_batch(data)
+    assert told == header
     assert (header.timestamp_type, header.max_timestamp) == (1, 5555)
     assert [record.timestamp for record in decode_batch(data)] == [5555, 5555]
     assert [record.value for record in decode_batch(data)] == [b"v", None]
