@@ -7,17 +7,19 @@ with one line, `{"result": …}` or `{"error": …}`. Bytes travel as base64.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from conformance.clients import WAIT_SECONDS, Got, Openings, Sent
 
 ANSWER_SECONDS = 3 * WAIT_SECONDS
+PART_RECORDS = 20
 
 
 class ClientError(Exception):
@@ -29,6 +31,7 @@ class Driver:
 
     def __init__(self, command: Sequence[str | Path], log: Path, **environment: str) -> None:
         self._log = log
+        self._one_at_a_time = threading.Lock()
         with log.open("w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
                 [str(part) for part in command],
@@ -41,6 +44,13 @@ class Driver:
 
     def call(self, call: str, **arguments: Any) -> Any:
         """Its answer; ClientError where it failed, AssertionError where none came."""
+        with self._one_at_a_time:
+            answer = self._answer(call, arguments)
+        if "error" in answer:
+            raise ClientError(answer["error"])
+        return answer.get("result")
+
+    def _answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         timer = threading.Timer(ANSWER_SECONDS, self.process.kill)
@@ -52,10 +62,8 @@ class Driver:
         finally:
             timer.cancel()
         assert line, f"no answer to {call}: {self._log.read_text(encoding='utf-8')[-5000:]}"
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ClientError(answer["error"])
-        return answer.get("result")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -79,6 +87,9 @@ class DrivenClient:
     long_waits: dict[str, Any]
     small_fetches: dict[str, Any]
     frequent_looks: dict[str, Any]
+    small_batches: dict[str, Any]
+    commits_by_itself: dict[str, Any]
+    short_patience: dict[str, Any]
 
     sends_nothing = True
     sends_null_headers = True
@@ -86,6 +97,9 @@ class DrivenClient:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.opened = Openings()
+
+    def reconnect(self) -> None:
+        """They do so by themselves."""
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         given = {name.replace("_", "."): value for name, value in configs.items()}
@@ -97,22 +111,27 @@ class DrivenClient:
     def produce(
         self,
         topic: str,
-        records: Sequence[Sent],
+        records: Iterable[Sent],
         *,
         codec: str = "none",
         acks: int | str = "all",
         idempotent: bool = False,
         **options: Any,
     ) -> list[int]:
-        offsets: list[int] = self.driver.call(
-            "produce",
+        number = self.driver.call(
+            "producer",
             topic=topic,
-            records=[_outgoing(record) for record in records],
             codec=codec,
             acks=acks,
             idempotent=idempotent,
             options=options,
         )
+        try:
+            for part in _parts(records):
+                rows = [_outgoing(record) for record in part]
+                self.driver.call("send", producer=number, records=rows)
+        finally:
+            offsets: list[int] = self.driver.call("finish", producer=number)
         return offsets
 
     def reader(self, topic: str, *partitions: int, offset: int = 0, **options: Any) -> DrivenReader:
@@ -205,6 +224,16 @@ class DrivenReader:
     def close(self) -> None:
         if self._client.opened.closing(self):
             self._call("close")
+
+
+def _parts(records: Iterable[Sent]) -> Iterator[Sequence[Sent]]:
+    """What is there already at once, the rest little by little as it comes."""
+    if isinstance(records, Sequence):
+        yield records
+        return
+    coming = iter(records)
+    while part := list(itertools.islice(coming, PART_RECORDS)):
+        yield part
 
 
 def _text(data: bytes | None) -> str | None:

@@ -18,6 +18,26 @@ _MACHINE = [
     "-Dfile.encoding=UTF-8",
 ]
 
+_TOOLS = "org.apache.kafka.tools"
+MAIN_CLASSES = {
+    "kafka-broker-api-versions": f"{_TOOLS}.BrokerApiVersionsCommand",
+    "kafka-cluster": f"{_TOOLS}.ClusterTool",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
+    "kafka-console-producer": f"{_TOOLS}.ConsoleProducer",
+    "kafka-consumer-groups": f"{_TOOLS}.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": f"{_TOOLS}.ConsumerPerformance",
+    "kafka-delete-records": f"{_TOOLS}.DeleteRecordsCommand",
+    "kafka-get-offsets": f"{_TOOLS}.GetOffsetShell",
+    "kafka-groups": f"{_TOOLS}.GroupsCommand",
+    "kafka-log-dirs": f"{_TOOLS}.LogDirsCommand",
+    "kafka-producer-perf-test": f"{_TOOLS}.ProducerPerformance",
+    "kafka-topics": f"{_TOOLS}.TopicCommand",
+    "kafka-transactions": f"{_TOOLS}.TransactionsCommand",
+    "kafka-verifiable-consumer": f"{_TOOLS}.VerifiableConsumer",
+    "kafka-verifiable-producer": f"{_TOOLS}.VerifiableProducer",
+}
+
 
 class Said(NamedTuple):
     """How a tool ended and what it wrote."""
@@ -37,6 +57,9 @@ class JavaClient(DrivenClient):
     long_waits = {"fetch.max.wait.ms": 20_000}  # noqa: RUF012
     small_fetches = {"fetch.max.bytes": 1_000, "max.partition.fetch.bytes": 1_000}  # noqa: RUF012
     frequent_looks = {"metadata.max.age.ms": 500}  # noqa: RUF012
+    small_batches = {"batch.size": 4_000}  # noqa: RUF012
+    commits_by_itself = {"enable.auto.commit": True}  # noqa: RUF012
+    short_patience = {"max.block.ms": 1_000}  # noqa: RUF012
 
     def tool(self, name: str, *arguments: str, given: str = "") -> Said:
         """Run a tool by its main class in the client's machine, with this as standard input."""

@@ -13,28 +13,14 @@ import pytest
 
 from brokers import RunningBroker
 from conformance.clients import WAIT_SECONDS, fresh, numbered, take
-from conformance.java_client import JavaClient, Said, java_command, start_java_client
+from conformance.java_client import (
+    MAIN_CLASSES,
+    JavaClient,
+    Said,
+    java_command,
+    start_java_client,
+)
 from neve.protocol.messages import APIS
-
-TOOLS = "org.apache.kafka.tools"
-MAIN_CLASSES = {
-    "kafka-broker-api-versions": f"{TOOLS}.BrokerApiVersionsCommand",
-    "kafka-cluster": f"{TOOLS}.ClusterTool",
-    "kafka-configs": "kafka.admin.ConfigCommand",
-    "kafka-console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
-    "kafka-console-producer": f"{TOOLS}.ConsoleProducer",
-    "kafka-consumer-groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
-    "kafka-consumer-perf-test": f"{TOOLS}.ConsumerPerformance",
-    "kafka-delete-records": f"{TOOLS}.DeleteRecordsCommand",
-    "kafka-get-offsets": f"{TOOLS}.GetOffsetShell",
-    "kafka-groups": f"{TOOLS}.GroupsCommand",
-    "kafka-log-dirs": f"{TOOLS}.LogDirsCommand",
-    "kafka-producer-perf-test": f"{TOOLS}.ProducerPerformance",
-    "kafka-topics": f"{TOOLS}.TopicCommand",
-    "kafka-transactions": f"{TOOLS}.TransactionsCommand",
-    "kafka-verifiable-consumer": f"{TOOLS}.VerifiableConsumer",
-    "kafka-verifiable-producer": f"{TOOLS}.VerifiableProducer",
-}
 
 
 class Tools:

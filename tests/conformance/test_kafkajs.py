@@ -8,28 +8,13 @@ from typing import Any
 import pytest
 
 from brokers import RunningBroker
-from conformance import installs
 from conformance.clients import check_same, fresh, numbered, take
-from conformance.driver import ClientError, DrivenClient, Driver
-from conformance.group_scenarios import GroupScenarios
+from conformance.driver import ClientError
+from conformance.group_scenarios import CommittingScenarios
+from conformance.kafkajs_client import KafkaJsClient, start_kafkajs_client
 from conformance.record_scenarios import RecordScenarios
 
 TOPIC_RESOURCE = 2
-
-
-class KafkaJsClient(DrivenClient):
-    eager = ("roundrobin",)
-    cooperative = ()
-    unknown_topic = "UNKNOWN_TOPIC_OR_PARTITION"
-    too_large = "MESSAGE_TOO_LARGE"
-    sends_null_headers = False
-    long_waits = {"maxWaitTimeInMs": 20_000}  # noqa: RUF012
-    small_fetches = {"maxBytes": 1_000, "maxBytesPerPartition": 1_000}  # noqa: RUF012
-    frequent_looks = {"metadataMaxAge": 500}  # noqa: RUF012
-
-    def admin(self, name: str, argument: Any = None, **named: Any) -> Any:
-        """A function of KafkaJS' admin client, by its own name, with its one argument."""
-        return self.driver.call("admin", name=name, argument=named or argument)
 
 
 def at(partition: int, offset: int) -> dict[str, Any]:
@@ -40,13 +25,7 @@ def at(partition: int, offset: int) -> dict[str, Any]:
 def client(
     broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaJsClient]:
-    modules = installs.kafkajs_modules()
-    driver = Driver(
-        [installs.command("node"), installs.HERE / "kafkajs" / "driver.js", broker.bootstrap],
-        tmp_path_factory.mktemp("kafkajs") / "log",
-        NODE_PATH=str(modules),
-    )
-    made = KafkaJsClient(driver)
+    made = start_kafkajs_client(broker.bootstrap, tmp_path_factory.mktemp("kafkajs") / "log")
     yield made
     made.close()
 
@@ -61,7 +40,7 @@ class TestRecords(RecordScenarios):
     pass
 
 
-class TestGroups(GroupScenarios):
+class TestGroups(CommittingScenarios):
     # KafkaJS has no static members.
     test_a_static_member_comes_back_to_what_it_had = None
     test_a_member_that_is_silent_too_long_is_dropped = None

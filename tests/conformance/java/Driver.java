@@ -28,8 +28,12 @@ public final class Driver {
     private Object answer(JsonNode request) throws Exception {
         String call = request.get("call").asText();
         switch (call) {
-            case "produce":
-                return producing.produce(request);
+            case "producer":
+                return producing.open(request);
+            case "send":
+                return producing.send(request);
+            case "finish":
+                return producing.finish(request);
             case "begin_transaction":
                 return producing.beginTransaction(request);
             case "tool":

@@ -14,15 +14,19 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** A producer for each call, closed after it. */
+/** Producers by number, from their opening until what they sent is answered. */
 final class Producing {
     private final String bootstrap;
+    private final List<Open> producers = new ArrayList<>();
 
     Producing(String bootstrap) {
         this.bootstrap = bootstrap;
     }
 
-    List<Long> produce(JsonNode request) throws Exception {
+    private record Open(
+        KafkaProducer<byte[], byte[]> producer, String topic, List<Future<RecordMetadata>> sent) { }
+
+    int open(JsonNode request) {
         Map<String, Object> config = new HashMap<>();
         config.put("bootstrap.servers", bootstrap);
         config.put("compression.type", request.get("codec").asText());
@@ -32,15 +36,25 @@ final class Producing {
         config.put("request.timeout.ms", 15_000);
         config.put("delivery.timeout.ms", 20_000);
         config.putAll(Driver.options(request));
-        String topic = request.get("topic").asText();
-        List<Future<RecordMetadata>> sent = new ArrayList<>();
-        try (KafkaProducer<byte[], byte[]> producer =
-                new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
-            for (JsonNode record : request.get("records")) {
-                sent.add(producer.send(outgoing(topic, record)));
-            }
+        KafkaProducer<byte[], byte[]> producer =
+            new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
+        producers.add(new Open(producer, request.get("topic").asText(), new ArrayList<>()));
+        return producers.size() - 1;
+    }
+
+    Object send(JsonNode request) {
+        Open to = producers.get(request.get("producer").asInt());
+        for (JsonNode record : request.get("records")) {
+            to.sent.add(to.producer.send(outgoing(to.topic, record)));
+        }
+        return null;
+    }
+
+    List<Long> finish(JsonNode request) throws Exception {
+        Open of = producers.get(request.get("producer").asInt());
+        try (KafkaProducer<byte[], byte[]> producer = of.producer) {
             producer.flush();
-            return offsets(sent);
+            return offsets(of.sent);
         }
     }
 

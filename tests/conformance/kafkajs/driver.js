@@ -18,13 +18,14 @@ const kafka = new Kafka({
 })
 const admin = kafka.admin()
 const readers = []
+const producers = []
 
-function* divided(messages) {
+function* divided(messages, sendBytes) {
   let part = []
   let size = 0
   for (const message of messages) {
     const length = message.value === null ? 0 : message.value.length
-    if (part.length && size + length > SEND_BYTES) {
+    if (part.length && size + length > sendBytes) {
       yield part
       part = []
       size = 0
@@ -35,33 +36,34 @@ function* divided(messages) {
   if (part.length) yield part
 }
 
-async function produce({ topic, records, codec, acks, idempotent, options }) {
+async function openProducer({ topic, codec, acks, idempotent, options }) {
+  const { send_bytes: sendBytes = SEND_BYTES, ...rest } = options
   const producer = kafka.producer({
     idempotent,
     createPartitioner: Partitioners.DefaultPartitioner,
-    ...options,
+    ...rest,
   })
   await producer.connect()
-  const offsets = []
-  try {
-    for (const messages of divided(records.map(outgoing))) {
-      const answers = await producer.send({
-        topic,
-        acks: acks === 'all' ? -1 : acks,
-        compression: types[codec],
-        messages,
-      })
-      if (acks === 0) continue
-      const next = new Map(answers.map(row => [row.partition, Number(row.baseOffset)]))
-      for (const { partition } of messages) {
-        offsets.push(next.get(partition))
-        next.set(partition, next.get(partition) + 1)
-      }
+  const about = { topic, acks: acks === 'all' ? -1 : acks, compression: types[codec] }
+  return producers.push({ producer, about, sendBytes, offsets: [] }) - 1
+}
+
+async function send({ producer: number, records }) {
+  const { producer, about, sendBytes, offsets } = producers[number]
+  for (const messages of divided(records.map(outgoing), sendBytes)) {
+    const answers = await producer.send({ ...about, messages })
+    if (about.acks === 0) continue
+    const next = new Map(answers.map(row => [row.partition, Number(row.baseOffset)]))
+    for (const { partition } of messages) {
+      offsets.push(next.get(partition))
+      next.set(partition, next.get(partition) + 1)
     }
-  } finally {
-    await producer.disconnect()
   }
-  return offsets
+}
+
+async function finish({ producer: number }) {
+  await producers[number].producer.disconnect()
+  return producers[number].offsets
 }
 
 async function member(call) {
@@ -121,7 +123,9 @@ function plain(value) {
 const calls = {
   create,
   delete: ({ topic }) => admin.deleteTopics({ topics: [topic] }),
-  produce,
+  producer: openProducer,
+  send,
+  finish,
   reader,
   member,
   poll: ({ wait_ms }, reader) => reader.poll(wait_ms),
@@ -150,9 +154,9 @@ async function answer(line) {
     return { result: result === undefined ? null : result }
   } catch (error) {
     const inner = [...(error.groups || []), ...(error.partitions || [])].map(each => each.error)
-    const parts = [error, ...(error.errors || []), ...inner].map(
-      each => `${each.name} ${each.type || ''} ${each.message}`
-    )
+    const parts = [error, error.cause, ...(error.errors || []), ...inner]
+      .filter(each => each)
+      .map(each => `${each.name} ${each.type || ''} ${each.message}`)
     return { error: parts.join('; ') }
   }
 }

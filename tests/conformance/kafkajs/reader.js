@@ -8,7 +8,8 @@ const STEP_MS = 5
 const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
 
 class Reader {
-  constructor(kafka, admin, { group, topic, session_ms, options }) {
+  constructor(kafka, admin, { group, topic, session_ms, options: { autoCommit = false, ...options } }) {
+    this.autoCommit = autoCommit
     this.admin = admin
     this.group = group
     this.topic = topic
@@ -42,7 +43,7 @@ class Reader {
     await this.consumer.connect()
     await this.consumer.subscribe({ topics: [this.topic], fromBeginning: true })
     await this.consumer.run({
-      autoCommit: false,
+      autoCommit: this.autoCommit,
       eachBatch: async ({ batch, isStale }) => {
         if (isStale()) return
         for (const message of batch.messages) {

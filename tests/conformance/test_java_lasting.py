@@ -1,0 +1,33 @@
+"""Kafka's Java client across the places where records lie, and across restarts of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.java_client import JavaClient, start_java_client
+from conformance.lasting_broker import LastingBroker
+from conformance.lasting_scenarios import LastingScenarios
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LastingBroker]:
+    made = LastingBroker(tmp_path_factory.mktemp("lasting"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def client(
+    lasting: LastingBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaClient]:
+    made = start_java_client(lasting.bootstrap, tmp_path_factory.mktemp("java") / "log")
+    yield made
+    made.close()
+
+
+class TestLasting(LastingScenarios):
+    pass
