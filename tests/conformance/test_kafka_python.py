@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from brokers import RunningBroker
+from conformance.clients import check_same, fresh, numbered, take
 from conformance.group_scenarios import CommittingScenarios
 from conformance.kafka_python_client import KafkaPythonClient
 from conformance.record_scenarios import RecordScenarios
@@ -31,3 +32,18 @@ class TestRecords(RecordScenarios):
 
 class TestGroups(CommittingScenarios):
     pass
+
+
+@pytest.mark.parametrize("version", [(0, 11), (1, 0), (2, 5), (3, 9)])
+def test_a_client_that_takes_the_broker_for_an_older_one(
+    client: KafkaPythonClient, version: tuple[int, int]
+) -> None:
+    topic, group = fresh("older"), fresh("elders")
+    client.create(topic)
+    assert client.produce(topic, numbered(20), api_version=version) == list(range(20))
+    for expected in (numbered(20), numbered(5, start=15)):
+        member = client.member(group, topic, api_version=version)
+        first = 20 - len(expected)
+        check_same(take(member, len(expected)), expected, first_offset=first)
+        member.commit_offset(0, 15, "")
+        member.close()
