@@ -6,6 +6,7 @@ leads, and never answers from a topic that was deleted, whatever its successor i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -91,11 +92,19 @@ class OffsetRequests:
             return {(each.topic, each.partition): refused for each in request.offsets}
         answers, accepted = self._sorted_out(request.offsets)
         if accepted:
-            written = await self._table.write_offsets(slot, accepted)
+            try:
+                async with self._patience():
+                    written = await self._table.write_offsets(slot, accepted)
+            except TimeoutError:
+                written = ErrorCode.REQUEST_TIMED_OUT  # it may be committed yet
             answers.update(dict.fromkeys(accepted, written))
         else:
             self._table.note(slot)
         return answers
+
+    def _patience(self) -> asyncio.Timeout:
+        """How long a client is kept waiting for the store; its heartbeats wait behind it."""
+        return runtime.deadline(self.settings.offsets_timeout_ms / 1000)
 
     def _slot_to_commit(self, request: CommitRequest) -> tuple[Slot | None, ErrorCode | None]:
         error = self._table.fault(request.group_id, may_be_nameless=True)
@@ -141,13 +150,17 @@ class OffsetRequests:
     ) -> FetchedOffsets:
         """Committed offsets of these partitions, or of all that have one."""
         try:
-            error = await self._fetch_fault(group_id, still_leading)
-            if error is not None:
-                return FetchedOffsets(error=error)
-            slot = self._table.get(group_id)
-            strangers = {} if slot is None else await self._strangers(slot, wanted)
+            async with self._patience():
+                error = await self._fetch_fault(group_id, still_leading)
+                if error is not None:
+                    return FetchedOffsets(error=error)
+                slot = self._table.get(group_id)
+                strangers = {} if slot is None else await self._strangers(slot, wanted)
         except NeveError as failure:
             return FetchedOffsets(error=code_of(failure))
+        except TimeoutError:
+            # Of the errors that pass, the one after which every client asks again, and here.
+            return FetchedOffsets(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if wanted is None:
             found = {} if slot is None else dict(slot.offsets.items())
             return FetchedOffsets(

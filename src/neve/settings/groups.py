@@ -50,6 +50,14 @@ class GroupSettings:
         "text that a client may keep with a committed offset",
         least=0,
     )
+    offsets_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms",
+        5_000,
+        "a commit or a fetch of offsets that waits longer for the store is answered with an error "
+        "to try again; heartbeats on the same connection are answered behind it, so keep it below "
+        "the members' sessions",
+        least=1,
+    )
     offsets_retention_ms: int = setting(
         "offsets.retention.ms",
         604_800_000,

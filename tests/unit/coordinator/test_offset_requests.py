@@ -35,6 +35,33 @@ async def test_a_simple_consumer_commits_and_resumes() -> None:
 
 
 @in_simulation
+async def test_a_commit_that_takes_too_long_is_told_and_may_land() -> None:
+    async with World(offsets_timeout_ms=2_000) as world:
+        world.log.held = True
+        began = runtime.monotonic()
+        assert await world.commit(("orders", 0, 5)) == [ErrorCode.REQUEST_TIMED_OUT]
+        assert runtime.monotonic() - began == pytest.approx(2, abs=0.1)
+        assert await world.fetch(KEY) == [-1], "nobody was told that it is committed"
+        await world.log.release()
+        assert await world.fetch(KEY) == [5]
+
+
+@in_simulation
+async def test_a_fetch_does_not_wait_for_ever_for_the_store() -> None:
+    async def hanging() -> bool:
+        await runtime.sleep(60)
+        return True
+
+    async with World(offsets_timeout_ms=2_000) as world:
+        await world.commit(("orders", 0, 5))
+        began = runtime.monotonic()
+        answer = await world.groups.fetch_offsets("g", [KEY], hanging)
+        assert answer.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert runtime.monotonic() - began == pytest.approx(2, abs=0.1)
+        assert await world.fetch(KEY) == [5]
+
+
+@in_simulation
 async def test_members_commit_within_their_generation() -> None:
     async with World() as world:
         member_id, generation = await world.member()
