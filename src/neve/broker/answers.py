@@ -5,10 +5,12 @@ A request takes its place when it is read; whatever finishes first, answers leav
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-from neve.protocol.frames import response_frame
 from neve.store.port import Buffer
+
+# An answer up to this size is not worth counting among those that clients have yet to take.
+SMALL_BYTES = 64 * 1024
 
 
 class Answer(Protocol):
@@ -17,27 +19,49 @@ class Answer(Protocol):
     @property
     def ready(self) -> bool: ...
 
+    @property
+    def held_bytes(self) -> int: ...
+
     def frame(self) -> list[Buffer]: ...
 
 
 class PlainAnswer:
-    """The answer of a handler that takes its time."""
+    """The answer of a handler: there at once, or when it is completed."""
 
-    __slots__ = ("_api", "_correlation_id", "_response", "_version")
+    __slots__ = ("_parts", "held_bytes")
 
-    def __init__(self, api: Any, version: int, correlation_id: int) -> None:
-        self._api = api
-        self._version = version
-        self._correlation_id = correlation_id
-        self._response: Any = None
+    def __init__(self, parts: list[Buffer] | None = None) -> None:
+        self._parts: list[Buffer] = []
+        self.held_bytes = 0
+        if parts is not None:
+            self.complete(parts)
 
-    def complete(self, response: Any) -> None:
-        self._response = response
+    def complete(self, parts: list[Buffer]) -> None:
+        """This whole frame is the answer."""
+        self._parts = parts
+        size = sum(map(len, parts))
+        self.held_bytes = size if size > SMALL_BYTES else 0
 
     @property
     def ready(self) -> bool:
-        return self._response is not None
+        return bool(self._parts)
 
     def frame(self) -> list[Buffer]:
-        parts = self._api.Response.encode(self._response, self._version)
-        return response_frame(self._api, self._version, self._correlation_id, parts)
+        return self._parts
+
+
+class Unsent:
+    """Bytes of large answers that are made, or being made, and that clients have yet to take.
+
+    Past the bound a fetch still gets one batch, so that everybody goes on, and no more.
+    """
+
+    __slots__ = ("bytes_held", "bytes_max")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_held = 0
+
+    @property
+    def room_bytes(self) -> int:
+        return max(0, self.bytes_max - self.bytes_held)

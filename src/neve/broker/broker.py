@@ -8,6 +8,7 @@ import socket
 
 from neve import runtime
 from neve.broker.addresses import Address
+from neve.broker.answers import Unsent
 from neve.broker.fetch.sessions import Sessions
 from neve.broker.group_state import GroupState
 from neve.broker.logs import Repeated
@@ -47,10 +48,13 @@ class Broker:
         self.store_url = store_url
         self.metrics = Metrics()
         self.sessions = Sessions(
-            settings.fetch.sessions_max, settings.fetch.session_evict_ms / 1000
+            settings.fetch.sessions_max,
+            settings.fetch.session_evict_ms / 1000,
+            settings.fetch.session_partitions_max,
         )
         self.indexes = indexes
         self.reader = LogReader(stack.store, indexes, settings.fetch, ahead=stack.prefetch)
+        self.unsent = Unsent(settings.fetch.unsent_bytes)
         self.complaints = Repeated(log, settings.logs)
         self.server = Server(self)
         self.group_state = GroupState(node, settings.groups)

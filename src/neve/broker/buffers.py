@@ -19,9 +19,14 @@ class BufferPool:
         self.idle_bytes = 0
         self.used_bytes = 0
 
+    @staticmethod
+    def size_of(size: int) -> int:
+        """How large a buffer for `size` bytes is."""
+        return max(SMALLEST_BYTES, 1 << (size - 1).bit_length())
+
     def take(self, size: int) -> bytearray:
         """A buffer of at least `size` bytes, with any content."""
-        rounded = max(SMALLEST_BYTES, 1 << (size - 1).bit_length())
+        rounded = self.size_of(size)
         self.used_bytes += rounded
         idle = self._idle.get(rounded)
         if idle:

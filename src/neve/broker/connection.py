@@ -3,7 +3,8 @@
 Everything that can be answered at once is, within the event that brought it; all answers of one
 event leave in one write. Produce and fetch never hold up what comes behind them; every other
 request that takes its time does, as Kafka's clients expect. A connection that cannot go on (its
-client does not read, the WAL's buffer is full, too many answers are due) is simply not read.
+client does not read, the WAL's buffer is full, too many or too large answers are due) is simply not
+read. One whose client leaves half a request or an unread answer for too long is closed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from neve.broker.answers import Answer, PlainAnswer
 from neve.broker.framing import Frame, Framing
 from neve.broker.produce import ProduceAnswer, produce
 from neve.broker.router import PRODUCE, Context, Route, Router
-from neve.errors import NeveError
+from neve.errors import InvalidError, NeveError
+from neve.protocol.codes import ErrorCode
 from neve.protocol.errors import MalformedError
 from neve.protocol.frames import RequestHeader, decode_request_header, response_frame
 from neve.store.port import Buffer
@@ -34,6 +36,12 @@ log = logging.getLogger("neve.broker.connection")
 JOIN_BYTES_MAX = 64 * 1024
 # A gather write of more parts is slower than joining them.
 PARTS_MAX = 256
+# Clients ask for more records when they have got some. One that asks far ahead and takes nothing
+# must not keep many large answers in memory: beyond these it is not read.
+FETCHES_MAX = 4
+HELD_BYTES_MAX = 1024 * 1024
+# How long a client may take over what is left to be sent once its connection is being closed.
+CLOSING_SECONDS = 10.0
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -46,9 +54,13 @@ class Connection(asyncio.BufferedProtocol):
         self._answers: deque[Answer] = deque()
         self._answers_max = server.settings.connection_requests_max
         self._fetches: dict[asyncio.Task[None], None] = {}
+        self._fetching = 0
+        self._held_bytes = 0  # of answers that are made, and wait for one before them
+        self._unsent_bytes = 0  # of what the transport still has, while its client does not read
         self._busy = False  # a request runs that nothing may overtake
         self._full = False  # its client does not read what we answer
         self._waits_for_room = False
+        self._waits_for_buffer = False
         self._stopped = False  # the broker stops: no more requests
         self._corked = False
         self._reading = True
@@ -56,16 +68,20 @@ class Connection(asyncio.BufferedProtocol):
         self._awaited: Commit | None = None
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.peer = ""
-        self.active_at = 0.0
+        self._active_at = 0.0
+        self._request_since = 0.0  # when the first bytes of an unfinished request came
+        self._moved_at = 0.0  # when its client was last seen to take what it is sent
+        self._seen_unsent = 0
 
     # -- the transport's side ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.active_at = runtime.monotonic()
+        self._active_at = self._moved_at = runtime.monotonic()
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         if not self._server.opened(self):
+            self._closing = True
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -75,6 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         self._server.closed(self)
         self._framing.close()
         self._answers.clear()
+        self._hold(-self._held_bytes)
+        self._note_unsent(0)
         for task in list(self._fetches):
             task.cancel()  # nobody is left to read what it waits for
 
@@ -82,6 +100,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._framing.space()
 
     def buffer_updated(self, nbytes: int) -> None:
+        if not self._framing.pending:
+            self._request_since = runtime.monotonic()
         self._framing.received(nbytes)
         self._server.metrics.bytes_in += nbytes
         self._serve()
@@ -94,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._full = False
+        self._note_unsent(0)
         self._go_on()
 
     # -- requests ----------------------------------------------------------------------------
@@ -104,20 +125,33 @@ class Connection(asyncio.BufferedProtocol):
             self._busy
             or self._full
             or self._waits_for_room
+            or self._waits_for_buffer
             or self._stopped
             or self._closing
             or len(self._answers) >= self._answers_max
+            or self._fetching >= FETCHES_MAX
+            or self._held_bytes >= HELD_BYTES_MAX
         )
 
     def _serve(self) -> None:
         """Cut frames and handle them, as far as this connection may go."""
+        self._active_at = runtime.monotonic()
+        # What held us up may be over as soon as the answers are on their way.
+        while self._serve_some() and not self._blocked:
+            self._framing.resume()
+        self._read_as_allowed()
+
+    def _serve_some(self) -> bool:
+        """Handle frames and send what is ready; whether there may be more to handle."""
         self._corked = True
-        self.active_at = runtime.monotonic()
+        held_up = False
         try:
-            while not self._blocked:
+            while not (held_up := self._blocked):
                 frame = self._framing.next()
                 if frame is None:
+                    self._wait_if_starved()
                     break
+                self._request_since = self._active_at
                 self._request(frame)
         except NeveError as error:
             self._refuse(error)
@@ -127,7 +161,12 @@ class Connection(asyncio.BufferedProtocol):
             self._framing.settle()
             self._corked = False
         self._flush()
-        self._read_as_allowed()
+        return held_up and self._framing.pending
+
+    def _wait_if_starved(self) -> None:
+        if self._framing.starved:
+            self._waits_for_buffer = True
+            self._server.wait_for_buffer(self)
 
     def _go_on(self) -> None:
         """Handle what had to wait, if it need not any more."""
@@ -146,17 +185,19 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _request(self, frame: Frame) -> None:
-        header = decode_request_header(frame.data)
-        route = self._router.find(header)
-        if route is None:
-            self._unsupported(header)
-        elif route.is_produce:
-            self._produce(frame, header, route)
-        else:
-            try:
+        route: Route | None = None
+        try:
+            header = decode_request_header(frame.data)
+            route = self._router.find(header)
+            if route is None:
+                self._unsupported(header)
+            elif not route.is_produce:
                 self._handle(frame, header, route)
-            finally:
+        finally:
+            if route is None or not route.is_produce:
                 self._release(frame)
+        if route is not None and route.is_produce:
+            self._produce(frame, header, route)
 
     def _release(self, frame: Frame) -> None:
         if frame.buffer is not None:
@@ -169,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
             raise MalformedError(
                 f"api {header.api_key} in version {header.api_version} is not supported"
             )
-        self._answers.append(_Ready(parts))
+        self._answers.append(PlainAnswer(parts))
 
     def _handle(self, frame: Frame, header: RequestHeader, route: Route) -> None:
         context = Context(header.api_version, header.client_id, self.peer)
@@ -177,30 +218,38 @@ class Connection(asyncio.BufferedProtocol):
         started = runtime.monotonic()
         result = route.handle(self._server.broker, request, context)
         if not inspect.iscoroutine(result):
-            parts = route.api.Response.encode(result, header.api_version)
-            frame_parts = response_frame(
-                route.api, header.api_version, header.correlation_id, parts
-            )
-            self._answers.append(_Ready(frame_parts))
+            answer = PlainAnswer(_framed(route, header, result))
+            self._answers.append(answer)
+            self._hold(answer.held_bytes)
             self._answered_by(route, result, started)
             return
-        answer = PlainAnswer(route.api, header.api_version, header.correlation_id)
+        answer = PlainAnswer()
         self._answers.append(answer)
         self._busy = not route.may_be_overtaken
-        task = self._server.tasks.start(self._finish(answer, result, route, started))
+        self._fetching += route.may_be_overtaken
+        task = self._server.tasks.start(self._finish(answer, result, route, header, started))
+        # Cancelled before its first step, a task does not even begin what it was to wait for.
+        task.add_done_callback(lambda _: result.close())
         if route.may_be_overtaken:
             self._fetches[task] = None
             task.add_done_callback(self._fetches.pop)
 
-    async def _finish(self, answer: PlainAnswer, work: Any, route: Route, started: float) -> None:
+    async def _finish(
+        self, answer: PlainAnswer, work: Any, route: Route, header: RequestHeader, started: float
+    ) -> None:
         try:
             response = await work
+            answer.complete(_framed(route, header, response))
         except Exception:
             self._fail(route.api.name)
             return
-        answer.complete(response)
         self._answered_by(route, response, started)
-        if not route.may_be_overtaken:
+        if self._closing:
+            return
+        self._hold(answer.held_bytes)
+        if route.may_be_overtaken:
+            self._fetching -= 1
+        else:
             self._busy = False
         self._answered()
 
@@ -219,7 +268,11 @@ class Connection(asyncio.BufferedProtocol):
         buffer = frame.buffer
         # Batches are patched in place and live until they are committed: not in the scratch.
         data = frame.data if buffer is not None else memoryview(bytearray(frame.data))
-        request = route.api.Request.decode(data, header.api_version, header.end)
+        try:
+            request = route.api.Request.decode(data, header.api_version, header.end)
+        except NeveError:
+            self._release(frame)
+            raise
         answer = produce(self._server.broker, request, header)
         if buffer is not None:
             self._give_back_when_committed(buffer, answer)
@@ -228,10 +281,16 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._count(answer)
             if answer.closes:
-                self._close("produce-without-acks-failed")
+                self._refuse_silently(answer)
         if self._server.broker.is_full:
             self._waits_for_room = True
             self._server.wait_for_room(self)
+
+    def _refuse_silently(self, answer: ProduceAnswer) -> None:
+        """A producer that wants no answers learns of an error by losing its connection."""
+        code = ErrorCode(answer.error).name
+        self._server.complain(self.peer, InvalidError(f"a request with acks=0 failed: {code}"))
+        self.close("produce-without-acks-failed")
 
     def _await_commit(self, answer: ProduceAnswer) -> None:
         self._answers.append(answer)
@@ -264,6 +323,11 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_room = False
         self._go_on()
 
+    def buffer_again(self) -> None:
+        """Less is being received than was: there may be a buffer for our request."""
+        self._waits_for_buffer = False
+        self._go_on()
+
     def give_up_late(self, now: float) -> None:
         """Answer what waits for a commit beyond its time-out. Only the first holds others up."""
         late = False
@@ -291,19 +355,38 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             return
         parts: list[Buffer] = []
-        while answers and answers[0].ready:
-            answer = answers.popleft()
-            parts += answer.frame()
-            if type(answer) is ProduceAnswer:
-                self._count(answer)
-        if not parts:
-            return
+        try:
+            while answers and answers[0].ready:
+                answer = answers.popleft()
+                parts += answer.frame()
+                if type(answer) is ProduceAnswer:
+                    self._count(answer)
+                elif answer.held_bytes:
+                    self._hold(-answer.held_bytes)
+        except Exception:
+            self._fail("an answer")
+        if parts:
+            self._write(parts)
+
+    def _write(self, parts: list[Buffer]) -> None:
         size = sum(map(len, parts))
         self._server.metrics.bytes_out += size
         if size <= JOIN_BYTES_MAX or len(parts) > PARTS_MAX:
             self._transport.write(b"".join(parts))
         else:
             self._transport.writelines(parts)
+        if self._full:
+            self._note_unsent(self._transport.get_write_buffer_size())
+
+    def _hold(self, count: int) -> None:
+        """So many bytes more, or fewer, wait for answers that come before them."""
+        self._held_bytes += count
+        self._server.unsent.bytes_held += count
+
+    def _note_unsent(self, count: int) -> None:
+        """So many bytes are in the transport, because their client does not read."""
+        self._server.unsent.bytes_held += count - self._unsent_bytes
+        self._unsent_bytes = count
 
     def _count(self, answer: ProduceAnswer) -> None:
         metrics = self._server.metrics
@@ -314,9 +397,26 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the end -----------------------------------------------------------------------------
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._answers and not self._framing.pending
+    def expire(self, now: float, idle_seconds: float) -> None:
+        """Close it if nothing has moved for too long, and it is not us who are waited for."""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._seen_unsent:
+            self._seen_unsent, self._moved_at = unsent, now
+            if self._full:
+                self._note_unsent(unsent)
+        if self._closing:
+            if now - max(self._moved_at, self._active_at) > CLOSING_SECONDS:
+                self._transport.abort()
+        elif self._full:
+            if now - self._moved_at > idle_seconds:
+                self._close("answers-not-read")
+                self._transport.abort()
+        elif self._answers or self._blocked:
+            return
+        elif self._framing.pending and now - self._request_since > idle_seconds:
+            self._refuse(InvalidError(f"half a request after {idle_seconds:.0f} s"))
+        elif now - self._active_at > idle_seconds:
+            self.close("idle")
 
     @property
     def owes(self) -> bool:
@@ -331,6 +431,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self, reason: str) -> None:
         if not self._closing:
             self._closing = True
+            self._active_at = runtime.monotonic()
             self._server.metrics.closed(reason)
             self._transport.close()
 
@@ -345,14 +446,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_as_allowed()
 
 
-class _Ready:
-    """An answer that was there at once."""
-
-    __slots__ = ("_parts",)
-    ready = True
-
-    def __init__(self, parts: list[Buffer]) -> None:
-        self._parts = parts
-
-    def frame(self) -> list[Buffer]:
-        return self._parts
+def _framed(route: Route, header: RequestHeader, response: Any) -> list[Buffer]:
+    version = header.api_version
+    parts = route.api.Response.encode(response, version)
+    return response_frame(route.api, version, header.correlation_id, parts)

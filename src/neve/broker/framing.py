@@ -4,12 +4,14 @@ All connections receive into one scratch buffer: the event loop asks for a buffe
 put there in the same step, so no two ever use it at once, and an idle connection holds none. A
 frame that lies whole in the scratch is read there. A larger one that does not gets a pooled buffer
 of its own and receives its rest straight into it. Nothing is allocated for a length that is over
-the bound.
+the bound, and what all connections together are in the middle of receiving is bounded too: one
+frame always passes, another waits until there is room.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from neve.broker.buffers import BufferPool
@@ -33,18 +35,46 @@ class Frame(NamedTuple):
 
 
 class Scratch:
-    """The receive buffer that all connections of a server share."""
+    """The receive buffer that all connections of a server share, and their share of the pool.
 
-    def __init__(self, pool: BufferPool) -> None:
+    `on_room` is told whenever less is being received than before.
+    """
+
+    def __init__(self, pool: BufferPool, receiving_bytes_max: int = 2**31) -> None:
         self.pool = pool
         self.buffer = bytearray(SCRATCH_BYTES)
         self.view = memoryview(self.buffer)
+        self.receiving_bytes = 0
+        self.on_room: Callable[[], None] = lambda: None
+        self._receiving_bytes_max = receiving_bytes_max
+
+    def begin(self, length: int) -> bytearray | None:
+        """A buffer to receive a large frame into; None while too much is being received."""
+        size = self.pool.size_of(length)
+        if self.receiving_bytes and self.receiving_bytes + size > self._receiving_bytes_max:
+            return None
+        self.receiving_bytes += size
+        return self.pool.take(length)
+
+    def received(self, buffer: bytearray) -> None:
+        """The frame in this buffer is whole, or will never be."""
+        self.receiving_bytes -= len(buffer)
+        self.on_room()
 
 
 class Framing:
     """One connection's bytes, cut into frames."""
 
-    __slots__ = ("_at", "_end", "_filled", "_frame_bytes_max", "_kept", "_large", "_scratch")
+    __slots__ = (
+        "_at",
+        "_end",
+        "_filled",
+        "_frame_bytes_max",
+        "_kept",
+        "_large",
+        "_scratch",
+        "starved",
+    )
 
     def __init__(self, scratch: Scratch, frame_bytes_max: int) -> None:
         self._scratch = scratch
@@ -53,16 +83,18 @@ class Framing:
         self._at = self._end = 0  # what is still to be cut, in the scratch
         self._large: memoryview | None = None  # a frame being received into a buffer of its own
         self._filled = 0
+        self.starved = False  # the next frame waits for a buffer
 
     def space(self) -> memoryview:
-        """Where the next bytes go."""
+        """Where the next bytes go.
+
+        What was kept stays so until bytes have come: an event loop may ask and then find nothing.
+        """
         if self._large is not None:
             return self._large[self._filled :]
         kept = len(self._kept)
         if kept:
             self._scratch.view[:kept] = self._kept
-            self._kept = b""
-        self._at, self._end = 0, kept
         return self._scratch.view[kept:]
 
     def received(self, count: int) -> None:
@@ -70,7 +102,8 @@ class Framing:
         if self._large is not None:
             self._filled += count
         else:
-            self._end += count
+            self._at, self._end = 0, len(self._kept) + count
+            self._kept = b""
 
     @property
     def pending(self) -> bool:
@@ -98,7 +131,11 @@ class Framing:
         return None
 
     def _begin_large(self, start: int, end: int, length: int) -> None:
-        large = memoryview(self._scratch.pool.take(length))[:length]
+        buffer = self._scratch.begin(length)
+        self.starved = buffer is None
+        if buffer is None:
+            return
+        large = memoryview(buffer)[:length]
         self._filled = end - start
         large[: self._filled] = self._scratch.view[start:end]
         self._large = large
@@ -110,6 +147,7 @@ class Framing:
         self._large = None
         buffer = large.obj
         assert isinstance(buffer, bytearray)
+        self._scratch.received(buffer)
         return Frame(large, buffer)
 
     def settle(self) -> None:
@@ -120,8 +158,9 @@ class Framing:
 
     def resume(self) -> None:
         """Look at what was kept again."""
-        if self._kept:
+        if self._kept and self._large is None:
             self.space()
+            self.received(0)
 
     def close(self) -> None:
         if self._large is not None:
@@ -129,5 +168,6 @@ class Framing:
             assert isinstance(buffer, bytearray)
             self._large = None
             self._scratch.pool.give(buffer)
+            self._scratch.received(buffer)
         self._kept = b""
         self._at = self._end = 0

@@ -34,10 +34,16 @@ class Server:
         self.settings = broker.settings.broker
         self.metrics = broker.metrics
         self.router = Router()
-        self.scratch = Scratch(BufferPool(self.settings.receive_pool_bytes))
+        self.unsent = broker.unsent
+        self.scratch = Scratch(
+            BufferPool(self.settings.receive_pool_bytes), self.settings.receiving_bytes_max
+        )
+        self.scratch.on_room = self._buffers_came_back
         self.tasks = runtime.Tasks()
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
+        self._is_stopping = False
+        self._buffer_wanted: deque[Connection] = deque()
         self._room_wanted: deque[Connection] = deque()
         self._room: asyncio.Task[None] | None = None
 
@@ -53,6 +59,8 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Whether one more is welcome."""
+        if self._is_stopping:
+            return False
         if self._listener is None or len(self._connections) >= self.settings.connections_max:
             self.metrics.connections_refused += 1
             self._complain(
@@ -95,6 +103,19 @@ class Server:
         finally:
             self._room = None
 
+    def wait_for_buffer(self, connection: Connection) -> None:
+        """Tell this connection when less is being received, in its turn."""
+        self._buffer_wanted.append(connection)
+
+    def _buffers_came_back(self) -> None:
+        # Not now: the connection that gave one back is using the scratch.
+        if self._buffer_wanted:
+            asyncio.get_running_loop().call_soon(self._hand_out_buffers)
+
+    def _hand_out_buffers(self) -> None:
+        for _ in range(len(self._buffer_wanted)):
+            self._buffer_wanted.popleft().buffer_again()
+
     # -- time --------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
@@ -106,17 +127,15 @@ class Server:
                 connection.give_up_late(now)
             if now - idle_looked_at >= 1:
                 idle_looked_at = now
-                self._close_idle(now - self.settings.connection_idle_ms / 1000)
-
-    def _close_idle(self, before: float) -> None:
-        for connection in list(self._connections):
-            if connection.active_at < before and connection.is_idle:
-                connection.close("idle")
+                idle_seconds = self.settings.connection_idle_ms / 1000
+                for connection in list(self._connections):
+                    connection.expire(now, idle_seconds)
 
     # -- the end -----------------------------------------------------------------------------
 
     async def stop_accepting(self) -> None:
         """No new connection and no new request; what was taken is answered."""
+        self._is_stopping = True
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
@@ -131,6 +150,8 @@ class Server:
             await runtime.sleep(0.01)
 
     async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self._connections):
             connection.close("stopped")
         await self.tasks.close()

@@ -59,6 +59,18 @@ class FetchSettings:
         least=64 * KIB,
         most=1024 * MIB,
     )
+    unsent_bytes: int = setting(
+        "fetch.unsent.bytes",
+        64 * MIB,
+        "records in answers that consumers have yet to take; past it, an answer has one batch",
+        least=64 * KIB,
+    )
+    session_partitions_max: int = setting(
+        "fetch.session.partitions.max",
+        10_000,
+        "partitions of one fetch session; who wants more sends all of it each time",
+        least=1,
+    )
     sessions_max: int = setting(
         "fetch.sessions.max",
         1_000,

@@ -40,7 +40,8 @@ class BrokerSettings:
     connection_idle_ms: int = setting(
         "broker.connection.idle.ms",
         600_000,
-        "a connection without a request for so long is closed",
+        "a connection without a request for so long is closed, and so is one whose client takes "
+        "so long over half a request or an unread answer",
         least=1_000,
     )
     connection_requests_max: int = setting(
@@ -61,6 +62,13 @@ class BrokerSettings:
         16 * MIB,
         "receive buffers kept for the next large request while nobody uses them",
         least=0,
+    )
+    receiving_bytes_max: int = setting(
+        "broker.receiving.bytes.max",
+        64 * MIB,
+        "large requests that have begun to come in and are not whole; past it, others are not "
+        "read until there is room; one always passes",
+        least=64 * 1024,
     )
     stop_grace_ms: int = setting(
         "broker.stop.grace.ms",

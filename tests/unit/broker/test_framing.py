@@ -119,3 +119,57 @@ def test_the_pool_hands_the_same_buffer_out_again_and_keeps_no_more_than_its_bou
     pool.give(second)
     assert pool.idle_bytes == 128 * 1024
     assert pool.used_bytes == 0
+
+
+def test_asking_for_space_and_receiving_nothing_loses_nothing() -> None:
+    framing = Framing(Scratch(BufferPool(0)), BYTES_MAX)
+    data = framed(b"whole", b"in two pieces")
+    first, rest = data[:15], data[15:]
+    framing.space()[: len(first)] = first
+    framing.received(len(first))
+    assert bytes(framing.next().data) == b"whole"  # type: ignore[union-attr]
+    assert framing.next() is None
+    framing.settle()
+    # The loop asks, the socket turns out to be empty, and another connection uses the scratch.
+    framing.space()
+    framing._scratch.buffer[:] = b"\xee" * SCRATCH_BYTES
+    framing.space()[: len(rest)] = rest
+    framing.received(len(rest))
+    assert bytes(framing.next().data) == b"in two pieces"  # type: ignore[union-attr]
+
+
+def begun(scratch: Scratch, length: int) -> Framing:
+    """A connection that has sent the length of a frame and its first byte."""
+    framing = Framing(scratch, BYTES_MAX)
+    framing.space()[:5] = struct.pack(">ib", length, 7)
+    framing.received(5)
+    assert framing.next() is None
+    framing.settle()
+    return framing
+
+
+def test_large_frames_wait_while_too_much_is_being_received_and_one_always_passes() -> None:
+    scratch = Scratch(BufferPool(0), receiving_bytes_max=256 * 1024)
+    told: list[int] = []
+    scratch.on_room = lambda: told.append(scratch.receiving_bytes)
+    alone = begun(scratch, 1_000_000)
+    assert not alone.starved
+    waiting = begun(scratch, 100_000)
+    assert waiting.starved
+    assert waiting.pending
+    alone.close()
+    assert told == [0]
+    waiting.resume()
+    assert waiting.next() is None
+    assert not waiting.starved
+    assert scratch.receiving_bytes == 128 * 1024
+    rest = 99_999
+    while rest:
+        space = waiting.space()
+        rest -= len(space)
+        waiting.received(len(space))
+    frame = waiting.next()
+    assert frame is not None
+    assert len(frame.data) == 100_000
+    assert frame.data[0] == 7
+    assert scratch.receiving_bytes == 0

@@ -74,8 +74,11 @@ class _Fetch:
         self._broker = broker
         self._session = session
         self._uses_ids = uses_ids
-        self._bytes_left: int = min(request.max_bytes, broker.settings.fetch.response_bytes_max)
-        self._min_bytes: int = min(request.min_bytes, self._bytes_left)
+        bytes_max = broker.settings.fetch.response_bytes_max
+        self._bytes_left: int = min(request.max_bytes, bytes_max, broker.unsent.room_bytes)
+        # Who asks for records waits for one at least, however little room there is for them.
+        least = min(1, request.min_bytes)
+        self._min_bytes: int = max(least, min(request.min_bytes, self._bytes_left))
         self._wait_seconds = request.max_wait_ms / 1000
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._size = 0
@@ -172,21 +175,40 @@ class _Fetch:
         unsure = [row for row in self._rows if row.unsure]
         if not unsure:
             return
-        leading = await self._broker.still_leading()
+        failure = 0
+        try:
+            leading = await self._broker.still_leading()
+        except NeveError as error:
+            leading, failure = False, fetch_error(error)
         for row in unsure:
             assert row.log is not None
-            if not leading or row.log.closed is not None:
+            if failure:
+                row.error = failure
+            elif not leading or row.log.closed is not None:
                 row.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif row.wanted.offset > row.log.next_offset:
                 row.error = ErrorCode.OFFSET_OUT_OF_RANGE
 
     async def _read_cold(self, ends_at: float) -> None:
-        cold = []
-        left = self._bytes_left
+        unsent = self._broker.unsent
+        cold: list[tuple[_Row, int]] = []
+        # Others may have taken the room since this request came.
+        left = min(self._bytes_left, unsent.room_bytes)
         for row in self._rows:
-            if row.cold and (left > 0 or not self._size):
-                cold.append((row, min(row.wanted.max_bytes, max(left, 0))))
-                left -= row.wanted.max_bytes
+            if row.cold and (left > 0 or not (self._size or cold)):
+                most = max(0, min(row.wanted.max_bytes, left))
+                cold.append((row, most))
+                left -= max(most, 1)
+        if not cold:
+            return  # what is in memory fills the answer
+        reserved = sum(most for _, most in cold)
+        unsent.bytes_held += reserved
+        try:
+            await self._read_side_by_side(cold, ends_at)
+        finally:
+            unsent.bytes_held -= reserved
+
+    async def _read_side_by_side(self, cold: list[tuple[_Row, int]], ends_at: float) -> None:
         tasks = [runtime.spawn(self._read_cold_row(row, most)) for row, most in cold]
         # An answer without them is right too: reading goes on, and the next request finds more.
         seconds = max(

@@ -1,7 +1,8 @@
 """Fetch sessions (KIP-227): a consumer of many partitions says only what changed, and is told so.
 
-The cache of sessions is bounded. When it is full, the session that was used longest ago makes
-room, if that is long enough ago; otherwise the newcomer gets none and sends everything each time.
+The cache of sessions is bounded, and so is each session: by the number of its partitions, and by
+the names that it keeps. When the cache is full, the session that was used longest ago makes room,
+if that is long enough ago. Who gets no session sends everything each time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ NO_SESSION = 0
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2**31 - 1
 _SESSION_ID_MAX = 2**31 - 1
+
+# No topic has a longer name: none such is worth remembering.
+_NAME_MAX = 249
 
 PartitionKey = tuple[str, bytes, int]
 
@@ -57,7 +61,10 @@ class Session:
 class Sessions:
     """The sessions of one broker. `begin` says what a request is about."""
 
-    def __init__(self, sessions_max: int, evict_after_seconds: float) -> None:
+    def __init__(
+        self, sessions_max: int, evict_after_seconds: float, partitions_max: int = 10_000
+    ) -> None:
+        self._partitions_max = partitions_max
         self._sessions_max = sessions_max
         self._evict_after_seconds = evict_after_seconds
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # the one used last is last
@@ -71,7 +78,8 @@ class Sessions:
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
             self._sessions.pop(session_id, None)
             wanted = _all_of(request)
-            session = self._made(wanted, uses_ids) if epoch == FIRST_EPOCH else None
+            is_new = epoch == FIRST_EPOCH and self._may_keep(wanted, request)
+            session = self._made(wanted, uses_ids) if is_new else None
             return session, list(wanted.values()), False
         session = self._sessions.get(session_id)
         if session is None:
@@ -84,7 +92,15 @@ class Sessions:
         session.used_at = runtime.monotonic()
         session.expect_next()
         _change(session.wanted, request)
+        if not self._may_keep(session.wanted, request):
+            del self._sessions[session_id]
+            raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return session, list(session.wanted.values()), True
+
+    def _may_keep(self, wanted: dict[PartitionKey, Wanted], request: Any) -> bool:
+        if len(wanted) > self._partitions_max:
+            return False
+        return all(len(topic.topic) <= _NAME_MAX for topic in request.topics)
 
     def _made(self, wanted: dict[PartitionKey, Wanted], uses_ids: bool) -> Session | None:
         if not wanted or not self._has_room():
