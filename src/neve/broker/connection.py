@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from neve import runtime
-from neve.broker.answers import Answer, PlainAnswer
+from neve.broker.answers import PlainAnswer
 from neve.broker.framing import Frame, Framing
+from neve.broker.outbox import Outbox
+from neve.broker.patience import Patience, Waiting
 from neve.broker.produce import ProduceAnswer, produce
-from neve.broker.router import PRODUCE, Context, Route, Router
+from neve.broker.router import Context, Route, Router
 from neve.errors import InvalidError, NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.errors import MalformedError
@@ -32,16 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neve.broker.connection")
 
-# Small answers are joined into one write; records go out from where they lie.
-JOIN_BYTES_MAX = 64 * 1024
-# A gather write of more parts is slower than joining them.
-PARTS_MAX = 256
 # Clients ask for more records when they have got some. One that asks far ahead and takes nothing
 # must not keep many large answers in memory: beyond these it is not read.
 FETCHES_MAX = 4
 HELD_BYTES_MAX = 1024 * 1024
-# How long a client may take over what is left to be sent once its connection is being closed.
-CLOSING_SECONDS = 10.0
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -51,14 +46,12 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._router: Router = server.router
         self._framing = Framing(server.scratch, server.settings.request_bytes_max)
-        self._answers: deque[Answer] = deque()
+        self._out = Outbox(server.metrics, server.unsent)
+        self._answers = self._out.answers
         self._answers_max = server.settings.connection_requests_max
         self._fetches: dict[asyncio.Task[None], None] = {}
         self._fetching = 0
-        self._held_bytes = 0  # of answers that are made, and wait for one before them
-        self._unsent_bytes = 0  # of what the transport still has, while its client does not read
         self._busy = False  # a request runs that nothing may overtake
-        self._full = False  # its client does not read what we answer
         self._waits_for_room = False
         self._waits_for_buffer = False
         self._stopped = False  # the broker stops: no more requests
@@ -68,16 +61,12 @@ class Connection(asyncio.BufferedProtocol):
         self._awaited: Commit | None = None
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.peer = ""
-        self._active_at = 0.0
-        self._request_since = 0.0  # when the first bytes of an unfinished request came
-        self._moved_at = 0.0  # when its client was last seen to take what it is sent
-        self._seen_unsent = 0
+        self._patience = Patience(runtime.monotonic())
 
     # -- the transport's side ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._active_at = self._moved_at = runtime.monotonic()
+        self._transport = self._out.to = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         if not self._server.opened(self):
@@ -90,9 +79,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.metrics.closed("by-client")
         self._server.closed(self)
         self._framing.close()
-        self._answers.clear()
-        self._hold(-self._held_bytes)
-        self._note_unsent(0)
+        self._out.clear()
         for task in list(self._fetches):
             task.cancel()  # nobody is left to read what it waits for
 
@@ -101,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._framing.pending:
-            self._request_since = runtime.monotonic()
+            self._patience.request_since = runtime.monotonic()
         self._framing.received(nbytes)
         self._server.metrics.bytes_in += nbytes
         self._serve()
@@ -110,11 +97,11 @@ class Connection(asyncio.BufferedProtocol):
         return False  # nobody is there to read an answer
 
     def pause_writing(self) -> None:
-        self._full = True
+        self._out.full = True
 
     def resume_writing(self) -> None:
-        self._full = False
-        self._note_unsent(0)
+        self._out.full = False
+        self._out.note_unsent(0)
         self._go_on()
 
     # -- requests ----------------------------------------------------------------------------
@@ -123,19 +110,19 @@ class Connection(asyncio.BufferedProtocol):
     def _blocked(self) -> bool:
         return (
             self._busy
-            or self._full
+            or self._out.full
             or self._waits_for_room
             or self._waits_for_buffer
             or self._stopped
             or self._closing
             or len(self._answers) >= self._answers_max
             or self._fetching >= FETCHES_MAX
-            or self._held_bytes >= HELD_BYTES_MAX
+            or self._out.held_bytes >= HELD_BYTES_MAX
         )
 
     def _serve(self) -> None:
         """Cut frames and handle them, as far as this connection may go."""
-        self._active_at = runtime.monotonic()
+        self._patience.active_at = runtime.monotonic()
         # What held us up may be over as soon as the answers are on their way.
         while self._serve_some() and not self._blocked:
             self._framing.resume()
@@ -151,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
                 if frame is None:
                     self._wait_if_starved()
                     break
-                self._request_since = self._active_at
+                self._patience.request_since = self._patience.active_at
                 self._request(frame)
         except NeveError as error:
             self._refuse(error)
@@ -210,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
             raise MalformedError(
                 f"api {header.api_key} in version {header.api_version} is not supported"
             )
-        self._answers.append(PlainAnswer(parts))
+        self._out.add_made(parts)
 
     def _handle(self, frame: Frame, header: RequestHeader, route: Route) -> None:
         context = Context(header.api_version, header.client_id, self.peer)
@@ -218,9 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         started = runtime.monotonic()
         result = route.handle(self._server.broker, request, context)
         if not inspect.iscoroutine(result):
-            answer = PlainAnswer(_framed(route, header, result))
-            self._answers.append(answer)
-            self._hold(answer.held_bytes)
+            self._out.add_made(_framed(route, header, result))
             self._answered_by(route, result, started)
             return
         answer = PlainAnswer()
@@ -239,14 +224,14 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         try:
             response = await work
-            answer.complete(_framed(route, header, response))
+            parts = _framed(route, header, response)
         except Exception:
             self._fail(route.api.name)
             return
         self._answered_by(route, response, started)
         if self._closing:
             return
-        self._hold(answer.held_bytes)
+        self._out.complete(answer, parts)
         if route.may_be_overtaken:
             self._fetching -= 1
         else:
@@ -279,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         if not answer.silent:
             self._await_commit(answer)
         else:
-            self._count(answer)
+            self._out.count(answer)
             if answer.closes:
                 self._refuse_silently(answer)
         if self._server.broker.is_full:
@@ -298,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
             # One call back for all requests of this connection that share an object.
             if commit is not self._awaited:
                 self._awaited = commit
-                commit.then(self._decided)
+                commit.then(self._answered)
 
     def _give_back_when_committed(self, buffer: bytearray, answer: ProduceAnswer) -> None:
         pool = self._server.scratch.pool
@@ -314,9 +299,6 @@ class Connection(asyncio.BufferedProtocol):
 
         for commit in answer.appended:
             commit.then(decided)
-
-    def _decided(self, _: object) -> None:
-        self._answered()
 
     def room_again(self) -> None:
         """The WAL's buffer has room."""
@@ -341,9 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         if late:
             self._answered()
 
-    # -- answers -----------------------------------------------------------------------------
-
-    def _answered(self) -> None:
+    def _answered(self, _: object = None) -> None:
         if self._closing or self._corked:
             return
         self._flush()
@@ -351,72 +331,40 @@ class Connection(asyncio.BufferedProtocol):
         self._read_as_allowed()
 
     def _flush(self) -> None:
-        answers = self._answers
         if self._closing:
             return
-        parts: list[Buffer] = []
         try:
-            while answers and answers[0].ready:
-                answer = answers.popleft()
-                parts += answer.frame()
-                if type(answer) is ProduceAnswer:
-                    self._count(answer)
-                elif answer.held_bytes:
-                    self._hold(-answer.held_bytes)
+            self._out.flush()
         except Exception:
             self._fail("an answer")
-        if parts:
-            self._write(parts)
-
-    def _write(self, parts: list[Buffer]) -> None:
-        size = sum(map(len, parts))
-        self._server.metrics.bytes_out += size
-        if size <= JOIN_BYTES_MAX or len(parts) > PARTS_MAX:
-            self._transport.write(b"".join(parts))
-        else:
-            self._transport.writelines(parts)
-        if self._full:
-            self._note_unsent(self._transport.get_write_buffer_size())
-
-    def _hold(self, count: int) -> None:
-        """So many bytes more, or fewer, wait for answers that come before them."""
-        self._held_bytes += count
-        self._server.unsent.bytes_held += count
-
-    def _note_unsent(self, count: int) -> None:
-        """So many bytes are in the transport, because their client does not read."""
-        self._server.unsent.bytes_held += count - self._unsent_bytes
-        self._unsent_bytes = count
-
-    def _count(self, answer: ProduceAnswer) -> None:
-        metrics = self._server.metrics
-        seconds = runtime.monotonic() - answer.started
-        metrics.answered(PRODUCE, seconds, answer.error)
-        if answer.commits and not answer.error:
-            metrics.ack.add(seconds)
 
     # -- the end -----------------------------------------------------------------------------
 
     def expire(self, now: float, idle_seconds: float) -> None:
-        """Close it if nothing has moved for too long, and it is not us who are waited for."""
+        """Close it if its client has kept us waiting for too long."""
         unsent = self._transport.get_write_buffer_size()
-        if unsent != self._seen_unsent:
-            self._seen_unsent, self._moved_at = unsent, now
-            if self._full:
-                self._note_unsent(unsent)
-        if self._closing:
-            if now - max(self._moved_at, self._active_at) > CLOSING_SECONDS:
-                self._transport.abort()
-        elif self._full:
-            if now - self._moved_at > idle_seconds:
-                self._close("answers-not-read")
-                self._transport.abort()
-        elif self._answers or self._blocked:
+        if self._patience.saw_unsent(unsent, now) and self._out.full:
+            self._out.note_unsent(unsent)
+        waiting = self._waiting
+        if not self._patience.is_over(waiting, now, idle_seconds):
             return
-        elif self._framing.pending and now - self._request_since > idle_seconds:
+        if waiting is Waiting.REST_OF_REQUEST:
             self._refuse(InvalidError(f"half a request after {idle_seconds:.0f} s"))
-        elif now - self._active_at > idle_seconds:
+        elif waiting is Waiting.A_REQUEST:
             self.close("idle")
+        else:
+            self._close("answers-not-read")
+            self._transport.abort()
+
+    @property
+    def _waiting(self) -> Waiting:
+        if self._closing:
+            return Waiting.CLOSE
+        if self._out.full:
+            return Waiting.TAKE_ANSWERS
+        if self._answers or self._blocked:
+            return Waiting.NOTHING
+        return Waiting.REST_OF_REQUEST if self._framing.pending else Waiting.A_REQUEST
 
     @property
     def owes(self) -> bool:
@@ -431,7 +379,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self, reason: str) -> None:
         if not self._closing:
             self._closing = True
-            self._active_at = runtime.monotonic()
+            self._patience.active_at = runtime.monotonic()
             self._server.metrics.closed(reason)
             self._transport.close()
 
