@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve import runtime
 from neve.broker.error_codes import RefusedError, produce_error
-from neve.errors import ClosedError, InvalidError, NeveError
+from neve.errors import ClosedError, FencedError, InvalidError, NeveError
+from neve.log.producers import OutOfOrderSequenceError, ProducerFencedError
 from neve.log.wal.pending import Commit
 from neve.protocol.codes import ErrorCode
 from neve.protocol.frames import RequestHeader, response_frame
@@ -34,6 +35,13 @@ _Partition = _Response.Partition
 _Topic = _Response.Topic
 
 
+class Named(NamedTuple):
+    """A topic as the request names it; its records are not kept for the answer's sake."""
+
+    name: str
+    topic_id: bytes
+
+
 class Row(NamedTuple):
     """What happened to one partition's batch. `commit` is None where nothing was appended."""
 
@@ -44,16 +52,20 @@ class Row(NamedTuple):
     start_offset: int = -1
     error: int = 0
     message: str | None = None
+    in_doubt: bool = False
+    """Refused by what we know of its producer: told once it is sure that we still lead."""
 
 
 class ProduceAnswer:
     """The answer to one produce request, ready when what it waits for is decided."""
 
+    held_bytes = 0  # what it holds is counted among what waits for the store
     __slots__ = (
         "_correlation_id",
         "_given_up",
         "_rows",
         "_version",
+        "_waits_for_all",
         "appended",
         "closes",
         "commits",
@@ -67,7 +79,7 @@ class ProduceAnswer:
         self,
         header: RequestHeader,
         acks: int,
-        rows: list[tuple[Any, list[Row]]],
+        rows: list[tuple[Named, list[Row]]],
         started: float,
         deadline: float,
     ) -> None:
@@ -86,7 +98,11 @@ class ProduceAnswer:
                     self.error = self.error or row.error
                 elif not self.appended or commit is not self.appended[-1]:
                     self.appended.append(commit)
-        self.commits = self.appended if acks == ACKS_ALL else []
+        self._waits_for_all = acks == ACKS_ALL
+        self.commits = self.appended
+        if acks != ACKS_ALL:
+            doubts = [row.commit for _, partitions in rows for row in partitions if row.in_doubt]
+            self.commits = [commit for commit in doubts if commit is not None]
         self.silent = acks == ACKS_NONE
         # A producer that wants no answers learns of an error by losing its connection.
         self.closes = self.silent and self.error != 0
@@ -115,7 +131,7 @@ class ProduceAnswer:
         return response_frame(PRODUCE, self._version, self._correlation_id, parts)
 
     def _partition(self, row: Row) -> Any:
-        if self.commits and row.commit is not None:
+        if row.commit is not None and (self._waits_for_all or row.in_doubt):
             if not row.commit.done:
                 self.error = ErrorCode.REQUEST_TIMED_OUT
                 return _Partition(index=row.number, error_code=ErrorCode.REQUEST_TIMED_OUT)
@@ -145,7 +161,7 @@ def produce(broker: Broker, request: Any, header: RequestHeader) -> ProduceAnswe
     acks = request.acks
     started = runtime.monotonic()
     by_id = header.api_version >= _TOPIC_IDS_SINCE
-    rows: list[tuple[Any, list[Row]]] = []
+    rows: list[tuple[Named, list[Row]]] = []
     if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
         refusal = _refusing(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: use 0, 1 or -1 (all)")
     elif request.transactional_id is not None:
@@ -154,12 +170,13 @@ def produce(broker: Broker, request: Any, header: RequestHeader) -> ProduceAnswe
         )
     else:
         refusal = None
-    for named in request.topic_data:
+    for asked in request.topic_data:
+        named, parts = Named(asked.name, asked.topic_id), asked.partition_data
         if refusal is not None:
-            rows.append((named, [refusal(part.index) for part in named.partition_data]))
+            rows.append((named, [refusal(part.index) for part in parts]))
             continue
         topic = broker.node.topic_by_id(named.topic_id) if by_id else broker.node.topic(named.name)
-        rows.append((named, [_append(broker, topic, part, by_id) for part in named.partition_data]))
+        rows.append((named, [_append(broker, topic, part, by_id) for part in parts]))
     return ProduceAnswer(header, acks, rows, started, started + request.timeout_ms / 1000)
 
 
@@ -179,9 +196,32 @@ def _append(broker: Broker, topic: Topic | None, part: Any, by_id: bool) -> Row:
         return Row(index, None, error=code)
     try:
         return _append_to(broker, log, part.records, index)
+    except (OutOfOrderSequenceError, ProducerFencedError) as error:
+        return Row(index, _doubted(broker, error), in_doubt=True)
     except NeveError as error:
         code, message = produce_error(error)
         return Row(index, None, error=code, message=message)
+
+
+def _doubted(broker: Broker, refusal: NeveError) -> Commit:
+    """Decided when it is known whether we were entitled to refuse.
+
+    Who was taken over without knowing judges by what it knew then, and clients take a refusal for
+    final.
+    """
+    doubt = Commit()
+
+    async def decide() -> None:
+        try:
+            leading = await broker.still_leading()
+        except NeveError as error:
+            doubt.fail(error)
+            return
+        fenced = FencedError("another process leads this partition now: look for it, and try again")
+        doubt.fail(refusal if leading else fenced)
+
+    broker.server.tasks.start(decide())
+    return doubt
 
 
 def _append_to(broker: Broker, log: PartitionLog, records: memoryview | None, index: int) -> Row:

@@ -32,6 +32,8 @@ _Response = FETCH.Response
 _Topic = _Response.Topic
 _Partition = _Response.Partition
 _NOTHING = b""
+# Below this, reading more partitions at once costs more than it gives.
+COLD_SHARE_BYTES_LEAST = 64 * 1024
 
 
 def fetch(broker: Broker, request: Any, context: Context) -> Any:
@@ -194,9 +196,12 @@ class _Fetch:
         cold: list[tuple[_Row, int]] = []
         # Others may have taken the room since this request came.
         left = min(self._bytes_left, unsent.room_bytes)
-        for row in self._rows:
-            if row.cold and (left > 0 or not (self._size or cold)):
-                most = max(0, min(row.wanted.max_bytes, left))
+        wanting = [row for row in self._rows if row.cold]
+        # A part for each: one that is slow, damaged or nearly empty takes nothing from the others.
+        share = max(left // len(wanting), COLD_SHARE_BYTES_LEAST)
+        for row in wanting:
+            if left > 0 or not (self._size or cold):
+                most = max(0, min(row.wanted.max_bytes, share, left))
                 cold.append((row, most))
                 left -= max(most, 1)
         if not cold:

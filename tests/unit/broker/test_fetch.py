@@ -1,0 +1,195 @@
+"""Fetching over a real connection: waiting, budgets, sessions, cold reads and their errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from neve.cluster.node import Node
+from neve.errors import DamagedError
+from neve.protocol.codes import ErrorCode
+from neve.records.batch import parse_header
+from neve.records.reference import Record, build_batch, decode_batch
+from neve.settings import CacheSettings, Settings
+from scripted_store import ScriptedStore
+from wire import Wire, running_broker
+
+UNCACHED = Settings(cache=CacheSettings(tail_bytes=0))
+
+
+def batch(*values: bytes) -> bytes:
+    return build_batch([Record(at, 1_000, None, value) for at, value in enumerate(values)])
+
+
+def values_of(data: memoryview) -> list[bytes]:
+    found, position = [], 0
+    while position < len(data):
+        size = parse_header(data, position).size
+        found += [row.value or b"" for row in decode_batch(bytes(data[position : position + size]))]
+        position += size
+    return found
+
+
+async def test_a_waiting_fetch_is_woken_by_the_commit() -> None:
+    async with running_broker() as broker, Wire.to(broker) as reader, Wire.to(broker) as writer:
+        await broker.node.create_topic("t", 1)
+        reader.send_fetch("t", [(0, 0)], max_wait_ms=15_000)
+        waiting = asyncio.ensure_future(reader.receive())
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        started = time.monotonic()
+        await writer.produce("t", batch(b"a"))
+        answer = (await waiting).responses[0].partitions[0]
+        assert time.monotonic() - started < 5
+        assert values_of(answer.records) == [b"a"]
+        assert answer.high_watermark == 1
+        assert not broker.node.log("t", 0)._watchers
+
+
+async def test_a_fetch_waits_for_min_bytes_but_not_beyond_its_time() -> None:
+    async with running_broker() as broker, Wire.to(broker) as reader, Wire.to(broker) as writer:
+        await broker.node.create_topic("t", 2)
+        reader.send_fetch("t", [(0, 0), (1, 0)], max_wait_ms=15_000, min_bytes=2_000)
+        waiting = asyncio.ensure_future(reader.receive())
+        await writer.produce("t", batch(b"x" * 1_200), partition=0)
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await writer.produce("t", batch(b"y" * 1_200), partition=1)
+        parts = (await waiting).responses[0].partitions
+        assert [len(values_of(part.records)) for part in parts] == [1, 1]
+        started = time.monotonic()
+        late = await reader.fetch("t", 0, max_wait_ms=200, min_bytes=1 << 19)
+        assert values_of(late.records) == [b"x" * 1_200]
+        assert 0.15 < time.monotonic() - started < 10
+
+
+async def test_what_waits_holds_up_nothing_behind_it() -> None:
+    async with running_broker() as broker, Wire.to(broker) as wire, Wire.to(broker) as other:
+        await broker.node.create_topic("t", 1)
+        wire.send_fetch("t", [(0, 0)], max_wait_ms=15_000)
+        wire.send_batch("t", batch(b"a"))  # on the same connection, behind the fetch it wakes
+        assert values_of((await wire.receive()).responses[0].partitions[0].records) == [b"a"]
+        assert (await wire.produced()).base_offset == 0
+        assert values_of((await other.fetch("t", 0)).records) == [b"a"]
+
+
+async def test_max_bytes_holds_over_the_whole_request_and_one_batch_always_comes() -> None:
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 3)
+        for index in range(3):
+            for _ in range(3):
+                await wire.produce("t", batch(b"x" * 1_000), partition=index)
+        size = len(batch(b"x" * 1_000))
+        wire.send_fetch("t", [(0, 0), (1, 0), (2, 0)], max_bytes=4 * size)
+        parts = (await wire.receive()).responses[0].partitions
+        assert [len(part.records) // size for part in parts] == [3, 1, 0]
+        wire.send_fetch("t", [(0, 0), (1, 0)], max_bytes=1)
+        parts = (await wire.receive()).responses[0].partitions
+        assert [len(part.records) // size for part in parts] == [1, 0]
+        wire.send_fetch("t", [(0, 1)], partition_bytes=10)
+        assert len((await wire.receive()).responses[0].partitions[0].records) == size
+
+
+async def test_a_session_is_told_only_what_changed() -> None:
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 3)
+        await wire.produce("t", batch(b"a"), partition=1)
+        wire.send_fetch("t", [(0, 0), (1, 0), (2, 0)], session=(0, 0))
+        first = await wire.receive()
+        assert first.session_id > 0
+        assert [part.partition_index for part in first.responses[0].partitions] == [0, 1, 2]
+        wire.send_fetch("t", [(1, 1)], session=(first.session_id, 1))
+        assert (await wire.receive()).responses == []
+        await wire.produce("t", batch(b"b"), partition=2)
+        wire.send_fetch("t", [], session=(first.session_id, 2))
+        (part,) = (await wire.receive()).responses[0].partitions
+        assert (part.partition_index, values_of(part.records)) == (2, [b"b"])
+        wire.send_fetch("t", [], session=(first.session_id, 9))
+        assert (await wire.receive()).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+async def test_offsets_out_of_range_and_unknown_places_are_told() -> None:
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 1)
+        await wire.produce("t", batch(b"a", b"b", b"c"))
+        for offset in (-1, 4, 2**62):
+            answer = await wire.fetch("t", offset, max_wait_ms=5_000)
+            assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE, offset
+        await broker.node.delete_records("t", 0, 2)
+        answer = await wire.fetch("t", 1)
+        assert (answer.error_code, answer.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
+        unknown = await wire.fetch("missing", 0)
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wire.send_fetch("t", [(5, 0)])
+        part = (await wire.receive()).responses[0].partitions[0]
+        assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_who_was_taken_over_does_not_say_that_an_offset_is_out_of_range() -> None:
+    """The successor may have it."""
+    store = ScriptedStore()
+    async with running_broker(store) as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 1)
+        await wire.produce("t", batch(b"a"))
+        await broker.upkeep.close()
+        successor = await Node.start(store, Settings(), node_id=1, probe=False)
+        await successor.lead()
+        answer = await wire.fetch("t", 3, max_wait_ms=5_000)
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await successor.close()
+
+
+async def test_a_deleted_topic_ends_those_who_wait_for_it() -> None:
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 1)
+        wire.send_fetch("t", [(0, 0)], max_wait_ms=15_000)
+        waiting = asyncio.ensure_future(wire.receive())
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        await broker.node.delete_topic("t")
+        part = (await waiting).responses[0].partitions[0]
+        assert part.error_code != ErrorCode.NONE
+        assert time.monotonic() - started < 5
+
+
+async def test_what_is_not_in_memory_is_read_beside_what_is() -> None:
+    async with running_broker(settings=UNCACHED) as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 2)
+        for index in range(2):
+            for value in (b"a", b"b"):
+                await wire.produce("t", batch(value), partition=index)
+        await broker.node.log("t", 0).tier()
+        wire.send_fetch("t", [(0, 0), (1, 0)])
+        parts = (await wire.receive()).responses[0].partitions
+        assert [values_of(part.records) for part in parts] == [[b"a", b"b"], [b"a", b"b"]]
+
+
+async def test_damage_fails_its_partition_alone_and_says_how_to_get_past_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(settings=UNCACHED) as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 2)
+        for index in range(2):
+            await wire.produce("t", batch(b"a"), partition=index)
+        read = broker.reader.read
+
+        async def damaged(log: Any, offset: int, max_bytes: int) -> Any:
+            if log.partition == 0:
+                raise DamagedError("topics/t/segment", "its checksum is wrong")
+            return await read(log, offset, max_bytes)
+
+        monkeypatch.setattr(broker.reader, "read", damaged)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                wire.send_fetch("t", [(0, 0), (1, 0)])
+                parts = (await wire.receive()).responses[0].partitions
+        assert parts[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert values_of(parts[1].records) == [b"a"]
+        told = [line for line in caplog.messages if "neve storage skip" in line]
+        assert len(told) == 1  # however often it is asked for
+        assert "topics/t/segment" in told[0]
+        assert "--partition 0" in told[0]

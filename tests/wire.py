@@ -1,0 +1,146 @@
+"""A broker within the test, and a client that speaks to it frame by frame."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from neve.broker.addresses import Address
+from neve.broker.broker import Broker
+from neve.protocol.frames import decode_response_header, request_frame
+from neve.protocol.messages.fetch import FETCH
+from neve.protocol.messages.produce import PRODUCE
+from neve.settings import Settings
+from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.port import Store
+from neve.store.url import stack
+
+ANSWER_SECONDS = 20
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+
+
+@contextlib.asynccontextmanager
+async def running_broker(
+    store: Store | None = None, settings: Settings | None = None
+) -> AsyncIterator[Broker]:
+    """A broker on a free port, on a bucket in memory unless another store is given."""
+    settings = settings or Settings()
+    where = socket.socket()
+    where.bind(("127.0.0.1", 0))
+    address = Address(*where.getsockname())
+    broker = await Broker.start(
+        stack(store or MemoryStore(MemoryBucket()), settings.store),
+        settings,
+        where,
+        store_url="memory://",
+        advertised=address,
+        puts_cost=False,
+    )
+    try:
+        yield broker
+    finally:
+        await broker.abort()
+
+
+class Wire:
+    """One connection. Answers come in the order of the requests."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._correlations = itertools.count(1)
+        self._asked: list[tuple[Any, int, int]] = []
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, broker: Broker) -> AsyncIterator[Wire]:
+        reader, writer = await asyncio.open_connection(*broker.advertised)
+        try:
+            yield cls(reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    def send(self, api: Any, version: int, request: Any) -> None:
+        correlation = next(self._correlations)
+        parts = request_frame(api, version, correlation, "test", request.encode(version))
+        self.writer.write(b"".join(parts))
+        self._asked.append((api, version, correlation))
+
+    async def receive(self) -> Any:
+        """The answer to the oldest request that has none yet."""
+        api, version, expected = self._asked.pop(0)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            size = int.from_bytes(await self.reader.readexactly(4), "big")
+            data = memoryview(await self.reader.readexactly(size))
+        correlation, end = decode_response_header(api, version, data)
+        assert correlation == expected
+        return api.Response.decode(data, version, end)
+
+    async def ask(self, api: Any, version: int, request: Any) -> Any:
+        self.send(api, version, request)
+        return await self.receive()
+
+    def send_batch(
+        self,
+        topic: str,
+        batch: bytes,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        timeout_ms: int = 9000,
+    ) -> None:
+        request = PRODUCE.Request
+        part = request.Partition(index=partition, records=batch)
+        body = request(
+            acks=acks,
+            timeout_ms=timeout_ms,
+            topic_data=[request.Topic(name=topic, partition_data=[part])],
+        )
+        self.send(PRODUCE, PRODUCE_VERSION, body)
+
+    async def produced(self) -> Any:
+        """The one partition of the answer to a produce request."""
+        return (await self.receive()).responses[0].partition_responses[0]
+
+    async def produce(self, topic: str, batch: bytes, **about: int) -> Any:
+        self.send_batch(topic, batch, **about)
+        return await self.produced()
+
+    def send_fetch(
+        self,
+        topic: str,
+        offsets: Sequence[tuple[int, int]],
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        partition_bytes: int = 1 << 20,
+        session: tuple[int, int] = (0, -1),
+    ) -> None:
+        request = FETCH.Request
+        parts = [
+            request.Partition(
+                partition=index, fetch_offset=offset, partition_max_bytes=partition_bytes
+            )
+            for index, offset in offsets
+        ]
+        body = request(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            session_id=session[0],
+            session_epoch=session[1],
+            topics=[request.Topic(topic=topic, partitions=parts)] if parts else [],
+        )
+        self.send(FETCH, FETCH_VERSION, body)
+
+    async def fetch(self, topic: str, offset: int, **about: Any) -> Any:
+        """The one partition of the answer to a fetch of partition 0."""
+        self.send_fetch(topic, [(0, offset)], **about)
+        return (await self.receive()).responses[0].partitions[0]
