@@ -12,6 +12,7 @@ straight to the system, so they outlive a kill.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -79,9 +80,9 @@ class TalliedStore(Wrapper):
 class SteeredStore(FaultyStore):
     """A store whose faults are read from a file whenever that changes.
 
-    The file holds probabilities by the names of `Faults`. `only`: they befall keys that begin like
-    this. `frozen`: calls wait until it is taken back; half of them then go through, and half were
-    lost with their connections.
+    The file holds probabilities by the names of `Faults`. `only`: they befall calls that begin like
+    this, such as `create wal/`. `frozen`: calls wait until it is taken back; half of them then go
+    through, and half were lost with their connections.
     """
 
     def __init__(self, inner: Store, control: Path) -> None:
@@ -109,7 +110,8 @@ class SteeredStore(FaultyStore):
                 self._steer()
             if runtime.chance().random() < 0.5:
                 raise UnavailableError(call.key, "injected: the connection hung, and is gone")
-        return await super()._begin(call) if call.key.startswith(self._only) else None
+        befalls = f"{call.operation} {call.key}".startswith(self._only)
+        return await super()._begin(call) if befalls else None
 
 
 def _wrap_store(spec: dict[str, Any]) -> None:
@@ -180,11 +182,18 @@ BUGS: dict[str, Callable[[], None]] = {
 # -- processes ---------------------------------------------------------------------------------
 
 
+def _die_with_parent() -> None:
+    """Whatever becomes of a test run, it leaves nothing running."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
 def _be_broker(spec: dict[str, Any]) -> None:
     """Turn a forked child into a broker; never returns."""
     code = 70
     try:
         os.setsid()
+        _die_with_parent()
         for number, path in ((0, os.devnull), (1, spec["output"]), (2, spec["log"])):
             flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND
             opened = os.open(path, flags, 0o644)
@@ -203,6 +212,7 @@ def _be_broker(spec: dict[str, Any]) -> None:
 
 
 def _nursery() -> None:
+    _die_with_parent()
     from neve.broker import broker, http, logs, pages
     from neve.cli import application
 

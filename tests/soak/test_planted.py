@@ -32,7 +32,7 @@ def plan_for(bug: str, folder: Path) -> Plan:
         plan = dataclasses.replace(
             plan,
             moments=[Moment("seconds", 1.5)] * 8,
-            faults={"fails": 0.2, "only": "wal/"},
+            faults={"fails": 0.2, "only": "create wal/"},
             may_end_by_itself=True,
             settings={**plan.settings, "store.retry.attempts.max": 0},
         )
