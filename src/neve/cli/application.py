@@ -12,11 +12,19 @@ import sys
 from cyclopts import App, CycloptsError
 
 from neve import __version__
-from neve.cli import bench, demo, group, serve, storage, topic
 from neve.cli.output import UsageError, complain
 from neve.errors import NeveError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_PIPE = 1, 2, 141
+COMMANDS = {
+    "serve": ("serve:serve", "Serve Kafka clients from a bucket, until SIGTERM or SIGINT."),
+    "topic": ("topic:app", "Make, look at, change, write and read topics, over Kafka's protocol."),
+    "group": ("group:app", "Look at consumer groups, move their offsets, delete them."),
+    "storage": ("storage:app", "Look into a bucket, check it and mend it; no broker takes part."),
+    "bench": ("bench:app", "Measure what Neve promises in figures; exit 1 where one is missed."),
+    "demo": ("demo:demo", "Show what Neve does: serve Kafka clients, crash, recover, read."),
+}
+"""Where each command is, and its help: a command loads what it needs and no more."""
 
 
 def build_app() -> App:
@@ -28,12 +36,8 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
         help_format="markdown",
     )
-    app.command(serve.serve)
-    app.command(topic.app)
-    app.command(group.app)
-    app.command(storage.app)
-    app.command(bench.app)
-    app.command(demo.demo)
+    for name, (where, about) in COMMANDS.items():
+        app.command(f"neve.cli.{where}", name=name, help=about)
     return app
 
 

@@ -14,7 +14,6 @@ import msgspec
 from cyclopts import Parameter
 
 from neve import runtime
-from neve.cluster.log import NoClusterError
 from neve.errors import InvalidError
 from neve.settings import Settings, load
 
@@ -74,6 +73,8 @@ def complain(reason: object) -> None:
 @contextlib.contextmanager
 def naming(url: str) -> Iterator[None]:
     """Say which URL it is that holds no cluster: most often it is mistyped."""
+    from neve.cluster.log import NoClusterError  # slow to load, and few commands come here
+
     try:
         yield
     except NoClusterError as error:

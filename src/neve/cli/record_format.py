@@ -20,8 +20,8 @@ import msgspec
 
 from neve import runtime
 from neve.bucket.model import Record
-from neve.cli.dump import shown_as_text
 from neve.cli.format_syntax import Field, FormatSyntaxError, Piece, parse
+from neve.cli.shown import shown_as_text
 
 Renderer: TypeAlias = Callable[[Record], bytes]
 _Header: TypeAlias = tuple[str | bytes, bytes | None]

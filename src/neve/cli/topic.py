@@ -13,9 +13,9 @@ from neve.cli import consume as consuming
 from neve.cli import input_format, record_format, topic_admin
 from neve.cli import produce as producing
 from neve.cli.connection import DEFAULT_FLAGS, BrokerFlags, assignments
-from neve.cli.dump import record_line
 from neve.cli.offsets import parse_span
 from neve.cli.output import STANDARD_INPUT, UsageError
+from neve.cli.shown import record_line
 
 Topic = Annotated[str, Parameter(help="The topic.")]
 Topics = Annotated[list[str], Parameter(help="The topic; several may be given.")]

@@ -18,7 +18,7 @@ from bucket_samples import QUICK, Writer
 from neve import __version__, runtime
 from neve.bucket.model import Record
 from neve.cli import main
-from neve.cli.dump import record_line
+from neve.cli.shown import record_line
 from neve.records import reference
 from neve.records.reference import build_batch
 
