@@ -18,6 +18,7 @@ from neve.protocol.frames import decode_request_header
 from neve.protocol.messages import APIS
 from neve.records.batch import HEADER_BYTES
 from neve.records.crc import crc32c
+from soak.odd_requests import odd
 from soak.recorded_traffic import Corpus
 
 PRODUCE, FETCH, JOIN, SYNC = 0, 1, 11, 14
@@ -31,6 +32,8 @@ _HUGE_VARINTS = (
     b"\xff\xff\xff\x7f",
 )
 _FRAME_BYTES_MAX = 200_000
+# The header alone: from here on there is nothing left to spoil.
+_SMALLEST_BYTES = 15
 
 
 class Fate(Enum):
@@ -75,7 +78,8 @@ def double_a_stretch(data: bytearray, chance: random.Random) -> None:
 
 def make_a_length_absurd(data: bytearray, chance: random.Random) -> None:
     if len(data) < 20:
-        return flip_bits(data, chance)
+        flip_bits(data, chance)
+        return
     at = chance.randrange(12, len(data) - 4)
     if chance.random() < 0.5:
         struct.pack_into(">i", data, at, chance.choice(_ABSURD_INT32))
@@ -111,7 +115,8 @@ def spoil_records(data: bytearray, chance: random.Random) -> None:
     """Flip bits of a batch; half of the time its checksum is made right again."""
     at = _batch_in(data)
     if at is None:
-        return flip_bits(data, chance)
+        flip_bits(data, chance)
+        return
     size = struct.unpack_from(">i", data, at + 8)[0] + 12
     end = min(at + size, len(data))
     for _ in range(chance.choice((1, 2, 5))):
@@ -171,11 +176,22 @@ class Fuzz:
         # Produce has the most to get wrong: records.
         self._turn += 1
         key = PRODUCE if self._turn % 8 == 0 else self._keys[self._turn % len(self._keys)]
-        data = bytearray(chance.choice(self._corpus[key]))
-        if chance.random() < 0.03:
+        frame = chance.choice(self._corpus[key])
+        drawn = chance.random()
+        if drawn < 0.6:
+            made = odd(frame, chance)
+            if made is not None:
+                return Fuzzed(made, key, self._fate(made))
+        data = bytearray(frame)
+        if drawn > 0.98:
             return Fuzzed(self._spliced(data), key, Fate.CLOSES)
+        return self._mutated(data, key)
+
+    def _mutated(self, data: bytearray, key: int) -> Fuzzed:
+        chance = self._chance
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
-            chance.choice(MUTATIONS)(data, chance)
+            if len(data) > _SMALLEST_BYTES:
+                chance.choice(MUTATIONS)(data, chance)
         del data[_FRAME_BYTES_MAX:]
         drawn = chance.random()
         if drawn < 0.01:
@@ -198,7 +214,7 @@ class Fuzz:
         cut = self._chance.randrange(4, len(data))
         return bytes(data[:cut]) + others[0][self._chance.randrange(len(others[0])) :] + others[0]
 
-    def _fate(self, data: bytearray) -> Fate:
+    def _fate(self, data: bytes | bytearray) -> Fate:
         try:
             header = decode_request_header(memoryview(data), 4)
             api = APIS.get(header.api_key)

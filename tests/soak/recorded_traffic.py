@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,12 +23,17 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
     ResourceType,
 )
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaAdminClient
 
 from neve.protocol.compiler import Api
 from neve.protocol.frames import request_frame
@@ -92,7 +98,11 @@ class Recorder:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        broker = socket.create_connection(("127.0.0.1", self._broker_port))
+        try:
+            broker = socket.create_connection(("127.0.0.1", self._broker_port))
+        except OSError:
+            client.close()
+            return
         self._pairs[client], self._pairs[broker] = broker, client
         self._partial[client] = bytearray()
 
@@ -150,7 +160,9 @@ def confluent_admin(bootstrap: str) -> None:
     changed = ConfigResource(
         ResourceType.TOPIC,
         TOPICS[1],
-        incremental_configs=[ConfigEntry("retention.ms", "1000000", incremental_operation="SET")],
+        incremental_configs=[
+            ConfigEntry("retention.ms", "1000000", incremental_operation=AlterConfigOpType.SET)
+        ],
     )
     calls: list[Any] = [
         admin.describe_configs([about]),
@@ -219,13 +231,14 @@ async def aiokafka_talk(bootstrap: str) -> None:
 
 
 def kafka_python_talk(bootstrap: str) -> None:
-    from kafka import KafkaAdminClient
-
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
         admin.describe_topics(list(TOPICS))
-        admin.list_consumer_groups()
+        admin.describe_topic_partitions(list(TOPICS), 2)
         admin.describe_cluster()
+        admin.create_topics({"fuzz-d": {"num_partitions": 2, "replication_factor": 1}})
+        admin.create_partitions({"fuzz-d": 3})
+        admin.delete_topics(["fuzz-d"])
     finally:
         admin.close()
 
