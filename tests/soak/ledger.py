@@ -215,7 +215,9 @@ class Ledger:
                 if mark not in where and start == 0:
                     self.violated(f"{place}: acknowledged {mark} is nowhere in the log")
                 continue
-            told.setdefault(mark.producer, []).append((mark.sequence, offset))
+            # A plain producer that was told to try again may be told the offset of a repetition.
+            if mark.producer in self.idempotent:
+                told.setdefault(mark.producer, []).append((mark.sequence, offset))
             if offset >= start and offset not in where.get(mark, ()):
                 holds = self.shown.get(place, {}).get(offset)
                 self.violated(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from soak.bad_store import MEMORY_GROWTH_BYTES_MAX, BadStore, Report, Trouble
+from soak.bad_store import MEMORY_BYTES_MAX, BadStore, Report, Trouble
 
 # One call in five, some of which took effect all the same.
 FAILS = {"fails": 0.15, "fails_after_effect": 0.05}
@@ -33,7 +33,7 @@ def check(report: Report) -> None:
     assert report.fetch_seconds_max < ANSWER_SECONDS_MAX
     assert report.revocations == 0, "a consumer lost its partitions"
     assert all(code.retriable for code in report.flood_refused), report.flood_refused
-    assert report.memory_growth_bytes < MEMORY_GROWTH_BYTES_MAX
+    assert report.memory_peak_bytes < MEMORY_BYTES_MAX
 
 
 def serve(folder: Path, troubles: list[Trouble]) -> None:

@@ -33,7 +33,7 @@ GivenUp = Callable[[Slice], bool]
 ReadSlice = Callable[[TailObject, Slice], Coroutine[None, None, memoryview]]
 
 # A roll-up is built in memory, so this bounds what building one takes; a checkpoint names several.
-ROLLUP_BYTES_MAX = 64 * 1024 * 1024
+ROLLUP_BYTES_MAX = 16 * 1024 * 1024
 # Objects read at once. They may be read nearly whole to find a few slices in each.
 READ_OBJECTS = 8
 
