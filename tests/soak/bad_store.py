@@ -248,6 +248,8 @@ class BadStore(KillLoop):
 
     @property
     def clients(self) -> list[Client]:
+        if self.while_starting:
+            return super().clients  # nobody is served who could be probed
         return [*super().clients, self.fetches, self.pulse, *self.floods]
 
     def _run(self) -> None:
@@ -258,7 +260,8 @@ class BadStore(KillLoop):
         self.stage.producing.set()
         for client in self.clients:
             client.start()
-        wait_until("the first beat", lambda: self.pulse.asked(0) > 0, 30, self.ledger)
+        if not self.while_starting:
+            wait_until("the first beat", lambda: self.pulse.asked(0) > 0, 30, self.ledger)
         wait_until("an assignment", lambda: bool(self.consumers[0].read), 30, self.ledger)
         for trouble in self.troubles:
             self._check()

@@ -193,10 +193,12 @@ class KillLoop:
                 self.ledger,
             )
         self._check()
+        self.ledger.note("producers have ended")
         ends = {place: self.ledger.high_watermarks.get(place, 0) for place in self.stage.places}
         wait_until("reading all", lambda: self.tail_reader.is_at(ends), SETTLE_SECONDS, self.ledger)
         if self.consumers:
             wait_until("the group's reading all", self._group_is_done, SETTLE_SECONDS, self.ledger)
+        self.ledger.note("all is read")
         for committer in self.committers:
             with Wire(self.stage.port, "last look") as wire:
                 committer.check(wire)

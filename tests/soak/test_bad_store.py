@@ -16,7 +16,7 @@ from soak.bad_store import MEMORY_BYTES_MAX, BadStore, Report, Trouble
 FAILS = {"fails": 0.15, "fails_after_effect": 0.05}
 SLOW_DOWN = {"slow_down": 1.0}
 HANGS = {"frozen": True}
-SAMPLES = [Trouble(SLOW_DOWN, 2.0, 256), Trouble(HANGS, 3.0, 256), Trouble(FAILS, 2.0)]
+SAMPLES = [Trouble(SLOW_DOWN, 2.0, 256), Trouble(HANGS, 3.0, 256), Trouble(FAILS, 1.0)]
 LONG = [Trouble(SLOW_DOWN, 10.0, 256), Trouble(HANGS, 30.0, 256), Trouble(FAILS, 30.0)]
 SEED = 11
 ANSWER_SECONDS_MAX = 1.5

@@ -47,7 +47,7 @@ def test_a_planted_bug_is_found(bug: str, tmp_path: Path) -> None:
     print(found.value)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_without_a_bug_the_same_passes(tmp_path: Path) -> None:
     plan = dataclasses.replace(plan_for("failed flush tells the second", tmp_path), bug="")
     KillLoop(dataclasses.replace(plan, moments=plan.moments[:2]), tmp_path).run()
