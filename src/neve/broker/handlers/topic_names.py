@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.cluster.state import Topic
 
+
 def check_new_name(broker: Broker, name: str) -> None:
     """Refuse a name that no new topic may have, or that is taken."""
     topic_rules.check_topic_name(name)
