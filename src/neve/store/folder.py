@@ -7,7 +7,9 @@ so nobody acts on a name that a power cut could take back. A file whose sync fai
 and written anew: the kernel may have dropped what it could not write. Several processes may share
 the folder.
 
-Temporary files live in `.tmp` at the top, which no key can reach and no listing shows.
+Temporary files live in `.tmp` at the top, which no key can reach and no listing shows. Nobody here
+removes folders: one that has held an object and is gone was removed with all that was in it, and
+making it anew would hide that. So a write there fails for good.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class FolderStore:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 (resolve() would follow links)
         self._fsync = fsync
         self._durable = Durable(self.root)
+        self._used: set[Path] = set()  # folders in which we have put an object
         self._closed = False
 
     async def get(self, key: str) -> memoryview:
@@ -181,6 +184,7 @@ class FolderStore:
         # Taken after the temporary name is gone, which changes it, and before the sync.
         status = _status(path)
         self._sync(key, path.parent)
+        self._used.add(path.parent)
         if status is not None:
             self._durable.remember(key, status)
 
@@ -219,6 +223,11 @@ class FolderStore:
             place(temporary, path)
 
     def _make_folder(self, folder: Path) -> None:
+        if folder in self._used or (self._used and not self.root.exists()):
+            raise StoreFailedError(
+                str(folder.relative_to(self.root)),
+                f"{self.root} or a folder in it was removed while it was in use: restore it",
+            )
         if self._fsync:
             self._durable.make_folder(folder)
         else:
