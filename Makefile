@@ -35,9 +35,11 @@ format: setup  ## put the code into its format
 	$(RUN)/ruff format
 	$(RUN)/ruff check --fix
 
-bench: setup  ## measure storage and records
+bench: setup  ## measure storage, records and a broker (on a quiet machine, some 15 minutes)
 	$(RUN)/neve bench storage
 	$(RUN)/neve bench records
+	$(RUN)/neve bench broker
+	$(RUN)/neve bench backlog
 
 docs: setup  ## write the tables of docs/operations.md anew
 	$(RUN)/python tools/settings_table.py
