@@ -83,7 +83,8 @@ class Server:
         self._complain(peer, "bad request", f"closed: {error}")
 
     def _complain(self, peer: str, subject: str, message: str) -> None:
-        self.broker.complaints.warning(peer.rpartition(":")[0], subject, message)
+        host = peer.rpartition(":")[0] or "a client that is gone"
+        self.broker.complaints.warning(host, subject, message)
 
     # -- back pressure -----------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ The function that comes out takes a memoryview and a position and returns an ins
 fixed width that follow one another, and the length of what comes after them, are one
 `unpack_from`; a varint is taken for a single byte there, and read again where it is not. Nested
 structs are loops within the same function. Nothing is allocated by a length before it is known
-that so many bytes are left.
+that so many bytes are left, and a request, which a stranger sends, has a bounded number of elements
+in all its arrays together: two bytes on the wire can be two hundred in memory.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from neve.protocol import wire
 from neve.protocol.schema import FIXED_WIDTHS, Field, Struct
 from neve.protocol.source import FORMATS, Source
 
+REQUEST_ITEMS_MAX = 100_000
+"""Elements of all arrays of a request. No client asks about so much at once."""
+
 _WIDTHS = {"B": 1, **{code: FIXED_WIDTHS[name] for name, code in FORMATS.items()}}
 
 _HELPERS: tuple[Callable[..., Any], ...] = (
@@ -26,16 +30,26 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     wire.null_refused,
     wire.bad_length,
     wire.bad_tag,
+    wire.too_many,
     unpack_from,
 )
 
 
 class DecoderGenerator:
-    """Writes the decoder of `message` in `version`; `classes` makes the instances."""
+    """Writes the decoder of `message` in `version`; `classes` makes the instances.
+
+    With `items_max`, a message whose arrays have more elements together is refused.
+    """
 
     def __init__(
-        self, message: Struct, version: int, flexible: bool, classes: Mapping[str, Any]
+        self,
+        message: Struct,
+        version: int,
+        flexible: bool,
+        classes: Mapping[str, Any],
+        items_max: int | None = None,
     ) -> None:
+        self._items_max = items_max
         self._message = message
         self._version = version
         self._flexible = flexible
@@ -56,6 +70,8 @@ class DecoderGenerator:
         source = self._source
         with source.block("def decode(data, p):"):
             source.line("end = len(data)")
+            if self._items_max is not None:
+                source.line(f"items = {self._items_max}")
             if not self._slices:
                 # Nothing of the message outlives it as a slice, and bytes are read faster.
                 source.line("data = bytes(data)")
@@ -174,6 +190,10 @@ class DecoderGenerator:
         source = self._source
         least = max(1, field.least_element_bytes(self._version, self._flexible))
         self._bounded(field, f"{count} * {least}" if least > 1 else count)
+        if self._items_max is not None:
+            source.line(f"items -= {count}")
+            with source.block("if items < 0:"):
+                source.line(f"raise too_many({field.name!r}, p, {self._items_max})")
         if field.type in FIXED_WIDTHS:
             self._fixed_array(field, target, count)
             return

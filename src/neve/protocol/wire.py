@@ -50,6 +50,12 @@ def bad_length(name: str, position: int, length: int) -> MalformedError:
     return MalformedError(f"{name} at byte {position} has length {length}")
 
 
+def too_many(name: str, position: int, items_max: int) -> MalformedError:
+    return MalformedError(
+        f"with {name} at byte {position}, the request has more than {items_max} elements"
+    )
+
+
 def bad_tag(tag: int, position: int, stop: int) -> MalformedError:
     return MalformedError(f"tagged field {tag} ends at byte {position}, its size says {stop}")
 

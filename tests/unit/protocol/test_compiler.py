@@ -233,3 +233,24 @@ def test_every_api_is_listed_under_its_key() -> None:
 def test_produce_is_there_from_version_0() -> None:
     """librdkafka takes a broker without it for one that cannot take batches."""
     assert (PRODUCE.min_version, PRODUCE.flexible_from) == (0, 9)
+
+
+def test_a_request_of_too_many_elements_is_refused_however_they_are_spread() -> None:
+    """Two bytes on the wire are two hundred in memory: the frame's size alone is no bound."""
+    topic = PRODUCE.Request.Topic
+    few = PRODUCE.Request(topic_data=[topic()] * 1_000)
+    data = b"".join(PRODUCE.Request.encode(few, 9))
+    assert len(PRODUCE.Request.decode(memoryview(data), 9).topic_data) == 1_000
+    part = PRODUCE.Request.Partition()
+    spread = PRODUCE.Request(topic_data=[topic(partition_data=[part] * 400)] * 300)
+    flat = PRODUCE.Request(topic_data=[topic()] * 100_001)
+    for many in (spread, flat):
+        data = b"".join(PRODUCE.Request.encode(many, 9))
+        with pytest.raises(MalformedError, match="more than 100000 elements"):
+            PRODUCE.Request.decode(memoryview(data), 9)
+
+
+def test_a_response_may_have_as_many_elements_as_it_likes() -> None:
+    many = PRODUCE.Response(responses=[PRODUCE.Response.Topic()] * 100_001)
+    data = b"".join(PRODUCE.Response.encode(many, 9))
+    assert len(PRODUCE.Response.decode(memoryview(data), 9).responses) == 100_001

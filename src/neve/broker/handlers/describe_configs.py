@@ -22,7 +22,11 @@ _ALL_BROKERS = ""
 
 def handle(broker: Broker, request: Any, context: Context) -> Any:
     del context
-    return _Response(results=[_result(broker, request, asked) for asked in request.resources])
+    # Once each: a name is short, and what is told of it is not.
+    wanted: dict[tuple[int, str], Any] = {}
+    for asked in request.resources:
+        wanted.setdefault((asked.resource_type, asked.resource_name), asked)
+    return _Response(results=[_result(broker, request, asked) for asked in wanted.values()])
 
 
 def _result(broker: Broker, request: Any, asked: Any) -> Any:

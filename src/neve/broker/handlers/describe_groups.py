@@ -19,7 +19,9 @@ _NOT_FOUND_SINCE = 6
 
 def handle(broker: Broker, request: Any, context: Context) -> Any:
     bits = operations.asked_for(request.include_authorized_operations, operations.GROUP)
-    rows = [_row(broker, group_id, context.api_version, bits) for group_id in request.groups]
+    # Once each: a name is short, and what is told of its group may not be.
+    wanted = dict.fromkeys(request.groups)
+    rows = [_row(broker, group_id, context.api_version, bits) for group_id in wanted]
     return _Response(groups=rows)
 
 

@@ -18,13 +18,14 @@ _Response = DESCRIBE_PRODUCERS.Response
 
 def handle(broker: Broker, request: Any, context: Context) -> Any:
     del context
+    # Once each: a number is short, and what is told of its partition may not be.
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return _Response(
         topics=[
-            _Response.Topic(
-                name=topic.name,
-                partitions=[_row(broker, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
+            _Response.Topic(name=name, partitions=[_row(broker, name, index) for index in indexes])
+            for name, indexes in wanted.items()
         ]
     )
 

@@ -21,15 +21,22 @@ if TYPE_CHECKING:
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 NONE = -1
+# Partitions that are looked at side by side; each is a task.
+AT_ONCE_MAX = 500
 _Response = LIST_OFFSETS.Response
 _Topic = _Response.Topic
 _Partition = _Response.Partition
 
 
 async def handle(broker: Broker, request: Any, context: Context) -> Any:  # noqa: ARG001
-    """One offset for each partition that was asked for, side by side."""
+    """One offset for each partition that was asked for, many side by side."""
     asked = [(topic, part) for topic in request.topics for part in topic.partitions]
-    answers = await runtime.gather(*(_answer(broker, topic.name, part) for topic, part in asked))
+    answers: list[Any] = []
+    for start in range(0, len(asked), AT_ONCE_MAX):
+        some = asked[start : start + AT_ONCE_MAX]
+        answers += await runtime.gather(
+            *(_answer(broker, topic.name, part) for topic, part in some)
+        )
     rows = iter(answers)
     return _Response(
         topics=[

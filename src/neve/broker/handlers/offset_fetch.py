@@ -55,7 +55,12 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
         found = await _fetch(broker, request.group_id, topics, look)
         return _single(topics, found, version)
     groups = []
+    told_all: set[str] = set()
     for each in request.groups:
+        if each.topics is None:
+            if each.group_id in told_all:
+                continue  # once is enough: a name is short, and all that a group has may not be
+            told_all.add(each.group_id)
         topics = _asked(broker, each.topics, version)
         found = await _fetch(broker, each.group_id, topics, look)
         groups.append(_group(broker, each.group_id, topics, found))
