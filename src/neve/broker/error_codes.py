@@ -37,6 +37,8 @@ from neve.log.producers import (
 from neve.log.reading.chunk import OffsetOutOfRangeError
 from neve.protocol.codes import ErrorCode
 
+REASON_LENGTH_MAX = 2_000
+
 _Table = tuple[tuple[type[NeveError], ErrorCode], ...]
 
 
@@ -113,9 +115,12 @@ def group_error(error: NeveError) -> ErrorCode:
 
 
 def _found(error: NeveError, of_this_use: _Table) -> tuple[ErrorCode, str]:
+    # Reasons repeat what clients sent, names of any length among it; older versions of an answer
+    # have no room for that.
+    reason = str(error)[:REASON_LENGTH_MAX]
     if isinstance(error, RefusedError):
-        return error.code, str(error)
+        return error.code, reason
     for kind, code in (*of_this_use, *_ANY_USE):
         if isinstance(error, kind):
-            return code, str(error)
-    return ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
+            return code, reason
+    return ErrorCode.UNKNOWN_SERVER_ERROR, reason

@@ -17,7 +17,7 @@ from neve.log.wal.pending import Commit
 from neve.protocol.codes import ErrorCode
 from neve.protocol.frames import RequestHeader, response_frame
 from neve.protocol.messages.produce import PRODUCE
-from neve.records.batch import BatchHeader, check_produced, patch_log_append_time
+from neve.records.batch import TRANSACTIONAL, BatchHeader, check_produced, patch_log_append_time
 from neve.store.port import Buffer
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 # The first version in which a topic is named by its id, and the first with one batch a partition.
 _TOPIC_IDS_SINCE = 13
 _ONE_BATCH_SINCE = 3
+_NO_TRANSACTIONS = "transactions are not supported"
 _Response = PRODUCE.Response
 _Partition = _Response.Partition
 _Topic = _Response.Topic
@@ -165,9 +166,7 @@ def produce(broker: Broker, request: Any, header: RequestHeader) -> ProduceAnswe
     if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
         refusal = _refusing(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: use 0, 1 or -1 (all)")
     elif request.transactional_id is not None:
-        refusal = _refusing(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"
-        )
+        refusal = _refusing(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
     else:
         refusal = None
     for asked in request.topic_data:
@@ -255,6 +254,10 @@ def _checked(records: memoryview | None, bytes_max: int, name: str) -> BatchHead
             f"{name}: a batch of {len(records)} bytes is over max.message.bytes, {bytes_max}",
         )
     header = check_produced(records)
+    if header.attributes & TRANSACTIONAL:
+        raise RefusedError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, f"{name}: {_NO_TRANSACTIONS}"
+        )
     if header.size != len(records):
         raise InvalidError(f"{name}: a request carries one batch for a partition, not several")
     return header
