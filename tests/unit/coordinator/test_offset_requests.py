@@ -119,7 +119,7 @@ async def test_a_commit_is_answered_and_seen_when_its_record_is_committed() -> N
     async with World() as world:
         world.log.held = True
         committing = runtime.spawn(world.commit(("orders", 0, 5)))
-        await runtime.sleep(5)
+        await runtime.sleep(4)
         assert not committing.done()
         assert await world.fetch(KEY) == [-1]
         await world.log.release()
