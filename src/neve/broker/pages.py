@@ -94,7 +94,8 @@ _STATES = tuple(state.value for state in GroupState)
 
 def held_by(broker: Broker) -> list[Held]:
     """Everything large that a broker keeps in memory, with its bound."""
-    settings, cold, pool = broker.settings, broker.reader.cold, broker.server.scratch.pool
+    settings, cold, scratch = broker.settings, broker.reader.cold, broker.server.scratch
+    pool = scratch.pool
     indexes_max = (
         settings.cache.index_memory_bytes
         if settings.cache.index_folder
@@ -106,6 +107,8 @@ def held_by(broker: Broker) -> list[Held]:
         Held("catch-up", cold.budget.used, cold.budget.bytes_max),
         Held("indexes", broker.indexes.memory_bytes, indexes_max),
         Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
+        Held("receiving", scratch.receiving_bytes, settings.broker.receiving_bytes_max),
+        Held("unsent-answers", broker.unsent.bytes_held, broker.unsent.bytes_max),
     ]
 
 
