@@ -154,7 +154,7 @@ def _metrics(broker: RunningBroker) -> str:
 
 
 def test_answers_that_nobody_reads_do_not_pile_up(tmp_path: Path) -> None:
-    """Each could have 8 MiB from the store, and there are a thousand."""
+    """Past the bound each connection has one batch on its way, however many it has asked for."""
     bounds = {
         "fetch_unsent_bytes": 4 * MIB,
         "fetch_catchup_bytes": 4 * MIB,
@@ -164,23 +164,23 @@ def test_answers_that_nobody_reads_do_not_pile_up(tmp_path: Path) -> None:
     }
     with serving(tmp_path, **bounds) as broker, Wire(broker.port, "good") as good:
         create(good, "t")
-        for _ in range(64):
-            assert produce(good, "t", batch(500_000)).error_code == 0
+        for _ in range(80):
+            assert produce(good, "t", batch(900_000)).error_code == 0
         assert fetch(good, "t", 0).records
         before = resident_bytes(broker)
         with contextlib.ExitStack() as links:
-            for number in range(20):
+            for number in range(40):
                 deaf = links.enter_context(raw(broker, 4096))
-                asked = fetch_request("t", (0, number * 3), max_bytes=8 * MIB)
+                asked = fetch_request("t", (0, number * 2), max_bytes=8 * MIB)
                 one = request_frame(FETCH, 12, 1, "deaf", FETCH.Request.encode(asked, 12))
                 deaf.setblocking(False)
                 with contextlib.suppress(BlockingIOError):
                     deaf.sendall(b"".join(one) * 50)
-            time.sleep(1.5)
+            time.sleep(2.5)
             assert asks(good)
             assert fetch(good, "t", 5, max_wait_ms=500).records  # one batch, always
             grown = resident_bytes(broker) - before
-        assert grown < 40 * MIB, f"{grown >> 20} MiB for answers that nobody reads"
+        assert grown < 150 * MIB, f"{grown >> 20} MiB for answers that nobody reads"
         assert eventually(lambda: 'used_bytes{what="unsent-answers"} 0\n' in _metrics(broker))
 
 

@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _blocked(self) -> bool:
-        return (
+        return bool(
             self._busy
             or self._out.full
             or self._waits_for_room
@@ -116,9 +116,14 @@ class Connection(asyncio.BufferedProtocol):
             or self._stopped
             or self._closing
             or len(self._answers) >= self._answers_max
-            or self._fetching >= FETCHES_MAX
+            or (self._fetching and self._asks_enough)
             or self._out.held_bytes >= HELD_BYTES_MAX
         )
+
+    @property
+    def _asks_enough(self) -> bool:
+        """Whether one more fetch would be too much, now that there are some."""
+        return self._fetching >= FETCHES_MAX or not self._server.unsent.room_bytes
 
     def _serve(self) -> None:
         """Cut frames and handle them, as far as this connection may go."""
@@ -136,7 +141,9 @@ class Connection(asyncio.BufferedProtocol):
             while not (held_up := self._blocked):
                 frame = self._framing.next()
                 if frame is None:
-                    self._wait_if_starved()
+                    if self._framing.starved:
+                        self._waits_for_buffer = True
+                        self._server.wait_for_buffer(self)
                     break
                 self._patience.request_since = self._patience.active_at
                 self._request(frame)
@@ -149,11 +156,6 @@ class Connection(asyncio.BufferedProtocol):
             self._corked = False
         self._flush()
         return held_up and self._framing.pending
-
-    def _wait_if_starved(self) -> None:
-        if self._framing.starved:
-            self._waits_for_buffer = True
-            self._server.wait_for_buffer(self)
 
     def _go_on(self) -> None:
         """Handle what had to wait, if it need not any more."""
