@@ -22,7 +22,7 @@ test: check  ## all checks and all tests except the long runs
 fast: setup  ## the quick tests alone, for every save
 	$(PYTEST) -m 'not slow and not soak'
 
-soak: setup  ## the long runs: simulations in thousands of seeds
+soak: setup  ## the long runs: thousands of simulated seeds, kill loops, bad stores, a million frames
 	$(RUN)/pytest -n 2 --dist worksteal -m soak
 
 check: setup  ## lint, format, types and layers
