@@ -65,7 +65,7 @@ class UpkeepSettings:
     )
     tiering_concurrency: int = setting(
         "tiering.concurrency",
-        1,
+        2,
         "partitions tiered at once; each takes some three times segment.bytes of memory",
         least=1,
         most=64,
