@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -43,6 +44,8 @@ TEMPORARY = ".tmp"
 WRITE_ATTEMPTS_MAX = 3
 # No writer holds a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
+# Whose removal is noticed: those that were written to last. Every topic ever made has its own.
+FOLDERS_REMEMBERED_MAX = 4_096
 # A folder in which files vanish each time it is scanned is told as unavailable after so many scans.
 SCANS_MAX = 100
 # Failures that pass by themselves; all others mean that somebody has to do something.
@@ -61,7 +64,8 @@ class FolderStore:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 (resolve() would follow links)
         self._fsync = fsync
         self._durable = Durable(self.root)
-        self._used: set[Path] = set()  # folders in which we have put an object
+        self._used: dict[Path, None] = {}  # folders in which we have put an object, the last last
+        self._lock = threading.Lock()
         self._closed = False
 
     async def get(self, key: str) -> memoryview:
@@ -184,9 +188,16 @@ class FolderStore:
         # Taken after the temporary name is gone, which changes it, and before the sync.
         status = _status(path)
         self._sync(key, path.parent)
-        self._used.add(path.parent)
-        if status is not None:
+        self._use(path.parent)
+        if status is not None and self._fsync:
             self._durable.remember(key, status)
+
+    def _use(self, folder: Path) -> None:
+        with self._lock:
+            self._used.pop(folder, None)
+            self._used[folder] = None
+            if len(self._used) > FOLDERS_REMEMBERED_MAX:
+                del self._used[next(iter(self._used))]
 
     def _write_temporary(self, data: Buffer) -> Path:
         for attempt in range(1, WRITE_ATTEMPTS_MAX + 1):

@@ -28,6 +28,9 @@ log_line = logging.getLogger("neve.broker.fetch")
 
 _TOPIC_IDS_SINCE = 13
 _READ_COMMITTED = 1
+# Below this, or as long as it is not so many times as large, what is pinned is not worth a copy.
+PINNED_BYTES_MIN = 8 * 1024 * 1024
+PINNED_TIMES_MAX = 4
 _Response = FETCH.Response
 _Topic = _Response.Topic
 _Partition = _Response.Partition
@@ -233,7 +236,7 @@ class _Fetch:
         assert row.log is not None
         try:
             chunk = await self._broker.reader.read(row.log, row.wanted.offset, most)
-            self._take(row, chunk)
+            self._take(row, _freed(chunk))
         except OffsetOutOfRangeError:
             row.error = ErrorCode.OFFSET_OUT_OF_RANGE
         except NeveError as error:
@@ -351,3 +354,14 @@ class _Fetch:
             aborted_transactions=[] if self._read_committed else None,
             records=_NOTHING if row.chunk is None or row.error else row.chunk.parts,
         )
+
+
+def _freed(chunk: Chunk) -> Chunk:
+    """The same records, copied where they would keep much more than themselves in memory.
+
+    They lie in what was read from the store; a client that takes its time must not pin that.
+    """
+    pieces = {id(part.obj): memoryview(part.obj).nbytes for part in chunk.parts}
+    if sum(pieces.values()) <= max(PINNED_BYTES_MIN, PINNED_TIMES_MAX * chunk.size):
+        return chunk
+    return chunk._replace(parts=[memoryview(b"".join(chunk.parts))])
