@@ -84,7 +84,9 @@ class _Fetch:
         # Who asks for records waits for one at least, however little room there is for them.
         least = min(1, request.min_bytes)
         self._min_bytes: int = max(least, min(request.min_bytes, self._bytes_left))
-        self._wait_seconds = request.max_wait_ms / 1000
+        # A connection is not read while it has asked for enough, and so not seen to be gone.
+        wait_ms = min(request.max_wait_ms, broker.settings.broker.connection_idle_ms)
+        self._wait_seconds = wait_ms / 1000
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._size = 0
         self._rows = [_Row(row) for row in wanted]
