@@ -11,6 +11,7 @@ from typing import NamedTuple
 from neve import runtime
 from neve.bucket.pieces import OffsetRange
 from neve.bucket.verify.bounds import Bounds
+from neve.bucket.verify.content import contradictions
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
 from neve.log.fetch import ATTEMPTS_DEFAULT, fetch_checked
 from neve.log.manifest.records import Segment
@@ -96,7 +97,10 @@ def _examine(
         return SegmentResult(fault, index_fault)
     if bundle is not None and not index_fault:
         index_fault = _against_bundle(segment, data, bundle)
-    return SegmentResult("", index_fault)
+    body = data[kfs.HEADER_BYTES : len(data) - kfs.FOOTER_BYTES]
+    found = contradictions(body, segment.key)
+    fault = found[0].reason if found else ""
+    return SegmentResult(fault, index_fault, tuple((row.first, row.end) for row in found))
 
 
 def _against_list(segment: Segment, facts: kfs.SegmentFacts) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from neve import runtime
+from neve.bucket.verify.content import contradictions
 from neve.bucket.verify.findings import Finding, Remedy, Severity
 from neve.bucket.verify.look import Look, Stray, unreadable
 from neve.bucket.verify.series import below_checkpoint, number_or_checkpoint, unknown_key
@@ -172,10 +173,15 @@ class StreamCheck:
         )
         if decoded.header.kind is Kind.SEAL:
             return Examined(None, is_seal=True), len(data)
+        bad: list[DamagedSlice] = []
         for entry in decoded.slices:
-            wal_object.check_slice(entry, data[entry.position : entry.end], key)
+            batches = data[entry.position : entry.end]
+            wal_object.check_slice(entry, batches, key)
+            for first, end, reason in contradictions(batches, key):
+                part = entry._replace(base_offset=first, last_offset=end - 1)
+                bad.append(DamagedSlice(key, part, reason))
         item = TailObject(key, None if rollup else number, decoded.slices, None)
-        return Examined(item), len(data)
+        return Examined(item, bad_slices=tuple(bad)), len(data)
 
     async def _damaged(self, key: str, number: int, error: NeveError, *, rollup: bool) -> Examined:
         """Which slices of an object are bad, where its directory can still be read."""
