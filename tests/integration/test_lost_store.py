@@ -71,6 +71,7 @@ class Writer(threading.Thread):
         asked = made.Topic(name="t", num_partitions=1, replication_factor=1)
         answer = self._wire.call(CREATE_TOPICS, 5, made(topics=[asked], timeout_ms=10_000))
         assert answer.topics[0].error_code == 0
+        self.pause_seconds = 0.005
         self.acknowledged: list[bytes] = []
         self.refusals: list[ErrorCode] = []
 
@@ -83,7 +84,7 @@ class Writer(threading.Thread):
                     self.refusals.append(ErrorCode(row.error_code))
                 else:
                     self.acknowledged.append(value)
-                time.sleep(0.005)
+                time.sleep(self.pause_seconds)
 
     def has_written(self, count: int) -> None:
         until = time.monotonic() + 20
@@ -142,6 +143,7 @@ def test_a_folder_that_is_removed_under_the_broker_ends_it(tmp_path: Path, below
         writer = Writer(broker)
         writer.start()
         writer.has_written(20)
+        writer.pause_seconds = 0.1
         gone = tmp_path / "bucket" / below
         while gone.exists():  # a write may come between
             shutil.rmtree(gone, ignore_errors=True)
@@ -174,6 +176,7 @@ def test_a_bucket_that_is_deleted_under_the_broker_ends_it(
         writer = Writer(broker)
         writer.start()
         writer.has_written(5)
+        writer.pause_seconds = 1.0  # or it makes objects as quickly as they are deleted
         client = moto_s3.client()
         with contextlib.closing(client):
             while True:
