@@ -4,8 +4,9 @@
 .PHONY: help setup demo test fast soak check format bench docs clean
 
 RUN := .venv/bin
-# Two workers, a file at a time: tests of one file may share a server.
-PYTEST := $(RUN)/pytest -n 2 --dist loadfile
+# More workers than two cores can keep busy: many tests wait for servers, clients and clocks.
+# A file at a time: tests of one file may share a server.
+PYTEST := $(RUN)/pytest -n 4 --dist loadfile
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
