@@ -135,3 +135,26 @@ def test_a_full_cache_gives_way_only_where_a_session_was_long_unused() -> None:
             sessions.begin(request(second.session_id, 1), False)
 
     runtime.simulate(scene(), seed=1)
+
+
+async def test_a_session_that_would_grow_too_large_is_given_up() -> None:
+    sessions = Sessions(10, 60, partitions_max=3)
+    session, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("t", [asked(0), asked(1)])), False)
+    assert session is not None
+    sessions.begin(request(session.session_id, 1, ("t", [asked(2)])), False)
+    with pytest.raises(SessionError) as refused:
+        sessions.begin(request(session.session_id, 2, ("t", [asked(3)])), False)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == 0
+    # It begins anew with all it wants, and is served without a session.
+    everything = request(0, FIRST_EPOCH, ("t", [asked(number) for number in range(4)]))
+    session, wanted, _ = sessions.begin(everything, False)
+    assert session is None
+    assert len(wanted) == 4
+
+
+async def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
+    sessions = Sessions(10, 60)
+    session, wanted, _ = sessions.begin(request(0, FIRST_EPOCH, ("x" * 250, [asked(0)])), False)
+    assert session is None
+    assert len(wanted) == 1
