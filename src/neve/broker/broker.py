@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from typing import Protocol
 
 from neve import runtime
 from neve.broker.addresses import Address
@@ -24,6 +25,12 @@ from neve.settings import Settings
 from neve.store.url import Stack
 
 log = logging.getLogger("neve.broker")
+
+
+class WaitingFetch(Protocol):
+    """A fetch that waits for records to come."""
+
+    def hurry(self) -> None: ...
 
 
 class Broker:
@@ -55,6 +62,7 @@ class Broker:
         self.indexes = indexes
         self.reader = LogReader(stack.store, indexes, settings.fetch, ahead=stack.prefetch)
         self.unsent = Unsent(settings.fetch.unsent_bytes)
+        self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.complaints = Repeated(log, settings.logs)
         self.server = Server(self)
         self.group_state = GroupState(node, settings.groups)
@@ -132,6 +140,8 @@ class Broker:
         self.is_ready = False
         ends_at = runtime.monotonic() + self.settings.broker.stop_grace_ms / 1000
         await self.server.stop_accepting()
+        for waiting in list(self.waiting_fetches):
+            waiting.hurry()
         await self.server.drain(ends_at - runtime.monotonic())
         await self.upkeep.close()
         await self.group_state.close()

@@ -90,6 +90,7 @@ class _Fetch:
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._size = 0
         self._rows = [_Row(row) for row in wanted]
+        self._hurried = False
         self._woken: asyncio.Future[None] | None = None
         self._changed: dict[int, _Row] = {}
 
@@ -161,6 +162,7 @@ class _Fetch:
         return (
             self._size >= self._min_bytes
             or self._wait_seconds <= 0
+            or self._hurried
             or any(row.error for row in self._rows)
             or not self._rows
         )
@@ -263,6 +265,7 @@ class _Fetch:
         watchers = [(log, self._watcher(row)) for row, log in logs]
         for log, watcher in watchers:
             log.watch(watcher)
+        self._broker.waiting_fetches[self] = None
         try:
             self._recheck(logs)
             while not self._is_due:
@@ -273,6 +276,7 @@ class _Fetch:
                 for row in changed:
                     self._reread(row)
         finally:
+            del self._broker.waiting_fetches[self]
             for log, watcher in watchers:
                 log.unwatch(watcher)
 
@@ -289,6 +293,12 @@ class _Fetch:
                 self._woken.set_result(None)
 
         return committed
+
+    def hurry(self) -> None:
+        """The broker stops: answer with what there is. Other answers may wait behind this one."""
+        self._hurried = True
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     async def _wake_up(self, seconds: float) -> bool:
         if self._changed:
