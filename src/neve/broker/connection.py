@@ -67,6 +67,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self._out.to = cast(asyncio.Transport, transport)
+        # Written at once, and not after whatever else became ready: we gather answers ourselves.
+        self._transport.set_write_buffer_limits(high=0)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         if not self._server.opened(self):
