@@ -45,6 +45,7 @@ from neve.records.batch import parse_header
 from neve.records.reference import Record, build_batch
 from soak.wire import Wire
 
+pytestmark = pytest.mark.slow
 MIB = 1 << 20
 IDLE_SECONDS = 1.5
 

@@ -26,6 +26,7 @@ from neve.records.reference import Record, build_batch
 from servers import S3Server, moto_s3  # noqa: F401 (a fixture)
 from soak.wire import Wire
 
+pytestmark = pytest.mark.slow
 STORE_GONE = 4
 ENDS_SECONDS = 20
 PROGRAM = Path(__file__).parents[1] / "failing_broker.py"
