@@ -234,7 +234,9 @@ class FolderStore:
             place(temporary, path)
 
     def _make_folder(self, folder: Path) -> None:
-        if folder in self._used or (self._used and not self.root.exists()):
+        # A folder that is there was made by another thread since we looked: nothing was removed.
+        removed = folder in self._used and not folder.exists()
+        if removed or (self._used and not self.root.exists()):
             raise StoreFailedError(
                 str(folder.relative_to(self.root)),
                 f"{self.root} or a folder in it was removed while it was in use: restore it",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -383,3 +384,14 @@ async def test_of_two_processes_one_wins_each_key(tmp_path: Path) -> None:
     for name, numbers in won.items():
         for number in numbers:
             assert await store.get(f"race/{int(number):03d}") == name.encode()
+
+
+async def test_a_folder_that_another_thread_made_meanwhile_was_not_removed(tmp_path: Path) -> None:
+    """Two threads may both find it missing; the second must not take the first's for an old one."""
+    store = FolderStore(tmp_path / "bucket", fsync=False)
+    await store.create("a/1", b"x")
+    folder = tmp_path / "bucket" / "a"
+    store._make_folder(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(StoreFailedError, match="was removed"):
+        store._make_folder(folder)
