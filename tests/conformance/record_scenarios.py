@@ -150,7 +150,8 @@ class RecordScenarios:
         began = time.monotonic()
         reader = client.reader(topic, 0, 1, 2, **client.long_waits)
         check_same(take(reader, 30), sent)
-        assert time.monotonic() - began < 10
+        # A client may ask for some of the partitions first, and then waits once for those.
+        assert time.monotonic() - began < 25
 
     def test_a_batch_larger_than_a_fetch_is_read(self, client: Client) -> None:
         topic = fresh("larger-than-a-fetch")
