@@ -93,3 +93,16 @@ async def produce(broker: StandIn, topic: str, count: int, partition: int = 0, *
     appended = broker.node.append(broker.topic(topic).id_bytes, partition, batch)
     await appended.commit.wait()
     return appended.base_offset
+
+
+async def second_epoch() -> StandIn:
+    """A broker under epoch 1 of a log whose epoch 0 ended at offset 5."""
+    broker = await start_broker({"t": 1})
+    await produce(broker, "t", 5)
+    await broker.node.abort()
+    host, port = ADVERTISED
+    broker.node = await Node.start(
+        MemoryStore(broker.bucket), broker.settings, node_id=NODE_ID, host=host, port=port
+    )
+    await broker.node.lead()
+    return broker

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
+from neve.broker.handlers.led_partitions import check_epoch, led_log
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
@@ -47,18 +48,10 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:  # noqa
 
 
 async def _answer(broker: Broker, name: str, asked: Any) -> Any:
-    topic = broker.node.topic(name)
     index: int = asked.partition_index
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return _refused(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    log = broker.node.log_of(topic.id_bytes, index)
-    if log is None:
-        return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    if 0 <= asked.current_leader_epoch < log.epoch:
-        return _refused(index, ErrorCode.FENCED_LEADER_EPOCH)
-    if asked.current_leader_epoch > log.epoch:
-        return _refused(index, ErrorCode.UNKNOWN_LEADER_EPOCH)
     try:
+        log = led_log(broker, name, index)
+        check_epoch(log, asked.current_leader_epoch)
         return await _found(broker, log, index, asked.timestamp)
     except NeveError as error:
         return _refused(index, fetch_error(error))

@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker_world import NODE_ID, StandIn, ask, produce, start_broker, versions
+from broker_world import StandIn, ask, produce, second_epoch, start_broker, versions
 from neve.broker.handlers import offset_for_leader_epoch
-from neve.cluster.node import Node
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH as API
-from neve.store.memory import MemoryStore
 
 LOWEST, HIGHEST = API.min_version, API.max_version
 _Request = API.Request
@@ -36,18 +34,6 @@ async def told(
     return row
 
 
-async def second_epoch() -> StandIn:
-    """A broker under epoch 1 of a log whose epoch 0 ended at offset 5."""
-    broker = await start_broker({"t": 1})
-    await produce(broker, "t", 5)
-    await broker.node.abort()
-    broker.node = await Node.start(
-        MemoryStore(broker.bucket), broker.settings, node_id=NODE_ID, host="broker.test", port=9092
-    )
-    await broker.node.lead()
-    return broker
-
-
 @pytest.mark.parametrize("version", versions(API))
 async def test_an_epoch_ends_where_the_next_begins_and_the_last_at_the_end(version: int) -> None:
     broker = await second_epoch()
@@ -69,7 +55,11 @@ async def test_an_epoch_that_has_not_been_has_no_end() -> None:
 @pytest.mark.parametrize("version", [LOWEST, HIGHEST])
 @pytest.mark.parametrize(
     ("current", "code"),
-    [(0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+    [
+        (0, ErrorCode.FENCED_LEADER_EPOCH),
+        (-2, ErrorCode.FENCED_LEADER_EPOCH),
+        (2, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
 )
 async def test_a_client_with_another_view_of_the_leadership_is_refused(
     current: int, code: ErrorCode, version: int

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_world import StandIn, ask, second_epoch, start_broker, versions
+from neve.broker.handlers import list_offsets
+from neve.broker.handlers.list_offsets import EARLIEST
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.list_offsets import LIST_OFFSETS as API
+
+EPOCHS_SINCE = 4
+_Request = API.Request
+
+
+async def earliest(
+    broker: StandIn,
+    *,
+    epoch: int = -1,
+    name: str = "t",
+    partition: int = 0,
+    version: int = API.max_version,
+) -> Any:
+    asked = _Request.Partition(
+        partition_index=partition, current_leader_epoch=epoch, timestamp=EARLIEST
+    )
+    topics = [_Request.Topic(name=name, partitions=[asked])]
+    answer = await ask(broker, list_offsets, API, version, replica_id=-1, topics=topics)
+    ((row,),) = (topic.partitions for topic in answer.topics)
+    assert row.partition_index == partition
+    return row
+
+
+@pytest.mark.parametrize("version", versions(API))
+async def test_a_client_that_tells_no_epoch_is_answered(version: int) -> None:
+    broker = await second_epoch()
+    row = await earliest(broker, version=version)
+    assert (row.error_code, row.offset) == (0, 0)
+    await broker.node.abort()
+
+
+@pytest.mark.parametrize("version", range(EPOCHS_SINCE, API.max_version + 1))
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [
+        (1, ErrorCode.NONE),
+        (0, ErrorCode.FENCED_LEADER_EPOCH),
+        (-2, ErrorCode.FENCED_LEADER_EPOCH),
+        (2, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+async def test_a_client_with_another_view_of_the_leadership_is_refused(
+    epoch: int, code: ErrorCode, version: int
+) -> None:
+    broker = await second_epoch()
+    row = await earliest(broker, epoch=epoch, version=version)
+    assert row.error_code == code
+    assert row.offset == (0 if code == ErrorCode.NONE else -1)
+    await broker.node.abort()
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "code"),
+    [
+        ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("no/name", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+async def test_a_partition_that_is_not_there_is_told_as_such(
+    name: str, partition: int, code: ErrorCode
+) -> None:
+    broker = await start_broker({"t": 1})
+    row = await earliest(broker, name=name, partition=partition)
+    assert (row.error_code, row.offset) == (code, -1)
+    await broker.node.abort()
+
+
+async def test_a_partition_that_another_leads_is_told_as_such() -> None:
+    broker = await start_broker({"t": 1})
+    broker.node.partitions.clear()
+    assert (await earliest(broker)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await broker.node.abort()
