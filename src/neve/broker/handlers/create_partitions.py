@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError, admin_error
-from neve.broker.handlers.topic_names import check_not_internal, existing_topic
+from neve.broker.handlers.assignments import check_brokers_named
+from neve.broker.handlers.topic_names import (
+    check_named_once,
+    check_not_internal,
+    each_once,
+    existing_topic,
+)
 from neve.cluster.topic_rules import PartitionCountError, check_partition_count
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
@@ -21,18 +27,16 @@ _Response = CREATE_PARTITIONS.Response
 
 async def handle(broker: Broker, request: Any, context: Context) -> Any:
     del context
-    times = Counter(topic.name for topic in request.topics)
-    asked = {topic.name: topic for topic in request.topics}
-    rows = []
-    for name, topic in asked.items():
-        rows.append(await _row(broker, topic, times[name], request.validate_only))
+    rows = [
+        await _row(broker, topic, times, request.validate_only)
+        for topic, times in each_once(request.topics, attrgetter("name"))
+    ]
     return _Response(results=rows)
 
 
 async def _row(broker: Broker, asked: Any, times: int, validate_only: bool) -> Any:
     try:
-        if times > 1:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+        check_named_once(f"topic {asked.name!r}", times)
         _check(broker, asked)
         if not validate_only:
             await broker.node.add_partitions(asked.name, asked.count)
@@ -60,8 +64,4 @@ def _check(broker: Broker, asked: Any) -> None:
             f"{len(asked.assignments)} assignments are given for "
             f"{asked.count - present} new partitions of {asked.name!r}",
         )
-    if not all(each.broker_ids for each in asked.assignments):
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"an assignment of topic {asked.name!r} names no broker",
-        )
+    check_brokers_named(asked)

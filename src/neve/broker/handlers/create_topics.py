@@ -6,12 +6,13 @@ only the number of its partitions counts.
 
 from __future__ import annotations
 
-from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.assignments import check_brokers_named
 from neve.broker.handlers.config_rows import topic_rows
-from neve.broker.handlers.topic_names import check_new_name
+from neve.broker.handlers.topic_names import check_named_once, check_new_name, each_once
 from neve.cluster.topic_config import InvalidConfigError, check_configs
 from neve.cluster.topic_rules import check_partition_count
 from neve.errors import NeveError
@@ -38,19 +39,17 @@ class _Plan(NamedTuple):
 
 async def handle(broker: Broker, request: Any, context: Context) -> Any:
     del context
-    times = Counter(topic.name for topic in request.topics)
-    asked = {topic.name: topic for topic in request.topics}
-    rows = []
-    for name, topic in asked.items():
-        rows.append(await _row(broker, topic, times[name], request.validate_only))
+    rows = [
+        await _row(broker, topic, times, request.validate_only)
+        for topic, times in each_once(request.topics, attrgetter("name"))
+    ]
     return _Response(topics=rows)
 
 
 async def _row(broker: Broker, asked: Any, times: int, validate_only: bool) -> Any:
     topic_id = _NO_ID
     try:
-        if times > 1:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+        check_named_once(f"topic {asked.name!r}", times)
         plan = _planned(broker, asked)
         if not validate_only:
             created = await broker.node.create_topic(plan.name, plan.partitions, plan.configs)
@@ -114,9 +113,5 @@ def _assigned(asked: Any) -> int:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"the assignments of topic {asked.name!r} are not for partitions 0 to {count - 1}",
         )
-    if not all(each.broker_ids for each in asked.assignments):
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"an assignment of topic {asked.name!r} names no broker",
-        )
+    check_brokers_named(asked)
     return count

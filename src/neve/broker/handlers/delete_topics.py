@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
-from neve.broker.handlers.topic_names import check_not_internal, existing_topic
+from neve.broker.handlers.topic_names import check_named_once, check_not_internal, existing_topic
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.delete_topics import DELETE_TOPICS
@@ -31,8 +31,7 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
         asked = [_Named(each.name, each.topic_id) for each in request.topics]
     else:
         asked = [_Named(name, _NO_ID) for name in request.topic_names]
-    times = Counter(asked)
-    rows = [await _row(broker, named, times[named]) for named in times]
+    rows = [await _row(broker, named, times) for named, times in Counter(asked).items()]
     return _Response(responses=rows)
 
 
@@ -55,8 +54,7 @@ def _found(broker: Broker, named: _Named, times: int) -> Topic:
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, "name a topic by its name or by its id, and not by both"
         )
-    if times > 1:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+    check_named_once(f"topic {name!r}" if name is not None else f"topic id {topic_id.hex()}", times)
     if name is not None:
         return existing_topic(broker, name)
     topic = broker.node.topic_by_id(topic_id)

@@ -6,12 +6,17 @@ itself; what a topic has not been asked to change is left as it is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError, admin_error
-from neve.broker.handlers.topic_names import check_not_internal, existing_topic
+from neve.broker.handlers.topic_names import (
+    check_named_once,
+    check_not_internal,
+    each_once,
+    existing_topic,
+)
 from neve.cluster.topic_config import check_configs
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
@@ -28,22 +33,19 @@ Derive = Callable[["Broker", "Topic", Any], dict[str, str]]
 
 async def alter(broker: Broker, request: Any, row_class: Any, derive: Derive) -> list[Any]:
     """Change each resource that may be changed; one row each."""
-    times = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    asked = {(each.resource_type, each.resource_name): each for each in request.resources}
+    key_of = attrgetter("resource_type", "resource_name")
     rows = []
-    for key, resource in asked.items():
+    for resource, times in each_once(request.resources, key_of):
+        kind, name = key_of(resource)
         code, reason = ErrorCode.NONE, None
         try:
-            if times[key] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, f"{key[1]!r} is named twice")
-            topic = _alterable(broker, *key)
+            check_named_once(f"resource {name!r}", times)
+            topic = _alterable(broker, kind, name)
             await _change(broker, topic, derive(broker, topic, resource), request.validate_only)
         except NeveError as error:
             code, reason = admin_error(error)
         rows.append(
-            row_class(
-                error_code=code, error_message=reason, resource_type=key[0], resource_name=key[1]
-            )
+            row_class(error_code=code, error_message=reason, resource_type=kind, resource_name=name)
         )
     return rows
 

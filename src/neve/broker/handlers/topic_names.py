@@ -1,8 +1,10 @@
-"""Which names topics may have, and which topics clients may not change."""
+"""Which names topics may have, how often a request may name one, which clients may not change."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from neve.broker.error_codes import RefusedError
 from neve.cluster import topic_rules
@@ -13,6 +15,8 @@ from neve.protocol.codes import ErrorCode
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.cluster.state import Topic
+
+T = TypeVar("T")
 
 
 def check_new_name(broker: Broker, name: str) -> None:
@@ -42,3 +46,17 @@ def existing_topic(broker: Broker, name: str) -> Topic:
         return topic
     topic_rules.check_topic_name(name)
     raise NoTopicError(f"there is no topic {name!r}: check its name")
+
+
+def each_once(asked: Sequence[T], name_of: Callable[[T], Hashable]) -> list[tuple[T, int]]:
+    """Of what a request asks for, one for each name, and how many times it has that name."""
+    by_name = {name_of(each): each for each in asked}
+    times = Counter(map(name_of, asked))
+    return [(each, times[name]) for name, each in by_name.items()]
+
+
+def check_named_once(name: str, times: int) -> None:
+    if times > 1:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, f"the request names {name} {times} times: name it once"
+        )
