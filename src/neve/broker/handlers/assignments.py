@@ -1,4 +1,4 @@
-"""Manual assignments of partitions to brokers: checked, and not kept, since the store replicates."""
+"""Manual assignments of partitions to brokers: checked, not kept, since the store replicates."""
 
 from __future__ import annotations
 
