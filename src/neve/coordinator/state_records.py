@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from neve.coordinator.exchange import GroupSnapshot, MemberSnapshot
 from neve.coordinator.offsets import NO_TOPIC_ID, CommittedOffset
 from neve.errors import DamagedError, InvalidError, UnsupportedError
+from neve.protocol.wire import uvarint
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -78,7 +79,7 @@ def encode_offset(value: CommittedOffset) -> bytes:
     return b"".join(
         (
             struct.pack(">hqi", OFFSET_VALUE_VERSION, value.offset, value.leader_epoch),
-            _varint(len(metadata) + 1),
+            uvarint(len(metadata) + 1),
             metadata,
             struct.pack(">q", value.commit_timestamp_ms),
             tagged,
@@ -180,15 +181,6 @@ def _string(text: str | None) -> bytes:
     if len(data) > _SHORT_MAX:
         raise InvalidError(f"a name of {len(data)} bytes is too long for a group's records")
     return struct.pack(">h", len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 class _Reader:
