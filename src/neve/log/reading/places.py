@@ -52,7 +52,7 @@ class Looks:
         self._gone.append(missing.key)
         if row is not None and row.held.key == missing.key and offset >= log.tiered_offset:
             # Somebody's checkpoint, or a late one of ours, moved it: look where it is now.
-            await log.untiered._resolve(row.held.incarnation)
+            await log.untiered.resolve(row.held.incarnation)
 
 
 def _lost(log: ReadableLog, offset: int, missing: NotFoundError) -> Exception:
