@@ -14,7 +14,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import for_code
 
-from conformance.clients import WAIT_SECONDS, Got, Openings, Sent
+from conformance.clients import WAIT_SECONDS, Got, Openings, Sent, as_got
 
 T = TypeVar("T")
 ASSIGNORS = {
@@ -196,7 +196,7 @@ class AioReader:
         found = self._loop.run(
             self.consumer.getmany(timeout_ms=int(seconds * 1000), max_records=1_000)
         )
-        return [_got(record) for records in found.values() for record in records]
+        return [as_got(record) for records in found.values() for record in records]
 
     def assigned(self) -> set[int]:
         return {place.partition for place in self.consumer.assignment()}
@@ -242,15 +242,3 @@ class AioReader:
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self._topic, partition)
-
-
-def _got(record: Any) -> Got:
-    return Got(
-        record.partition,
-        record.offset,
-        record.key,
-        record.value,
-        tuple(record.headers),
-        record.timestamp,
-        record.timestamp_type == 1,
-    )

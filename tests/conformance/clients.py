@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 Headers = tuple[tuple[str, bytes | None], ...]
 WAIT_SECONDS = 30
+LOG_APPEND_TIME = 1
 R = TypeVar("R", bound="Reader")
 _numbers = itertools.count()
 
@@ -126,6 +127,19 @@ class Client(Protocol):
     ) -> Reader: ...
     def committed_metadata(self, group: str, topic: str) -> tuple[int, str]: ...
     def close(self) -> None: ...
+
+
+def as_got(record: Any) -> Got:
+    """A record of kafka-python or aiokafka, whose records have the same fields."""
+    return Got(
+        record.partition,
+        record.offset,
+        record.key,
+        record.value,
+        tuple(record.headers),
+        record.timestamp,
+        record.timestamp_type == LOG_APPEND_TIME,
+    )
 
 
 def fresh(stem: str) -> str:

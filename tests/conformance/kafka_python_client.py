@@ -26,7 +26,7 @@ with warnings.catch_warnings():
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
     from kafka.net.inet import KafkaNetSocket
 
-from conformance.clients import WAIT_SECONDS, Got, Openings, Sent
+from conformance.clients import WAIT_SECONDS, Got, Openings, Sent, as_got
 
 if kafka.codec.snappy is None:  # it wants python-snappy, a library for C; this is the same format
     kafka.codec.snappy = SimpleNamespace(
@@ -183,7 +183,7 @@ class KafkaPythonReader:
 
     def poll(self, seconds: float = 0.1) -> list[Got]:
         found = self.consumer.poll(timeout_ms=int(seconds * 1000), max_records=1_000)
-        return [_got(record) for records in found.values() for record in records]
+        return [as_got(record) for records in found.values() for record in records]
 
     def assigned(self) -> set[int]:
         return {place.partition for place in self.consumer.assignment()}
@@ -235,15 +235,3 @@ class KafkaPythonReader:
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self._topic, partition)
-
-
-def _got(record: Any) -> Got:
-    return Got(
-        record.partition,
-        record.offset,
-        record.key,
-        record.value,
-        tuple(record.headers),
-        record.timestamp,
-        record.timestamp_type == 1,
-    )
