@@ -77,6 +77,21 @@ async def ask(broker: StandIn, handler: ModuleType, api: Api, version: int, **co
     return api.Response.decode(_joined(api.Response.encode(response, version)), version)
 
 
+async def alter(
+    handler: ModuleType,
+    api: Api,
+    broker: StandIn,
+    *resources: Any,
+    version: int | None = None,
+    validate_only: bool = False,
+) -> list[Any]:
+    """What is told of each resource whose configs are to be changed."""
+    version = api.max_version if version is None else version
+    content = {"resources": list(resources), "validate_only": validate_only}
+    rows: list[Any] = (await ask(broker, handler, api, version, **content)).responses
+    return rows
+
+
 def _joined(parts: list[Any]) -> memoryview:
     return memoryview(b"".join(bytes(part) for part in parts))
 

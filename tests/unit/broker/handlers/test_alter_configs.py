@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from broker_world import NODE_ID, StandIn, ask, start_broker, versions
+from broker_world import NODE_ID, alter, start_broker, versions
 from neve.broker.handlers import alter_configs
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.alter_configs import ALTER_CONFIGS
@@ -12,27 +13,12 @@ from neve.protocol.messages.alter_configs import ALTER_CONFIGS
 LOWEST, HIGHEST = ALTER_CONFIGS.min_version, ALTER_CONFIGS.max_version
 _Request = ALTER_CONFIGS.Request
 TOPIC, BROKER = 2, 4
+told = partial(alter, alter_configs, ALTER_CONFIGS)
 
 
 def wanted(configs: dict[str, str | None], name: str = "t", kind: int = TOPIC) -> Any:
     rows = [_Request.Config(name=key, value=value) for key, value in configs.items()]
     return _Request.Resource(resource_type=kind, resource_name=name, configs=rows)
-
-
-async def told(
-    broker: StandIn, *resources: Any, version: int = HIGHEST, validate_only: bool = False
-) -> list[Any]:
-    rows: list[Any] = (
-        await ask(
-            broker,
-            alter_configs,
-            ALTER_CONFIGS,
-            version,
-            resources=list(resources),
-            validate_only=validate_only,
-        )
-    ).responses
-    return rows
 
 
 @pytest.mark.parametrize("version", versions(ALTER_CONFIGS))

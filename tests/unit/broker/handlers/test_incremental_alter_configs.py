@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from broker_world import NODE_ID, StandIn, ask, start_broker, versions
+from broker_world import NODE_ID, alter, start_broker, versions
 from neve.broker.handlers import incremental_alter_configs
 from neve.broker.handlers.incremental_alter_configs import APPEND, DELETE, SET, SUBTRACT
 from neve.protocol.codes import ErrorCode
@@ -13,6 +14,7 @@ from neve.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_C
 LOWEST, HIGHEST = API.min_version, API.max_version
 _Request = API.Request
 TOPIC, BROKER = 2, 4
+told = partial(alter, incremental_alter_configs, API)
 LIST = "leader.replication.throttled.replicas"
 
 Edit = tuple[str, int, str | None]
@@ -24,22 +26,6 @@ def wanted(*edits: Edit, name: str = "t", kind: int = TOPIC) -> Any:
         for key, operation, value in edits
     ]
     return _Request.Resource(resource_type=kind, resource_name=name, configs=rows)
-
-
-async def told(
-    broker: StandIn, *resources: Any, version: int = HIGHEST, validate_only: bool = False
-) -> list[Any]:
-    rows: list[Any] = (
-        await ask(
-            broker,
-            incremental_alter_configs,
-            API,
-            version,
-            resources=list(resources),
-            validate_only=validate_only,
-        )
-    ).responses
-    return rows
 
 
 @pytest.mark.parametrize("version", versions(API))
