@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
+from neve import runtime
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.errors import NeveError
@@ -133,6 +134,7 @@ class CrashingStore(Wrapper):
         self, bucket: MemoryBucket, crash_at: int | None = None, *, after: bool = False
     ) -> None:
         super().__init__(MemoryStore(bucket))
+        self.bucket = bucket
         self.crash_at = crash_at
         self.after = after
         self.calls: list[Call] = []
@@ -149,3 +151,49 @@ class CrashingStore(Wrapper):
         if at == self.crash_at and self.after:
             await work()
         raise CrashedError(f"crashed at call {at}: {call}")
+
+
+async def live(
+    store: CrashingStore, settings: Settings, work: Callable[[Node], Awaitable[None]]
+) -> None:
+    """A process that starts a node and works with it, to the end or until it dies at a call."""
+    node: Node | None = None
+    try:
+        node = await Node.start(store, settings, node_id=1, probe=False)
+        await work(node)
+    except NeveError:
+        assert store.crashed
+    finally:
+        if node is not None:
+            await node.abort()
+
+
+def crash_everywhere(
+    origin: MemoryBucket,
+    life: Callable[[CrashingStore], Coroutine[Any, Any, T]],
+    check: Callable[[MemoryBucket, T], Awaitable[None]],
+    *,
+    step: int,
+    seed: int,
+) -> list[Call]:
+    """End a life at every `step`-th of its calls, before and after it; check each bucket it leaves.
+
+    Each life has a copy of `origin`; `check` is given what it returned. The calls of a life that
+    nothing ends.
+    """
+    whole = CrashingStore(copied(origin))
+    runtime.simulate(life(whole), seed=seed)
+    for at in range(0, len(whole.calls), step):
+        for after in (False, True):
+
+            async def run(at: int = at, after: bool = after) -> None:
+                store = CrashingStore(copied(origin), at, after=after)
+                lived = await life(store)
+                try:
+                    await check(store.bucket, lived)
+                except BaseException as failure:
+                    failure.add_note(f"crashed at {at}, after={after}: {store.calls[at]}")
+                    raise
+
+            runtime.simulate(run(), seed=seed)
+    return whole.calls

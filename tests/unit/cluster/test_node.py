@@ -15,7 +15,6 @@ from neve.errors import (
     DamagedError,
     FencedError,
     InvalidError,
-    NeveError,
     NotFoundError,
     UnavailableError,
 )
@@ -31,7 +30,8 @@ from node_world import (
     CrashingStore,
     append,
     batch_of,
-    copied,
+    crash_everywhere,
+    live,
     send,
     small_settings,
     started,
@@ -511,25 +511,18 @@ async def everything(node: Node, told: list[tuple[int, str]]) -> None:
     await tell(1, "last")
 
 
-async def life(
-    bucket: MemoryBucket, crash_at: int | None, *, after: bool, work: Workload = everything
-) -> tuple[CrashingStore, list[tuple[int, str]]]:
-    """One process that leads what there is, works, and dies at a call; what it told its callers."""
-    store = CrashingStore(bucket, crash_at, after=after)
+async def life(store: CrashingStore, work: Workload = everything) -> list[tuple[int, str]]:
+    """One process that leads what there is and works until it dies; what it told its callers."""
     told: list[tuple[int, str]] = []
-    node: Node | None = None
-    try:
-        node = await Node.start(store, CRASH_SETTINGS, node_id=1, probe=False)
+
+    async def lead_and_work(node: Node) -> None:
         if node.cluster.state.topic(TOPIC) is None:
             await node.cluster.create_topic(TOPIC, 2)
         await node.lead()
         await work(node, told)
-    except NeveError:
-        assert store.crashed
-    finally:
-        if node is not None:
-            await node.abort()
-    return store, told
+
+    await live(store, CRASH_SETTINGS, lead_and_work)
+    return told
 
 
 async def check_bucket(bucket: MemoryBucket, told: list[tuple[int, str]]) -> None:
@@ -555,44 +548,24 @@ async def check_bucket(bucket: MemoryBucket, told: list[tuple[int, str]]) -> Non
     await node.abort()
 
 
-def crash_points(calls: int, step: int) -> list[tuple[int, bool]]:
-    return [(at, after) for at in range(0, calls, step) for after in (False, True)]
-
-
-def crash_everywhere(step: int) -> None:
-    whole, _ = runtime.simulate(life(MemoryBucket(), None, after=False), seed=1)
-    kinds = {(call.operation, call.key.split("/")[0]) for call in whole.calls}
+def crash(step: int) -> None:
+    calls = crash_everywhere(MemoryBucket(), life, check_bucket, step=step, seed=1)
+    kinds = {(call.operation, call.key.split("/")[0]) for call in calls}
     assert {
         ("create", "topics"),
         ("create", "wal"),
         ("delete", "topics"),
         ("delete", "wal"),
     } <= kinds
-    for at, after in crash_points(len(whole.calls), step):
-
-        async def run(at: int = at, after: bool = after) -> None:
-            bucket = MemoryBucket()
-            store, told = await life(bucket, at, after=after)
-            try:
-                await check_bucket(bucket, told)
-            except BaseException as failure:
-                failure.add_note(f"crashed at {at}, after={after}: {store.calls[at]}")
-                raise
-
-        runtime.simulate(run(), seed=1)
 
 
 def test_a_node_may_die_at_some_of_its_calls() -> None:
-    crash_everywhere(step=13)
+    crash(step=13)
 
 
 @pytest.mark.slow
 def test_a_node_may_die_at_any_call() -> None:
-    crash_everywhere(step=1)
-
-
-async def nothing(node: Node, told: list[tuple[int, str]]) -> None:
-    del node, told
+    crash(step=1)
 
 
 async def tidy(node: Node, told: list[tuple[int, str]]) -> None:
@@ -617,23 +590,15 @@ def crash_in_recovery(step: int) -> None:
                     await node.roll_up()
                     await node.log(TOPIC, 0).tier()
 
-        _, told = await life(bucket, None, after=False, work=half)
-        return bucket, told
+        return bucket, await life(CrashingStore(bucket), half)
 
-    crashed, told = runtime.simulate(prepare(), seed=1)
-    whole, _ = runtime.simulate(life(copied(crashed), None, after=False, work=tidy), seed=2)
-    for at, after in crash_points(len(whole.calls), step):
+    origin, told = runtime.simulate(prepare(), seed=1)
 
-        async def run(at: int = at, after: bool = after) -> None:
-            bucket = copied(crashed)
-            store, _ = await life(bucket, at, after=after, work=tidy)
-            try:
-                await check_bucket(bucket, told)
-            except BaseException as failure:
-                failure.add_note(f"crashed at {at}, after={after}: {store.calls[at]}")
-                raise
+    async def recover(store: CrashingStore) -> list[tuple[int, str]]:
+        await life(store, tidy)
+        return told
 
-        runtime.simulate(run(), seed=2)
+    crash_everywhere(origin, recover, check_bucket, step=step, seed=2)
 
 
 def test_a_recovering_node_may_die_at_some_of_its_calls() -> None:

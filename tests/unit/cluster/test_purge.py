@@ -10,7 +10,7 @@ import pytest
 from neve import runtime
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.node import Node
-from neve.errors import NeveError, UnavailableError
+from neve.errors import UnavailableError
 from neve.log.keys import topic_prefix, wal_stream
 from neve.log.wal.reader import WalReader
 from neve.settings import ClusterSettings
@@ -19,7 +19,8 @@ from node_world import (
     TOPIC,
     CrashingStore,
     batch_of,
-    copied,
+    crash_everywhere,
+    live,
     send,
     small_settings,
     started,
@@ -264,25 +265,14 @@ async def test_a_failing_topic_keeps_no_other_from_being_purged() -> None:
 # --- dying
 
 
-async def life(bucket: MemoryBucket, crash_at: int | None, *, after: bool) -> CrashingStore:
-    """A process that deletes the topic, purges it and creates it again, until it dies."""
-    store = CrashingStore(bucket, crash_at, after=after)
-    node: Node | None = None
-    try:
-        node = await Node.start(store, SETTINGS, node_id=1, probe=False)
-        await node.lead()
-        if node.topic(TOPIC) is not None:
-            await node.delete_topic(TOPIC)
-        await node.purge()
-        await node.create_topic(TOPIC, 1)
-        await runtime.sleep(2 * DELAY_SECONDS)
-        await node.purge()
-    except NeveError:
-        assert store.crashed
-    finally:
-        if node is not None:
-            await node.abort()
-    return store
+async def delete_and_create_again(node: Node) -> None:
+    await node.lead()
+    if node.topic(TOPIC) is not None:
+        await node.delete_topic(TOPIC)
+    await node.purge()
+    await node.create_topic(TOPIC, 1)
+    await runtime.sleep(2 * DELAY_SECONDS)
+    await node.purge()
 
 
 async def check(bucket: MemoryBucket, old_id: bytes) -> None:
@@ -305,38 +295,30 @@ async def check(bucket: MemoryBucket, old_id: bytes) -> None:
     await node.abort()
 
 
-def crash_everywhere(step: int) -> None:
+def crash(step: int) -> None:
     async def prepare() -> tuple[MemoryBucket, bytes]:
         store = ScriptedStore()
         node = await with_segments(store)
         await node.abort()
         return store.bucket, topic_of(node).id_bytes
 
-    base, old_id = runtime.simulate(prepare(), seed=1)
-    whole = runtime.simulate(life(copied(base), None, after=False), seed=2)
-    assert {call.operation for call in whole.calls} >= {"create", "delete", "list", "get"}
-    for at in range(0, len(whole.calls), step):
-        for after in (False, True):
+    origin, old_id = runtime.simulate(prepare(), seed=1)
 
-            async def run(at: int = at, after: bool = after) -> None:
-                bucket = copied(base)
-                store = await life(bucket, at, after=after)
-                try:
-                    await check(bucket, old_id)
-                except BaseException as failure:
-                    failure.add_note(f"crashed at {at}, after={after}: {store.calls[at]}")
-                    raise
+    async def life(store: CrashingStore) -> bytes:
+        await live(store, SETTINGS, delete_and_create_again)
+        return old_id
 
-            runtime.simulate(run(), seed=2)
+    calls = crash_everywhere(origin, life, check, step=step, seed=2)
+    assert {call.operation for call in calls} >= {"create", "delete", "list", "get"}
 
 
 def test_a_purging_process_may_die_at_some_of_its_calls() -> None:
-    crash_everywhere(step=11)
+    crash(step=11)
 
 
 @pytest.mark.slow
 def test_a_purging_process_may_die_at_any_call() -> None:
-    crash_everywhere(step=1)
+    crash(step=1)
 
 
 @in_simulation
