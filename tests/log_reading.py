@@ -16,7 +16,7 @@ from neve.log.retention import move_start
 from neve.records.reference import Record, build_batch
 from neve.settings import CacheSettings, FetchSettings, Settings
 from neve.store.port import Store
-from node_world import TOPIC, small_settings, started
+from node_world import TOPIC, small_settings, started, successor
 from scripted_store import ScriptedStore
 
 
@@ -106,18 +106,22 @@ async def reading(
     ahead: Store | None = None,
     settings: Settings | None = None,
     fetch: FetchSettings | None = None,
+    crashed: World | None = None,
 ) -> AsyncIterator[World]:
     """A node that leads one empty partition, and a reader; nothing may be left at the end.
 
-    The reader reads the node's store, or what `reads` makes of it.
+    The reader reads the node's store, or what `reads` makes of it. With `crashed` the node leads
+    what that world's node left behind, which must have been aborted.
     """
     store = store or ScriptedStore()
     settings = settings or small_settings()
-    node = await started(store, settings)
+    node = await (started(store, settings) if crashed is None else successor(store, settings))
     indexes = await IndexCache.open(BucketRemoteStorage(store), CacheSettings())
     chosen = fetch or small_fetch()
     reader = LogReader(reads or store, indexes, chosen, ahead=ahead)
     world = World(store, node, reader)
+    if crashed is not None:
+        world.sent = list(crashed.sent)
     try:
         yield world
     finally:

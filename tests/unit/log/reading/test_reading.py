@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from log_reading import World, reading, small_fetch
+from log_reading import World, reading
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, LostRangeError, NotFoundError
 from neve.log.manifest.records import Skip
@@ -308,6 +308,14 @@ async def test_a_closed_reader_reads_nothing() -> None:
 async def test_a_recovered_tail_is_read_by_the_successor() -> None:
     store = ScriptedStore()
     settings = small_settings(cache_bytes=0)
-    async with reading(store=store, settings=settings, fetch=small_fetch()) as world:
-        await mixed(world)
-        await world.read_all(0, 400)
+    async with reading(store=store, settings=settings) as old:
+        await mixed(old)
+        await old.node.abort()
+        async with reading(store=store, settings=settings, crashed=old) as new:
+            assert new.node.incarnation > old.node.incarnation
+            assert {row.held.incarnation for row in new.log.tail} == {old.node.incarnation}
+            chunks = await new.read_all(0, 400)
+            data = b"".join(part for chunk in chunks for part in chunk.parts)
+            assert data == b"".join(row.data for row in old.sent)
+            await new.send(*SIZES)
+            await new.read_all(0, 400)
