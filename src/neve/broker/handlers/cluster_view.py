@@ -27,14 +27,15 @@ class BrokerAddress(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """One partition as metadata shows it."""
+    """One partition as metadata shows it, by the names that its fields have in every answer."""
 
     error_code: ErrorCode
+    partition_index: int
     leader_id: int
     leader_epoch: int
-    replicas: list[int]
-    in_sync: list[int]
-    offline: list[int]
+    replica_nodes: list[int]
+    isr_nodes: list[int]
+    offline_replicas: list[int]
 
 
 def live_brokers(broker: Broker) -> list[BrokerAddress]:
@@ -59,6 +60,6 @@ def view_partition(broker: Broker, topic: Topic, number: int) -> PartitionView:
         led = owner is not None and owner.live
     if led:
         at = [node_id]
-        return PartitionView(ErrorCode.NONE, node_id, partition.epoch, at, at, [])
+        return PartitionView(ErrorCode.NONE, number, node_id, partition.epoch, at, at, [])
     unavailable = ErrorCode.LEADER_NOT_AVAILABLE
-    return PartitionView(unavailable, NOBODY, partition.epoch, [node_id], [], [node_id])
+    return PartitionView(unavailable, number, NOBODY, partition.epoch, [node_id], [], [node_id])

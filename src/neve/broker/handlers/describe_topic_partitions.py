@@ -67,19 +67,9 @@ def _failed(name: str, code: ErrorCode) -> Any:
 def _row(broker: Broker, topic: Topic, start: int, end: int) -> Any:
     partitions = []
     for number in range(start, end):
-        view = view_partition(broker, topic, number)
+        view = view_partition(broker, topic, number)._asdict()
         partitions.append(
-            _Response.Partition(
-                error_code=view.error_code,
-                partition_index=number,
-                leader_id=view.leader_id,
-                leader_epoch=view.leader_epoch,
-                replica_nodes=view.replicas,
-                isr_nodes=view.in_sync,
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=view.offline,
-            )
+            _Response.Partition(**view, eligible_leader_replicas=[], last_known_elr=[])
         )
     return _Response.Topic(
         name=topic.name,

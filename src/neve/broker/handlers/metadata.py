@@ -108,20 +108,10 @@ async def _create(broker: Broker, name: str) -> None:
 
 
 def _topic_row(broker: Broker, topic: Topic, bits: int) -> Any:
-    partitions = []
-    for number in range(len(topic.partitions)):
-        view = view_partition(broker, topic, number)
-        partitions.append(
-            _Response.Partition(
-                error_code=view.error_code,
-                partition_index=number,
-                leader_id=view.leader_id,
-                leader_epoch=view.leader_epoch,
-                replica_nodes=view.replicas,
-                isr_nodes=view.in_sync,
-                offline_replicas=view.offline,
-            )
-        )
+    partitions = [
+        _Response.Partition(**view_partition(broker, topic, number)._asdict())
+        for number in range(len(topic.partitions))
+    ]
     return _Response.Topic(
         name=topic.name,
         topic_id=topic.id_bytes,
