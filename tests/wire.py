@@ -25,7 +25,7 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 12
 
 @contextlib.asynccontextmanager
 async def running_broker(
-    store: Store | None = None, settings: Settings | None = None
+    store: Store | None = None, settings: Settings | None = None, *, store_url: str = "memory://"
 ) -> AsyncIterator[Broker]:
     """A broker on a free port, on a bucket in memory unless another store is given."""
     settings = settings or Settings()
@@ -36,7 +36,7 @@ async def running_broker(
         stack(store or MemoryStore(MemoryBucket()), settings.store),
         settings,
         where,
-        store_url="memory://",
+        store_url=store_url,
         advertised=address,
         puts_cost=False,
     )

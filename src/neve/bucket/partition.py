@@ -225,9 +225,8 @@ class PartitionReader:
         told = f"{error.reason}. {self.name} was read up to offset {self.next}"
         if lost is not None:
             told += (
-                f"; the object holds offsets {lost[0]} to {lost[1]}. `neve storage verify` tells "
-                f"more; `neve storage skip --topic {self.name.topic} --partition "
-                f"{self.name.partition}` gives damaged offsets up for lost"
+                f"; the object holds offsets {lost[0]} to {lost[1]}. `neve storage verify URL` "
+                "tells which are damaged, and the `neve storage skip` that gives them up for lost"
             )
         return DamagedError(error.key, told)
 

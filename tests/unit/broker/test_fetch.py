@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from neve.cli import main
 from neve.cluster.node import Node
 from neve.errors import DamagedError
 from neve.protocol.codes import ErrorCode
 from neve.records.batch import parse_header
 from neve.records.reference import Record, build_batch, decode_batch
 from neve.settings import CacheSettings, Settings
+from neve.store.folder import FolderStore
 from scripted_store import ScriptedStore
 from wire import Wire, running_broker
 
@@ -168,7 +172,7 @@ async def test_what_is_not_in_memory_is_read_beside_what_is() -> None:
         assert [values_of(part.records)[:1] for part in parts] == [[b"a"], [b"a"]]
 
 
-async def test_damage_fails_its_partition_alone_and_says_how_to_get_past_it(
+async def test_damage_fails_its_partition_alone_and_says_where_to_look(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_broker(settings=UNCACHED) as broker, Wire.to(broker) as wire:
@@ -189,7 +193,38 @@ async def test_damage_fails_its_partition_alone_and_says_how_to_get_past_it(
                 parts = (await wire.receive()).responses[0].partitions
         assert parts[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert values_of(parts[1].records) == [b"a"]
-        told = [line for line in caplog.messages if "neve storage skip" in line]
+        told = [line for line in caplog.messages if "topics/t/segment" in line]
         assert len(told) == 1  # however often it is asked for
-        assert "topics/t/segment" in told[0]
-        assert "--partition 0" in told[0]
+        assert "neve storage verify memory://" in told[0]
+
+
+@pytest.mark.parametrize("harm", ["damaged", "gone"])
+async def test_the_command_that_damage_is_told_with_gets_readers_past_it(
+    harm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket = tmp_path / "my bucket"
+    store = FolderStore(bucket, fsync=False)
+    async with running_broker(store, UNCACHED, store_url=str(bucket)) as broker:
+        await broker.node.create_topic("t", 1)
+        log = broker.node.log("t", 0)
+        async with Wire.to(broker) as wire:
+            for value in (b"lost", b"kept"):
+                await wire.produce("t", batch(value))
+                await log.tier()
+            segment = bucket / (await log.manifest.segments(0, 0))[0].key
+            if harm == "gone":
+                segment.unlink()
+            else:
+                segment.write_bytes(segment.read_bytes().replace(b"lost", b"lust"))
+            with caplog.at_level(logging.WARNING):
+                wire.send_fetch("t", [(0, 0)])
+                part = (await wire.receive()).responses[0].partitions[0]
+            assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            (line,) = caplog.messages
+            assert line.count("neve storage") == 1
+            command = shlex.split(line[line.index("neve storage skip") :])
+            assert await asyncio.to_thread(main, command[1:]) == 0
+            wire.send_fetch("t", [(0, 0)])
+            part = (await wire.receive()).responses[0].partitions[0]
+            assert part.error_code == ErrorCode.NONE
+            assert values_of(part.records) == [b"kept"]

@@ -16,6 +16,7 @@ from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
 from neve.broker.fetch.wanted import Wanted
 from neve.errors import DamagedError, FencedError, NeveError
 from neve.log.reading.chunk import Chunk, OffsetOutOfRangeError
+from neve.log.reading.damage import told
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.fetch import FETCH
 
@@ -248,14 +249,9 @@ class _Fetch:
 
     def _told(self, log: PartitionLog, offset: int, error: NeveError) -> int:
         if isinstance(error, DamagedError):
-            topic, _, partition = log.name.rpartition("-")
-            self._broker.complaints.warning(
-                log.name,
-                error.key,
-                f"offset {offset} cannot be read: {error}. To give up what is lost: "
-                f"neve storage skip {self._broker.store_url} --topic {topic} "
-                f"--partition {partition} --from {offset} --to OFFSET --accept-loss",
-            )
+            reason = told(error, self._broker.store_url)
+            message = f"offset {offset} cannot be read: {reason}"
+            self._broker.complaints.warning(log.name, error.key, message)
         elif not isinstance(error, FencedError):
             log_line.debug("%s: fetch from %d: %s", log.name, offset, error)
         return fetch_error(error)

@@ -8,7 +8,6 @@ do not.
 from __future__ import annotations
 
 import enum
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -164,16 +163,6 @@ class Report:
             "repaired": [{"key": deed.key, "did": deed.did} for deed in self.repaired],
             "counts": dict(sorted((name, count) for name, count in self.counts.items() if count)),
         }
-
-
-def skip_command(url: str, place: Place, lost: OffsetRange) -> str:
-    """The command that gives a range of offsets up for lost."""
-    first, end = lost
-    return (
-        f"neve storage skip {shlex.quote(url)} --topic {shlex.quote(place.topic)} "
-        f"--partition {place.partition} "
-        f"--from {first} --to {end} --accept-loss"
-    )
 
 
 def shown(ranges: tuple[OffsetRange, ...] | list[OffsetRange]) -> str:

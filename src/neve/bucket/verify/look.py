@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from neve.bucket.pieces import OffsetRange, clipped_skips, without
 from neve.bucket.verify.bounds import Bounds
-from neve.bucket.verify.findings import Finding, Place, Report, Severity, skip_command
+from neve.bucket.verify.findings import Finding, Place, Report, Severity
 from neve.cluster.log import ClusterLog
 from neve.cluster.state import PartitionState
 from neve.errors import NeveError, UnsupportedError
@@ -20,6 +20,7 @@ from neve.log.keys import SeriesKeys, segment_prefix
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Skip
+from neve.log.reading.damage import ANY_URL, skip_command
 from neve.store.port import ObjectInfo, Store
 
 
@@ -44,7 +45,7 @@ class Look:
     cluster: ClusterLog
     report: Report
     bounds: Bounds
-    url: str = "URL"
+    url: str = ANY_URL
     first_looks: list[tuple[Scope, list[Stray]]] = field(default_factory=list)
 
     async def watch(self, scope: Scope) -> None:
@@ -61,7 +62,10 @@ class Look:
         return topic.partitions[place.partition]
 
     def skip_commands(self, place: Place, lost: Sequence[OffsetRange]) -> str:
-        return "; ".join(skip_command(self.url, place, each) for each in lost)
+        """What gives these offsets up for lost."""
+        return "; ".join(
+            skip_command(self.url, place.topic, place.partition, first, end) for first, end in lost
+        )
 
 
 def manifest_of(store: Store, place: Place) -> Manifest:

@@ -17,7 +17,7 @@ from neve.log.reading.chunk import ReadableLog, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
 from neve.log.reading.indexes import SegmentIndexes
 from neve.log.reading.pieces import Piece, segment_piece, slice_piece
-from neve.log.reading.places import explained, locate
+from neve.log.reading.places import locate, unreadable
 from neve.log.reading.recent import row_holding
 
 # Eight gets of 4 MiB, 15 ms each, come to some 2 GB/s: more than one connection takes.
@@ -52,7 +52,7 @@ class ReadAhead:
             try:
                 bundle = await self._indexes.make(place)
             except DamagedError as damage:
-                raise explained(log, damage, place.base, place.last + 1) from damage
+                raise unreadable(log, damage, place.base, place.last + 1) from damage
         return segment_piece(place, bundle, offset, self._part_bytes, wanted_bytes)
 
     def kick(self, cursor: Cursor) -> None:

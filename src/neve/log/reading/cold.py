@@ -22,7 +22,7 @@ from neve.log.reading.budget import ByteBudget
 from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
 from neve.log.reading.indexes import SegmentIndexes
-from neve.log.reading.places import Looks, explained
+from neve.log.reading.places import Looks, unreadable
 from neve.log.reading.recent import RecentReader, row_holding
 from neve.settings import FetchSettings
 from neve.store.port import Store
@@ -121,6 +121,12 @@ class ColdReader:
                 self.counters.looks += 1
                 await looks.again(at, missing)
                 continue
+            except DamagedError:
+                # Somebody may have given these offsets up meanwhile.
+                await log.manifest.refresh()
+                if past_skips(log, at) == at:
+                    raise
+                continue
             if not arrived:
                 continue
             chunk = self._consumed(cursor, at, max_bytes)
@@ -159,7 +165,7 @@ class ColdReader:
             cursor.clear()
             if piece.segment is not None and await self.indexes.distrust(piece.segment):
                 return False
-            raise explained(cursor.log, damage, piece.first_offset, piece.end_offset) from damage
+            raise unreadable(cursor.log, damage, piece.first_offset, piece.end_offset) from damage
         return True
 
     def _kept(self, cursor: Cursor, at: int, block: Block) -> Block:

@@ -7,10 +7,11 @@ where it was not found is lost.
 
 from __future__ import annotations
 
-from neve.errors import DamagedError, LostRangeError, NotFoundError
+from neve.errors import DamagedError, LostRangeError, NotFoundError, UnavailableError
 from neve.log.held import HeldSlice
 from neve.log.manifest.records import Segment
 from neve.log.reading.chunk import ReadableLog
+from neve.log.reading.damage import UnreadableError
 from neve.log.reading.recent import row_holding
 
 # A reader that finds objects gone each time it looks gives up after so many looks.
@@ -48,33 +49,30 @@ class Looks:
         await log.manifest.refresh()
         row = row_holding(log.tail, offset)
         if again and (row is None or row.held.key == missing.key or offset < log.tiered_offset):
-            raise _lost(log, offset, missing)
+            raise await _lost(log, offset, missing)
         self._gone.append(missing.key)
         if row is not None and row.held.key == missing.key and offset >= log.tiered_offset:
             # Somebody's checkpoint, or a late one of ours, moved it: look where it is now.
             await log.untiered.resolve(row.held.incarnation)
 
 
-def _lost(log: ReadableLog, offset: int, missing: NotFoundError) -> Exception:
+async def _lost(log: ReadableLog, offset: int, missing: NotFoundError) -> Exception:
     if isinstance(missing, NowhereError):
         return LostRangeError(
             f"{log.name}: neither a segment nor a stream has offset {offset}: run "
             "`neve storage verify`"
         )
-    return DamagedError(
-        missing.key,
-        f"it is listed, and it is not there. Offset {offset} of {log.name} cannot be read: `neve "
-        "storage verify` tells what else is lost, `neve storage skip` gets readers past it",
-    )
+    damage = DamagedError(missing.key, "it is listed, and it is not there")
+    place = await locate(log, offset)
+    if isinstance(place, Segment):
+        key, first, last = place.key, place.base, place.last
+    else:
+        key, first, last = place.held.key, place.entry.base_offset, place.entry.last_offset
+    if key != missing.key:
+        return UnavailableError(key, f"{log.name} is moved faster than offset {offset} is read")
+    return unreadable(log, damage, first, last + 1)
 
 
-def explained(log: ReadableLog, damage: DamagedError, first: int, end: int) -> DamagedError:
-    """The damage, with the offsets it costs and the command that gets readers past them."""
-    topic, _, partition = log.name.rpartition("-")
-    first = max(first, log.start_offset)
-    return DamagedError(
-        damage.key,
-        f"{damage.reason}. Offsets {first} to {end - 1} of {log.name} cannot be read. `neve "
-        f"storage verify` tells more; `neve storage skip --topic {topic} --partition {partition} "
-        f"--from {first} --to {end}` gives them up for lost",
-    )
+def unreadable(log: ReadableLog, damage: DamagedError, first: int, end: int) -> UnreadableError:
+    """The damage, with those of these offsets that readers could ask for."""
+    return UnreadableError(log.name, damage, max(first, log.start_offset), end)
