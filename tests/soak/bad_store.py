@@ -329,5 +329,18 @@ class BadStore(KillLoop):
             self.ledger,
         )
         report.again_seconds = time.monotonic() - began
-        if not self.while_starting:
+        if self.while_starting:
+            self._probe_once(report)
+        else:
             self._sample_memory(report, until=time.monotonic() + 0.5)
+
+    def _probe_once(self, report: Report) -> None:
+        """What a broker that started in trouble answers now: a fetch, and a group that is new."""
+        for probe in (self.fetches, self.pulse):
+            with Wire(self.stage.port, probe.name) as wire:
+                try:
+                    probe.begin(wire)
+                    probe.ask(wire)
+                except OSError as error:
+                    probe.wrong.append(f"{probe.name}: {error!r}")
+        report.wrong = [*self.fetches.wrong, *self.pulse.wrong]

@@ -50,6 +50,8 @@ def start(folder: Path, troubles: list[Trouble]) -> None:
     run.run()
     for report in run.reports:
         print(report)
+    for report in run.reports:
+        assert report.wrong == []
         if report.trouble.faults is FAILS:
             assert report.ready_seconds < READY_SECONDS_MAX
 
