@@ -9,3 +9,9 @@ def crc32c(data: bytes | bytearray | memoryview, previous: int = 0) -> int:
     """The checksum of `data`, or of what `previous` covers followed by `data`."""
     value: int = checksums.crc32c(data, previous)
     return value
+
+
+def combined(first: int, second: int, second_bytes: int) -> int:
+    """The checksum of what `first` covers followed by the `second_bytes` that `second` covers."""
+    value: int = checksums.combine_crc32c(first, second, second_bytes)
+    return value

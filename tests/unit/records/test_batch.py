@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from neve.errors import DamagedError, InvalidError, NeveError, UnsupportedError
@@ -146,3 +148,31 @@ def test_a_walk_stays_within_its_bounds() -> None:
         hostile[8:12] = length.to_bytes(4, "big", signed=True)
         with pytest.raises(DamagedError):
             list(batch.walk(hostile))
+
+
+SIZES = (10, batch.LARGE_BATCH_BYTES - 62, batch.LARGE_BATCH_BYTES, 3 * batch.LARGE_BATCH_BYTES)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(SIZES)))
+def test_checksums_of_batches_are_put_together(order: tuple[int, ...]) -> None:
+    data = b"".join(build_batch([Record(0, 0, None, bytes(size))]) for size in order)
+    assert batch.batches_crc(data) == crc32c(data)
+    assert batch.batches_crc(memoryview(data), crc32c(b"before")) == crc32c(b"before" + data)
+
+
+def test_a_damaged_large_batch_does_not_match_what_is_put_together() -> None:
+    data = bytearray(build_batch([Record(0, 0, None, bytes(2 * batch.LARGE_BATCH_BYTES))]))
+    sound = batch.batches_crc(data)
+    for position in (0, 12, batch.CRC_END, len(data) - 1):
+        data[position] ^= 1
+        assert crc32c(data) != sound
+        assert batch.batches_crc(data) == sound or position < batch.CRC_END
+        data[position] ^= 1
+
+
+def test_what_only_looks_like_a_large_batch_is_read() -> None:
+    data = bytearray(build_batch([Record(0, 0, None, bytes(2 * batch.LARGE_BATCH_BYTES))]))
+    for cut in (len(data) - 1, batch.LARGE_BATCH_BYTES):
+        assert batch.batches_crc(data[:cut]) == crc32c(data[:cut])
+    data[16] = 1
+    assert batch.batches_crc(data) == crc32c(data)

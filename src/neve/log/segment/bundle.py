@@ -21,7 +21,7 @@ from neve.errors import DamagedError, InvalidError, UnsupportedError
 from neve.log.segment import frame, kfs, sections
 from neve.log.segment.sections import Column, Section
 from neve.records.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from neve.records.batch import Buffer, check_batch
+from neve.records.batch import Buffer, batches_crc, check_batch
 from neve.records.crc import crc32c
 
 
@@ -346,7 +346,7 @@ def _crcs_between(parts: Iterable[Buffer], ends: Sequence[int]) -> list[int]:
         start = 0
         while start < len(view):
             taken = min(len(view) - start, ends[len(crcs)] - position)
-            crc = crc32c(view[start : start + taken], crc)
+            crc = batches_crc(view[start : start + taken], crc)
             start += taken
             position += taken
             if position == ends[len(crcs)]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from neve.errors import DamagedError, InvalidError, UnsupportedError
 from neve.records.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from neve.records.batch import BatchHeader, Buffer, check_batch, check_header
+from neve.records.batch import BatchHeader, Buffer, batches_crc, check_batch, check_header
 from neve.records.crc import crc32c
 
 MAGIC = b"KAFS"
@@ -113,7 +113,7 @@ def build(
     body_crc = 0
     for part in body:
         scan.take(part, check_header, observe)
-        body_crc = crc32c(part, body_crc)
+        body_crc = batches_crc(part, body_crc)
         if scan.position + FOOTER_BYTES > SEGMENT_BYTES_MAX:
             raise InvalidError(f"a segment has at most {SEGMENT_BYTES_MAX} bytes: cut it earlier")
     facts, columns = scan.result(body_crc, created_ms)

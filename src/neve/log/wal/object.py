@@ -20,7 +20,7 @@ import numpy as np
 
 from neve.errors import DamagedError, InvalidError, UnsupportedError
 from neve.records.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from neve.records.batch import Buffer, check_batch
+from neve.records.batch import Buffer, batches_crc, check_batch
 from neve.records.crc import crc32c
 
 MAGIC = b"NVWL"
@@ -204,7 +204,7 @@ def _encode_directory(
             parts = (b"".join(parts),)  # noqa: PLW2901
         checksum = 0
         for part in parts:
-            checksum = crc32c(part, checksum)
+            checksum = batches_crc(part, checksum)
         body += parts
         # Looked at before it is packed: an entry has no room for a greater length.
         if position + length > OBJECT_BYTES_MAX:
