@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ctypes
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
-# The most that glibc allows: larger blocks are mapped and unmapped each time.
-_MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _TRIM_THRESHOLD_BYTES = 1024 * 1024 * 1024
 _TOP_PAD_BYTES = 4 * 1024 * 1024
 
@@ -25,7 +23,8 @@ def keep_freed_memory() -> bool:
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
     wanted = (
-        (_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES),
+        # No block is mapped by itself: such are unmapped when they are freed, segments first of all.
+        (_M_MMAP_MAX, 0),
         (_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES),
         (_M_TOP_PAD, _TOP_PAD_BYTES),
         # Threads that build segments would each keep memory of their own.
