@@ -207,7 +207,12 @@ _DECLARED = (
     _kept("min.cleanable.dirty.ratio", "double", "0.5", "concerns compaction", least=0, most=1),
     _kept("min.compaction.lag.ms", "long", 0, "concerns compaction"),
     _kept("max.compaction.lag.ms", "long", LONG_MAX, "concerns compaction", least=1),
-    _kept("file.delete.delay.ms", "long", 60_000, "upkeep.collect.ms says when objects go"),
+    _kept(
+        "file.delete.delay.ms",
+        "long",
+        60_000,
+        "upkeep.tend.ms and upkeep.collect.ms say when objects go",
+    ),
     _kept("flush.messages", "long", LONG_MAX, "what is acknowledged is durable", least=1),
     _kept("flush.ms", "long", LONG_MAX, "what is acknowledged is durable"),
     _kept("index.interval.bytes", "int", 4096, "segment.index.interval counts records instead"),

@@ -55,6 +55,7 @@ class Upkeep:
         self._begin(self._roll_up(), "upkeep-roll-up")
         self._begin(self._retain(), "upkeep-retain")
         self._begin(self._every(self._settings.tend_ms / 1000, self._tend), "upkeep-tend")
+        self._begin(self._every(self._settings.tend_ms / 1000, self._purge), "upkeep-purge")
         self._begin(self._every(self._settings.collect_ms / 1000, self._collect), "upkeep-collect")
         self._begin(self._every(self._poll_seconds, self._watch), "upkeep-watch")
 
@@ -152,14 +153,16 @@ class Upkeep:
         if node.leading.has_left():
             await self._attempt("leading what is left", node.leading.lead_left)
 
+    async def _purge(self) -> None:
+        if self._node.purging.due():
+            await self._attempt("purging deleted topics", self._node.purge)
+
     async def _collect(self) -> None:
         node = self._node
         for log in list(node.tending.collectable):
             what = _COLLECTING % log.name
             if not await self._attempt(what, functools.partial(node.tending.collect, log)):
                 node.tending.note(log)
-        if node.purging.due():
-            await self._attempt("purging deleted topics", node.purge)
         await self._attempt("retiring streams", node.retire_streams)
 
     async def _watch(self) -> None:

@@ -47,14 +47,14 @@ class UpkeepSettings:
     tend_ms: int = setting(
         "upkeep.tend.ms",
         1_000,
-        "how often a broker sees to what is not due at once: letting go of old streams, making up "
-        "for what failed",
+        "how often a broker sees to what is not due at once: deleting the objects of deleted "
+        "topics, letting go of old streams, making up for what failed",
         least=10,
     )
     collect_ms: int = setting(
         "upkeep.collect.ms",
         60_000,
-        "how often doomed objects, retired streams and deleted topics are deleted",
+        "how often doomed objects and retired streams are deleted",
         least=10,
     )
     retention_check_ms: int = setting(

@@ -312,9 +312,12 @@ async def test_an_internal_topic_keeps_what_its_state_needs_and_no_more() -> Non
 
 @in_simulation
 async def test_a_deleted_topic_is_purged_in_the_background() -> None:
+    """Soon, and not when what is doomed is collected."""
     store = ScriptedStore()
     settings = dataclasses.replace(
-        retention_settings(), cluster=ClusterSettings(purge_delay_ms=60_000)
+        retention_settings(),
+        cluster=ClusterSettings(purge_delay_ms=60_000),
+        upkeep=UpkeepSettings(collect_ms=3_600_000),
     )
     node = await started(store, settings)
     await send(node, ["a" * 500])
