@@ -12,6 +12,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from neve import __version__
+from neve.cli.names import check_text
 from neve.cli.output import UsageError, complain
 from neve.errors import NeveError
 
@@ -68,6 +69,8 @@ def run(tokens: list[str]) -> int:
 
 
 def _called(tokens: list[str]) -> int:
+    if tokens[:1] in (["topic"], ["group"]):
+        check_text(tokens)
     result = build_app()(
         tokens, exit_on_error=False, print_error=False, result_action="return_value"
     )

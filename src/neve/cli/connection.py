@@ -22,6 +22,7 @@ from neve.cli.output import UsageError
 from neve.errors import NeveError
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+PORT_MAX = 2**16 - 1
 FIRST_WAIT_SECONDS = 0.5
 """The first attempt to reach a broker; each next one may take twice as long."""
 
@@ -61,6 +62,12 @@ class BrokerFlags:
     def connect(self) -> Connection:
         if not (math.isfinite(self.timeout) and self.timeout > 0):
             raise UsageError(f"--timeout {self.timeout}: give seconds, more than 0")
+        ports = [place.rpartition(":")[2] for place in self.bootstrap.split(",") if place.strip()]
+        if not ports or any(port.isdigit() and not 0 < int(port) <= PORT_MAX for port in ports):
+            raise UsageError(
+                f"--bootstrap {self.bootstrap!r}: write HOST:PORT, with a port from 1 to "
+                f"{PORT_MAX}, or several by comma"
+            )
         given = assignments("-X", self.properties)
         return Connection({"bootstrap.servers": self.bootstrap, **given}, self.timeout)
 
@@ -272,12 +279,18 @@ _HINTS = {
 }
 
 
+# For what the library says by itself; a broker that gives its own reason tells more.
+_HINTS_FOR_WORDS = {
+    "Invalid topic": "cannot be: a name has 1 to 249 of letters, digits, '.', '_' and '-'",
+}
+
+
 def explained(error: Any, subject: str) -> BrokerError:
     """A client's error as ours: what it was about, what happened, what to do."""
-    hint = _HINTS.get(error.name())
+    hint = _HINTS.get(error.name()) or _HINTS_FOR_WORDS.get(plain(error))
     if hint is None:
         return BrokerError(f"{subject}: {plain(error)}", error.name())
-    joiner = " " if hint.split()[0] in ("does", "exists", "still") else ": "
+    joiner = " " if hint.split()[0] in ("does", "exists", "still", "cannot") else ": "
     return BrokerError(f"{subject}{joiner}{hint}", error.name())
 
 

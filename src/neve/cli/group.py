@@ -10,12 +10,15 @@ from cyclopts import App, Parameter
 from neve import runtime
 from neve.cli import group_admin, group_seek
 from neve.cli.connection import DEFAULT_FLAGS, BrokerFlags
+from neve.cli.names import named
 from neve.cli.offsets import parse_bound
 from neve.cli.output import UsageError
 from neve.cli.topic import numbers
 
-Group = Annotated[str, Parameter(help="The group.")]
-Groups = Annotated[list[str], Parameter(help="The group; several may be given.")]
+Group = Annotated[str, Parameter(help="The group.", validator=named("group"))]
+Groups = Annotated[
+    list[str], Parameter(help="The group; several may be given.", validator=named("group"))
+]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
 app = App(name="group", help="Look at consumer groups of any Kafka broker, and move them.")

@@ -13,12 +13,15 @@ from neve.cli import consume as consuming
 from neve.cli import input_format, record_format, topic_admin
 from neve.cli import produce as producing
 from neve.cli.connection import DEFAULT_FLAGS, BrokerFlags, assignments
+from neve.cli.names import named
 from neve.cli.offsets import parse_span
 from neve.cli.output import STANDARD_INPUT, UsageError
 from neve.cli.shown import record_line
 
-Topic = Annotated[str, Parameter(help="The topic.")]
-Topics = Annotated[list[str], Parameter(help="The topic; several may be given.")]
+Topic = Annotated[str, Parameter(help="The topic.", validator=named("topic"))]
+Topics = Annotated[
+    list[str], Parameter(help="The topic; several may be given.", validator=named("topic"))
+]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 ConfigFlags = Annotated[
     list[str] | None,
@@ -26,6 +29,9 @@ ConfigFlags = Annotated[
         name=["--config", "-c"], negative="", help="A topic config as key=value; may be repeated."
     ),
 ]
+
+PARTITIONS_MAX, REPLICAS_MAX = 100_000, 10_000
+"""What librdkafka takes; brokers may take less."""
 
 app = App(name="topic", help="Create, look at, change, fill and read topics of any Kafka broker.")
 
@@ -48,8 +54,8 @@ def create(
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
     """Create topics."""
-    _at_least("--partitions", partitions, 1)
-    _at_least("--replicas", replicas, 1)
+    _between("--partitions", partitions, 1, PARTITIONS_MAX)
+    _between("--replicas", replicas, 1, REPLICAS_MAX)
     configs = assignments("--config", config or [])
     with broker.connect() as connection:
         return topic_admin.create(
@@ -105,7 +111,7 @@ def alter(
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
     """Add partitions to a topic, and set or unset its configs."""
-    _at_least("--partitions", partitions, 1)
+    _between("--partitions", partitions, 1, PARTITIONS_MAX)
     configs = assignments("--config", config or [])
     removed = delete_config or []
     if partitions is None and not configs and not removed:
@@ -214,7 +220,12 @@ def consume(
         int | None, Parameter(name=["--count", "-n"], help="Stop after so many records.")
     ] = None,
     group: Annotated[
-        str | None, Parameter(name=["--group", "-g"], help="Read as a member of this group.")
+        str | None,
+        Parameter(
+            name=["--group", "-g"],
+            help="Read as a member of this group.",
+            validator=named("group"),
+        ),
     ] = None,
     format: Annotated[
         str | None,
@@ -275,3 +286,8 @@ def _distinct(names: list[str]) -> list[str]:
 def _at_least(flag: str, given: int | None, least: int) -> None:
     if given is not None and given < least:
         raise UsageError(f"{flag} {given}: give {least} or more")
+
+
+def _between(flag: str, given: int | None, least: int, most: int) -> None:
+    if given is not None and not least <= given <= most:
+        raise UsageError(f"{flag} {given}: give {least} to {most}")
