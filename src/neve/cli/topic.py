@@ -23,6 +23,12 @@ Topics = Annotated[
     list[str], Parameter(help="The topic; several may be given.", validator=named("topic"))
 ]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
+GroupFlag = Annotated[
+    str | None,
+    Parameter(
+        name=["--group", "-g"], help="Read as a member of this group.", validator=named("group")
+    ),
+]
 ConfigFlags = Annotated[
     list[str] | None,
     Parameter(
@@ -219,14 +225,7 @@ def consume(
     count: Annotated[
         int | None, Parameter(name=["--count", "-n"], help="Stop after so many records.")
     ] = None,
-    group: Annotated[
-        str | None,
-        Parameter(
-            name=["--group", "-g"],
-            help="Read as a member of this group.",
-            validator=named("group"),
-        ),
-    ] = None,
+    group: GroupFlag = None,
     format: Annotated[
         str | None,
         Parameter(
