@@ -49,7 +49,9 @@ class StoreSettings:
         least=0,
     )
     hedge_enabled: bool = setting(
-        "store.hedge.enabled", True, "send a second get or create when the first is slow"
+        "store.hedge.enabled",
+        True,
+        "send a second get or create when the first is slow (never in memory or a local folder)",
     )
     hedge_floor_ms: int = setting(
         "store.hedge.floor.ms", 20, "never hedge earlier than this, whatever was observed", least=0

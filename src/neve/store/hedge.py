@@ -76,6 +76,10 @@ class Hedge(Wrapper):
         self.hedges = 0
         self.hedges_won = 0
 
+    @property
+    def enabled(self) -> bool:
+        return self._share_max > 0
+
     async def get(self, key: str) -> memoryview:
         return await self._hedged(
             "get", 0, lambda: self.inner.get(key), lambda: self._second.get(key)
@@ -104,7 +108,7 @@ class Hedge(Wrapper):
         first: Callable[[], Coroutine[Any, Any, T]],
         second: Callable[[], Coroutine[Any, Any, T]],
     ) -> T:
-        if not self._share_max:
+        if not self.enabled:
             return await first()
         self._saved_hedges = min(SAVED_HEDGES_MAX, self._saved_hedges + self._share_max)
         # Sizes within a factor of 16 count as alike.

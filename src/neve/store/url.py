@@ -20,7 +20,7 @@ The stack, from the store outwards, and why in this order:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
@@ -129,7 +129,11 @@ def stack(raw: Store, settings: StoreSettings) -> Stack:
 
 def connect(url: str, settings: StoreSettings) -> Stack:
     """The store at this URL with the standard wrappers."""
-    return stack(open_store(url, settings), settings)
+    raw = open_store(url, settings)
+    if parse(url).is_local:
+        # A second call would wait for the same disk, and each call would cost a task more.
+        settings = replace(settings, hedge_enabled=False)
+    return stack(raw, settings)
 
 
 def _folder(url: str, rest: str) -> Path:

@@ -184,3 +184,15 @@ async def test_connect_does_both() -> None:
     await wrapped.store.create("k", b"x")
     assert wrapped.meter.calls("create", "ok") == 1
     await wrapped.close()
+
+
+async def test_only_what_lies_behind_a_network_is_hedged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    hedged = {}
+    for url in ("memory://", str(tmp_path), "s3://bucket"):
+        opened = connect(url, StoreSettings())
+        hedged[url] = opened.hedge.enabled
+        await opened.close()
+    assert list(hedged.values()) == [False, False, True]
