@@ -23,7 +23,7 @@ def keep_freed_memory() -> bool:
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
     wanted = (
-        # No block is mapped by itself: such are unmapped when they are freed, segments first of all.
+        # No block is mapped by itself: such a one, a segment first of all, would not be kept.
         (_M_MMAP_MAX, 0),
         (_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES),
         (_M_TOP_PAD, _TOP_PAD_BYTES),
