@@ -19,7 +19,8 @@ from neve.broker.answers import PlainAnswer
 from neve.broker.framing import Frame, Framing
 from neve.broker.outbox import Outbox
 from neve.broker.patience import Patience, Waiting
-from neve.broker.produce import ProduceAnswer, produce
+from neve.broker.produce import Moment, produce
+from neve.broker.produce_answer import ProduceAnswer
 from neve.broker.router import Context, Route, Router
 from neve.errors import InvalidError, NeveError
 from neve.protocol.codes import ErrorCode
@@ -61,7 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         self._awaited: Commit | None = None
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.peer = ""
-        self._patience = Patience(runtime.monotonic())
+        self._now = Moment(runtime.monotonic(), runtime.now_ms())
+        self._patience = Patience(self._now.monotonic)
 
     # -- the transport's side ----------------------------------------------------------------
 
@@ -129,7 +131,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Cut frames and handle them, as far as this connection may go."""
-        self._patience.active_at = runtime.monotonic()
+        self._now = Moment(runtime.monotonic(), runtime.now_ms())
+        self._patience.active_at = self._now.monotonic
         # What held us up may be over as soon as the answers are on their way.
         while self._serve_some() and not self._blocked:
             self._framing.resume()
@@ -262,13 +265,13 @@ class Connection(asyncio.BufferedProtocol):
         except NeveError:
             self._release(frame)
             raise
-        answer = produce(self._server.broker, request, header)
+        answer = produce(self._server.broker, request, header, self._now)
         if buffer is not None:
             self._give_back_when_committed(buffer, answer)
         if not answer.silent:
             self._await_commit(answer)
         else:
-            self._out.count(answer)
+            self._out.count_silent(answer)
             if answer.closes:
                 self._refuse_silently(answer)
         if self._server.broker.is_full:

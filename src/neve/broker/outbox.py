@@ -13,7 +13,7 @@ from typing import cast
 from neve import runtime
 from neve.broker.answers import Answer, PlainAnswer, Unsent
 from neve.broker.metrics import Metrics
-from neve.broker.produce import ProduceAnswer
+from neve.broker.produce_answer import ProduceAnswer
 from neve.broker.router import PRODUCE
 from neve.store.port import Buffer
 
@@ -52,13 +52,19 @@ class Outbox:
         """Send what is ready."""
         answers = self.answers
         parts: list[Buffer] = []
+        alike: list[ProduceAnswer] = []
         while answers and answers[0].ready:
             answer = answers.popleft()
             parts += answer.frame()
             if type(answer) is ProduceAnswer:
-                self.count(answer)
+                if alike and not answer.is_like(alike[0]):
+                    self._count(alike)
+                    alike = []
+                alike.append(answer)
             elif answer.held_bytes:
                 self._hold(-answer.held_bytes)
+        if alike:
+            self._count(alike)
         if parts:
             self._write(parts)
 
@@ -72,12 +78,17 @@ class Outbox:
         if self.full:
             self.note_unsent(self.to.get_write_buffer_size())
 
-    def count(self, answer: ProduceAnswer) -> None:
-        """A produce request is done with."""
+    def count_silent(self, answer: ProduceAnswer) -> None:
+        """A produce request is done with that gets no answer."""
+        self._count([answer])
+
+    def _count(self, alike: list[ProduceAnswer]) -> None:
+        """Produce requests are done with, and count for the same."""
+        answer, times = alike[0], len(alike)
         seconds = runtime.monotonic() - answer.started
-        self._metrics.answered(PRODUCE, seconds, answer.error)
+        self._metrics.answered(PRODUCE, seconds, answer.error, times)
         if answer.commits and not answer.error:
-            self._metrics.ack.add(seconds)
+            self._metrics.ack.add(seconds, times)
 
     def _hold(self, count: int) -> None:
         self.held_bytes += count

@@ -23,9 +23,9 @@ class Latency:
         self._counts = [0] * (len(BOUNDS_SECONDS) + 1)
         self.sum_seconds = 0.0
 
-    def add(self, seconds: float) -> None:
-        self._counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
-        self.sum_seconds += seconds
+    def add(self, seconds: float, times: int = 1) -> None:
+        self._counts[bisect_left(BOUNDS_SECONDS, seconds)] += times
+        self.sum_seconds += seconds * times
 
     @property
     def count(self) -> int:
@@ -87,14 +87,14 @@ class Metrics:
         self.ack = Latency()
         """From a batch's append to its commit."""
 
-    def answered(self, api_key: int, seconds: float, error: int = 0) -> None:
-        """A request was answered, or done where no answer is wanted, with this error code."""
+    def answered(self, api_key: int, seconds: float, error: int = 0, times: int = 1) -> None:
+        """Requests were answered, or done where no answer is wanted, with this error code."""
         api = self.apis.get(api_key)
         if api is None:
             api = self.apis[api_key] = ApiCounters()
-        api.latency.add(seconds)
+        api.latency.add(seconds, times)
         if error:
-            api.errors[error] = api.errors.get(error, 0) + 1
+            api.errors[error] = api.errors.get(error, 0) + times
 
     def closed(self, reason: str) -> None:
         """A connection was closed. Reasons are a few fixed words, such as `idle` or `by-client`."""
