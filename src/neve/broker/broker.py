@@ -60,7 +60,13 @@ class Broker:
             settings.fetch.session_partitions_max,
         )
         self.indexes = indexes
-        self.reader = LogReader(stack.store, indexes, settings.fetch, ahead=stack.prefetch)
+        self.reader = LogReader(
+            stack.store,
+            indexes,
+            settings.fetch,
+            ahead=stack.prefetch,
+            hot_work=lambda: self.metrics.produce_batches,
+        )
         self.unsent = Unsent(settings.fetch.unsent_bytes)
         self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.complaints = Repeated(log, settings.logs)

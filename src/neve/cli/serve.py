@@ -80,6 +80,9 @@ def serve(
     }
     given = [f"{name}={value}" for name, value in named.items() if value is not None]
     flags = dataclasses.replace(settings, assignments=[*settings.assignments, *given])
+    # Before libraries are loaded that start threads: each would have its own share of memory.
+    runtime.keep_freed_memory()
+    runtime.favour_the_loop()
     return runtime.run(_serve(flags.load()))
 
 
@@ -91,7 +94,6 @@ async def _serve(settings: Settings) -> int:
     from neve.store.url import connect
 
     logs.configure(settings.logs)
-    runtime.keep_freed_memory()
     signals = _Signals()
     asked = parse_address("broker.listen", settings.broker.listen)
     # Bound before anything is asked of the bucket: a second start by mistake must end nobody.

@@ -31,7 +31,7 @@ from neve.log.tiering import SegmentWriter
 from neve.log.untiered import Untiered
 from neve.log.wal.object import Slice, SliceMeta
 from neve.log.wal.writer import Commit, WalWriter
-from neve.records.batch import BatchHeader, parse_header, patch
+from neve.records.batch import BatchHeader, parse_header, patch, walk
 from neve.settings import ProducerSettings, SegmentSettings
 from neve.store.port import Buffer, Store
 
@@ -323,7 +323,9 @@ class PartitionLog:
             batches = await self._untiered_batches(None)
             assert self.tiered_history.state is not None
             table = self.tiered_history.state.copy()
-        for batch in batches:
-            if not parse_header(batch).is_control:
-                table.apply(batch, self.name)
+        for run in batches:
+            view = memoryview(run)
+            for position, header in walk(view, key=self.name):
+                if not header.is_control:
+                    table.apply(view[position : position + header.size], self.name)
         return table.values()

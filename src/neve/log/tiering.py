@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from neve import runtime
 from neve.errors import UnavailableError
+from neve.log.gather import gather
 from neve.log.keys import new_segment_key
 from neve.log.manifest.manifest import DoomedError, Manifest
 from neve.log.manifest.records import Add, Change, Segment, Start, removal
@@ -128,7 +129,7 @@ class SegmentWriter:
 
 
 class _Built(NamedTuple):
-    data: bytes
+    data: memoryview
     bundle: bytes
     facts: kfs.SegmentFacts
     epoch: int
@@ -144,6 +145,5 @@ def _build(
         history.producers.retain(known)
     bundle = bundle_of(segment, history, interval)
     starts = history.epochs.starts
-    return _Built(
-        b"".join(segment.parts), bundle, segment.facts, starts[-1].epoch if starts else -1
-    )
+    epoch = starts[-1].epoch if starts else -1
+    return _Built(gather(segment.parts), bundle, segment.facts, epoch)

@@ -101,7 +101,8 @@ class Untiered:
     async def oldest_batches(self, bytes_wanted: int | None) -> list[Buffer]:
         """The oldest untiered batches, up to the one that reaches so many bytes, or all.
 
-        Also those below the log's start: no reader sees them, but their producers are remembered.
+        Those that lie back to back come as one buffer. Also those below the log's start: no reader
+        sees them, but their producers are remembered.
         """
         due, size = self._manifest.state.next, 0
         rows: list[HeldSlice] = []
@@ -141,22 +142,26 @@ class Untiered:
     def _cut(
         self, rows: list[HeldSlice], datas: list[memoryview], due: int, bytes_wanted: int | None
     ) -> list[Buffer]:
-        batches: list[Buffer] = []
+        runs: list[Buffer] = []
         walked: list[tuple[int, int]] = []
         size = 0
         for row, data in zip(rows, datas, strict=True):
+            start = end = 0
             for position, header in walk(data, key=row.held.key):
                 if bytes_wanted is not None and size >= bytes_wanted:
                     break
                 walked.append((header.base_offset, header.size))
                 if header.last_offset >= due:
                     self._check_that_it_joins(due, header.base_offset)
-                    batches.append(data[position : position + header.size])
+                    start = start if end else position
+                    end = position + header.size
                     size += header.size
                     due = header.next_offset  # a slice that moved may bring more than was asked
+            if end:
+                runs.append(data[start:end])  # offsets ascend: from the first one wanted, all are
         if bytes_wanted is not None:
             self._last_cut = _Cut(due, self._position_of(due, walked))
-        return batches
+        return runs
 
     def _position_of(self, offset: int, walked: list[tuple[int, int]]) -> int:
         """How far into the slice that holds it an offset lies, by the batches up to there."""

@@ -7,19 +7,23 @@ the event loop's clock, the wall clock and the source of chance, and nothing els
 from neve.runtime.allocator import keep_freed_memory
 from neve.runtime.backoff import Backoff, backoff_seconds
 from neve.runtime.blocking import BlockingRunner
-from neve.runtime.clock import deadline, monotonic, now_ms, sleep, wall_from_ms
+from neve.runtime.clock import cpu_seconds, deadline, monotonic, now_ms, sleep, wall_from_ms
 from neve.runtime.context import chance, simulated, token
 from neve.runtime.simulation import DeadlockError, simulate
-from neve.runtime.tasks import Tasks, first, gather, offload, run, spawn
+from neve.runtime.tasks import Tasks, first, gather, run, spawn
+from neve.runtime.threads import Lane, favour_the_loop, offload
 
 __all__ = [
     "Backoff",
     "BlockingRunner",
     "DeadlockError",
+    "Lane",
     "Tasks",
     "backoff_seconds",
     "chance",
+    "cpu_seconds",
     "deadline",
+    "favour_the_loop",
     "first",
     "gather",
     "keep_freed_memory",

@@ -13,6 +13,11 @@ def monotonic() -> float:
     return world.get().monotonic()
 
 
+def cpu_seconds() -> float:
+    """Processor time that this process has used; none in simulation."""
+    return world.get().cpu()
+
+
 def now_ms() -> int:
     """The wall clock in milliseconds since 1970, for timestamps that people and records carry."""
     return int(world.get().wall() * 1000)

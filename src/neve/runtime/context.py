@@ -22,6 +22,7 @@ class World:
     wall: Callable[[], float]
     entropy: Callable[[int], bytes]
     chance: random.Random
+    cpu: Callable[[], float] = lambda: 0.0
     simulated: bool = False
 
 
@@ -31,6 +32,7 @@ class _RealWorld(World):
     wall: Callable[[], float] = time.time
     entropy: Callable[[int], bytes] = os.urandom
     chance: random.Random = field(default_factory=random.Random)
+    cpu: Callable[[], float] = time.process_time
 
 
 world: ContextVar[World] = ContextVar("neve_world", default=_RealWorld())  # noqa: B039 (frozen)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
-
-from neve.runtime.context import simulated
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 def spawn(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
@@ -59,16 +55,6 @@ async def _end(tasks: list[asyncio.Task[T]]) -> None:
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()  # marks it as seen
-
-
-async def offload(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run blocking or heavy work beside the loop: in a thread, or inline in simulation."""
-    if simulated():
-        await asyncio.sleep(0)
-        return work(*args, **kwargs)
-    loop = asyncio.get_running_loop()
-    context = contextvars.copy_context()
-    return await loop.run_in_executor(None, lambda: context.run(work, *args, **kwargs))
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

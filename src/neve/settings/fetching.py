@@ -25,6 +25,14 @@ class FetchSettings:
         least=1,
         most=1024,
     )
+    catchup_share: float = setting(
+        "fetch.catchup.share",
+        0.5,
+        "share of one processor up to which consumers that lag are served while records are "
+        "produced or read as they come; 0: no bound",
+        least=0,
+        most=64,
+    )
     readahead_cursors: int = setting(
         "fetch.readahead.cursors",
         64,

@@ -15,6 +15,41 @@ from pathlib import Path
 
 # Enough for every object of a busy tail. An entry is some 200 bytes; one forgotten costs a sync.
 FILES_REMEMBERED_MAX = 65_536
+# Folders whose syncs may be shared; those that were synced longest ago are forgotten.
+FOLDERS_REMEMBERED_MAX = 1_024
+
+
+class _Folder:
+    """One folder's syncs. Whoever comes while one runs shares the next one with all who wait."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._turn = threading.Condition()
+        self._begun = 0
+        self._done = 0  # the last one that succeeded
+        self._running = False
+
+    def sync(self) -> None:
+        """Return when a sync has succeeded that began after this was called."""
+        with self._turn:
+            wanted = self._begun + 1
+            while self._running and self._done < wanted:
+                self._turn.wait()
+            if self._done >= wanted:
+                return
+            self._running = True
+            self._begun += 1
+            mine = self._begun
+        succeeded = False
+        try:
+            sync_folder(self._path)
+            succeeded = True
+        finally:
+            with self._turn:
+                self._running = False
+                if succeeded:
+                    self._done = mine
+                self._turn.notify_all()
 
 
 class Durable:
@@ -25,6 +60,7 @@ class Durable:
         self._folders: set[Path] = set()
         self._files: dict[str, tuple[int, int, int]] = {}
         self._lock = threading.Lock()
+        self._syncs: dict[Path, _Folder] = {}
 
     def knows(self, key: str, status: os.stat_result) -> bool:
         """Whether this very file was seen synced under this key."""
@@ -54,7 +90,12 @@ class Durable:
     def sync(self, folder: Path) -> None:
         """Make every name that is now in `folder`, and the folder's own, survive a power cut."""
         self._sync_names(folder)
-        sync_folder(folder)
+        with self._lock:
+            syncs = self._syncs.pop(folder, None) or _Folder(folder)
+            self._syncs[folder] = syncs
+            if len(self._syncs) > FOLDERS_REMEMBERED_MAX:
+                del self._syncs[next(iter(self._syncs))]
+        syncs.sync()
 
     def _sync_names(self, folder: Path) -> None:
         """Sync the names of the folder and of those above it, from the root down, once each."""

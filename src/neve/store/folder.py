@@ -14,13 +14,13 @@ making it anew would hide that. So a write there fails for good.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from neve import runtime
 from neve.errors import (
@@ -36,12 +36,12 @@ from neve.store.key import checked_key, checked_range, is_key
 from neve.store.port import Buffer, ObjectInfo
 from neve.store.ranges import get_by_parts
 
-T = TypeVar("T")
-P = ParamSpec("P")
-
 TEMPORARY = ".tmp"
 # A file is written this often before a failing sync is told to the caller.
 WRITE_ATTEMPTS_MAX = 3
+# Writes have threads of their own: an acknowledgement must not wait behind reads and deletes. With
+# more than these a disk gets slower.
+WRITERS_MAX = 8
 # No writer holds a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
 # Whose removal is noticed: those that were written to last. Every topic ever made has its own.
@@ -66,50 +66,61 @@ class FolderStore:
         self._durable = Durable(self.root)
         self._used: dict[Path, None] = {}  # folders in which we have put an object, the last last
         self._lock = threading.Lock()
+        self._writers = runtime.Lane(WRITERS_MAX, "folder-write")
         self._closed = False
 
     async def get(self, key: str) -> memoryview:
-        return await self._do(key, self._read, key, 0, None)
+        with self._telling(key):
+            return await runtime.offload(self._read, key, 0, None)
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:
         checked_range(key, start, end)
         if start == end:
             return memoryview(b"")
-        return await self._do(key, self._read, key, start, end)
+        with self._telling(key):
+            return await runtime.offload(self._read, key, start, end)
 
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         return await get_by_parts(self.get_range, key, ranges)
 
     async def put(self, key: str, data: Buffer) -> None:
-        await self._do(key, self._write, key, data, os.replace)
+        with self._telling(key):
+            await self._writers.offload(self._write, key, data, os.replace)
 
     async def create(self, key: str, data: Buffer) -> None:
-        await self._do(key, self._write, key, data, os.link)
+        with self._telling(key):
+            await self._writers.offload(self._write, key, data, os.link)
 
     async def delete(self, key: str) -> None:
-        await self._do(key, self._remove, key)
+        with self._telling(key):
+            await runtime.offload(self._remove, key)
 
     async def list(self, prefix: str, after: str = "") -> Sequence[ObjectInfo]:
-        return await self._do(prefix, self._list, prefix, after)
+        with self._telling(prefix):
+            return await runtime.offload(self._list, prefix, after)
 
     async def close(self) -> None:
         self._closed = True
+        self._writers.close()
 
     async def stale_temporary(self, age_ms: int = STALE_MS) -> Sequence[str]:
         """The temporary files that a crash left behind, by name below the folder."""
-        found = await self._do(TEMPORARY, self._stale, runtime.now_ms() - age_ms)
+        with self._telling(TEMPORARY):
+            found = await runtime.offload(self._stale, runtime.now_ms() - age_ms)
         return [f"{TEMPORARY}/{path.name}" for path in found]
 
     async def remove_stale_temporary(self, age_ms: int = STALE_MS) -> int:
         """Remove temporary files that a crash left behind; how many there were."""
-        return await self._do(TEMPORARY, self._sweep, runtime.now_ms() - age_ms)
+        with self._telling(TEMPORARY):
+            return await runtime.offload(self._sweep, runtime.now_ms() - age_ms)
 
-    async def _do(self, key: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work beside the loop, and tell its failures as the port does."""
+    @contextlib.contextmanager
+    def _telling(self, key: str) -> Iterator[None]:
+        """What fails here is told as the port tells it."""
         if self._closed:
             raise ClosedError(f"the store {self.root} is closed")
         try:
-            return await runtime.offload(work, *args, **kwargs)
+            yield
         except OSError as error:
             reason = f"{self.root}: {error.strerror or error}"
             if error.errno in _PASSING:

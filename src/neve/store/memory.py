@@ -20,13 +20,15 @@ class MemoryBucket:
     """The objects themselves; several stores may have one bucket open."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, tuple[bytes, int]] = {}
+        self.objects: dict[str, tuple[Buffer, int]] = {}
         self.keys: list[str] = []  # sorted, so that a listing does not sort
 
     def write(self, key: str, data: Buffer) -> None:
         if key not in self.objects:
             bisect.insort(self.keys, key)
-        self.objects[key] = (bytes(data), runtime.now_ms())
+        # What nobody can change is kept as it is.
+        kept = data if memoryview(data).readonly else bytes(data)
+        self.objects[key] = (kept, runtime.now_ms())
 
     def remove(self, key: str) -> None:
         if self.objects.pop(key, None) is not None:
@@ -96,7 +98,7 @@ class MemoryStore:
         if self._closed:
             raise ClosedError("the memory store is closed")
 
-    def _read(self, key: str) -> bytes:
+    def _read(self, key: str) -> Buffer:
         try:
             return self.bucket.objects[checked_key(key)][0]
         except KeyError:

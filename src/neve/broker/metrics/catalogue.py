@@ -116,6 +116,10 @@ _READING = (
         "bytes downloaded for consumers that lag, those read ahead included",
     ),
     _counter(
+        "neve_catchup_pauses_total",
+        "reads of consumers that lag which waited because others were served (fetch.catchup.share)",
+    ),
+    _counter(
         "neve_index_cache_requests_total",
         "indexes of segments asked for: found in memory, in a file, or loaded from the store",
         "source",

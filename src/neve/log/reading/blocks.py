@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, UnavailableError
-from neve.log.fetch import ATTEMPTS_DEFAULT, read_range
+from neve.log.fetch import ATTEMPTS_DEFAULT, checked, read_range
 from neve.log.reading.batch_map import BatchMap, Cut
 from neve.log.reading.budget import ByteBudget
 from neve.log.reading.pieces import Piece
@@ -149,7 +149,7 @@ class Blocks:
         bad_reads = 0
         while True:
             try:
-                data = block.piece.check(await self._fetch(block))
+                data = await checked(block.piece.check, await self._fetch(block))
             except DamagedError:
                 bad_reads += 1
                 if bad_reads == ATTEMPTS_DEFAULT:

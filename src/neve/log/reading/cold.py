@@ -22,6 +22,7 @@ from neve.log.reading.budget import ByteBudget
 from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
 from neve.log.reading.indexes import SegmentIndexes
+from neve.log.reading.pace import Pace
 from neve.log.reading.places import Looks, unreadable
 from neve.log.reading.recent import RecentReader, row_holding
 from neve.settings import FetchSettings
@@ -47,8 +48,11 @@ class ColdReader:
         indexes: IndexCache,
         settings: FetchSettings,
         recent: RecentReader,
+        *,
+        pace: Pace,
     ) -> None:
         self.counters = ColdCounters()
+        self.pace = pace
         self._recent = recent
         self.cursors = Cursors(settings.readahead_cursors, settings.readahead_idle_ms)
         self.budget = ByteBudget(settings.catchup_bytes, self.cursors.make_room)
@@ -65,7 +69,7 @@ class ColdReader:
         if cursor is None or not cursor.blocks:
             return None
         block = cursor.blocks[0]
-        if block.data is None or not block.holds(offset):
+        if block.data is None or not block.holds(offset) or self.pace.pause_seconds():
             return None
         self.cursors.take(log, offset)
         self.counters.ahead_hits += 1
@@ -77,6 +81,7 @@ class ColdReader:
     async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk:
         """Whole batches from the one that holds `offset` on, wherever they lie."""
         async with self._turns:
+            await self.pace.turn()
             self.counters.reads += 1
             cursor = self.cursors.take(log, offset) or Cursor(log, offset, self.blocks)
             try:

@@ -7,10 +7,13 @@ whole batches, the first one with the offset that was asked for, and nothing tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from neve.errors import ClosedError
 from neve.log.index_cache import IndexCache
 from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cold import ColdReader
+from neve.log.reading.pace import Pace
 from neve.log.reading.recent import RecentReader
 from neve.log.reading.times import Timed, TimeSearch
 from neve.settings import FetchSettings
@@ -21,7 +24,8 @@ class LogReader:
     """Reads logs that this process leads. Close it with `aclose`.
 
     `ahead` is the same store for calls that need a free slot (`Stack.prefetch`); without it,
-    reading ahead queues for slots like everything else.
+    reading ahead queues for slots like everything else. `hot_work` counts what is done for others
+    than readers: while it grows, those who lag are served at a pace.
     """
 
     def __init__(
@@ -31,12 +35,14 @@ class LogReader:
         settings: FetchSettings,
         *,
         ahead: Store | None = None,
+        hot_work: Callable[[], int] = lambda: 0,
     ) -> None:
         self._recent = RecentReader()
-        self.cold = ColdReader(store, ahead, indexes, settings, self._recent)
+        self.memory_reads = 0
+        pace = Pace(lambda: self.memory_reads + hot_work(), settings.catchup_share)
+        self.cold = ColdReader(store, ahead, indexes, settings, self._recent, pace=pace)
         self._times = TimeSearch(self.read, self.cold.indexes)
         self._closed = False
-        self.memory_reads = 0
 
     def read_now(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk | None:
         """Committed batches from memory; None where they are not there.

@@ -166,6 +166,27 @@ def encode_with_slices(
     created_ms: int,
 ) -> tuple[bytes, tuple[Slice, ...]]:
     """One object and its directory, for a writer that goes on using the slices."""
+    parts, directory = encode_parts(
+        kind,
+        slices,
+        incarnation=incarnation,
+        number=number,
+        author=author,
+        created_ms=created_ms,
+    )
+    return b"".join(parts), directory
+
+
+def encode_parts(
+    kind: Kind,
+    slices: Sequence[tuple[SliceMeta, Sequence[Buffer]]],
+    *,
+    incarnation: int,
+    number: int,
+    author: bytes,
+    created_ms: int,
+) -> tuple[list[Buffer], tuple[Slice, ...]]:
+    """The same without the copy: the bytes of the object in parts that lie back to back."""
     directory_end = _directory_bytes(len(slices))
     directory, parts, body_bytes = _encode_directory(slices, directory_end)
     fault = _fault_of_counts(kind, len(slices), body_bytes) or _fault_of_directory(
@@ -186,8 +207,8 @@ def encode_with_slices(
     )
     head += _CRC.pack(crc32c(head))
     head += directory
-    data = b"".join([head, _CRC.pack(crc32c(head)), *parts])
-    return data, tuple(map(Slice._make, _ENTRY.iter_unpack(directory)))
+    entries = tuple(map(Slice._make, _ENTRY.iter_unpack(directory)))
+    return [head, _CRC.pack(crc32c(head)), *parts], entries
 
 
 def _encode_directory(

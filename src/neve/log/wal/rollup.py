@@ -16,13 +16,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from neve import runtime
 from neve.errors import InvalidError, NotFoundError
 from neve.log.create import create_own
+from neve.log.gather import gather
 from neve.log.keys import new_rollup_key, rollup_checkpoint
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object
 from neve.log.wal.checkpoint import WalCheckpoint, read_checkpoint, write_checkpoint
 from neve.log.wal.object import AUTHOR_BYTES, Kind, Slice, SliceMeta
 from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader, next_offsets
-from neve.store.deletion import delete_all
+from neve.store.deletion import DELETES_BESIDE_CLIENTS, delete_all
 from neve.store.port import Buffer, Store
 
 # The offset up to which a partition is tiered by a manifest number that was won.
@@ -112,7 +113,7 @@ async def trim(store: Store, reader: WalReader, *, end: int | None = None) -> in
         )
 
     doomed = [row.key for row in await store.list(keys.prefix) if superfluous(row.key)]
-    await delete_all(store, doomed)
+    await delete_all(store, doomed, at_once=DELETES_BESIDE_CLIENTS)
     return len(doomed)
 
 
@@ -151,16 +152,24 @@ async def _upload(
     else:
         datas = await runtime.gather(*(read(item, entry) for item, entry in piece))
     key = new_rollup_key(reader.keys, upto)
-    data, slices = wal_object.encode_with_slices(
+    rows = _joined([entry for _, entry in piece], datas)
+    data, slices = await runtime.offload(_encode, rows, reader.incarnation, upto)
+    await create_own(store, key, data)
+    return TailObject(key, None, slices, None)
+
+
+def _encode(
+    rows: list[tuple[SliceMeta, list[Buffer]]], incarnation: int, upto: int
+) -> tuple[memoryview, tuple[Slice, ...]]:
+    parts, slices = wal_object.encode_parts(
         Kind.ROLLUP,
-        _joined([entry for _, entry in piece], datas),
-        incarnation=reader.incarnation,
+        rows,
+        incarnation=incarnation,
         number=upto,
         author=runtime.token(AUTHOR_BYTES),
         created_ms=runtime.now_ms(),
     )
-    await create_own(store, key, data)
-    return TailObject(key, None, slices, None)
+    return gather(parts), slices
 
 
 async def _read_by_object(reader: WalReader, piece: list[Kept]) -> list[Buffer]:
