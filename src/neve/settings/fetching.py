@@ -27,7 +27,7 @@ class FetchSettings:
     )
     catchup_share: float = setting(
         "fetch.catchup.share",
-        0.5,
+        0.4,
         "share of one processor up to which consumers that lag are served while records are "
         "produced or read as they come; 0: no bound",
         least=0,
