@@ -39,9 +39,11 @@ from neve.store.ranges import get_by_parts
 TEMPORARY = ".tmp"
 # A file is written this often before a failing sync is told to the caller.
 WRITE_ATTEMPTS_MAX = 3
-# Writes have threads of their own: an acknowledgement must not wait behind reads and deletes. With
-# more than these a disk gets slower.
-WRITERS_MAX = 8
+# Writes have threads of their own: an acknowledgement must not wait behind reads and deletes, nor
+# behind a whole segment. With more than these at once a disk gets slower.
+WRITERS_MAX = 4
+LARGE_WRITERS_MAX = 2
+LARGE_WRITE_BYTES = 8 * 1024 * 1024
 # No writer holds a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
 # Whose removal is noticed: those that were written to last. Every topic ever made has its own.
@@ -67,6 +69,7 @@ class FolderStore:
         self._used: dict[Path, None] = {}  # folders in which we have put an object, the last last
         self._lock = threading.Lock()
         self._writers = runtime.Lane(WRITERS_MAX, "folder-write")
+        self._large_writers = runtime.Lane(LARGE_WRITERS_MAX, "folder-write-large")
         self._closed = False
 
     async def get(self, key: str) -> memoryview:
@@ -85,11 +88,11 @@ class FolderStore:
 
     async def put(self, key: str, data: Buffer) -> None:
         with self._telling(key):
-            await self._writers.offload(self._write, key, data, os.replace)
+            await self._lane_for(data).offload(self._write, key, data, os.replace)
 
     async def create(self, key: str, data: Buffer) -> None:
         with self._telling(key):
-            await self._writers.offload(self._write, key, data, os.link)
+            await self._lane_for(data).offload(self._write, key, data, os.link)
 
     async def delete(self, key: str) -> None:
         with self._telling(key):
@@ -102,6 +105,7 @@ class FolderStore:
     async def close(self) -> None:
         self._closed = True
         self._writers.close()
+        self._large_writers.close()
 
     async def stale_temporary(self, age_ms: int = STALE_MS) -> Sequence[str]:
         """The temporary files that a crash left behind, by name below the folder."""
@@ -113,6 +117,9 @@ class FolderStore:
         """Remove temporary files that a crash left behind; how many there were."""
         with self._telling(TEMPORARY):
             return await runtime.offload(self._sweep, runtime.now_ms() - age_ms)
+
+    def _lane_for(self, data: Buffer) -> runtime.Lane:
+        return self._large_writers if len(data) > LARGE_WRITE_BYTES else self._writers
 
     @contextlib.contextmanager
     def _telling(self, key: str) -> Iterator[None]:
