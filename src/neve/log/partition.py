@@ -274,6 +274,11 @@ class PartitionLog:
         age_ms = (runtime.monotonic() - rows[0].since) * 1000
         return self.untiered.bytes >= self._segment_bytes or age_ms >= self._settings.ms
 
+    @property
+    def next_segment_bytes(self) -> int:
+        """How large a segment would be that is tiered now."""
+        return min(self.untiered.bytes, self._segment_bytes)
+
     async def tier(self) -> bool:
         """Turn the oldest committed records, segment.bytes of them, into a segment; if it did."""
         async with self._tiering:

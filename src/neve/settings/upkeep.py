@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neve.settings.declare import setting
+from neve.settings.declare import MIB, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,13 @@ class UpkeepSettings:
     tiering_concurrency: int = setting(
         "tiering.concurrency",
         2,
-        "partitions tiered at once; each takes some three times segment.bytes of memory",
+        "partitions tiered at once, as far as tiering.memory.bytes goes",
         least=1,
         most=64,
+    )
+    tiering_memory_bytes: int = setting(
+        "tiering.memory.bytes",
+        192 * MIB,
+        "what segments being built may take up, each twice its size; a larger one is built alone",
+        least=0,
     )

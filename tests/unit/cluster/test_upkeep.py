@@ -187,6 +187,34 @@ async def test_only_so_many_partitions_are_tiered_at_once_and_in_their_order() -
 
 
 @in_simulation
+async def test_what_segments_take_up_while_they_are_built_is_bounded() -> None:
+    store = CountingStore()
+    bounded = UpkeepSettings(tiering_concurrency=4, tiering_memory_bytes=2_000)
+    settings = dataclasses.replace(small_settings(), upkeep=bounded)
+    node = await started(store, settings, partitions=6)
+    async with upkeep(node, settings):
+        for partition in range(6):
+            await send(node, ["a" * 500], partition)
+        await runtime.sleep(3.5)
+        assert store.most == 2  # each takes twice segment.bytes
+        assert all(segments(store, node, partition) for partition in range(6))
+
+
+@in_simulation
+async def test_a_segment_larger_than_the_bound_is_built_alone() -> None:
+    store = CountingStore()
+    bounded = UpkeepSettings(tiering_concurrency=4, tiering_memory_bytes=0)
+    settings = dataclasses.replace(small_settings(), upkeep=bounded)
+    node = await started(store, settings, partitions=2)
+    async with upkeep(node, settings):
+        for partition in range(2):
+            await send(node, ["a" * 500], partition)
+        await runtime.sleep(2.5)
+        assert store.most == 1
+        assert all(segments(store, node, partition) for partition in range(2))
+
+
+@in_simulation
 async def test_a_busy_partition_starves_no_other() -> None:
     store = ScriptedStore()
     node = await started(store, partitions=2)

@@ -1,4 +1,4 @@
-"""The bytes that all lagging consumers together may take up.
+"""Bytes that several together may take up, such as all lagging consumers.
 
 Who reads on demand waits for its bytes in the order of asking; what is read ahead takes only what
 is free while nobody waits. One piece larger than the whole budget passes alone. Whoever waits makes
@@ -8,8 +8,9 @@ the owner of what was read ahead let go of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 
 class ByteBudget:
@@ -53,6 +54,15 @@ class ByteBudget:
                 self._waiters = deque(row for row in self._waiters if row[1] is not turn)
                 self._wake()
             raise
+
+    @contextlib.asynccontextmanager
+    async def taken(self, size: int) -> AsyncIterator[None]:
+        """Wait for bytes, and give them back in the end."""
+        await self.take(size)
+        try:
+            yield
+        finally:
+            self.give_back(size)
 
     def give_back(self, size: int) -> None:
         self.used -= size

@@ -89,12 +89,8 @@ class SegmentIndexes:
             raise
 
     async def _make(self, segment: Segment, name: _Name) -> Bundle:
-        async with self._making:
-            await self._budget.take(segment.bytes)
-            try:
-                bundle = await fetch_indexed(self._store, segment)
-            finally:
-                self._budget.give_back(segment.bytes)
+        async with self._making, self._budget.taken(segment.bytes):
+            bundle = await fetch_indexed(self._store, segment)
         self._made[name] = bundle
         _bound(self._made)
         return bundle
