@@ -121,6 +121,10 @@ class FolderStore:
     def _lane_for(self, data: Buffer) -> runtime.Lane:
         return self._large_writers if len(data) > LARGE_WRITE_BYTES else self._writers
 
+    @property
+    def _removed(self) -> str:
+        return f"{self.root} or a folder in it was removed while it was in use: restore it"
+
     @contextlib.contextmanager
     def _telling(self, key: str) -> Iterator[None]:
         """What fails here is told as the port tells it."""
@@ -134,6 +138,8 @@ class FolderStore:
                 raise UnavailableError(key, reason) from error
             if error.errno in _BAD_KEY:
                 raise InvalidError(f"{key!r} cannot be written: {reason}") from error
+            if error.errno == errno.ENOENT:  # what is not there while it is read was told before
+                reason = self._removed
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
                 reason += ": free some space, or move the folder to a larger disk"
             raise StoreFailedError(key, reason) from error
@@ -255,10 +261,7 @@ class FolderStore:
         # A folder that is there was made by another thread since we looked: nothing was removed.
         removed = folder in self._used and not folder.exists()
         if removed or (self._used and not self.root.exists()):
-            raise StoreFailedError(
-                str(folder.relative_to(self.root)),
-                f"{self.root} or a folder in it was removed while it was in use: restore it",
-            )
+            raise StoreFailedError(str(folder.relative_to(self.root)), self._removed)
         if self._fsync:
             self._durable.make_folder(folder)
         else:
