@@ -94,7 +94,7 @@ def test_wal_objects_come_back(
     if rollup:
         made = sorted(made, key=lambda each: each[0][:2])
     place = {"incarnation": incarnation, "number": number}
-    data = wal.encode(kind, made, **place, author=author, created_ms=created_ms)
+    data = wal.encode(kind, made, **place, author=author, created_ms=created_ms).data
     found = wal.decode(data, "k", **place, rollup=rollup)
     assert found.header[:5] == (kind, incarnation, number, author, created_ms)
     assert [each[:6] for each in found.slices] == [tuple(meta) for meta, _ in made]

@@ -177,7 +177,7 @@ async def test_a_batch_that_was_written_damaged_is_found_in_a_slice_that_is_not(
         number=number,
         author=bytes(AUTHOR_BYTES),
         created_ms=0,
-    )
+    ).data
     bucket.write(key, bad)
     report = await verify(MemoryStore(bucket), QUICK)
     await writer.close()

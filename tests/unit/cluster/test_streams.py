@@ -52,7 +52,7 @@ def a_late_upload(node: Node, number: int) -> bytes:
         number=number,
         author=bytes(16),
         created_ms=0,
-    )
+    ).data
 
 
 @in_simulation

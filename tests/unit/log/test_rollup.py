@@ -53,7 +53,7 @@ async def put_data(store: ScriptedStore, number: int, size: int = 100, epoch: in
         number=number,
         author=b"owner...........",
         created_ms=0,
-    )
+    ).data
     await store.put(KEYS.number(number), data)
 
 
@@ -149,7 +149,7 @@ async def test_a_roll_up_is_ordered_by_topic_and_partition() -> None:
     ]
     data = wal_object.encode(
         Kind.DATA, rows, incarnation=INCARNATION, number=0, author=b"a" * 16, created_ms=0
-    )
+    ).data
     await store.put(KEYS.number(0), data)
     reader = WalReader(store, INCARNATION)
     made = await roll_up(store, reader, await reader.tail(), 1, nothing_tiered)
@@ -186,7 +186,7 @@ async def test_next_offsets_outlive_many_checkpoints() -> None:
             number=upto - 1,
             author=b"a" * 16,
             created_ms=0,
-        )
+        ).data
         await store.put(KEYS.number(upto - 1), data)
         await roll_up(store, reader, await reader.tail(), upto, tiered_upto(4, 0, 4))
     await trim(store, reader)

@@ -44,7 +44,7 @@ async def put_data(store: ScriptedStore, number: int) -> None:
         number=number,
         author=b"owner...........",
         created_ms=0,
-    )
+    ).data
     await store.put(KEYS.number(number), data)
 
 

@@ -38,7 +38,7 @@ def encoded(kind: Kind, number: int, rows: Rows) -> bytes:
         number=number,
         author=b"author..........",
         created_ms=0,
-    )
+    ).data
 
 
 async def put_data(store: ScriptedStore, number: int, rows: Rows | None = None) -> None:

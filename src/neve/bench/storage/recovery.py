@@ -37,7 +37,7 @@ def _stream() -> MemoryBucket:
     batch = batch_of_bytes(1024)
     for number in range(OBJECTS):
         meta = SliceMeta(TOPIC_ID, 0, 0, number, number, 0)
-        data = wal_object.encode(
+        encoded = wal_object.encode(
             Kind.DATA,
             [(meta, [batch])],
             incarnation=INCARNATION,
@@ -45,7 +45,7 @@ def _stream() -> MemoryBucket:
             author=bytes(wal_object.AUTHOR_BYTES),
             created_ms=0,
         )
-        bucket.write(keys.number(number), data)
+        bucket.write(keys.number(number), encoded.data)
     return bucket
 
 

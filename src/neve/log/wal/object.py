@@ -121,6 +121,18 @@ class WalObject(NamedTuple):
     slices: tuple[Slice, ...]
 
 
+class Encoded(NamedTuple):
+    """An object as the buffers that lie back to back in it, and its directory."""
+
+    parts: list[Buffer]
+    slices: tuple[Slice, ...]
+
+    @property
+    def data(self) -> bytes:
+        """The object's bytes, copied once."""
+        return b"".join(self.parts)
+
+
 def directory_bytes(header: Header) -> int:
     """How long a prefix of the object `decode_directory` needs."""
     return _directory_bytes(header.slice_count)
@@ -143,50 +155,8 @@ def encode(
     number: int,
     author: bytes,
     created_ms: int,
-) -> bytes:
-    """One object. The parts of a slice are whole batches; large ones are copied only once."""
-    data, _ = encode_with_slices(
-        kind,
-        slices,
-        incarnation=incarnation,
-        number=number,
-        author=author,
-        created_ms=created_ms,
-    )
-    return data
-
-
-def encode_with_slices(
-    kind: Kind,
-    slices: Sequence[tuple[SliceMeta, Sequence[Buffer]]],
-    *,
-    incarnation: int,
-    number: int,
-    author: bytes,
-    created_ms: int,
-) -> tuple[bytes, tuple[Slice, ...]]:
-    """One object and its directory, for a writer that goes on using the slices."""
-    parts, directory = encode_parts(
-        kind,
-        slices,
-        incarnation=incarnation,
-        number=number,
-        author=author,
-        created_ms=created_ms,
-    )
-    return b"".join(parts), directory
-
-
-def encode_parts(
-    kind: Kind,
-    slices: Sequence[tuple[SliceMeta, Sequence[Buffer]]],
-    *,
-    incarnation: int,
-    number: int,
-    author: bytes,
-    created_ms: int,
-) -> tuple[list[Buffer], tuple[Slice, ...]]:
-    """The same without the copy: the bytes of the object in parts that lie back to back."""
+) -> Encoded:
+    """One object. The parts of a slice are whole batches."""
     directory_end = _directory_bytes(len(slices))
     directory, parts, body_bytes = _encode_directory(slices, directory_end)
     fault = _fault_of_counts(kind, len(slices), body_bytes) or _fault_of_directory(
@@ -208,7 +178,7 @@ def encode_parts(
     head += _CRC.pack(crc32c(head))
     head += directory
     entries = tuple(map(Slice._make, _ENTRY.iter_unpack(directory)))
-    return [head, _CRC.pack(crc32c(head)), *parts], entries
+    return Encoded([head, _CRC.pack(crc32c(head)), *parts], entries)
 
 
 def _encode_directory(
@@ -245,7 +215,7 @@ def encode_seal(*, incarnation: int, number: int, author: bytes, created_ms: int
         number=number,
         author=author,
         created_ms=created_ms,
-    )
+    ).data
 
 
 def decode_header(

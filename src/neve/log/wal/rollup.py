@@ -161,7 +161,7 @@ async def _upload(
 def _encode(
     rows: list[tuple[SliceMeta, list[Buffer]]], incarnation: int, upto: int
 ) -> tuple[memoryview, tuple[Slice, ...]]:
-    parts, slices = wal_object.encode_parts(
+    encoded = wal_object.encode(
         Kind.ROLLUP,
         rows,
         incarnation=incarnation,
@@ -169,7 +169,7 @@ def _encode(
         author=runtime.token(AUTHOR_BYTES),
         created_ms=runtime.now_ms(),
     )
-    return gather(parts), slices
+    return gather(encoded.parts), encoded.slices
 
 
 async def _read_by_object(reader: WalReader, piece: list[Kept]) -> list[Buffer]:

@@ -181,7 +181,7 @@ class WalWriter:
 
     def _cut(self, filled: OpenObject) -> Flight:
         number = self._next_number
-        data, slices = wal_object.encode_with_slices(
+        encoded = wal_object.encode(
             Kind.DATA,
             filled.rows(),
             incarnation=self.incarnation,
@@ -190,7 +190,7 @@ class WalWriter:
             created_ms=runtime.now_ms(),
         )
         filled.commit.number = number
-        return Flight(number, filled.commit, filled.size_bytes, data, slices)
+        return Flight(number, filled.commit, filled.size_bytes, encoded.data, encoded.slices)
 
     async def _fly(self, flight: Flight) -> None:
         key = self.keys.number(flight.number)

@@ -39,7 +39,7 @@ def test_the_bytes_are_those_of_the_page() -> None:
     body = b"".join(parts)
     data = wal.encode(
         wal.Kind.DATA, [(meta, parts)], incarnation=5, number=6, author=samples.AUTHOR, created_ms=9
-    )
+    ).data
     header = struct.pack(">4sHHQQ16sqIQ", b"NVWL", 1, 1, 5, 6, samples.AUTHOR, 9, 1, len(body))
     header += struct.pack(">I", crc32c(header))
     entry = struct.pack(
@@ -51,9 +51,9 @@ def test_the_bytes_are_those_of_the_page() -> None:
 def test_a_slice_may_come_in_parts_of_any_buffer_type() -> None:
     (meta, parts), *_ = samples.wal_slices()
     options = {**PLACE, "author": samples.AUTHOR, "created_ms": 0}
-    joined = wal.encode(wal.Kind.DATA, [(meta, [b"".join(parts)])], **options)
+    joined = wal.encode(wal.Kind.DATA, [(meta, [b"".join(parts)])], **options).data
     views = [memoryview(parts[0]), bytearray(parts[1])]
-    assert wal.encode(wal.Kind.DATA, [(meta, views)], **options) == joined
+    assert wal.encode(wal.Kind.DATA, [(meta, views)], **options).data == joined
 
 
 def test_sizes_are_known_from_the_header_alone() -> None:
@@ -122,7 +122,7 @@ def test_the_header_alone_bounds_what_a_reader_fetches_next() -> None:
 
 
 def encode(kind: wal.Kind, slices: list[tuple[wal.SliceMeta, list[bytes]]]) -> bytes:
-    return wal.encode(kind, slices, **PLACE, author=samples.AUTHOR, created_ms=0)
+    return wal.encode(kind, slices, **PLACE, author=samples.AUTHOR, created_ms=0).data
 
 
 def test_what_could_not_be_read_is_not_written() -> None:
