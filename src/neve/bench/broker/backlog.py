@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from neve.bench.broker.compare import Bound
-from neve.bench.broker.processes import Load, load, serve
+from neve.bench.broker.processes import Load, Process, load, serve
+from neve.bench.kafka.measure import Stopwatch
 
 ROUNDS_DEFAULT = 3
 GET_DELAY_MS = 10
@@ -27,6 +28,7 @@ Progress = Callable[[int, int | None], None]
 BOUNDS = (
     Bound("memory.share", "the broker's peak memory against its bound", at_most=1.0),
     Bound("cold.share", "MB/s of the cold read against one from memory", at_least=0.5),
+    Bound("beside.share", "MB/s of the cold read beside a producer against one from memory"),
     Bound("producer.p99", "p99 of acks=all beside the cold read against alone", at_most=2.0),
     Bound("tailing.p99", "p99 to a waiting consumer beside the cold read against alone", at_most=2),
     Bound("cold.mb", "MB/s of the cold read"),
@@ -47,7 +49,7 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
     figures: dict[str, list[float]] = {bound.name: [] for bound in BOUNDS}
     with (
         tempfile.TemporaryDirectory(prefix="neve-bench-") as folder,
-        serve(folder, f"store.get.delay.ms={GET_DELAY_MS}") as broker,
+        serve(folder, f"store.get.delay.ms={GET_DELAY_MS}", http="127.0.0.1:0") as broker,
     ):
         address = broker.address
         step("produce", address, "--topic", TOPIC, "--bytes", str(size))
@@ -56,9 +58,10 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
             cached = _cached_speed(address, step)
             cold = step("consume", address, "--topic", TOPIC)["mb_per_second"]
             alone = step("latency", address, *_probe())
-            beside = _beside(address, step)
+            beside, beside_mb = _beside(broker, step)
             figures["cold.mb"].append(cold)
             figures["cold.share"].append(cold / cached)
+            figures["beside.share"].append(beside_mb / cached)
             figures["producer.p99"].append(_p99(beside, "latency_ms") / _p99(alone, "latency_ms"))
             figures["tailing.p99"].append(
                 _p99(beside, "end_to_end_ms") / _p99(alone, "end_to_end_ms")
@@ -80,12 +83,16 @@ def _probe() -> tuple[str, ...]:
     return ("--acks", "all", "--end-to-end", "--seconds", str(BESIDE_SECONDS))
 
 
-def _beside(address: str, step: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """A producer and a waiting consumer while another consumer reads cold."""
-    reading = Load("consume", address, "--topic", TOPIC, "--seconds", str(BESIDE_SECONDS + 5))
-    result = step("latency", address, *_probe())
+def _beside(broker: Process, step: Callable[..., dict[str, Any]]) -> tuple[dict[str, Any], float]:
+    """A producer and a waiting consumer while another reads cold; how many MB/s that one gets."""
+    seconds = str(BESIDE_SECONDS + 5)
+    reading = Load("consume", broker.address, "--topic", TOPIC, "--seconds", seconds)
+    watch = Stopwatch()
+    sent = broker.counter("neve_fetched_bytes_total")
+    result = step("latency", broker.address, *_probe())
+    mb_per_second = (broker.counter("neve_fetched_bytes_total") - sent) / watch.seconds() / 1e6
     reading.result()
-    return result
+    return result, mb_per_second
 
 
 def _p99(result: dict[str, Any], name: str) -> float:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from neve.bench.kafka.measure import BenchError
 STOP_SECONDS = 30
 _TICKS = os.sysconf("SC_CLK_TCK")
 _NEVE = (sys.executable, "-m", "neve.cli")
+_HTTP = re.compile(r"http (127\.0\.0\.1:\d+)")
 _ADDRESS = re.compile(r"(127\.0\.0\.1:\d+)")
 
 
@@ -31,6 +33,7 @@ class Process:
             self.__exit__()
             raise BenchError(f"{' '.join(arguments)} did not start: {line!r}")
         self.address = found.group(1)
+        self._http = _HTTP.search(line)
 
     def __enter__(self) -> Process:
         return self
@@ -51,6 +54,15 @@ class Process:
         fields = text.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
+    def counter(self, name: str) -> float:
+        """One of its metrics."""
+        assert self._http is not None, "it was started without http"
+        with urllib.request.urlopen(f"http://{self._http.group(1)}/metrics") as answer:
+            text = answer.read().decode()
+        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        assert found is not None, name
+        return float(found.group(1))
+
     def memory_peak_bytes(self) -> int:
         """The most resident memory it ever had."""
         text = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
@@ -58,11 +70,11 @@ class Process:
         return int(found.group(1)) * 1024 if found else 0
 
 
-def serve(store: str, *settings: str) -> Process:
+def serve(store: str, *settings: str, http: str = "") -> Process:
     """A broker on this store."""
     more = [part for setting in settings for part in ("--set", setting)]
     return Process(
-        "serve", "--store", store, "--listen", "127.0.0.1:0", "--set", "http.listen=",
+        "serve", "--store", store, "--listen", "127.0.0.1:0", "--set", f"http.listen={http}",
         "--set", "log.level=warning", *more,
     )  # fmt: skip
 
