@@ -55,6 +55,7 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
         step("produce", address, "--topic", TOPIC, "--bytes", str(size))
         step("produce", address, "--topic", CACHED_TOPIC, "--bytes", str(CACHED_BYTES))
         for _ in range(rounds):
+            broker.settle()
             cached = _cached_speed(address, step)
             cold = step("consume", address, "--topic", TOPIC)["mb_per_second"]
             alone = step("latency", address, *_probe())

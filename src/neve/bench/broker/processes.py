@@ -11,9 +11,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from neve import runtime
 from neve.bench.kafka.measure import BenchError
 
 STOP_SECONDS = 30
+SETTLE_SECONDS_MAX = 60
+IDLE_SHARE = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 _NEVE = (sys.executable, "-m", "neve.cli")
 _HTTP = re.compile(r"http (127\.0\.0\.1:\d+)")
@@ -53,6 +56,15 @@ class Process:
         text = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
         fields = text.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def settle(self) -> None:
+        """Wait until it has nothing left to do and the disk has what was written to it."""
+        os.sync()
+        for _ in range(SETTLE_SECONDS_MAX):
+            before = self.cpu_seconds()
+            runtime.run(runtime.sleep(1.0))
+            if self.cpu_seconds() - before < IDLE_SHARE:
+                return
 
     def counter(self, name: str) -> float:
         """One of its metrics."""
