@@ -219,6 +219,15 @@ class Node:
         if is_due:
             self._work_due.set()
 
+    async def tier(self, log: PartitionLog) -> bool:
+        """Tier one segment of a log that we still lead; whether that was done."""
+        done = await self.tending.tier(log)
+        if done:
+            self.rolling.tiered()
+            if self.rolling.due():
+                self._work_due.set()
+        return done
+
     async def wait_for_work(self, seconds: float) -> None:
         """Wait until a commit made some work due, but no longer than this."""
         self._work_due.clear()
@@ -242,11 +251,11 @@ class Node:
         raise_first(failures)
 
     def roll_up_due(self) -> bool:
-        """Whether our stream has grown past wal.tail.objects or wal.tail.bytes."""
-        return self._own.roll_up_due()
+        """Whether a roll-up of our own stream is to be made."""
+        return self.rolling.due()
 
     async def _roll_up_if_due(self) -> None:
-        if self._own.roll_up_due():
+        if self.rolling.due():
             await self.roll_up()
 
     async def roll_up(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from neve.log.held import HeldObject
 from neve.log.wal.object import Slice
@@ -25,6 +26,9 @@ SLICE_OVERHEAD_BYTES = 500
 # carried, so that it costs a constant share however much is untiered; but not for longer than so
 # many times wal.tail.objects, which bounds what a successor has to read.
 PUT_OFF_OBJECTS = 8
+# One is made early where so much of wal.tail.bytes has come, and so little of it is to be carried.
+EARLY_SHARE = 0.6
+CHEAP_SHARE = 0.2
 
 
 class OwnStream:
@@ -77,6 +81,12 @@ class OwnStream:
             return False
         worth_it = 2 * size >= self._carried_bytes
         return worth_it or objects >= PUT_OFF_OBJECTS * self._wal.tail_objects
+
+    def roll_up_is_cheap(self, untiered_bytes: Iterable[int]) -> bool:
+        """Whether one that is due before long would carry next to nothing now."""
+        size = self._bytes_since_checkpoint
+        is_soon = size >= EARLY_SHARE * self._wal.tail_bytes
+        return is_soon and sum(untiered_bytes) <= CHEAP_SHARE * size
 
     async def tail(self, committed_end: int) -> StreamTail:
         """The stream's tail up to what is known committed."""

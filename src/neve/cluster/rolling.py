@@ -38,6 +38,7 @@ class Rolling:
         self._own: OwnStream
         self._writer: WalWriter
         self._rolling = asyncio.Lock()
+        self._is_cheap = False
         self._sweeping = asyncio.Lock()
         self._moved: dict[int, int] = {}  # the checkpoint of each stream by which slices moved last
         self.unswept: dict[int, int] = {}  # dead streams that we sealed, and where they end
@@ -60,9 +61,23 @@ class Rolling:
                     pass  # another successor swept first; what we recovered resolves again
                 self.unswept.pop(incarnation, None)
 
+    def due(self) -> bool:
+        """Whether our stream has grown past wal.tail.objects or wal.tail.bytes, or soon will.
+
+        What is untiered is written anew by a roll-up, and just after a segment was made that is
+        least: then one is made early.
+        """
+        return self._is_cheap or self._own.roll_up_due()
+
+    def tiered(self) -> None:
+        """A segment was made of some of our stream."""
+        untiered = (log.tail_bytes for log in self._led.partitions.values())
+        self._is_cheap = self._own.roll_up_is_cheap(untiered)
+
     async def roll_up(self) -> bool:
         """Checkpoint our own stream at what is committed; whether we did."""
         async with self._rolling:
+            self._is_cheap = False
             return await self._roll_up_own()
 
     async def _roll_up_own(self) -> bool:

@@ -102,7 +102,7 @@ class Upkeep:
         while (log := await self._next(tending.tiering)) is not None:
             what = _TIERING % log.name
             try:
-                if not await tending.tier(log):
+                if not await self._node.tier(log):
                     tending.put_off_tiering(log, self._settings.tend_ms / 1000)
                 self._failures.succeeded(what)
             except Exception as error:

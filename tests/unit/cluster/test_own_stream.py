@@ -176,3 +176,22 @@ async def test_a_roll_up_waits_until_it_is_worth_what_it_writes_anew() -> None:
     await send(node, ["x"])
     assert node.roll_up_due()  # whatever it costs: a successor has to read them all
     await node.close()
+
+
+@in_simulation
+async def test_a_roll_up_is_made_early_where_it_carries_next_to_nothing() -> None:
+    settings = small_settings(segment_bytes=3_000, tail_bytes=12_000)
+    node = await started(ScriptedStore(), settings, partitions=2)
+    first, second = node.log(TOPIC, 0), node.log(TOPIC, 1)
+    await send(node, ["x" * 4_000])
+    assert await node.tier(first)
+    assert not node.roll_up_due()  # it can wait until more has come
+    await send(node, ["x" * 4_000])
+    await send(node, ["y" * 2_500], 1)
+    assert await node.tier(first)
+    assert not node.roll_up_due()  # a quarter of it would be written anew
+    assert await node.tier(second)
+    assert node.roll_up_due()
+    assert await node.roll_up()
+    assert not node.roll_up_due()
+    await node.close()
