@@ -44,6 +44,10 @@ WRITE_ATTEMPTS_MAX = 3
 WRITERS_MAX = 4
 LARGE_WRITERS_MAX = 2
 LARGE_WRITE_BYTES = 8 * 1024 * 1024
+# What is written is rarely read from here soon: the newest records are in memory. Left in the
+# system's cache it takes fresh pages each time, which cost more than to write it, and pushes out
+# what somebody does read. Smaller objects are not worth the call.
+UNCACHED_BYTES = 64 * 1024
 # No writer holds a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
 # Whose removal is noticed: those that were written to last. Every topic ever made has its own.
@@ -232,6 +236,8 @@ class FolderStore:
                     _write_all(descriptor, data)
                     if self._fsync:
                         os.fsync(descriptor)
+                        if len(data) >= UNCACHED_BYTES:
+                            _leave_cache(descriptor)
                 finally:
                     os.close(descriptor)
             except OSError as error:
@@ -383,6 +389,12 @@ def _pread(descriptor: int, start: int, end: int) -> bytes:
         parts.append(part)
         start += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _leave_cache(descriptor: int) -> None:
+    """Give back the memory in which the system keeps what was written."""
+    with contextlib.suppress(OSError, AttributeError):  # advice, and not every system takes it
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _write_all(descriptor: int, data: Buffer) -> None:

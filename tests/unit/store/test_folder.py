@@ -15,7 +15,7 @@ import pytest
 from neve import runtime
 from neve.errors import ExistsError, InvalidError, StoreFailedError, UnavailableError
 from neve.store import folder
-from neve.store.folder import FolderStore
+from neve.store.folder import UNCACHED_BYTES, FolderStore
 from store_contract import StoreContract, StoreFactory
 
 
@@ -38,7 +38,7 @@ class Calls:
         self.root = root
         self.made: list[str] = []
         self.fails: Callable[[str], int | None] = lambda call: None
-        for name in ("fsync", "link", "replace", "mkdir", "unlink"):
+        for name in ("fsync", "link", "replace", "mkdir", "unlink", "posix_fadvise"):
             patch.setattr(os, name, self._recording(name, getattr(os, name)))
 
     def _recording(self, name: str, real: Callable[..., None]) -> Callable[..., None]:
@@ -120,6 +120,20 @@ async def test_a_put_syncs_then_renames_then_syncs(tmp_path: Path, calls: Calls)
     await store.put("k", b"2")
     made = [call for call in calls.take() if not call.startswith("unlink")]
     assert made == ["fsync .tmp/*", "replace .tmp/* k", "fsync ."]
+
+
+async def test_a_large_object_leaves_the_cache_once_it_is_synced(
+    tmp_path: Path, calls: Calls
+) -> None:
+    store = FolderStore(tmp_path)
+    await store.put("k", b"1")
+    calls.take()
+    await store.put("k", bytes(UNCACHED_BYTES))
+    made = [call for call in calls.take() if not call.startswith("unlink")]
+    assert made == ["fsync .tmp/*", "posix_fadvise .tmp/*", "replace .tmp/* k", "fsync ."]
+    calls.fails = failing("posix_fadvise", errno.EINVAL, 1)
+    await store.put("k", bytes(UNCACHED_BYTES))  # it is advice
+    assert await store.get("k") == bytes(UNCACHED_BYTES)
 
 
 async def test_a_delete_is_synced(tmp_path: Path, calls: Calls) -> None:
