@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neve import runtime
-from neve.bench.broker import pipelined
+from neve.bench.broker import pipelined, yardstick
 from neve.bench.broker.processes import Process, load, mock, serve
 from neve.bench.kafka import topics
 
@@ -59,6 +59,7 @@ BOUNDS = (
     Bound("requests.all", "small requests a second of broker CPU, acks=all", at_least=30_000),
     Bound("produce.mock", "the mock's MB/s"),
     Bound("latency.mock", "the mock's p50 in ms"),
+    Bound("machine.ms", "processor time for one fixed piece of work, before each step"),
 )
 
 
@@ -84,6 +85,7 @@ def run(rounds: int = ROUNDS_DEFAULT, on_progress: Progress = lambda *_: None) -
         steps = [step for number in range(rounds) for step in bench.steps(figures, number)]
         for done, step in enumerate(steps):
             on_progress(done, len(steps))
+            figures.add("machine.ms", yardstick.milliseconds())
             step()
     rows = [bound.row(figures.values[bound.name]) for bound in BOUNDS]
     return {"benchmark": "broker", "passed": all(row["ok"] for row in rows), "rows": rows}
