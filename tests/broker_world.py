@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from neve.broker.addresses import Address
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
+from neve.protocol.codes import ErrorCode
 from neve.protocol.compiler import Api
 from neve.settings import Settings, TopicSettings
 from neve.store.memory import MemoryBucket, MemoryStore
@@ -19,6 +20,14 @@ NODE_ID = 7
 ADVERTISED = Address("broker.test", 9092)
 STORE_URL = "memory://"
 NO_ID = bytes(16)
+# Of a broker whose topic "t" has one partition: what every API tells of a partition, by its name.
+NOT_THERE = [
+    ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ("t", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ("no/name", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ("a b", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+]
 
 
 class AskedAs(NamedTuple):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker_world import StandIn, ask, produce, start_broker, versions
+from broker_world import NOT_THERE, StandIn, ask, produce, start_broker, versions
 from neve.broker.handlers import delete_records
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.delete_records import DELETE_RECORDS
@@ -66,13 +66,7 @@ async def test_an_offset_that_is_not_there_is_refused(offset: int, version: int)
 
 @pytest.mark.parametrize(
     ("name", "partition", "code"),
-    [
-        ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("t", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("a b", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ("__consumer_offsets", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
-    ],
+    [*NOT_THERE, ("__consumer_offsets", 0, ErrorCode.INVALID_TOPIC_EXCEPTION)],
 )
 async def test_a_partition_that_cannot_be_is_told_as_such(
     name: str, partition: int, code: ErrorCode

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker_world import StandIn, ask, second_epoch, start_broker, versions
+from broker_world import NOT_THERE, StandIn, ask, second_epoch, start_broker, versions
 from neve.broker.handlers import list_offsets
 from neve.broker.handlers.list_offsets import EARLIEST
 from neve.protocol.codes import ErrorCode
@@ -60,15 +60,7 @@ async def test_a_client_with_another_view_of_the_leadership_is_refused(
     await broker.node.abort()
 
 
-@pytest.mark.parametrize(
-    ("name", "partition", "code"),
-    [
-        ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("t", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("no/name", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
-    ],
-)
+@pytest.mark.parametrize(("name", "partition", "code"), NOT_THERE)
 async def test_a_partition_that_is_not_there_is_told_as_such(
     name: str, partition: int, code: ErrorCode
 ) -> None:
