@@ -1,0 +1,159 @@
+"""What a pipeline is told: a YAML file, or the same as a mapping.
+
+Everything is checked before anything runs, and a mistake is told by its place in the file. Only the
+store and one topic are needed; docs/lake.md has every field with its default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from neve.errors import InvalidError
+from neve.lake.pipeline.quantities import bytes_of, seconds_of
+
+ErrorPolicy: TypeAlias = Literal["dead_letters", "skip", "stop"]
+DEFAULT_NAMESPACE = "lake"
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
+
+
+# A field that is not known is a mistake, and told; none is passed over.
+
+
+class TopicConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One topic and the table that it becomes."""
+
+    topic: str
+    table: str = ""
+    value: dict[str, Any] = msgspec.field(default_factory=lambda: {"format": "raw"})
+    partition_by: list[str] = msgspec.field(default_factory=lambda: ["day(_kafka.timestamp)"])
+    on_error: ErrorPolicy = "dead_letters"
+    start: Literal["earliest", "latest"] = "earliest"
+
+
+class MaintenanceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """How tables are kept in shape."""
+
+    enabled: bool = True
+    every: str = "10m"
+    keep: str = "5d"
+    keep_snapshots: int = 10
+    file_size: str = "128MiB"
+    small_file_size: str = "32MiB"
+
+
+class PipelineConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A whole pipeline. Names of tables are full ones: namespace and table."""
+
+    store: str
+    topics: list[TopicConfig]
+    settings: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
+    catalog: dict[str, Any] = msgspec.field(default_factory=dict)
+    namespace: str = DEFAULT_NAMESPACE
+    interval: str = "10s"
+    batch_size: str = "1GB"
+    task_size: str = "64MiB"
+    maintenance: MaintenanceConfig = msgspec.field(default_factory=MaintenanceConfig)
+
+    @property
+    def interval_seconds(self) -> float:
+        return seconds_of(self.interval, "interval")
+
+    @property
+    def batch_bytes(self) -> int:
+        return bytes_of(self.batch_size, "batch_size")
+
+    @property
+    def task_bytes(self) -> int:
+        return bytes_of(self.task_size, "task_size")
+
+
+def load_config(path: Path) -> PipelineConfig:
+    """The pipeline that a file describes."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InvalidError(f"{path} cannot be read: {error.strerror or error}") from error
+    return parse_config(text, str(path))
+
+
+def parse_config(given: bytes | str | Mapping[str, Any], where: str = "pipeline") -> PipelineConfig:
+    """A pipeline from YAML or from a mapping."""
+    try:
+        if isinstance(given, Mapping):
+            config = msgspec.convert(given, PipelineConfig)
+        else:
+            config = msgspec.yaml.decode(given, type=PipelineConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidError(f"{where}: {_told(error)}") from error
+    except msgspec.DecodeError as error:
+        raise InvalidError(f"{where} is not YAML: {error}") from error
+    return _checked(config, where)
+
+
+def _told(error: msgspec.ValidationError) -> str:
+    """msgspec's message with places as people write them."""
+    return str(error).replace(" - at `$.", " (at ").replace("`$`", "the top").replace("`", "")
+
+
+def _checked(config: PipelineConfig, where: str) -> PipelineConfig:
+    if not config.store:
+        raise InvalidError(f"{where}: store is empty: name the bucket, such as s3://bucket/prefix")
+    if not config.topics:
+        raise InvalidError(f"{where}: topics is empty: name at least one topic")
+    _ = config.interval_seconds, config.batch_bytes, config.task_bytes
+    _check_maintenance(config.maintenance)
+    namespace = _identifier(config.namespace, f"{where}: namespace")
+    topics = [_with_table(each, namespace, where) for each in config.topics]
+    _check_once([each.topic for each in topics], f"{where}: topic")
+    _check_once([each.table for each in topics], f"{where}: table")
+    return msgspec.structs.replace(config, topics=topics)
+
+
+def _check_maintenance(config: MaintenanceConfig) -> None:
+    seconds_of(config.every, "maintenance.every")
+    seconds_of(config.keep, "maintenance.keep")
+    target = bytes_of(config.file_size, "maintenance.file_size")
+    small = bytes_of(config.small_file_size, "maintenance.small_file_size")
+    if small > target:
+        raise InvalidError(
+            "maintenance.small_file_size is above maintenance.file_size: files that are large "
+            "enough would be merged over and over"
+        )
+    if config.keep_snapshots < 1:
+        raise InvalidError("maintenance.keep_snapshots must be 1 or more")
+
+
+def _with_table(topic: TopicConfig, namespace: str, where: str) -> TopicConfig:
+    """The same with its table's full name."""
+    if not topic.topic:
+        raise InvalidError(f"{where}: a topic without a name")
+    if not topic.table:
+        # Iceberg takes most names, and few engines do: a topic a.b-c becomes a table a_b_c.
+        return msgspec.structs.replace(
+            topic, table=f"{namespace}.{_NOT_IN_A_NAME.sub('_', topic.topic)}"
+        )
+    parts = topic.table.split(".")
+    table = topic.table if len(parts) > 1 else f"{namespace}.{topic.table}"
+    for part in parts:
+        _identifier(part, f"{where}: table of topic {topic.topic}")
+    return msgspec.structs.replace(topic, table=table)
+
+
+def _identifier(text: str, what: str) -> str:
+    if not _IDENTIFIER.fullmatch(text):
+        raise InvalidError(f"{what}: {text!r} is no name: use letters, digits and _")
+    return text
+
+
+def _check_once(names: Sequence[str], what: str) -> None:
+    seen: dict[str, None] = {}
+    for name in names:
+        if name in seen:
+            raise InvalidError(f"{what} {name} is named twice: each once, please")
+        seen[name] = None
