@@ -21,6 +21,18 @@ Groups = Annotated[
 ]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
+# Of classic groups, and of those of KIP-848 that other brokers may have.
+STATES = (
+    "Stable",
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Dead",
+    "Unknown",
+)
+
 app = App(name="group", help="Look at consumer groups of any Kafka broker, and move them.")
 
 
@@ -35,6 +47,9 @@ def list_(
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
     """List groups with their states."""
+    for each in state or []:
+        if each.lower() not in map(str.lower, STATES):
+            raise UsageError(f"--state {each}: there is no such state, only {', '.join(STATES)}")
     with broker.connect() as connection:
         return group_admin.show_all(connection, states=state or [], as_json=json)
 

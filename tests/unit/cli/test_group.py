@@ -51,6 +51,9 @@ def test_list(cluster: FakeCluster, capfd: pytest.CaptureFixture[str]) -> None:
     ]
     _, out, _ = run(capfd, "group", "list", "--state", "empty")
     assert [line.split()[0] for line in out.splitlines()] == ["GROUP", "idle"]
+    code, _, err = run(capfd, "group", "list", "--state", "nonsense")
+    assert code == 2
+    assert "--state nonsense: there is no such state, only Stable, Empty" in err
 
 
 def test_describe_tells_lag_in_records_and_seconds(
