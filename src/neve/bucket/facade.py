@@ -9,6 +9,7 @@ from neve import runtime
 from neve.bucket.decode import COLUMNS
 from neve.bucket.info import BucketInfo
 from neve.bucket.model import LATEST, Bounds, Moment, Offsets, Record, TopicInfo
+from neve.bucket.planning import PartitionPlan
 from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName, Partitions, Topics, Url
 
 if TYPE_CHECKING:
@@ -57,6 +58,28 @@ class Bucket:
         """Everything at a glance."""
         return self._runner.run(self._bucket.describe())
 
+    def plan(
+        self,
+        topic: Topics = None,
+        partitions: Partitions = None,
+        *,
+        from_offset: Offsets = None,
+        to_offset: int | Mapping[int, int] | None = None,
+        from_timestamp: Moment | None = None,
+        to_timestamp: Moment | None = None,
+    ) -> list[PartitionPlan]:
+        """What a selection would read of each partition, without reading any of it."""
+        return self._runner.run(
+            self._bucket.plan(
+                topic,
+                partitions,
+                from_offset=from_offset,
+                to_offset=to_offset,
+                from_timestamp=from_timestamp,
+                to_timestamp=to_timestamp,
+            )
+        )
+
     def read(
         self,
         topic: Topics = None,
@@ -81,6 +104,7 @@ class Bucket:
         from_timestamp: Moment | None = None,
         to_timestamp: Moment | None = None,
         columns: Sequence[str] = COLUMNS,
+        topic_id: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The same records as Arrow batches, each of one partition."""
         return self._runner.iterate(
@@ -92,6 +116,7 @@ class Bucket:
                 from_timestamp=from_timestamp,
                 to_timestamp=to_timestamp,
                 columns=columns,
+                topic_id=topic_id,
             )
         )
 

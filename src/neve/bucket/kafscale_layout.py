@@ -177,6 +177,9 @@ class KafScaleSource:
             if range_ is None or _may_hold(range_, selection)
         ]
 
+    async def totals(self) -> tuple[int, int]:
+        return len(self.listed), sum(row.segment_bytes for row in self.listed)
+
     async def _time_range(self, segment_key: str) -> TimeRange | None:
         """What a `.kfst` says of a segment; None where there is none that can be believed."""
         row = next(row for row in self.listed if row.key == segment_key)

@@ -49,6 +49,9 @@ class PartitionSource(Protocol):
         they hold are not missed.
         """
 
+    async def totals(self) -> tuple[int, int]:
+        """How many segments are listed in all, and their bytes, as of the last look."""
+
 
 class News(NamedTuple):
     """What a look at the tails brought for one partition: slices, or that it must be resolved."""

@@ -80,6 +80,19 @@ class PartitionsFailedError(NeveError):
         self.failures = dict(failures)
 
 
+class TopicReplacedError(NeveError):
+    """A topic was deleted, and another one of its name was made: offsets mean nothing in it."""
+
+    def __init__(self, topic: str, wanted_id: str, found_id: str) -> None:
+        super().__init__(
+            f"topic {topic!r} with the id {wanted_id} was deleted, and another one of that name "
+            f"has the id {found_id}: begin anew with that one"
+        )
+        self.topic = topic
+        self.wanted_id = wanted_id
+        self.found_id = found_id
+
+
 def raise_failures(failures: Mapping[PartitionName, NeveError]) -> None:
     """Raise what went wrong, if anything did: one error as it is, several as one that names all."""
     if len(failures) == 1:

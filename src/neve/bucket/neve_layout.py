@@ -195,3 +195,12 @@ class NeveSource:
     async def segments(self, first: int, end: int, selection: Selection) -> list[Segment]:
         del selection  # every segment is listed with its times: whoever reads it looks there
         return await self.manifest.segments(first, end - 1)
+
+    async def totals(self) -> tuple[int, int]:
+        state = self.manifest.state
+        if state.removed:  # runs still count what was taken off the list since they were written
+            rows = await self.manifest.segments()
+            return len(rows), sum(row.bytes for row in rows)
+        segments = len(state.loose) + sum(run.segments for run in state.runs)
+        loose_bytes = sum(segment.bytes for segment in state.loose)
+        return segments, loose_bytes + sum(run.bytes for run in state.runs)

@@ -38,10 +38,12 @@ from neve.bucket.model import (
     Record,
     Selection,
     TopicInfo,
+    TopicReplacedError,
     raise_failures,
 )
 from neve.bucket.neve_layout import NeveLayout
 from neve.bucket.partition import PartitionReader, ReadCounters
+from neve.bucket.planning import PartitionPlan, plan_partitions
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError, NeveError
 from neve.log.index_cache import IndexCache
@@ -140,6 +142,24 @@ class AsyncBucket:
         """Everything at a glance. `advanced` is told how many partitions are done, of how many."""
         return await describe(self._layout, self._settings.reader.partitions_ahead, advanced)
 
+    async def plan(
+        self,
+        topic: Topics = None,
+        partitions: Partitions = None,
+        *,
+        from_offset: Offsets = None,
+        to_offset: int | Mapping[int, int] | None = None,
+        from_timestamp: Moment | None = None,
+        to_timestamp: Moment | None = None,
+    ) -> list[PartitionPlan]:
+        """What a selection would read of each partition, without reading any of it."""
+        bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
+        sources = await self._sources(topic, partitions)
+        topics = self._layout.topics()
+        await self._layout.look(sources)
+        at_once = self._settings.reader.partitions_ahead
+        return await plan_partitions(sources, topics, bounds, at_once)
+
     # -- reading -----------------------------------------------------------------------------
 
     async def read(
@@ -175,8 +195,13 @@ class AsyncBucket:
         from_timestamp: Moment | None = None,
         to_timestamp: Moment | None = None,
         columns: Sequence[str] = COLUMNS,
+        topic_id: str | None = None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The same records as Arrow batches, each of one partition."""
+        """The same records as Arrow batches, each of one partition.
+
+        With a `topic_id`, only of the topic with that id: TopicReplacedError if another has its
+        name by now.
+        """
         bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
         wanted = tuple(columns)
         arrow_schema(wanted)  # a column that does not exist is told at once
@@ -186,7 +211,7 @@ class AsyncBucket:
         ) -> Iterator[pa.RecordBatch]:
             return decode_arrow(name, chunk, selection, wanted)
 
-        return self._read(topic, partitions, bounds, decode)
+        return self._read(topic, partitions, bounds, decode, topic_id)
 
     async def follow(
         self,
@@ -236,9 +261,15 @@ class AsyncBucket:
 
     # -- parts -------------------------------------------------------------------------------
 
-    async def _sources(self, topic: Topics, partitions: Partitions) -> Sequence[PartitionSource]:
+    async def _sources(
+        self, topic: Topics, partitions: Partitions, topic_id: str | None = None
+    ) -> Sequence[PartitionSource]:
         await self._layout.refresh()
-        return self._layout.sources(self._names(topic, partitions))
+        names = self._names(topic, partitions)
+        for name in names if topic_id is not None else ():
+            if (found := self._topic(name.topic).id) != topic_id:
+                raise TopicReplacedError(name.topic, str(topic_id), found)
+        return self._layout.sources(names)
 
     def _names(self, topic: Topics, partitions: Partitions) -> list[PartitionName]:
         if topic is None:
@@ -290,9 +321,14 @@ class AsyncBucket:
         )
 
     async def _read(
-        self, topic: Topics, partitions: Partitions, bounds: Bounds, decode: Decoding[T]
+        self,
+        topic: Topics,
+        partitions: Partitions,
+        bounds: Bounds,
+        decode: Decoding[T],
+        topic_id: str | None = None,
     ) -> AsyncGenerator[T, None]:
-        sources = await self._sources(topic, partitions)
+        sources = await self._sources(topic, partitions, topic_id)
         await self._layout.look(sources)
         failures: dict[PartitionName, NeveError] = {}
         async for reader, failure in self._opened(sources, bounds):

@@ -10,6 +10,7 @@ import pytest
 import bucket_samples as samples
 from bucket_samples import shown
 from neve.bucket.model import Record
+from neve.bucket.planning import PartitionPlan
 from neve.bucket.reader import AsyncBucket
 from neve.cluster.log import NoTopicError
 from neve.errors import DamagedError, LostRangeError, UnsupportedError
@@ -288,3 +289,23 @@ async def test_new_segments_are_followed() -> None:
         foreign.add(10, (3,))
         assert [(await anext(source)).offset for _ in range(3)] == [10, 11, 12]
         await source.aclose()
+
+
+async def test_times_prune_segments_of_a_plan() -> None:
+    foreign = Foreign()
+    for base in (0, 10, 20):
+        foreign.add(base, timed=base != 10)
+    async with await foreign.open() as bucket:
+        (whole,) = await bucket.plan("orders")
+        (late,) = await bucket.plan("orders", from_timestamp=1000 + 20)
+        (early,) = await bucket.plan("orders", to_timestamp=1000 + 5)
+    assert _ranges(whole) == [(0, 10), (10, 20), (20, 30)]
+    assert whole.topic_id == ""
+    # Of the second nobody wrote the times down: it has to be read.
+    assert _ranges(late) == [(10, 20), (20, 30)]
+    assert _ranges(early) == [(0, 10), (10, 20)]
+    assert (early.segments_planned, early.segments_pruned) == (2, 1)
+
+
+def _ranges(plan: PartitionPlan) -> list[tuple[int, int]]:
+    return [(piece.first, piece.end) for piece in plan.pieces]
