@@ -1,0 +1,63 @@
+"""Spark sessions for tests: Neve's own, small, with everything they leave in a folder of theirs.
+
+Use it for a module-scoped fixture, since a JVM takes long to start and a process has but one:
+
+    @pytest.fixture(scope="module")
+    def spark(tmp_path_factory):
+        with lake_session(tmp_path_factory.mktemp("spark")) as session:
+            yield session
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import neve.lake
+
+SMALL = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    # The JVM's own start: less is compiled, and nothing is shared that tests do not use.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@contextlib.contextmanager
+def lake_session(folder: Path, *, master: str = "local[2]", **conf: object) -> Iterator[Any]:
+    """A session whose files lie in `folder`; stopped, with its JVM, at the end."""
+    places = {
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    with warnings.catch_warnings():
+        # What pyspark itself leaves open or calls by old names is not what tests are about.
+        warnings.simplefilter("ignore")
+        spark = neve.lake.session("neve-tests", master=master, **{**SMALL, **places, **conf})
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            _end_jvm()
+
+
+def _end_jvm() -> None:
+    """End the gateway's process, so that the next session starts with its own settings."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    os.environ.pop("PYSPARK_GATEWAY_PORT", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait(60)
