@@ -1,0 +1,1 @@
+"""Maintaining partitions beside live brokers: merge, expire, verify, index, import."""

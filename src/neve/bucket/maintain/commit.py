@@ -1,0 +1,179 @@
+"""Listing merged segments in place of their inputs, wherever those are listed.
+
+A merge takes effect by one manifest number. Inputs that are loose are replaced there. Where an
+input lies in a run, the same number also names runs written anew without it, so that no run is left
+that overlaps what is loose: the leader could gather no more segments into runs then. A run written
+anew is right only for the list that it was made of; if that changes first, it is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from neve import runtime
+from neve.errors import UnavailableError
+from neve.log.create import create_own
+from neve.log.envelope import AUTHOR_BYTES, Kind, seal_envelope
+from neve.log.keys import new_run_key, segment_name
+from neve.log.manifest.manifest import RUN_SEGMENTS_MAX, Manifest, ManifestView
+from neve.log.manifest.records import (
+    Change,
+    Doom,
+    Reindex,
+    Removal,
+    Replace,
+    Run,
+    RunBody,
+    Runs,
+    Segment,
+    removal,
+)
+from neve.log.manifest.state import ManifestState
+from neve.store.port import Store
+
+ATTEMPTS_MAX = 10
+
+
+class Nearby(NamedTuple):
+    """All that a manifest's state says about a range of offsets and the runs that touch it."""
+
+    loose: tuple[Segment, ...]
+    runs: tuple[Run, ...]
+    removed: tuple[Removal, ...]
+    reindexed: tuple[Reindex, ...]
+
+
+class Replacement(NamedTuple):
+    """Segments that take the place of others, for the same offsets."""
+
+    inputs: tuple[Segment, ...]
+    outputs: tuple[Segment, ...]
+    doomed: tuple[str, ...] = ()
+    """What is doomed besides: objects that are ours to delete and that nothing lists."""
+
+    @property
+    def first(self) -> int:
+        return self.inputs[0].base
+
+    @property
+    def last(self) -> int:
+        return self.inputs[-1].last
+
+
+async def replace_segments(
+    store: Store,
+    manifest: Manifest,
+    base: ManifestView,
+    uploaded: list[str],
+    replacement: Replacement,
+) -> bool:
+    """Win a number for a replacement whose objects were uploaded after `base` was read.
+
+    Runs that are written on the way are added to `uploaded`. False where an input is listed no
+    more: the objects are to be abandoned. DoomedError and PassedError mean the same, and that it
+    is worth starting again.
+    """
+    wanted = {segment.key for segment in replacement.inputs}
+    for _ in range(ATTEMPTS_MAX):
+        state, listed = await listed_now(manifest)
+        if wanted - {segment.key for segment in listed}:
+            return False
+        expected = _nearby(state, replacement.first, replacement.last)
+        runs = await _runs_anew(store, manifest, expected, listed, replacement)
+        changes = [*_changes(state, expected, listed, replacement), *runs]
+
+        def make(
+            state: ManifestState,
+            expected: Nearby = expected,
+            changes: Sequence[Change] = changes,
+        ) -> Sequence[Change]:
+            now = _nearby(state, replacement.first, replacement.last)
+            return changes if now == expected else []
+
+        uploaded += [run.key for change in runs for run in change.added]
+        if (await manifest.commit(base, uploaded, make)).number is not None:
+            return True
+    raise UnavailableError(manifest.keys.prefix, "it changes faster than segments can be replaced")
+
+
+async def listed_now(manifest: Manifest) -> tuple[ManifestState, list[Segment]]:
+    """The newest list, and the state that it is of."""
+    await manifest.refresh()
+    while True:
+        state = manifest.state
+        segments = await manifest.segments()
+        if manifest.state is state:
+            return state, segments
+
+
+def _nearby(state: ManifestState, first: int, last: int) -> Nearby:
+    runs = tuple(run for run in state.runs if run.base <= last and run.last >= first)
+    low = min([first, *(run.base for run in runs)])
+    high = max([last, *(run.last for run in runs)])
+    return Nearby(
+        tuple(row for row in state.loose if low <= row.base <= high),
+        runs,
+        tuple(row for row in state.removed if low <= row.base <= high),
+        tuple(row for row in state.reindexed if low <= row.base <= high),
+    )
+
+
+def _changes(
+    state: ManifestState, nearby: Nearby, listed: Sequence[Segment], replacement: Replacement
+) -> list[Change]:
+    keys = {segment.key for segment in replacement.inputs}
+    now = [segment for segment in listed if segment.key in keys]
+    same = {segment.key for segment in replacement.outputs}
+    changes: list[Change] = []
+    if not nearby.runs or not keys <= same:
+        changes.append(Replace(tuple(map(removal, now)), replacement.outputs))
+    # A bundle that was made for an imported segment is ours, though the segment is not.
+    kept = {segment.index_key for segment in replacement.outputs}
+    ours = [
+        row.index_key
+        for row in now
+        if not row.owned and row.index_key not in kept and segment_name(row.index_key or "")
+    ]
+    doomed = [key for key in (*ours, *replacement.doomed) if key and key not in state.doomed]
+    if doomed:
+        changes.append(Doom(tuple(doomed)))
+    return changes
+
+
+async def _runs_anew(
+    store: Store,
+    manifest: Manifest,
+    nearby: Nearby,
+    listed: Sequence[Segment],
+    replacement: Replacement,
+) -> list[Runs]:
+    """Runs for what the touched ones list, with the outputs instead of the inputs."""
+    if not nearby.runs:
+        return []
+    gone = {segment.key for segment in replacement.inputs}
+    low = min(run.base for run in nearby.runs)
+    high = max(run.last for run in nearby.runs)
+    kept = [row for row in listed if low <= row.base <= high and row.key not in gone]
+    rows = sorted([*kept, *replacement.outputs], key=lambda row: row.base)
+    pieces = [rows[at : at + RUN_SEGMENTS_MAX] for at in range(0, len(rows), RUN_SEGMENTS_MAX)]
+    fresh = [await upload_run(store, manifest, piece) for piece in pieces]
+    return [Runs(tuple(fresh), tuple(run.key for run in nearby.runs))]
+
+
+async def upload_run(store: Store, manifest: Manifest, segments: Sequence[Segment]) -> Run:
+    """Write a run under a new key."""
+    key = new_run_key(manifest.keys)
+    prefix = manifest.keys.prefix
+    body = RunBody(tuple(segments))
+    author = runtime.token(AUTHOR_BYTES)
+    await create_own(store, key, seal_envelope(Kind.MANIFEST_RUN, prefix, 0, author, body))
+    return Run(
+        key=key,
+        base=segments[0].base,
+        last=segments[-1].last,
+        segments=len(segments),
+        bytes=sum(segment.bytes for segment in segments),
+        min_timestamp=min(segment.min_timestamp for segment in segments),
+        max_timestamp=max(segment.max_timestamp for segment in segments),
+    )

@@ -1,0 +1,94 @@
+"""Writing objects of a topic only while the topic is known to be there.
+
+A deleted topic is forgotten once nobody can write objects of it any more: docs/cluster.md has the
+argument, and every writer keeps its side of it. A job is not among the processes that the cluster
+log knows, so it keeps the part that needs no registration: it writes only with a view of the
+cluster log younger than half of `cluster.purge.delay.ms`, and gives a write up after the other
+half. What it abandons is under a key of a topic that is being swept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from neve import runtime
+from neve.bucket.verify.findings import Place
+from neve.cluster.log import ClusterLog, NoTopicError
+from neve.cluster.state import PartitionState, Topic
+from neve.errors import InvalidError, UnavailableError
+from neve.log.keys import manifest as manifest_keys
+from neve.log.keys import segment_prefix
+from neve.log.manifest.manifest import Manifest
+from neve.settings import Settings
+from neve.store.port import Store
+from neve.store.wrapper import Call, Wrapper
+
+T = TypeVar("T")
+
+_WRITES = ("create", "put")
+
+
+class GuardedStore(Wrapper):
+    """A store through which objects of one topic are written while the topic lives."""
+
+    def __init__(
+        self, inner: Store, cluster: ClusterLog, topic: Topic, *, purge_delay_ms: int
+    ) -> None:
+        super().__init__(inner)
+        self._cluster = cluster
+        self._topic = topic
+        self._half_delay_seconds = purge_delay_ms / 2000
+
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        if call.operation not in _WRITES:
+            return await work()
+        if runtime.monotonic() - self._cluster.read_at > self._half_delay_seconds:
+            await self._cluster.refresh()
+        if self._topic.topic_id not in self._cluster.state.topics:
+            raise NoTopicError(f"topic {self._topic.name!r} was deleted meanwhile")
+        try:
+            async with runtime.deadline(self._half_delay_seconds):
+                return await work()
+        except TimeoutError:
+            raise UnavailableError(
+                call.key,
+                f"writing it took longer than {self._half_delay_seconds} s (half of "
+                "cluster.purge.delay.ms)",
+            ) from None
+
+
+class Opened(NamedTuple):
+    """One partition of a live topic, ready to be maintained."""
+
+    place: Place
+    topic: Topic
+    state: PartitionState
+    cluster: ClusterLog
+    store: Store
+    manifest: Manifest
+
+    @property
+    def prefix(self) -> str:
+        """Where the partition's segments and bundles lie."""
+        return segment_prefix(self.topic.name, self.topic.id_bytes, self.place.partition)
+
+
+async def open_partition(
+    store: Store, topic: str, partition: int, settings: Settings | None = None
+) -> Opened:
+    """Look a partition up; NoTopicError or InvalidError where there is none."""
+    chosen = settings or Settings()
+    cluster = ClusterLog(store, chosen.cluster)
+    found = (await cluster.must_exist()).topic(topic)
+    if found is None:
+        raise NoTopicError(f"there is no topic {topic!r}")
+    if not 0 <= partition < len(found.partitions):
+        raise InvalidError(
+            f"topic {topic!r} has the partitions 0 to {len(found.partitions) - 1}, not {partition}"
+        )
+    guarded = GuardedStore(store, cluster, found, purge_delay_ms=chosen.cluster.purge_delay_ms)
+    manifest = Manifest(guarded, manifest_keys(found.name, found.id_bytes, partition))
+    await manifest.refresh()
+    place = Place(found.name, found.topic_id, partition)
+    return Opened(place, found, found.partitions[partition], cluster, guarded, manifest)

@@ -1,0 +1,41 @@
+"""Removing what jobs and brokers that were killed left behind in a partition.
+
+An object that nobody lists may be an upload that is still under way. Dooming it is safe all the
+same: its owner finds the doom and starts again under new keys. It costs that owner its work, so
+only what is old is doomed. Its age is told by the store's own clock: that of the listing's newest
+object, which is never ahead of it.
+"""
+
+from __future__ import annotations
+
+from neve.bucket.maintain.guard import Opened
+from neve.log.keys import segment_name
+from neve.store.port import ObjectInfo
+
+ORPHAN_AGE_MS = 3_600_000
+
+
+async def doom_orphans(opened: Opened, *, older_than_ms: int = ORPHAN_AGE_MS) -> int:
+    """Doom a partition's unlisted objects that are older than this; how many were doomed.
+
+    Deleting them is the collector's.
+    """
+    series = opened.manifest.keys.prefix
+    runs = await opened.store.list(f"{series}run/")
+    rows = [*runs, *await opened.store.list(opened.prefix), *await opened.store.list(series)]
+    newest_ms = max((row.modified_ms for row in rows), default=0)
+    old = [
+        row.key
+        for row in rows
+        if row.modified_ms <= newest_ms - older_than_ms and _may_be_orphan(opened, row)
+    ]
+    if not old:
+        return 0
+    return len(await opened.manifest.doom(dict.fromkeys(old)))
+
+
+def _may_be_orphan(opened: Opened, row: ObjectInfo) -> bool:
+    """Only what committers upload: never a number or a checkpoint."""
+    if row.key.startswith(f"{opened.manifest.keys.prefix}run/"):
+        return True
+    return row.key.startswith(opened.prefix) and segment_name(row.key) is not None

@@ -1,0 +1,69 @@
+"""Which segments are worth merging: pure, from the list alone.
+
+Neighbours are taken together from the oldest on, as many as fit into the size asked for. A segment
+is rewritten only together with at least as many bytes of others, so that a job that runs again and
+again rewrites a byte a number of times that grows with the logarithm of the size, not with the
+number of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from neve.log.manifest.records import Segment
+from neve.log.segment import kfs
+
+# Of an internal partition, the last bundle could be lost: the one before it has what rebuilds it.
+INTERNAL_KEPT = 2
+
+
+def merge_groups(
+    segments: Sequence[Segment],
+    target_bytes: int,
+    *,
+    left_out: Collection[str] = (),
+    imported: bool = False,
+    internal: bool = False,
+) -> list[list[Segment]]:
+    """Groups of at least two neighbours, each to become one segment of `target_bytes` at most.
+
+    Segments that were imported are left alone unless asked for: what is merged of them is a copy.
+    """
+    if internal:
+        segments = segments[:-INTERNAL_KEPT]
+    groups: list[list[Segment]] = []
+    group: list[Segment] = []
+    size = 0
+    for segment in segments:
+        fits = segment.key not in left_out and (imported or segment.owned)
+        joins = bool(group) and segment.base == group[-1].last + 1
+        if group and not (fits and joins and size + _body_bytes(segment) <= target_bytes):
+            groups.append(group)
+            group, size = [], 0
+        if fits and segment.bytes < target_bytes:
+            if not group:
+                size = kfs.HEADER_BYTES + kfs.FOOTER_BYTES
+            group.append(segment)
+            size += _body_bytes(segment)
+    groups.append(group)
+    return [worth for group in groups if (worth := _worth_rewriting(group))]
+
+
+def _body_bytes(segment: Segment) -> int:
+    return segment.bytes - kfs.HEADER_BYTES - kfs.FOOTER_BYTES
+
+
+def _worth_rewriting(group: list[Segment]) -> list[Segment]:
+    """The group without what is larger than all the rest of it, at its ends; or nothing."""
+    kept = list(group)
+    while len(kept) > 1:
+        size = sum(segment.bytes for segment in kept)
+        if kept[0].bytes > size - kept[0].bytes:
+            del kept[0]
+        elif kept[-1].bytes > size - kept[-1].bytes:
+            del kept[-1]
+        elif any(segment.bytes > size - segment.bytes for segment in kept[1:-1]):
+            return []
+        else:
+            return kept
+    return []
