@@ -75,6 +75,7 @@ async def replace_segments(
     is worth starting again.
     """
     wanted = {segment.key for segment in replacement.inputs}
+    stale: list[str] = []
     for _ in range(ATTEMPTS_MAX):
         state, listed = await listed_now(manifest)
         if wanted - {segment.key for segment in listed}:
@@ -91,9 +92,13 @@ async def replace_segments(
             now = _nearby(state, replacement.first, replacement.last)
             return changes if now == expected else []
 
-        uploaded += [run.key for change in runs for run in change.added]
+        fresh = [run.key for change in runs for run in change.added]
+        uploaded += fresh
         if (await manifest.commit(base, uploaded, make)).number is not None:
+            if stale:
+                await manifest.doom(stale)
             return True
+        stale += fresh
     raise UnavailableError(manifest.keys.prefix, "it changes faster than segments can be replaced")
 
 

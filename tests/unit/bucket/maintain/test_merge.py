@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import internal_table as internal
+from format_samples import marker
 from maintenance_world import (
     assert_clean,
     assert_no_worse_than_orphans,
@@ -17,6 +19,8 @@ from neve.bucket.maintain.merge import merge_partition
 from neve.errors import InvalidError
 from neve.log.restore import load_bundle
 from neve.log.segment import kfs
+from neve.log.segment.history import History
+from neve.records.reference import Record, build_batch
 from neve.store.memory import MemoryBucket, MemoryStore
 from node_world import (
     TOPIC,
@@ -25,6 +29,7 @@ from node_world import (
     copied,
     crash_everywhere,
     send,
+    started,
     successor,
     values_of,
 )
@@ -246,3 +251,74 @@ async def test_sizes_that_no_segment_can_have_are_refused() -> None:
         await merge_partition(store, TOPIC, 0, target_bytes=2**31)
     with pytest.raises(InvalidError, match="choose 1"):
         await merge_partition(store, TOPIC, 0, target_bytes=0)
+
+
+@in_simulation
+async def test_aborted_transactions_are_known_as_before() -> None:
+    store = MemoryStore()
+    node = await started(store)
+    log = node.log(TOPIC, 0)
+    history = History("t-0")
+    offset = 0
+    for number in range(3):
+        batches = [
+            build_batch(
+                [Record(offset + at, 1_000, None, b"v")],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=number,
+                transactional=True,
+            )
+            for at, producer_id in enumerate((8, 9))
+        ]
+        if number:
+            batches.append(marker(offset + 2, 8, abort=number == 1))
+        written = await log.segments.write(batches, history)
+        assert written is not None
+        history, offset = written.history, written.segment.last + 1
+    rows_before = await listed(log.manifest)
+    bundles = [await load_bundle(store, row) for row in rows_before]
+    aborted = [row for bundle in bundles for row in bundle.transactions]
+    assert aborted
+    other = copied(store.bucket)
+    await merge_partition(store, TOPIC, 0)
+    (merged,) = await listed(log.manifest)
+    whole = await load_bundle(store, merged)
+    assert list(whole.transactions) == aborted
+    assert whole.producers == bundles[-1].producers
+    # The same where a bundle is lost and all is walked through again.
+    other.remove(rows_before[1].index_key or "")
+    await merge_partition(MemoryStore(other), TOPIC, 0)
+    (walked,) = await listed(manifest_of(node, MemoryStore(other)))
+    again = await load_bundle(MemoryStore(other), walked)
+    assert list(again.transactions) == aborted
+    assert again.producers == bundles[-1].producers
+    await node.close()
+
+
+@pytest.mark.parametrize("lost", [(), (0,), (1, 2)])
+def test_the_table_of_an_internal_partition_is_kept(lost: tuple[int, ...]) -> None:
+    async def run() -> None:
+        store = ScriptedStore()
+        node = await internal.led(store)
+        log = node.log(internal.TOPIC, 0)
+        for number in range(6):
+            await internal.write(node, (f"k{number}", "1"), ("same", str(number)))
+            await log.tier()
+        before = await internal.state(node)
+        rows = await listed(log.manifest)
+        for at in lost:
+            store.bucket.remove(rows[at].index_key or "")
+        tables = [await load_bundle(store, row) for row in rows[3:]]
+        result = await merge_partition(store, internal.TOPIC, 0)
+        assert (result.merged, result.into) == (4, 1)
+        merged, *last_two = await listed(log.manifest)
+        assert [row.key for row in last_two] == [row.key for row in rows[4:]]
+        assert (await load_bundle(store, merged)).state == tables[0].state
+        await node.abort()
+        successor = await internal.led(store, node_id=2)
+        assert await internal.state(successor) == before
+        await successor.close()
+        await assert_clean(store)
+
+    runtime.simulate(run(), seed=1)

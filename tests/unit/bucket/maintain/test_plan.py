@@ -81,7 +81,9 @@ def test_the_last_two_of_an_internal_partition_stay_as_they_are() -> None:
 
 
 @given(st.lists(st.integers(61, 5000), max_size=40), st.integers(100, 10_000))
-def test_groups_are_neighbours_that_fit_and_nothing_is_in_two(sizes: list[int], target: int) -> None:
+def test_groups_are_neighbours_that_fit_and_nothing_is_in_two(
+    sizes: list[int], target: int
+) -> None:
     segments = rows(sizes)
     groups = merge_groups(segments, target)
     seen = [row.key for group in groups for row in group]
