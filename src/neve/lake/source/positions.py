@@ -1,0 +1,125 @@
+"""Where a read begins or ends, as the options of Spark's Kafka source say it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from neve.bucket.model import EARLIEST, LATEST, Edge
+from neve.errors import InvalidError
+
+EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
+"""What Kafka's protocol, and so these options, call the edges of a partition."""
+
+ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
+"""A number for each partition of each topic."""
+
+
+@dataclass(frozen=True)
+class AtOffsets:
+    """An offset for each partition; -2 and -1 stand for the earliest and the latest."""
+
+    offsets: ByPartition
+
+
+@dataclass(frozen=True)
+class AtTimestamp:
+    """The first record of each partition that is not older than this."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class AtTimestamps:
+    """The same, with a moment for each partition."""
+
+    timestamps: ByPartition
+
+
+Position: TypeAlias = Edge | AtOffsets | AtTimestamp | AtTimestamps
+
+
+def offsets_position(option: str, text: str, *, refused: Edge | None = None) -> Position:
+    """`earliest`, `latest` or JSON of offsets by topic and partition."""
+    word = text.strip().lower()
+    if word == refused:
+        raise InvalidError(f"{option} = {text!r} leaves nothing to read here")
+    if word == EARLIEST:
+        return EARLIEST
+    if word == LATEST:
+        return LATEST
+    found = numbers_by_partition(option, text, least=EARLIEST_NUMBER)
+    refused_number = {EARLIEST: EARLIEST_NUMBER, LATEST: LATEST_NUMBER}.get(refused or "")
+    for topic, numbers in found.items():
+        for partition, offset in numbers.items():
+            if offset == refused_number:
+                raise InvalidError(
+                    f"{option}: {offset} ({refused}) for partition {partition} of {topic!r} "
+                    "leaves nothing to read here"
+                )
+    return AtOffsets(found)
+
+
+def timestamp_position(option: str, text: str) -> AtTimestamp:
+    """Milliseconds since 1970, for all partitions."""
+    try:
+        moment = int(text)
+    except ValueError:
+        moment = -1
+    if moment < 0:
+        raise InvalidError(f"{option} = {text!r}: give milliseconds since 1970")
+    return AtTimestamp(moment)
+
+
+def timestamps_position(option: str, text: str) -> AtTimestamps:
+    """JSON of milliseconds by topic and partition."""
+    return AtTimestamps(numbers_by_partition(option, text, least=0))
+
+
+def numbers_by_partition(option: str, text: str, *, least: int) -> ByPartition:
+    """JSON such as `{"orders": {"0": 23, "1": 42}}`."""
+    found: dict[str, dict[int, int]] = {}
+    for topic, numbers in _object(option, text).items():
+        if not isinstance(numbers, dict):
+            raise InvalidError(f"{option}: {topic!r} has no object of partitions")
+        found[topic] = {}
+        for partition, number in numbers.items():
+            if not isinstance(number, int) or isinstance(number, bool) or number < least:
+                raise InvalidError(
+                    f"{option}: {number!r} of partition {partition} of {topic!r} is no whole "
+                    f"number from {least} on"
+                )
+            found[topic][_partition(option, partition)] = number
+    return found
+
+
+def partitions_by_topic(option: str, text: str) -> Mapping[str, tuple[int, ...]]:
+    """JSON such as `{"orders": [0, 1]}`."""
+    found: dict[str, tuple[int, ...]] = {}
+    for topic, partitions in _object(option, text).items():
+        if not isinstance(partitions, list) or not partitions:
+            raise InvalidError(f"{option}: {topic!r} has no list of partitions")
+        found[topic] = tuple(sorted({_partition(option, each) for each in partitions}))
+    return found
+
+
+def _object(option: str, text: str) -> dict[str, object]:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise InvalidError(f"{option} = {text!r} is not JSON: {error}") from error
+    if not isinstance(given, dict) or not given:
+        raise InvalidError(f"{option} = {text!r} is no JSON object of topics")
+    return given
+
+
+def _partition(option: str, given: object) -> int:
+    try:
+        number = int(given) if isinstance(given, int | str) else -1
+    except ValueError:
+        number = -1
+    if number < 0 or isinstance(given, bool):
+        raise InvalidError(f"{option}: {given!r} is no partition")
+    return number
