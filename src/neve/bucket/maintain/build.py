@@ -56,7 +56,7 @@ async def build_merged(
     sound = [bundle for bundle in known if bundle is not None]
     walked: History | None = None
     if len(sound) < len(inputs):
-        walked = await _walked_to(store, manifest, listed, inputs[0])
+        walked = await history_at(store, manifest, listed, inputs[0])
     body = await _read_bodies(store, inputs)
     built = await runtime.offload(_assemble, body, inputs, walked)
     transactions = [row for bundle in sound for row in bundle.transactions]
@@ -104,10 +104,10 @@ async def _complete_bundle(store: Store, manifest: Manifest, segment: Segment) -
     return bundle if is_complete(bundle, internal=is_internal_partition(manifest)) else None
 
 
-async def _walked_to(
+async def history_at(
     store: Store, manifest: Manifest, listed: Sequence[Segment], first: Segment
 ) -> History:
-    """What holds where the first input begins."""
+    """What holds where a listed segment begins, whatever became of the bundles before it."""
     at = next(index for index, row in enumerate(listed) if row.key == first.key)
     found = await history_before(store, manifest, listed, at, manifest.keys.prefix)
     history = found.history.copy(manifest.keys.prefix)

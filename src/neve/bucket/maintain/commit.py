@@ -80,7 +80,7 @@ async def replace_segments(
         state, listed = await listed_now(manifest)
         if wanted - {segment.key for segment in listed}:
             return False
-        expected = _nearby(state, replacement.first, replacement.last)
+        expected = nearby(state, replacement.first, replacement.last)
         runs = await _runs_anew(store, manifest, expected, listed, replacement)
         changes = [*_changes(state, expected, listed, replacement), *runs]
 
@@ -89,7 +89,7 @@ async def replace_segments(
             expected: Nearby = expected,
             changes: Sequence[Change] = changes,
         ) -> Sequence[Change]:
-            now = _nearby(state, replacement.first, replacement.last)
+            now = nearby(state, replacement.first, replacement.last)
             return changes if now == expected else []
 
         fresh = [run.key for change in runs for run in change.added]
@@ -112,7 +112,7 @@ async def listed_now(manifest: Manifest) -> tuple[ManifestState, list[Segment]]:
             return state, segments
 
 
-def _nearby(state: ManifestState, first: int, last: int) -> Nearby:
+def nearby(state: ManifestState, first: int, last: int) -> Nearby:
     runs = tuple(run for run in state.runs if run.base <= last and run.last >= first)
     low = min([first, *(run.base for run in runs)])
     high = max([last, *(run.last for run in runs)])
@@ -125,13 +125,13 @@ def _nearby(state: ManifestState, first: int, last: int) -> Nearby:
 
 
 def _changes(
-    state: ManifestState, nearby: Nearby, listed: Sequence[Segment], replacement: Replacement
+    state: ManifestState, near: Nearby, listed: Sequence[Segment], replacement: Replacement
 ) -> list[Change]:
     keys = {segment.key for segment in replacement.inputs}
     now = [segment for segment in listed if segment.key in keys]
     same = {segment.key for segment in replacement.outputs}
     changes: list[Change] = []
-    if not nearby.runs or not keys <= same:
+    if not near.runs or not keys <= same:
         changes.append(Replace(tuple(map(removal, now)), replacement.outputs))
     # A bundle that was made for an imported segment is ours, though the segment is not.
     kept = {segment.index_key for segment in replacement.outputs}
@@ -149,21 +149,21 @@ def _changes(
 async def _runs_anew(
     store: Store,
     manifest: Manifest,
-    nearby: Nearby,
+    near: Nearby,
     listed: Sequence[Segment],
     replacement: Replacement,
 ) -> list[Runs]:
     """Runs for what the touched ones list, with the outputs instead of the inputs."""
-    if not nearby.runs:
+    if not near.runs:
         return []
     gone = {segment.key for segment in replacement.inputs}
-    low = min(run.base for run in nearby.runs)
-    high = max(run.last for run in nearby.runs)
+    low = min(run.base for run in near.runs)
+    high = max(run.last for run in near.runs)
     kept = [row for row in listed if low <= row.base <= high and row.key not in gone]
     rows = sorted([*kept, *replacement.outputs], key=lambda row: row.base)
     pieces = [rows[at : at + RUN_SEGMENTS_MAX] for at in range(0, len(rows), RUN_SEGMENTS_MAX)]
     fresh = [await upload_run(store, manifest, piece) for piece in pieces]
-    return [Runs(tuple(fresh), tuple(run.key for run in nearby.runs))]
+    return [Runs(tuple(fresh), tuple(run.key for run in near.runs))]
 
 
 async def upload_run(store: Store, manifest: Manifest, segments: Sequence[Segment]) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -91,6 +92,6 @@ def test_groups_are_neighbours_that_fit_and_nothing_is_in_two(
     assert seen == [row.key for row in segments if row.key in set(seen)]
     for group in groups:
         assert len(group) >= 2
-        assert all(b.base == a.last + 1 for a, b in zip(group, group[1:], strict=False))
+        assert all(b.base == a.last + 1 for a, b in itertools.pairwise(group))
         assert EDGES + sum(row.bytes - EDGES for row in group) <= target
         assert max(row.bytes for row in group) <= sum(row.bytes for row in group) / 2

@@ -1,0 +1,46 @@
+"""Whether this machine's clock can be trusted with deleting records by their age.
+
+No clock decides anything between brokers. Retention by age is the exception by its nature: a clock
+that is a month ahead expires a month too much. So it is compared with the store's, which stamps an
+object that is written for the purpose.
+"""
+
+from __future__ import annotations
+
+from neve import runtime
+from neve.bucket.verify.strangers import PROBE_PREFIX
+from neve.errors import InvalidError, UnavailableError
+from neve.store.port import Store
+
+SKEW_MAX_MS = 60_000
+# Many stores tell the time of an object in whole seconds.
+STORE_RESOLUTION_MS = 1_000
+
+
+async def clock_skew_ms(store: Store) -> int:
+    """How far our clock is ahead of the store's; negative where it is behind."""
+    key = f"{PROBE_PREFIX}clock-{runtime.token(8).hex()}"
+    before_ms = runtime.now_ms()
+    try:
+        await store.put(key, b"what time is it?")
+        after_ms = runtime.now_ms()
+        rows = await store.list(key)
+    finally:
+        await store.delete(key)
+    if not rows:
+        raise UnavailableError(key, "it was written and is not listed: the store's time is unknown")
+    stamped_ms = rows[0].modified_ms
+    if stamped_ms > after_ms:
+        return after_ms - stamped_ms
+    return max(0, before_ms - stamped_ms - STORE_RESOLUTION_MS)
+
+
+async def check_clock(store: Store, skew_max_ms: int = SKEW_MAX_MS) -> None:
+    """InvalidError where our clock and the store's are further apart than that."""
+    skew_ms = await clock_skew_ms(store)
+    if abs(skew_ms) > skew_max_ms:
+        direction = "ahead of" if skew_ms > 0 else "behind"
+        raise InvalidError(
+            f"this machine's clock is {abs(skew_ms) / 1000:.0f} s {direction} the store's, more "
+            f"than {skew_max_ms / 1000:.0f} s: nothing is expired by it; set the clock first"
+        )

@@ -1,0 +1,131 @@
+"""Applying a topic's retention to one partition, as its leader would.
+
+The start moves and the segments below it are doomed by one manifest number. Only what is in
+segments expires here: records that are not tiered yet are their leader's, which may be working on
+them. Nothing is expired by a clock that is far from the store's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neve import runtime
+from neve.bucket.maintain.clock import SKEW_MAX_MS, check_clock
+from neve.bucket.maintain.commit import listed_now
+from neve.bucket.maintain.guard import Opened, open_partition
+from neve.bucket.model import PartitionName
+from neve.bucket.neve_layout import NeveLayout
+from neve.cluster.topic_config import TopicConfig
+from neve.errors import UnavailableError
+from neve.log.keys import segment_name
+from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.records import Change, Doom, Segment, Start, removal
+from neve.log.retention import start_by_age, start_by_size
+from neve.log.segment.state_table import is_internal
+from neve.settings import Settings
+from neve.store.port import Store
+
+ATTEMPTS_MAX = 20
+
+
+@dataclass
+class ExpireResult:
+    """What was done to one partition, or would be."""
+
+    topic: str
+    partition: int
+    start_before: int = 0
+    start: int = 0
+    segments: int = 0
+    bytes: int = 0
+    collected: int = 0
+
+
+async def expire_partition(
+    store: Store,
+    topic: str,
+    partition: int,
+    *,
+    clock_checked: bool = False,
+    skew_max_ms: int = SKEW_MAX_MS,
+    collect: bool = True,
+    dry_run: bool = False,
+    settings: Settings | None = None,
+) -> ExpireResult:
+    """Drop the oldest segments that the topic's configs no longer keep.
+
+    `clock_checked` says that the caller has compared the clocks. A dry run writes nothing, and so
+    does not compare them.
+    """
+    chosen = settings or Settings()
+    opened = await open_partition(store, topic, partition, chosen)
+    config = TopicConfig.of(opened.topic.configs, chosen.segment)
+    if config.retention_ms >= 0 and not clock_checked and not dry_run:
+        await check_clock(opened.store, skew_max_ms)
+    state, segments = await listed_now(opened.manifest)
+    start = await _start(opened, segments, state.start, config, chosen)
+    result = ExpireResult(topic, partition, start_before=state.start, start=start)
+    gone = [row for row in segments if row.last < start]
+    if not dry_run:
+        gone = await _move(opened.manifest, start)
+        await opened.manifest.checkpoint(chosen.segment.checkpoint_numbers)
+        if collect:
+            result.collected = len(await opened.manifest.collect())
+    result.segments, result.bytes = len(gone), sum(row.bytes for row in gone)
+    return result
+
+
+async def _start(
+    opened: Opened, segments: list[Segment], start: int, config: TopicConfig, settings: Settings
+) -> int:
+    if is_internal(opened.place.topic):
+        # A table, whose newest state the last bundle has; the one before it stands in for it.
+        return max(start, segments[-2].base) if len(segments) > 1 else start
+    if config.retention_ms >= 0:
+        start = start_by_age(segments, runtime.now_ms() - config.retention_ms, start)
+    if config.retention_bytes >= 0:
+        tail_bytes = await _tail_bytes(opened, settings)
+        start = start_by_size(segments, config.retention_bytes, tail_bytes, start)
+    return start
+
+
+async def _tail_bytes(opened: Opened, settings: Settings) -> int:
+    """The bytes that wait to become a segment; what is tiered in part counts as tiered."""
+    layout = NeveLayout(opened.store, settings.reader)
+    await layout.refresh()
+    (source,) = layout.sources([PartitionName(opened.place.topic, opened.place.partition)])
+    resolved = await source.resolve()
+    tiered = source.manifest.state.next
+    return sum(row.entry.length for row in resolved.tail if row.entry.base_offset >= tiered)
+
+
+async def _move(manifest: Manifest, start: int) -> list[Segment]:
+    """Make `start` the log's start, if it is above; the segments that went."""
+    for _ in range(ATTEMPTS_MAX):
+        state = await manifest.refresh()
+        base = manifest.view
+        if start <= state.start:
+            return []
+        gone = [row for row in await manifest.segments(0, start - 1) if row.last < start]
+        changes: list[Change] = [Start(start, tuple(map(removal, gone)))]
+        ours = _own_bundles(gone, state.next)
+        if ours:
+            changes.append(Doom(ours))
+        if await manifest.change_at(base, changes):
+            return gone
+    raise UnavailableError(manifest.keys.prefix, "it changes faster than its start can be moved")
+
+
+def _own_bundles(gone: list[Segment], end: int) -> tuple[str, ...]:
+    """Bundles that Neve made for imported segments: theirs to keep are only their own objects.
+
+    The very last one outlives its segment, for what it knows.
+    """
+    return tuple(
+        row.index_key
+        for row in gone
+        if not row.owned
+        and row.index_key is not None
+        and segment_name(row.index_key) is not None
+        and row.last + 1 != end
+    )
