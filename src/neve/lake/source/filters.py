@@ -7,7 +7,7 @@ not understood here is simply not used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,41 +25,15 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from neve.bucket.model import OFFSET_MAX
+from neve.lake.source.bounds import RowBounds
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True)
-class Pushed:
-    """What filters leave: tests of topics and partitions, and half-open ranges of the rest."""
-
-    topic_tests: tuple[tuple[str, Any], ...] = ()
-    partitions: frozenset[int] | None = None
-    from_offset: int = 0
-    to_offset: int = OFFSET_MAX
-    from_timestamp: int | None = None
-    to_timestamp: int | None = None
-
-    def wants_topic(self, topic: str) -> bool:
-        return all(_TOPIC_TESTS[kind](topic, value) for kind, value in self.topic_tests)
-
-    def wants_partition(self, partition: int) -> bool:
-        return self.partitions is None or partition in self.partitions
-
-
-_TOPIC_TESTS: dict[str, Callable[[str, Any], bool]] = {
-    "in": lambda topic, values: topic in values,
-    "starts": lambda topic, text: topic.startswith(text),
-    "ends": lambda topic, text: topic.endswith(text),
-    "contains": lambda topic, text: text in topic,
-}
-
-
-def pushed(filters: Iterable[Filter]) -> Pushed:
-    """The bounds that all these filters together mean."""
-    found = Pushed()
+def narrowed(bounds: RowBounds, filters: Iterable[Filter]) -> RowBounds:
+    """The bounds that these and all the filters together mean."""
+    found = bounds
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
         narrow = _NARROWING.get(attribute[0]) if len(attribute) == 1 else None
@@ -68,7 +42,7 @@ def pushed(filters: Iterable[Filter]) -> Pushed:
     return found
 
 
-def _topic(found: Pushed, each: Filter) -> Pushed:
+def _topic(found: RowBounds, each: Filter) -> RowBounds:
     test: tuple[str, Any] | None = None
     if isinstance(each, EqualTo | EqualNullSafe | In):
         test = ("in", _values(each))
@@ -81,7 +55,7 @@ def _topic(found: Pushed, each: Filter) -> Pushed:
     return found if test is None else replace(found, topic_tests=(*found.topic_tests, test))
 
 
-def _partition(found: Pushed, each: Filter) -> Pushed:
+def _partition(found: RowBounds, each: Filter) -> RowBounds:
     if not isinstance(each, EqualTo | EqualNullSafe | In):
         return found
     wanted = frozenset(_values(each))
@@ -89,7 +63,7 @@ def _partition(found: Pushed, each: Filter) -> Pushed:
     return replace(found, partitions=both)
 
 
-def _offset(found: Pushed, each: Filter) -> Pushed:
+def _offset(found: RowBounds, each: Filter) -> RowBounds:
     first, end = _range(each, _whole)
     return replace(
         found,
@@ -98,7 +72,7 @@ def _offset(found: Pushed, each: Filter) -> Pushed:
     )
 
 
-def _timestamp(found: Pushed, each: Filter) -> Pushed:
+def _timestamp(found: RowBounds, each: Filter) -> RowBounds:
     first, end = _range(each, _microseconds)
     # Records carry milliseconds: the first that is not before a microsecond is rounded up.
     first_ms, end_ms = (None if edge is None else -(-edge // 1000) for edge in (first, end))
@@ -109,7 +83,7 @@ def _timestamp(found: Pushed, each: Filter) -> Pushed:
     )
 
 
-_NARROWING: dict[str, Callable[[Pushed, Filter], Pushed]] = {
+_NARROWING: dict[str, Callable[[RowBounds, Filter], RowBounds]] = {
     "topic": _topic,
     "partition": _partition,
     "offset": _offset,

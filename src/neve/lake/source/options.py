@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from neve.bucket.model import EARLIEST, LATEST
+from neve.bucket.model import EARLIEST, LATEST, OFFSET_MAX
 from neve.bucket.reader import LAYOUTS
 from neve.errors import InvalidError
+from neve.lake.source.bounds import RowBounds
 from neve.lake.source.positions import (
     Position,
     offsets_position,
@@ -40,6 +41,12 @@ READ_OPTIONS = (
     "endingOffsets",
     "endingTimestamp",
     "endingOffsetsByTimestamp",
+    "partitions",
+    "fromOffset",
+    "toOffset",
+    "fromTimestamp",
+    "toTimestamp",
+    "pushFilters",
     "minPartitions",
     "maxBytesPerPartition",
     "maxOffsetsPerTrigger",
@@ -89,6 +96,8 @@ class ReadOptions:
     starting: Position | None = None
     ending: Position = LATEST
     start_at_latest_if_newer: bool = False
+    bounds: RowBounds = field(default_factory=RowBounds)
+    push_filters: bool = False
     min_partitions: int = 0
     max_bytes_per_partition: int = TASK_BYTES
     max_offsets_per_trigger: int | None = None
@@ -112,6 +121,8 @@ class ReadOptions:
             starting=_starting(given, streaming=streaming),
             ending=_ending(given),
             start_at_latest_if_newer=strategy == "latest",
+            bounds=_bounds(given),
+            push_filters=given.truth("pushFilters", default=False),
             min_partitions=given.number("minPartitions", least=1) or 0,
             max_bytes_per_partition=given.size("maxBytesPerPartition") or TASK_BYTES,
             max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", least=1),
@@ -156,6 +167,17 @@ def _ending(given: _Given) -> Position:
     if text := given.values.get("endingOffsets"):
         return offsets_position("endingOffsets", text, refused=EARLIEST)
     return LATEST
+
+
+def _bounds(given: _Given) -> RowBounds:
+    to_offset = given.number("toOffset", least=0)
+    return RowBounds(
+        partitions=given.numbers("partitions"),
+        from_offset=given.number("fromOffset", least=0) or 0,
+        to_offset=OFFSET_MAX if to_offset is None else to_offset,
+        from_timestamp=given.number("fromTimestamp", least=0),
+        to_timestamp=given.number("toTimestamp", least=0),
+    )
 
 
 class _Given:
@@ -209,6 +231,15 @@ class _Given:
         if not text.strip().isdecimal() or int(text) < least:
             raise InvalidError(f"{name} = {text!r} is no whole number from {least} on")
         return int(text)
+
+    def numbers(self, name: str) -> frozenset[int] | None:
+        text = self.values.get(name)
+        if text is None:
+            return None
+        parts = [part.strip() for part in text.split(",")]
+        if not all(part.isdecimal() for part in parts):
+            raise InvalidError(f"{name} = {text!r}: give numbers, with commas between them")
+        return frozenset(int(part) for part in parts)
 
     def size(self, name: str) -> int | None:
         text = self.values.get(name)

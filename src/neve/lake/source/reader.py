@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from neve.lake.source.columns import reader_columns, renamed
-from neve.lake.source.filters import Pushed, pushed
+from neve.lake.source.filters import narrowed
 from neve.lake.source.options import ReadOptions
 from neve.lake.source.ranges import pack_tasks, plan_tasks
 from neve.lake.source.selection import plan_batch
@@ -81,15 +81,21 @@ class NeveReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._reading = RangeReading(options.store, columns, options.fail_on_data_loss)
-        self._pushed = Pushed()
+        self._bounds = options.bounds
 
     def take_filters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use what is understood to read less. Spark still applies all of them."""
-        self._pushed = pushed(filters)
+        """Use what is understood to read less, if asked to. Spark still applies all of them.
+
+        Spark up to 4.3 keeps what a reader made of one query's filters with the DataFrame, and
+        gives it to the next query over the same DataFrame, which would miss rows. So filters
+        are taken only where the caller says that there is no next one.
+        """
+        if self._options.push_filters:
+            self._bounds = narrowed(self._options.bounds, filters)
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        options, bounds = self._options, self._pushed
+        options, bounds = self._options, self._bounds
         with planning_bucket(options.store) as bucket:
             plans = plan_batch(bucket, options, bounds)
         ranges = plan_tasks(

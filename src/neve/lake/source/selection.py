@@ -22,7 +22,7 @@ from neve.bucket.model import (
 from neve.bucket.planning import PartitionPlan
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError, LostRangeError
-from neve.lake.source.filters import Pushed
+from neve.lake.source.bounds import RowBounds
 from neve.lake.source.options import ReadOptions, Subscription
 from neve.lake.source.positions import (
     EARLIEST_NUMBER,
@@ -59,10 +59,10 @@ def chosen_topics(bucket: Bucket, subscription: Subscription) -> list[TopicInfo]
     return found
 
 
-def plan_batch(bucket: Bucket, options: ReadOptions, pushed: Pushed) -> list[PartitionPlan]:
+def plan_batch(bucket: Bucket, options: ReadOptions, bounds: RowBounds) -> list[PartitionPlan]:
     """Plans of everything that a batch is to read."""
     topics = chosen_topics(bucket, options.subscription)
-    wanted = [_narrowed(topic, pushed) for topic in topics if pushed.wants_topic(topic.name)]
+    wanted = [_narrowed(topic, bounds) for topic in topics if bounds.wants_topic(topic.name)]
     asked = [
         Asked(
             topic,
@@ -72,41 +72,41 @@ def plan_batch(bucket: Bucket, options: ReadOptions, pushed: Pushed) -> list[Par
         for topic in wanted
         if topic.partitions
     ]
-    plans = plan_asked(bucket, asked, pushed)
+    plans = plan_asked(bucket, asked, bounds)
     raise_failures({_name(plan): plan.failure for plan in plans if plan.failure is not None})
     if options.fail_on_data_loss:
-        check_losses(plans, asked, pushed)
+        check_losses(plans, asked, bounds)
     return plans
 
 
-def _narrowed(topic: TopicInfo, pushed: Pushed) -> TopicInfo:
-    kept = tuple(each for each in topic.partitions if pushed.wants_partition(each))
+def _narrowed(topic: TopicInfo, bounds: RowBounds) -> TopicInfo:
+    kept = tuple(each for each in topic.partitions if bounds.wants_partition(each))
     return topic._replace(partitions=kept)
 
 
-def plan_asked(bucket: Bucket, asked: Sequence[Asked], pushed: Pushed) -> list[PartitionPlan]:
-    """Plans of these partitions within their own and the pushed bounds."""
+def plan_asked(bucket: Bucket, asked: Sequence[Asked], bounds: RowBounds) -> list[PartitionPlan]:
+    """Plans of these partitions within their own and these bounds."""
     plans: list[PartitionPlan] = []
     for each in asked:
         plans += bucket.plan(
             each.topic.name,
             each.topic.partitions,
             from_offset={
-                partition: max(each.first.get(partition, 0), pushed.from_offset)
+                partition: max(each.first.get(partition, 0), bounds.from_offset)
                 for partition in each.topic.partitions
-                if partition in each.first or pushed.from_offset > 0
+                if partition in each.first or bounds.from_offset > 0
             },
             to_offset={
-                partition: min(each.end.get(partition, OFFSET_MAX), pushed.to_offset)
+                partition: min(each.end.get(partition, OFFSET_MAX), bounds.to_offset)
                 for partition in each.topic.partitions
             },
-            from_timestamp=pushed.from_timestamp,
-            to_timestamp=pushed.to_timestamp,
+            from_timestamp=bounds.from_timestamp,
+            to_timestamp=bounds.to_timestamp,
         )
     return plans
 
 
-def check_losses(plans: Sequence[PartitionPlan], asked: Sequence[Asked], pushed: Pushed) -> None:
+def check_losses(plans: Sequence[PartitionPlan], asked: Sequence[Asked], bounds: RowBounds) -> None:
     """Raise LostRangeError for offsets that were named and are not there."""
     by_name = {each.topic.name: each for each in asked}
     for plan in plans:
@@ -117,7 +117,7 @@ def check_losses(plans: Sequence[PartitionPlan], asked: Sequence[Asked], pushed:
                 f"below the log's start at {plan.start}: retention or a deletion removed them; set "
                 "failOnDataLoss to false to go on without them"
             )
-        end = min(named.end.get(plan.partition, 0), pushed.to_offset)
+        end = min(named.end.get(plan.partition, 0), bounds.to_offset)
         if end > plan.end:
             raise LostRangeError(
                 f"{_name(plan)}: offsets up to {end - 1} were asked for, and the log ends at "
