@@ -1,0 +1,48 @@
+"""Iceberg tables as the pipeline's own checkpoint: exactly once, without Spark.
+
+A table's offsets travel inside its commits (`progress`, `history`), workers write Parquet files
+without the catalog (`reference`, `writing`, `splitting`), the driver commits them against exactly
+the table it looked at (`proposals`, `commits`, `letters`), and upkeep carries the offsets along
+(`upkeep`). docs/lake.md tells why each step stands where it does.
+"""
+
+from neve.lake.tables.catalogs import catalog_of
+from neve.lake.tables.commits import commit, commit_range, declare_progress
+from neve.lake.tables.evolving import SchemaMovedError, apply_evolution
+from neve.lake.tables.history import NoProgressError, read_progress
+from neve.lake.tables.letters import Claim, commit_dead_letters
+from neve.lake.tables.opening import open_dead_letters, open_table
+from neve.lake.tables.outcomes import CommitKind, CommitOutcome
+from neve.lake.tables.progress import Progress, TopicProgress
+from neve.lake.tables.proposals import BusyTableError, CommitUnknownError
+from neve.lake.tables.reference import TableRef, WrittenFile, table_ref
+from neve.lake.tables.upkeep import MaintenanceReport, UpkeepPolicy, maintain
+from neve.lake.tables.writing import write_files
+
+__all__ = [
+    "BusyTableError",
+    "Claim",
+    "CommitKind",
+    "CommitOutcome",
+    "CommitUnknownError",
+    "MaintenanceReport",
+    "NoProgressError",
+    "Progress",
+    "SchemaMovedError",
+    "TableRef",
+    "TopicProgress",
+    "UpkeepPolicy",
+    "WrittenFile",
+    "apply_evolution",
+    "catalog_of",
+    "commit",
+    "commit_dead_letters",
+    "commit_range",
+    "declare_progress",
+    "maintain",
+    "open_dead_letters",
+    "open_table",
+    "read_progress",
+    "table_ref",
+    "write_files",
+]

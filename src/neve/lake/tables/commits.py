@@ -1,0 +1,104 @@
+"""Puts a range of offsets and its rows into a table, once.
+
+Every round looks at the table, compares its offsets with those that the range was planned from, and
+only then proposes the files. A refused proposal starts the next round: the offsets are compared
+again, and the same files either fit the table as it is now, or are abandoned. They are not deleted:
+a delayed request may still name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyiceberg.table import Table
+
+from neve.lake.tables.history import TableState, state_of
+from neve.lake.tables.letters import Claim, commit_dead_letters
+from neve.lake.tables.outcomes import CommitKind, CommitOutcome, closed, unfit
+from neve.lake.tables.progress import Progress, Standing, check_forward, merged, standing_of
+from neve.lake.tables.proposals import (
+    ATTEMPTS_MAX,
+    Attempt,
+    BusyTableError,
+    Proposal,
+    attempt,
+    landed,
+    propose,
+    refreshed,
+)
+from neve.lake.tables.reference import WrittenFile
+
+
+def commit(
+    table: Table,
+    files: Sequence[WrittenFile],
+    expected: Progress,
+    new: Progress,
+    *,
+    claim: Claim | None = None,
+) -> CommitOutcome:
+    """Append the files and move the offsets from `expected` to `new`, together or not at all.
+
+    `claim` is what `commit_dead_letters` gave, where the range has dead letters.
+    """
+    check_forward(expected, new)
+    proposals: list[Proposal] = []
+    for _ in range(ATTEMPTS_MAX):
+        state = state_of(refreshed(table))
+        standing = standing_of(state.progress, expected, new)
+        if standing is not Standing.OPEN:
+            if any(landed(table, proposal) for proposal in proposals):
+                return CommitOutcome(CommitKind.COMMITTED, state.progress)
+            return closed(state.progress, standing)
+        if state.claim != (claim.token if claim else ""):
+            return CommitOutcome(CommitKind.CLAIMED, state.progress, "dead letters are open")
+        reason = unfit(table, files)
+        if reason:
+            return CommitOutcome(CommitKind.STALE, state.progress, reason)
+        after = TableState(merged(state.progress, new))
+        proposals.append(propose(table, after, add=[file.entry() for file in files]))
+        if attempt(table, proposals[-1]) is Attempt.LANDED:
+            return CommitOutcome(CommitKind.COMMITTED, after.progress)
+    raise BusyTableError(
+        f"table {'.'.join(table.name())}: {ATTEMPTS_MAX} commits in a row came second; try later"
+    )
+
+
+def commit_range(
+    table: Table,
+    files: Sequence[WrittenFile],
+    expected: Progress,
+    new: Progress,
+    *,
+    letters: Callable[[], Table],
+    letter_files: Sequence[WrittenFile] = (),
+) -> CommitOutcome:
+    """Dead letters first, then the rows; without any, the rows alone unless letters are open.
+
+    `letters` opens the table of dead letters, which is not made before it is needed.
+    """
+    check_forward(expected, new)
+    outcome: CommitOutcome | None = None
+    for _ in range(ATTEMPTS_MAX):
+        claim: Claim | None = None
+        if letter_files or outcome is not None:
+            claimed = commit_dead_letters(table, letters(), letter_files, expected, new)
+            if isinstance(claimed, CommitOutcome):
+                return claimed
+            claim = claimed
+        outcome = commit(table, files, expected, new, claim=claim)
+        if outcome.kind is not CommitKind.CLAIMED:
+            return outcome
+    assert outcome is not None
+    return outcome
+
+
+def declare_progress(table: Table, progress: Progress) -> None:
+    """State which offsets a table holds, for one that lost them or was filled by others.
+
+    For an operator's hand: nothing is compared, and what is stated becomes the truth.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        if attempt(refreshed(table), propose(table, TableState(progress))) is Attempt.LANDED:
+            return
+    raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")

@@ -1,0 +1,167 @@
+"""What a table says about its own progress, however it was treated since the last commit.
+
+Neve writes the offsets into the summary of each of its snapshots and, with what is needed to judge
+it later, into a property of the table. They are looked for in this order:
+
+1. the current snapshot and its ancestors: the first that carries offsets counts. So a foreign
+   snapshot on top hides nothing, and a table that was rolled back stands where it was then.
+2. where that walk ends at an ancestor that was expired: the table's property, if the current
+   snapshot can descend from the one that the property was written with.
+3. otherwise a table that holds rows is refused. It is never read as zero.
+
+Nothing is read but the table's metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from neve.errors import NeveError
+from neve.lake.tables.progress import Progress, from_text, to_text
+
+SNAPSHOT_PROGRESS = "neve.progress"
+TABLE_PROGRESS = "neve.progress"
+# Absent, or the mark of a pipeline that has begun to commit dead letters: docs/lake.md.
+CLAIM = "claim"
+
+
+class NoProgressError(NeveError):
+    """A table has rows, and nothing in it says which offsets they are."""
+
+
+@dataclass(frozen=True)
+class TableState:
+    """Where a table stands."""
+
+    progress: Progress = field(default_factory=dict)
+    claim: str = ""
+
+
+def read_progress(table: Table) -> Progress:
+    """The table's progress as the catalog has it now."""
+    return state_of(table.refresh()).progress
+
+
+def state_of(table: Table) -> TableState:
+    """The state of the table as this object holds it, which may be stale."""
+    name = ".".join(table.name())
+    metadata = table.metadata
+    walked: list[Snapshot] = []
+    snapshot = metadata.current_snapshot()
+    while snapshot is not None:
+        summary = summary_of(snapshot)
+        if SNAPSHOT_PROGRESS in summary:
+            return _state(summary[SNAPSHOT_PROGRESS], f"{name}, snapshot {snapshot.snapshot_id}")
+        walked.append(snapshot)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+    return _from_property(name, metadata, walked)
+
+
+def _from_property(name: str, metadata: TableMetadata, walked: list[Snapshot]) -> TableState:
+    text = metadata.properties.get(TABLE_PROGRESS)
+    if text is None:
+        if walked and total_rows(walked[0]) != 0:
+            raise _refusal(name, "has rows, and none of its snapshots says which offsets they are")
+        return TableState()
+    progress, anchor = from_text(text, f"{name}, its property {TABLE_PROGRESS}")
+    doubt = _doubt(metadata, walked, anchor)
+    if doubt:
+        raise _refusal(name, doubt)
+    return TableState(progress, str(anchor.get(CLAIM, "")))
+
+
+def _doubt(metadata: TableMetadata, walked: list[Snapshot], anchor: Mapping[str, Any]) -> str:
+    """Why the current snapshot cannot descend from the property's, or nothing."""
+    rows = int(anchor["rows"])
+    if not walked:
+        return f"holds nothing, and {rows} rows were committed to it" if rows else ""
+    # An ancestor that Neve wrote would have been met on the way; it is there, so it is not one.
+    if metadata.snapshot_by_id(int(anchor["snapshot"])) is not None:
+        return "was rolled back, and what was committed before that point is no longer known"
+    if min(_sequence(each) for each in walked) <= int(anchor["sequence"]):
+        return "was rolled back to before the last commit of a pipeline"
+    # An expired ancestor and a real first snapshot look alike; the rows below tell them apart.
+    below = _rows_before(walked[-1])
+    if below is None:
+        return "was changed by a program that does not say how many rows it holds"
+    if below < rows:
+        return f"held {rows} rows at its last commit and {below} at its oldest known snapshot"
+    return ""
+
+
+def _refusal(name: str, why: str) -> NoProgressError:
+    return NoProgressError(
+        f"table {name} {why}, so no offset to go on from is known; find out what it holds, then "
+        "state it with declare_progress, or give the pipeline another table"
+    )
+
+
+def _state(text: str, where: str) -> TableState:
+    progress, more = from_text(text, where)
+    return TableState(progress, str(more.get(CLAIM, "")))
+
+
+# --- what snapshots say
+
+
+def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """A snapshot's summary as plain properties."""
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def total_rows(snapshot: Snapshot) -> int | None:
+    """How many rows the table held with this snapshot, where it says so."""
+    return _number(snapshot, "total-records")
+
+
+def _rows_before(snapshot: Snapshot) -> int | None:
+    total = total_rows(snapshot)
+    if total is None:
+        return None
+    added = _number(snapshot, "added-records") or 0
+    return total - added + (_number(snapshot, "deleted-records") or 0)
+
+
+def _number(snapshot: Snapshot, name: str) -> int | None:
+    text = summary_of(snapshot).get(name)
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _sequence(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0
+
+
+# --- what Neve writes
+
+
+def birth_property() -> dict[str, str]:
+    """The property of a table that Neve makes: it has no offset yet, and that is known."""
+    return {TABLE_PROGRESS: to_text({}, snapshot=0, sequence=0, rows=0)}
+
+
+def snapshot_properties(state: TableState) -> dict[str, str]:
+    """What a snapshot of Neve's carries in its summary."""
+    return {SNAPSHOT_PROGRESS: to_text(state.progress, **_claimed(state))}
+
+
+def table_property(state: TableState, snapshot: Snapshot) -> dict[str, str]:
+    """The table's property that is set together with this snapshot."""
+    text = to_text(
+        state.progress,
+        snapshot=snapshot.snapshot_id,
+        sequence=_sequence(snapshot),
+        rows=total_rows(snapshot) or 0,
+        **_claimed(state),
+    )
+    return {TABLE_PROGRESS: text}
+
+
+def _claimed(state: TableState) -> dict[str, str]:
+    return {CLAIM: state.claim} if state.claim else {}

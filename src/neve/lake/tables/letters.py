@@ -1,0 +1,163 @@
+"""Commits dead letters before the rows they were left out of.
+
+Two tables cannot change together, so the order of four steps keeps them in line:
+
+1. look at the letters' table;
+2. put a claim onto the topic's table: a snapshot without files that names this attempt, refused if
+   the offsets have moved. The newest claim counts, and whoever held one before can no longer
+   commit rows;
+3. overwrite the letters of everything above the table's offsets, refused if the letters' table is
+   no longer the one of step 1;
+4. commit the rows, refused unless the claim is still the newest. That closes it.
+
+Whoever finds a claim open (its holder may have died anywhere) takes these steps as well, even
+without letters of its own, so letters of an attempt that came to nothing do not stay. A holder that
+was overtaken cannot overwrite letters afterwards, since the other's step 3 changed the table that
+it looked at in step 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from neve import runtime
+from neve.errors import InvalidError
+from neve.lake.tables.history import TableState, state_of
+from neve.lake.tables.live import bounds_of, live_entries
+from neve.lake.tables.outcomes import CommitKind, CommitOutcome, closed, unfit
+from neve.lake.tables.progress import Progress, Standing, offset_of, standing_of
+from neve.lake.tables.proposals import (
+    ATTEMPTS_MAX,
+    Attempt,
+    BusyTableError,
+    attempt,
+    propose,
+    refreshed,
+)
+from neve.lake.tables.reference import WrittenFile, table_ref
+from neve.lake.tables.writing import write_files
+
+PLACE = ["topic_id", "partition", "offset"]
+TOKEN_BYTES = 12
+BATCH_ROWS = 8192
+# A file of more partitions than this is looked into rather than judged by its bounds.
+BOUNDED_PARTITIONS_MAX = 1000
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The mark of an attempt whose dead letters are committed and whose rows are not yet."""
+
+    token: str
+
+
+def commit_dead_letters(
+    table: Table, letters: Table, files: Sequence[WrittenFile], expected: Progress, new: Progress
+) -> Claim | CommitOutcome:
+    """Steps 1 to 3. An outcome instead of a claim means that the range cannot be committed."""
+    claim = Claim(runtime.token(TOKEN_BYTES).hex())
+    for _ in range(ATTEMPTS_MAX):
+        refreshed(letters)
+        claimed = _claim(table, claim, expected, new)
+        if isinstance(claimed, CommitOutcome):
+            return claimed
+        reason = unfit(letters, files)
+        if reason:
+            return CommitOutcome(CommitKind.STALE, claimed, reason)
+        if _overwrite(letters, files, claimed) is Attempt.LANDED:
+            return claim
+    raise BusyTableError(
+        f"table {'.'.join(letters.name())}: {ATTEMPTS_MAX} commits in a row came second; try later"
+    )
+
+
+def _claim(
+    table: Table, claim: Claim, expected: Progress, new: Progress
+) -> Progress | CommitOutcome:
+    """Make sure that the newest claim is this one; the table's offsets at that point."""
+    for _ in range(ATTEMPTS_MAX):
+        state = state_of(refreshed(table))
+        standing = standing_of(state.progress, expected, new)
+        if standing is not Standing.OPEN:
+            return closed(state.progress, standing)
+        if state.claim == claim.token:
+            return state.progress
+        attempt(table, propose(table, TableState(state.progress, claim.token)))
+    raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")
+
+
+def _overwrite(letters: Table, files: Sequence[WrittenFile], progress: Progress) -> Attempt:
+    """Everything above the offsets goes, and the files come. Done even if that is nothing."""
+    live = list(live_entries(letters))
+    paths = {entry.data_file.file_path for entry in live}
+    ours = {file.path for file in files}
+    # A file of an earlier round of this very commit stays as it is.
+    others = [entry for entry in live if entry.data_file.file_path not in ours]
+    doomed = [entry for entry in others if _has_open_letters(letters, entry.data_file, progress)]
+    if any(entry.has_deletes for entry in doomed):
+        raise InvalidError(
+            f"table {'.'.join(letters.name())} has delete files that Neve did not write; rewrite "
+            "its data files with the engine that wrote them"
+        )
+    removed = [entry.data_file for entry in doomed]
+    rest = (batch for file in removed for batch in _decided_rows(letters, file, progress))
+    added = [file.entry() for file in files if file.path not in paths]
+    added += [file.entry() for file in write_files(table_ref(letters), rest)]
+    return attempt(letters, propose(letters, None, add=added, remove=removed))
+
+
+# --- which letters are decided: those of offsets that the table has passed
+
+
+def _has_open_letters(letters: Table, file: DataFile, progress: Progress) -> bool:
+    if _all_decided(letters, file, progress):
+        return False
+    places = _batches(letters, file, PLACE)
+    return any(not _decided(batch, progress).all() for batch in places)
+
+
+def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
+    """By a file's bounds alone; False means that its rows have to be looked at."""
+    ids, partitions, offsets = (bounds_of(letters, file, name) for name in PLACE)
+    if ids is None or partitions is None or offsets is None or ids[0] != ids[1]:
+        return False
+    if partitions[1] - partitions[0] > BOUNDED_PARTITIONS_MAX:
+        return False
+    ends = (
+        offset_of(progress, ids[0], partition)
+        for partition in range(partitions[0], partitions[1] + 1)
+    )
+    return all(end is not None and offsets[1] < end for end in ends)
+
+
+def _decided_rows(letters: Table, file: DataFile, progress: Progress) -> Iterator[pa.RecordBatch]:
+    for batch in _batches(letters, file, None):
+        yield batch.filter(pa.array(_decided(batch, progress)))
+
+
+def _batches(letters: Table, file: DataFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    with letters.io.new_input(file.file_path).open() as stream:
+        yield from pq.ParquetFile(stream).iter_batches(BATCH_ROWS, columns=columns)
+
+
+def _decided(batch: pa.RecordBatch, progress: Progress) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    places = zip(*(batch.column(name).to_pylist() for name in PLACE), strict=True)
+    return np.fromiter((_is_decided(progress, *place) for place in places), dtype=np.bool_)
+
+
+def _is_decided(
+    progress: Progress, topic_id: str | None, partition: int | None, offset: int | None
+) -> bool:
+    """A row without an origin is not a pipeline's, and not its to remove."""
+    if topic_id is None or partition is None or offset is None:
+        return True
+    end = offset_of(progress, topic_id, partition)
+    return end is not None and offset < end

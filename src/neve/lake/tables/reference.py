@@ -1,0 +1,94 @@
+"""What crosses between the driver and the workers: plain, picklable values.
+
+A worker never talks to the catalog. A `TableRef` tells it all it needs to write files that fit the
+table as the driver saw it; a `WrittenFile` tells the driver all it needs to commit one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """A table as its driver saw it: schema with field ids, partitioning, place and access."""
+
+    name: str
+    uuid: str
+    location: str
+    schema_json: str
+    spec_json: str
+    properties: tuple[tuple[str, str], ...]
+    io_properties: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema.model_validate_json(self.schema_json)
+
+    @cached_property
+    def spec(self) -> PartitionSpec:
+        return PartitionSpec.model_validate_json(self.spec_json)
+
+    @cached_property
+    def settings(self) -> Mapping[str, str]:
+        """The table's own properties."""
+        return dict(self.properties)
+
+    def open_io(self) -> FileIO:
+        """Access to the files, by pyarrow."""
+        return load_file_io(dict(self.io_properties), self.location)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
+
+
+def table_ref(table: Table) -> TableRef:
+    """The table as this object holds it."""
+    return TableRef(
+        name=".".join(table.name()),
+        uuid=str(table.metadata.table_uuid),
+        location=table.location(),
+        schema_json=table.schema().model_dump_json(),
+        spec_json=table.spec().model_dump_json(),
+        properties=_sorted(table.properties),
+        io_properties=_sorted(table.io.properties),
+    )
+
+
+def _sorted(properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, value) for name, value in properties.items() if value is not None))
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A Parquet file that is complete and belongs to no snapshot yet."""
+
+    table_uuid: str
+    spec_id: int
+    written_ms: int
+    data_file: DataFile
+
+    @property
+    def path(self) -> str:
+        return self.data_file.file_path
+
+    @property
+    def rows(self) -> int:
+        return self.data_file.record_count
+
+    @property
+    def bytes(self) -> int:
+        return self.data_file.file_size_in_bytes
+
+    def entry(self) -> DataFile:
+        """What a manifest lists."""
+        self.data_file.spec_id = self.spec_id
+        return self.data_file

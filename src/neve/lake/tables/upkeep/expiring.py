@@ -1,0 +1,90 @@
+"""Expires old snapshots and deletes the objects that only they were made of.
+
+Kept are the newest, the young, all that branches and tags need, and the chain down to the newest
+snapshot that carries offsets, so that Neve's own upkeep never breaks the walk to them. First the
+table forgets the snapshots, then their objects go: killed between, it leaves orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+
+from neve import runtime
+from neve.lake.tables.history import SNAPSHOT_PROGRESS, summary_of
+from neve.lake.tables.proposals import MAIN, CommitUnknownError, refreshed, unchanged
+from neve.lake.tables.upkeep.policy import MaintenanceReport, UpkeepPolicy
+from neve.lake.tables.upkeep.reachable import Reachable
+
+
+def expire(table: Table, policy: UpkeepPolicy, report: MaintenanceReport) -> None:
+    """Forget what the policy does not keep, then delete what nothing needs any more."""
+    kept = _kept_ids(refreshed(table).metadata, policy)
+    expired = [each for each in table.metadata.snapshots if each.snapshot_id not in kept]
+    if not expired:
+        return
+    reachable = Reachable(table.io)
+    # Before the snapshots are forgotten, while their manifests are sure to be there.
+    dying = reachable.of(expired)
+    if not _forget(table, expired):
+        return
+    report.snapshots_expired += len(expired)
+    dead = sorted(dying - reachable.of(table.metadata.snapshots))
+    for path in dead:
+        report.objects_deleted += _delete(table.io, path)
+
+
+def _kept_ids(metadata: TableMetadata, policy: UpkeepPolicy) -> set[int]:
+    oldest_ms = runtime.now_ms() - policy.keep_snapshots_ms
+    kept = {each.snapshot_id for each in metadata.snapshots if each.timestamp_ms >= oldest_ms}
+    chain = list(_ancestors(metadata, metadata.current_snapshot()))
+    carrying = next(
+        (place for place, each in enumerate(chain) if SNAPSHOT_PROGRESS in summary_of(each)), 0
+    )
+    kept |= {each.snapshot_id for each in chain[: max(policy.keep_snapshots_least, carrying + 1)]}
+    for name, ref in metadata.refs.items():
+        if name != MAIN:
+            held = metadata.snapshot_by_id(ref.snapshot_id)
+            kept |= {each.snapshot_id for each in _ancestors(metadata, held)}
+    return kept
+
+
+def _ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+
+
+def _forget(table: Table, expired: list[Snapshot]) -> bool:
+    """Whether the table has forgotten them; if others came between, the next run will."""
+    ids = [each.snapshot_id for each in expired]
+    try:
+        update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
+        table._do_commit((update,), unchanged(table))
+    except CommitFailedException:
+        return False
+    except Exception as error:
+        metadata = refreshed(table, error).metadata
+        if any(metadata.snapshot_by_id(each) is not None for each in ids):
+            raise CommitUnknownError(
+                f"table {'.'.join(table.name())}: its snapshots could not be expired ({error}); "
+                "the next run tries again"
+            ) from error
+    # What is deleted is judged by the table as it is after that, not by what was asked for.
+    refreshed(table)
+    return True
+
+
+def _delete(io: FileIO, path: str) -> int:
+    try:
+        io.delete(path)
+    except FileNotFoundError:
+        return 0
+    return 1
