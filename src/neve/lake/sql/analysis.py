@@ -1,0 +1,245 @@
+"""What a query reads: every place where it names a relation, with the columns and rows it needs.
+
+Each place is looked at by itself, so that two sides of a self-join are read as each of them needs.
+Where the analysis is not certain it asks for more: every column, every row. What it says is used to
+leave things out, so a mistake on the other side would be a wrong answer.
+
+A column is needed wherever its name is mentioned and could mean this relation. Rows are left out
+only by conditions of the WHERE beside the relation and of its own ON, and only where those cannot
+be true for null: then an outer join changes nothing about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from neve.errors import UnsupportedError
+from neve.lake.sql.literals import Constants
+from neve.lake.sql.names import quoted
+from neve.lake.sql.predicates import Extraction, Predicate, all_of
+from neve.lake.sql.scopes import (
+    alias_of,
+    is_cte_reference,
+    is_relation,
+    mentions_of,
+    needs_all_columns,
+    own_select,
+)
+from neve.lake.sql.statements import DIALECT, Splice
+
+_BINDING_KINDS = frozenset({"", "INNER", "SEMI", "ANTI"})
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """The names that may mean columns: of any relation, and of those with an alias."""
+
+    anywhere: frozenset[str] = frozenset()
+    by_alias: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Place:
+    """One mention of a relation. `start` to `end` is its name in the text.
+
+    `alias_at` is where an alias has to be put so that other mentions still mean it, or None where
+    there is one already. `mentions` None asks for every column, `predicate` None for every row.
+    """
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+    alias: str
+    alias_at: int | None
+    mentions: Mentions | None = None
+    predicate: Predicate | None = None
+
+    def needs(self, column: str) -> bool:
+        """Whether a column of the relation has to be read."""
+        if self.mentions is None:
+            return True
+        name = column.lower()
+        return name in self.mentions.anywhere or (self.alias, name) in self.mentions.by_alias
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All places in the order of the text, and edits that go with them."""
+
+    places: tuple[Place, ...]
+    edits: tuple[Splice, ...] = ()
+    understood: bool = True
+
+
+def analyse(sql: str, tokens: Sequence[Token], constants: Constants) -> Analysis:
+    """Look a query over. One that only Spark understands is read whole, wherever FROM is seen."""
+    try:
+        trees = sqlglot.parse(sql, dialect=DIALECT)
+    except (SqlglotError, RecursionError):
+        return _by_tokens(tokens)
+    tree = trees[0] if trees else None
+    if _hides_names(tokens) or not isinstance(tree, exp.Query):
+        return _by_tokens(tokens)
+    try:
+        return _by_tree(tree, tokens, constants)
+    except RecursionError:
+        return _by_tokens(tokens)
+
+
+def _hides_names(tokens: Sequence[Token]) -> bool:
+    """Whether columns come from pipes, whose parse is another query, or from names in strings."""
+    following = [token.text for token in tokens[1:]] + [""]
+    return any(
+        token.text == "|>" or (token.text.upper() == "IDENTIFIER" and after == "(")
+        for token, after in zip(tokens, following, strict=True)
+    )
+
+
+def _by_tree(tree: exp.Expr, tokens: Sequence[Token], constants: Constants) -> Analysis:
+    found = [table for table in tree.find_all(exp.Table) if is_relation(table)]
+    relations = [table for table in found if not is_cte_reference(table)]
+    mentions = _mentions(tree)
+    places = [_place(table, tokens, mentions, constants) for table in relations]
+    return Analysis(
+        tuple(sorted(places, key=lambda place: place.start)), tuple(_qualifier_edits(tree))
+    )
+
+
+def _mentions(tree: exp.Expr) -> Mentions:
+    anywhere, by_alias = mentions_of(tree)
+    return Mentions(frozenset(anywhere), frozenset(by_alias))
+
+
+def _place(
+    table: exp.Table, tokens: Sequence[Token], mentions: Mentions, constants: Constants
+) -> Place:
+    if table.args.get("version") or table.args.get("when"):
+        raise UnsupportedError(f"{table.name} AS OF: earlier versions of a table are not read here")
+    names = [part for part in table.parts if isinstance(part, exp.Identifier)]
+    start = min(part.meta["start"] for part in names)
+    end = max(part.meta["end"] for part in names) + 1
+    return Place(
+        tuple(part.name for part in names),
+        start,
+        end,
+        alias_of(table),
+        None if table.alias else _alias_position(tokens, end),
+        None if needs_all_columns(table) else mentions,
+        _predicate(table, constants),
+    )
+
+
+def _alias_position(tokens: Sequence[Token], end: int) -> int:
+    """Behind the name, and behind the TABLESAMPLE that belongs to it."""
+    after = next((at for at, token in enumerate(tokens) if token.start >= end), len(tokens))
+    if after == len(tokens) or tokens[after].text.upper() != "TABLESAMPLE":
+        return end
+    depth, at = 0, after + 1
+    while at < len(tokens):
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(tokens[at].token_type, 0)
+        following = tokens[at + 1].text.upper() if at + 1 < len(tokens) else ""
+        if depth == 0 and tokens[at].token_type == TokenType.R_PAREN and following != "REPEATABLE":
+            return tokens[at].end + 1
+        at += 1
+    return end
+
+
+def _qualifier_edits(tree: exp.Expr) -> list[Splice]:
+    """`sales.orders.id` means a table that now stands there as `orders`."""
+    edits = []
+    for column in tree.find_all(exp.Column):
+        table, db = column.args.get("table"), column.args.get("db")
+        outer = column.args.get("catalog") or db
+        if isinstance(table, exp.Identifier) and isinstance(outer, exp.Identifier):
+            known = any(
+                not other.alias
+                and other.args.get("db")
+                and other.name.lower() == table.name.lower()
+                for other in tree.find_all(exp.Table)
+            )
+            if known:
+                start, end = outer.meta["start"], table.meta["end"] + 1
+                edits.append(Splice(start, end, quoted(table.name)))
+    return edits
+
+
+def _predicate(table: exp.Table, constants: Constants) -> Predicate | None:
+    """The necessary condition on the rows of one place."""
+    select, join = own_select(table)
+    if select is None or select.find(exp.Pivot, exp.TableSample) is not None:
+        return None
+    if table.alias_column_names or table.args.get("joins"):
+        return None
+    joins = select.args.get("joins") or []
+    alone = not joins and not select.args.get("laterals")
+    same = [each for each in _sources(select) if alias_of(each) == alias_of(table)]
+    if len(same) != 1:
+        return None
+    alias = alias_of(table)
+
+    def resolve(column: exp.Column) -> str | None:
+        if column.args.get("db") is not None or isinstance(column.this, exp.Star):
+            return None
+        mine = column.table.lower() == alias if column.table else alone
+        return column.name.lower() if mine else None
+
+    extraction = Extraction(resolve, constants)
+    found: list[Predicate | None] = []
+    kind = (join.args.get("kind") or "").upper() if join is not None else ""
+    where = select.args.get("where")
+    if where is not None and kind not in ("SEMI", "ANTI"):
+        found.append(extraction.read(where.this))
+    if join is not None and kind in _BINDING_KINDS and join.side.upper() in ("", "LEFT"):
+        found.append(extraction.read(join.args.get("on")))
+    return all_of(found)
+
+
+def _sources(select: exp.Select) -> list[exp.Expr]:
+    joined = [join.this for join in select.args.get("joins") or []]
+    return [select.args["from_"].this, *joined]
+
+
+def _by_tokens(tokens: Sequence[Token]) -> Analysis:
+    """Names behind FROM and JOIN, with all that they hold."""
+    places = []
+    for at, token in enumerate(tokens):
+        if token.token_type in (TokenType.FROM, TokenType.JOIN, TokenType.TABLE):
+            place = _place_at(tokens, at + 1)
+            if place is not None:
+                places.append(place)
+    return Analysis(tuple(places), understood=False)
+
+
+def _place_at(tokens: Sequence[Token], at: int) -> Place | None:
+    parts, end = [], at
+    while end < len(tokens) and _may_be_name(tokens[end]):
+        parts.append(tokens[end].text)
+        if end + 1 >= len(tokens) or tokens[end + 1].token_type != TokenType.DOT:
+            break
+        end += 2
+    if not parts or end >= len(tokens):
+        return None
+    after = tokens[end + 1] if end + 1 < len(tokens) else None
+    if after is not None and after.token_type == TokenType.L_PAREN:
+        return None  # a function that gives a table
+    stop = tokens[end].end + 1
+    aliased = after is not None and (
+        after.token_type in (TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER)
+    )
+    return Place(tuple(parts), tokens[at].start, stop, parts[-1].lower(), None if aliased else stop)
+
+
+def _may_be_name(token: Token) -> bool:
+    return token.token_type not in (
+        TokenType.L_PAREN,
+        TokenType.STRING,
+        TokenType.NUMBER,
+        TokenType.SELECT,
+        TokenType.VALUES,
+    )

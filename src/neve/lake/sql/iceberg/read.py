@@ -1,0 +1,120 @@
+"""Reads planned files of a table in a Spark worker, as Arrow batches of the query's columns.
+
+Position deletes, deletion vectors and schema evolution are pyiceberg's; equality deletes are
+applied behind it. A file is read batch by batch, so memory does not grow with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from neve.lake.sql.iceberg.equality import Deleted, fields_by_id
+from neve.lake.sql.iceberg.types import arrow_schema, converted
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.metadata import TableMetadata
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """One data file with all that was deleted from it."""
+
+    scan: FileScanTask
+    equality_deletes: tuple[DataFile, ...] = ()
+
+    @property
+    def data_bytes(self) -> int:
+        return int(self.scan.file.file_size_in_bytes)
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """How a table is read: which columns, and rows of what kind."""
+
+    metadata: TableMetadata
+    io: FileIO
+    columns: tuple[str, ...]
+    row_filter: BooleanExpression
+
+    def projected(self) -> Schema:
+        return self.metadata.schema().select(*self.columns)
+
+    def schema(self) -> pa.Schema:
+        """The columns as a query has them."""
+        return arrow_schema(self.projected())
+
+    def batches(self, tasks: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
+        """All rows of some files that are still there."""
+        wanted = self.schema()
+        deleted: dict[str, Deleted] = {}
+        for task in tasks:
+            for batch in self._of_file(task, deleted):
+                columns = [
+                    converted(batch.column(at), field.type) for at, field in enumerate(wanted)
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+    def _of_file(self, task: FileTask, known: dict[str, Deleted]) -> Iterator[pa.RecordBatch]:
+        if not task.equality_deletes:
+            yield from self._scan(self.projected(), [task.scan])
+            return
+        deletes = [self._deleted(file, known) for file in task.equality_deletes]
+        schema = self._with_columns(number for each in deletes for number in each.columns)
+        places = {field.field_id: at for at, field in enumerate(schema.fields)}
+        for batch in self._scan(schema, [task.scan]):
+            left = batch
+            for each in deletes:
+                left = each.left(left, places.__getitem__)
+            if left.num_rows:
+                yield left
+
+    def _with_columns(self, numbers: Iterable[int]) -> Schema:
+        """What the query asks for, and behind it what deletes are told by."""
+        from pyiceberg.schema import Schema
+
+        fields = list(self.projected().fields)
+        missing = [n for n in dict.fromkeys(numbers) if n not in {f.field_id for f in fields}]
+        return Schema(*fields, *fields_by_id(self.metadata, missing))
+
+    def _deleted(self, file: DataFile, known: dict[str, Deleted]) -> Deleted:
+        if file.file_path not in known:
+            from pyiceberg.expressions import AlwaysTrue
+            from pyiceberg.schema import Schema
+            from pyiceberg.table import FileScanTask
+
+            numbers = list(file.equality_ids or [])
+            schema = Schema(*fields_by_id(self.metadata, numbers))
+            task = FileScanTask(file, residual=AlwaysTrue())
+            rows = self._scan(schema, [task], filtered=False)
+            known[file.file_path] = Deleted(numbers, list(rows))
+        return known[file.file_path]
+
+    def _scan(
+        self, schema: Schema, tasks: list[FileScanTask], *, filtered: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io import pyarrow as reading
+
+        condition = self.row_filter if filtered else AlwaysTrue()
+        scan = reading.ArrowScan(self.metadata, self.io, schema, condition)
+        # Its public call holds all of a file in memory before it gives the first batch.
+        deletes = reading._read_all_delete_files(self.io, tasks)
+        yield from scan._record_batches_from_scan_tasks_and_deletes(tasks, deletes)
+
+
+def read_groups(
+    read: TableRead, groups: Sequence[Sequence[FileTask]], numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What Spark calls in a worker: `numbers` says which groups are this task's."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from read.batches(groups[number])

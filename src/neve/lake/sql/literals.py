@@ -1,0 +1,161 @@
+"""Constants of a query, as far as they can be known before Spark sees it.
+
+A constant that is not certain is None: whoever asks then reads more. Text is not a moment until a
+column of that type is compared with it; `moment_of` then reads it in the session's time zone, in
+Spark's own notation and no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TypeAlias
+from zoneinfo import ZoneInfo
+
+from sqlglot import exp
+
+
+@dataclass(frozen=True)
+class FromNow:
+    """The moment at which Spark will look at the clock, plus this. Always later than now."""
+
+    shift: timedelta
+
+
+Value: TypeAlias = int | Decimal | str | datetime | date | FromNow
+
+_WHOLE = re.compile(r"[+-]?\d{1,18}")
+_MOMENT = re.compile(
+    r"(\d{4}-\d{2}-\d{2})"
+    r"(?:[ T](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(Z|[+-]\d{2}:\d{2})?)?"
+)
+_INTEGERS = {exp.DataType.Type.INT, exp.DataType.Type.BIGINT}
+_TIMESTAMPS = {
+    exp.DataType.Type.TIMESTAMP,
+    exp.DataType.Type.TIMESTAMPTZ,
+    exp.DataType.Type.TIMESTAMPLTZ,
+    exp.DataType.Type.TIMESTAMPNTZ,
+}
+_UNITS = {"SECOND": "seconds", "MINUTE": "minutes", "HOUR": "hours", "DAY": "days", "WEEK": "weeks"}
+_SOON = timedelta(minutes=1)
+_CLOCK_CHANGE = timedelta(hours=2)
+"""A day of the session's zone may be an hour shorter or longer than 24."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """How constants are read: the session's zone, and the values of parameters by name."""
+
+    zone: ZoneInfo | None = None
+    parameters: Mapping[str, object] | None = None
+
+    def value(self, node: exp.Expr) -> Value | None:
+        """The constant that an expression is, or None."""
+        if isinstance(node, exp.Paren):
+            return self.value(node.this)
+        if isinstance(node, exp.Literal):
+            return node.this if node.is_string else _number(node.this)
+        if isinstance(node, exp.Neg):
+            inner = self.value(node.this)
+            return -inner if isinstance(inner, int | Decimal) else None
+        if isinstance(node, exp.Cast):
+            return self._cast(node)
+        if isinstance(node, exp.Placeholder):
+            return _given((self.parameters or {}).get(str(node.this)))
+        return _current(node)
+
+    def _cast(self, node: exp.Cast) -> Value | None:
+        inner, wanted = self.value(node.this), node.to.this
+        if isinstance(inner, int) and wanted in _INTEGERS:
+            return inner
+        if isinstance(inner, str) and wanted in _TIMESTAMPS:
+            return self.moment_of(inner)
+        if isinstance(inner, str) and wanted == exp.DataType.Type.DATE:
+            return day_of(inner)
+        return None
+
+    def moment_of(self, value: Value) -> datetime | None:
+        """The moment that a timestamp column is compared with."""
+        if isinstance(value, datetime):
+            return value if value.tzinfo is not None else None
+        if isinstance(value, date):
+            return self._in_zone(datetime.combine(value, time()))
+        return self._parsed(value) if isinstance(value, str) else None
+
+    def _parsed(self, text: str) -> datetime | None:
+        found = _MOMENT.fullmatch(text.strip())
+        if found is None:
+            return None
+        day, clock, seconds, fraction, zone = found.groups()
+        micros = (fraction or "").ljust(6, "0")
+        try:
+            moment = datetime.fromisoformat(f"{day}T{clock or '00:00'}:{seconds or '00'}.{micros}")
+            if zone is None:
+                return self._in_zone(moment)
+            return datetime.fromisoformat(moment.isoformat() + zone).astimezone(UTC)
+        except (ValueError, OverflowError):
+            return None
+
+    def _in_zone(self, moment: datetime) -> datetime | None:
+        if self.zone is None:
+            return None
+        try:
+            return moment.replace(tzinfo=self.zone).astimezone(UTC)
+        except OverflowError:
+            return None
+
+
+def whole_of(value: Value) -> int | Decimal | None:
+    """The number that a column of whole numbers is compared with."""
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value.strip()) else None
+    return value if isinstance(value, int | Decimal) else None
+
+
+def day_of(value: Value) -> date | None:
+    """The day that a column of days is compared with."""
+    if isinstance(value, str):
+        try:
+            return date.fromisoformat(value) if re.fullmatch(r"\d{4}-\d{2}-\d{2}", value) else None
+        except ValueError:
+            return None
+    return value if isinstance(value, date) and not isinstance(value, datetime) else None
+
+
+def _number(text: str) -> int | Decimal | None:
+    if text.isdecimal():
+        return int(text)
+    return Decimal(text) if re.fullmatch(r"\d*\.\d+|\d+\.", text) else None
+
+
+def _given(value: object) -> Value | None:
+    if isinstance(value, bool):
+        return None
+    return value if isinstance(value, int | Decimal | str | date) else None
+
+
+def _current(node: exp.Expr) -> FromNow | None:
+    if isinstance(node, exp.CurrentTimestamp) or (
+        isinstance(node, exp.Anonymous) and node.name.lower() == "now" and not node.expressions
+    ):
+        return FromNow(-_SOON)
+    if isinstance(node, exp.Sub | exp.Add):
+        moment, length = _current(node.this), _length(node.expression)
+        if moment is not None and length is not None:
+            shift = -length if isinstance(node, exp.Sub) else length
+            slack = _CLOCK_CHANGE if length >= timedelta(days=1) else timedelta()
+            return FromNow(moment.shift + shift - slack)
+    return None
+
+
+def _length(node: exp.Expr) -> timedelta | None:
+    if not isinstance(node, exp.Interval) or not isinstance(node.args.get("unit"), exp.Var):
+        return None
+    unit = _UNITS.get(node.args["unit"].name.upper().removesuffix("S"))
+    count = node.this
+    if unit is None or not isinstance(count, exp.Literal) or not count.this.isdecimal():
+        return None
+    return timedelta(**{unit: min(int(count.this), 10**6)})

@@ -1,0 +1,108 @@
+"""Which topic or table a name in a query means.
+
+One part names a topic: `orders`, or with backquotes whatever it contains. Two and more parts name
+an Iceberg table by namespace. `topics.orders` and `iceberg.sales.orders` say it outright: the first
+wins over a table of that name, the second reaches it. Upper and lower case count where several
+names differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from neve.lake.sql.errors import QueryError, UnknownNameError
+
+RelationKind: TypeAlias = Literal["topic", "table"]
+TOPIC_PREFIXES = ("topics", "public")
+"""`public` is where PostgreSQL's clients look for tables that they know no schema of."""
+TABLE_PREFIX = "iceberg"
+_NEAR_MAX = 3
+
+
+@dataclass(frozen=True)
+class Named:
+    """A relation as it is called outside SQL: a topic's name, or a table's parts."""
+
+    kind: RelationKind
+    parts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.parts)
+
+    def __str__(self) -> str:
+        return sql_name(self)
+
+
+def sql_name(named: Named) -> str:
+    """How it is written in a query."""
+    return ".".join(quoted_where_needed(part) for part in named.parts)
+
+
+def quoted_where_needed(part: str) -> str:
+    plain = part.isascii() and part.replace("_", "a").isalnum() and not part[0].isdigit()
+    return part if plain else quoted(part)
+
+
+def quoted(part: str) -> str:
+    return "`" + part.replace("`", "``") + "`"
+
+
+class Names:
+    """All topics and tables there are."""
+
+    def __init__(self, topics: Iterable[str], tables: Iterable[tuple[str, ...]]) -> None:
+        self.all = [Named("topic", (name,)) for name in topics]
+        self.all += [Named("table", parts) for parts in tables]
+
+    def find(self, parts: Sequence[str]) -> Named:
+        """The relation of this name, or UnknownNameError with names like it."""
+        for kind, wanted in _readings(tuple(parts)):
+            if (found := self._one(kind, wanted)) is not None:
+                return found
+        raise self._unknown(tuple(parts))
+
+    def _one(self, kind: RelationKind, wanted: tuple[str, ...]) -> Named | None:
+        known = [named for named in self.all if named.kind == kind]
+        for named in known:
+            if named.parts == wanted:
+                return named
+        lowered = _lower(wanted)
+        close = [named for named in known if _lower(named.parts) == lowered]
+        if len(close) > 1:
+            told = " and ".join(str(named) for named in close)
+            raise QueryError(f"{'.'.join(wanted)} could be {told}: write it as one of these")
+        return close[0] if close else None
+
+    def _unknown(self, parts: tuple[str, ...]) -> UnknownNameError:
+        name = ".".join(parts)
+        for named in self.all:
+            if named.name.lower() == name.lower() or _is_path_end(named, parts):
+                return UnknownNameError(name, [str(named)])
+        by_text = {named.name.lower(): named for named in self.all}
+        by_text |= {named.parts[-1].lower(): named for named in self.all}
+        found = difflib.get_close_matches(name.lower(), list(by_text), _NEAR_MAX)
+        return UnknownNameError(name, list(dict.fromkeys(str(by_text[text]) for text in found)))
+
+
+def _readings(parts: tuple[str, ...]) -> list[tuple[RelationKind, tuple[str, ...]]]:
+    if len(parts) == 1:
+        return [("topic", parts)]
+    first = parts[0].lower()
+    readings: list[tuple[RelationKind, tuple[str, ...]]] = []
+    if first in TOPIC_PREFIXES and len(parts) == 2:
+        readings.append(("topic", parts[1:]))
+    if first == TABLE_PREFIX and len(parts) > 2:
+        readings.append(("table", parts[1:]))
+    return [*readings, ("table", parts)]
+
+
+def _is_path_end(named: Named, parts: tuple[str, ...]) -> bool:
+    return len(parts) < len(named.parts) and _lower(named.parts)[-len(parts) :] == _lower(parts)
+
+
+def _lower(parts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.lower() for part in parts)

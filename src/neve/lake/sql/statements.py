@@ -1,0 +1,172 @@
+"""A query as text and tokens: what kind of statement it is, whether it only reads, where to edit.
+
+The text that Spark is given is the user's own with a few places replaced, never one that was
+written anew from a parse: whatever Spark understands stays as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import sqlglot
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from neve.lake.sql.errors import QueryError, ReadOnlyError
+
+DIALECT = "spark"
+PARAMETER_PREFIX = "neve_parameter_"
+_RUNNERS = frozenset({"reflect", "java_method", "try_reflect"})
+"""Functions that call any method of the JVM."""
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
+_WRITES = frozenset({"INTO", "OVERWRITE"})
+
+
+class Kind(Enum):
+    """What a statement is."""
+
+    QUERY = "query"
+    EXPLAIN = "explain"
+    DESCRIBE = "describe"
+    SHOW_TABLES = "show tables"
+    SHOW = "show"
+
+
+@dataclass(frozen=True)
+class Splice:
+    """Replace the characters from `start` up to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def spliced(sql: str, splices: Iterable[Splice]) -> str:
+    """The text with all replacements made. They must not overlap."""
+    parts, done = [], 0
+    for splice in sorted(splices, key=lambda each: (each.start, each.end)):
+        assert splice.start >= done
+        parts += [sql[done : splice.start], splice.text]
+        done = splice.end
+    return "".join([*parts, sql[done:]])
+
+
+def tokens_of(sql: str) -> list[Token]:
+    """All tokens but closing semicolons; a text that has none is refused."""
+    try:
+        tokens = sqlglot.tokenize(sql, dialect=DIALECT)
+    except SqlglotError as error:
+        raise QueryError(f"the query cannot be read: {first_line(error)}") from None
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise QueryError("there is no query: write SELECT …, or SHOW TABLES")
+    if any(token.token_type == TokenType.SEMICOLON for token in tokens):
+        raise QueryError("give one statement at a time, without a semicolon between")
+    return tokens
+
+
+def kind_of(tokens: Sequence[Token]) -> Kind:
+    """What a statement is; whatever is not known only to read is refused."""
+    words = [token.text.upper() for token in tokens[:2]]
+    _refuse_changes(tokens)
+    if words[0] in _QUERY_WORDS or words[0] == "(":
+        return Kind.QUERY
+    if words[0] == "EXPLAIN":
+        return Kind.EXPLAIN
+    if words[0] in ("DESCRIBE", "DESC"):
+        return Kind.DESCRIBE
+    if words[0] == "SHOW":
+        return Kind.SHOW_TABLES if words[1:] in (["TABLES"], ["VIEWS"]) else Kind.SHOW
+    raise ReadOnlyError(
+        f"{tokens[0].text.upper()} is not done here: only SELECT, WITH, VALUES, SHOW, DESCRIBE and "
+        "EXPLAIN are"
+    )
+
+
+def _refuse_changes(tokens: Sequence[Token]) -> None:
+    following = [*tokens[1:], None]
+    for token, after in zip(tokens, following, strict=True):
+        word = token.text.upper()
+        quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
+        if word == "INSERT" and not quoted and after and after.text.upper() in _WRITES:
+            raise ReadOnlyError("INSERT is not done here: queries only read")
+        if word == "USING" and not quoted and after and after.token_type == TokenType.STRING:
+            raise ReadOnlyError("TRANSFORM … USING runs a program: that is not done here")
+        if word.lower() in _RUNNERS and after and after.token_type == TokenType.L_PAREN:
+            raise ReadOnlyError(f"{word.lower()}() runs code: that is not done here")
+
+
+def explained_query(sql: str, tokens: Sequence[Token]) -> tuple[str, str]:
+    """The query inside EXPLAIN, and the mode Spark's own plan is shown in."""
+    modes = {"EXTENDED": "extended", "FORMATTED": "formatted", "CODEGEN": "codegen", "COST": "cost"}
+    rest = list(tokens[1:])
+    mode = modes.get(rest[0].text.upper()) if rest else None
+    inner = rest[1:] if mode else rest
+    if not inner:
+        raise QueryError("EXPLAIN needs a query: write EXPLAIN SELECT …")
+    text = sql[inner[0].start : inner[-1].end + 1]
+    if kind_of(inner) != Kind.QUERY:
+        raise QueryError("EXPLAIN explains queries: write EXPLAIN SELECT …")
+    return text, mode or "simple"
+
+
+def with_named_parameters(
+    sql: str, tokens: Sequence[Token], parameters: Sequence[object]
+) -> tuple[str, Mapping[str, object]]:
+    """`?` in their order, and `$1`, as named parameters of Spark, with their values."""
+    splices: list[Splice] = []
+    used: set[int] = set()
+    asked = 0
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.token_type == TokenType.PLACEHOLDER and token.text == "?":
+            asked += 1
+            splices.append(Splice(token.start, token.end + 1, f":{PARAMETER_PREFIX}{asked}"))
+            used.add(asked)
+        elif _numbered(token, after):
+            assert after is not None
+            splices.append(
+                Splice(token.start, after.end + 1, f":{PARAMETER_PREFIX}{int(after.text)}")
+            )
+            used.add(int(after.text))
+    if len(parameters) != max(used, default=0):
+        raise QueryError(
+            f"the query has {max(used, default=0)} parameters, and {len(parameters)} were given"
+        )
+    values = {f"{PARAMETER_PREFIX}{number}": parameters[number - 1] for number in sorted(used)}
+    return spliced(sql, splices), values
+
+
+def _numbered(token: Token, after: Token | None) -> bool:
+    return (
+        token.token_type == TokenType.PARAMETER
+        and token.text == "$"
+        and after is not None
+        and after.token_type == TokenType.NUMBER
+        and after.start == token.end + 1
+        and after.text.isdecimal()
+        and int(after.text) > 0
+    )
+
+
+def split(text: str) -> tuple[list[str], str]:
+    """The statements of a text that a semicolon ends, and what follows the last one."""
+    try:
+        tokens = sqlglot.tokenize(text, dialect=DIALECT)
+    except SqlglotError:
+        return [], text  # a quote or a comment that is still open
+    statements, begin = [], 0
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append(text[begin : token.start].strip())
+            begin = token.end + 1
+    return [statement for statement in statements if statement], text[begin:]
+
+
+def first_line(error: Exception) -> str:
+    """What a parser complains about, without its drawing."""
+    text = re.sub(r"\x1b\[\d+m", "", str(error))
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
