@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
@@ -30,6 +29,7 @@ from neve import runtime
 from neve.lake.tables.columns import FileColumns
 from neve.lake.tables.reference import TableRef, WrittenFile
 from neve.lake.tables.splitting import PartitionValues, Splitter
+from neve.lake.tables.statistics import statistics_plan
 
 MIB = 1024 * 1024
 TARGET_BYTES = 128 * MIB
@@ -122,7 +122,7 @@ class _Shared:
         self.table = table
         self.io = table.open_io()
         self.file_schema = sanitize_column_names(table.schema)
-        self.statistics = compute_statistics_plan(self.file_schema, dict(table.settings))
+        self.statistics = statistics_plan(self.file_schema, table.settings)
         self.ids = parquet_path_to_id_mapping(self.file_schema)
         target = table.settings.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
         self.target_bytes = int(target) if target else TARGET_BYTES

@@ -19,7 +19,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from neve import runtime
 from neve.lake.tables.history import SNAPSHOT_PROGRESS, summary_of
 from neve.lake.tables.proposals import MAIN, CommitUnknownError, refreshed, unchanged
-from neve.lake.tables.upkeep.policy import MaintenanceReport, UpkeepPolicy
+from neve.lake.tables.upkeep.policy import READING_MS, MaintenanceReport, UpkeepPolicy
 from neve.lake.tables.upkeep.reachable import Reachable
 
 
@@ -41,8 +41,13 @@ def expire(table: Table, policy: UpkeepPolicy, report: MaintenanceReport) -> Non
 
 
 def _kept_ids(metadata: TableMetadata, policy: UpkeepPolicy) -> set[int]:
-    oldest_ms = runtime.now_ms() - policy.keep_snapshots_ms
-    kept = {each.snapshot_id for each in metadata.snapshots if each.timestamp_ms >= oldest_ms}
+    newest_first = sorted(metadata.snapshots, key=lambda each: each.timestamp_ms, reverse=True)
+    kept = {
+        each.snapshot_id
+        for place, each in enumerate(newest_first)
+        if runtime.now_ms() - each.timestamp_ms
+        <= (policy.keep_snapshots_ms if place < policy.keep_snapshots_most else READING_MS)
+    }
     chain = list(_ancestors(metadata, metadata.current_snapshot()))
     carrying = next(
         (place for place, each in enumerate(chain) if SNAPSHOT_PROGRESS in summary_of(each)), 0

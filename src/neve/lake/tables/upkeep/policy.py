@@ -10,6 +10,8 @@ from neve.lake.tables.outcomes import FILE_AGE_MAX_MS
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+# A snapshot this young is kept whatever else holds: somebody may be reading it.
+READING_MS = 15 * 60_000
 # Twice what a file may wait for its commit, so that clocks may differ by as much.
 ORPHAN_AGE_LEAST_MS = 2 * FILE_AGE_MAX_MS
 
@@ -30,6 +32,8 @@ class UpkeepPolicy:
     """Younger snapshots are kept: queries that run and time travel need them."""
     keep_snapshots_least: int = 10
     """So many of the newest are kept, however old."""
+    keep_snapshots_most: int = 200
+    """Beyond so many even young ones go: each makes every commit a little slower."""
     orphan_age_ms: int = 3 * DAY_MS
     """What nothing refers to is removed when it is so old, by the store's clock and ours."""
 
@@ -38,10 +42,12 @@ class UpkeepPolicy:
             raise InvalidError(
                 "small_bytes is above target_bytes: large files would be merged over and over"
             )
-        if self.keep_snapshots_least < 1 or self.merge_files_least < 2:
+        if not 1 <= self.keep_snapshots_least <= self.keep_snapshots_most:
             raise InvalidError(
-                "keep_snapshots_least is at least 1 and merge_files_least at least 2"
+                "keep_snapshots_least is at least 1 and not above keep_snapshots_most"
             )
+        if self.merge_files_least < 2:
+            raise InvalidError("merge_files_least is at least 2: one file is merged with nothing")
         if self.orphan_age_ms < ORPHAN_AGE_LEAST_MS:
             raise InvalidError(
                 f"orphan_age_ms must be at least {ORPHAN_AGE_LEAST_MS} (two days): files that a "
