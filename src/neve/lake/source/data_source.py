@@ -26,6 +26,8 @@ class NeveDataSource(DataSource):  # type: ignore[misc]
         return spark_schema(headers=headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from neve.lake.source.reader import NeveReader
+        from neve.lake.source.reader import FilterTakingReader, NeveReader
 
-        return NeveReader(ReadOptions.parse(self.options), columns_of(schema))
+        options = ReadOptions.parse(self.options)
+        kind = FilterTakingReader if options.push_filters else NeveReader
+        return kind(options, columns_of(schema))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,51 +48,13 @@ class RangeReading:
             yield from renamed(batches, self.columns)
 
 
-class _FilterTaking:
-    """`pushFilters`, in a form that works whether or not a session pushes filters down.
-
-    Where push-down is off, its default, Spark refuses a reader that overrides `pushFilters`. It
-    finds out by looking at the function behind the method. So the method is a callable that
-    shows the base class's function there: with push-down on it is called, with push-down off it
-    counts as not overridden, and the read goes on without it.
-    """
-
-    def __get__(self, reader: NeveReader | None, owner: type | None = None) -> Any:
-        if reader is None:
-            return DataSourceReader.pushFilters
-        return _BoundFilterTaking(reader.take_filters)
-
-
-class _BoundFilterTaking:
-    __func__ = DataSourceReader.pushFilters
-
-    def __init__(self, take: Callable[[list[Filter]], Iterable[Filter]]) -> None:
-        self._take = take
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._take(filters)
-
-
 class NeveReader(DataSourceReader):  # type: ignore[misc]
     """Plans in the driver, reads in workers."""
-
-    pushFilters = _FilterTaking()  # noqa: N815  Spark's name
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._reading = RangeReading(options.store, columns, options.fail_on_data_loss)
         self._bounds = options.bounds
-
-    def take_filters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use what is understood to read less, if asked to. Spark still applies all of them.
-
-        Spark up to 4.3 keeps what a reader made of one query's filters with the DataFrame, and
-        gives it to the next query over the same DataFrame, which would miss rows. So filters
-        are taken only where the caller says that there is no next one.
-        """
-        if self._options.push_filters:
-            self._bounds = narrowed(self._options.bounds, filters)
-        return filters
 
     def partitions(self) -> list[InputPartition]:
         options, bounds = self._options, self._bounds
@@ -109,6 +71,21 @@ class NeveReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reading.rows(partition)
+
+
+class FilterTakingReader(NeveReader):
+    """The same for a read that asked to take the query's filters.
+
+    Spark up to 4.3 keeps what a reader made of one query's filters with the DataFrame, and gives it
+    to the next query over the same DataFrame, which then misses rows. So filters are taken only
+    where the caller says that there is no next one. It is a class of its own because Spark refuses
+    one that takes filters, whether there are any or not, in a session that does not push them down.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Use what is understood to read less. Spark still applies all of them."""
+        self._bounds = narrowed(self._options.bounds, filters)
+        return filters
 
 
 def spark_partitions(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[InputPartition]:
