@@ -1,0 +1,176 @@
+"""What a partition of a KafScale bucket looks like as a manifest's first number.
+
+Every segment is read whole and checked before it is listed, unless the caller trusts the bucket:
+then its header, footer and `.kfst` are believed. Offsets that no segment has are written down as
+skipped, so that readers pass over them knowingly. Two segments that hold the same offset are
+refused: which of them is right, nobody can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from neve import runtime
+from neve.bucket.maintain.kafscale_files import examine, sound_times
+from neve.bucket.verify.segments import NO_CRC
+from neve.errors import DamagedError, InvalidError, NotFoundError, UnsupportedError
+from neve.log.fetch import fetch_checked, fetch_range_checked
+from neve.log.manifest.records import Segment, Skip
+from neve.log.segment import kfs
+from neve.log.segment.bundle import decode_foreign
+from neve.log.segment.kafscale import ForeignSegment
+from neve.store.port import Store
+
+READS_AT_ONCE = 4
+# Nothing is known of the times of a segment that nobody read: it may hold any.
+TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
+UNKNOWN_EPOCH = -1
+GAP_REASON = "no segment of the KafScale bucket has them"
+
+
+@dataclass
+class PartitionPlan:
+    """One partition as it will be listed."""
+
+    partition: int
+    segments: list[Segment] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was left out, and why."""
+
+    @property
+    def start(self) -> int:
+        return self.segments[0].base if self.segments else 0
+
+
+async def plan_partition(
+    store: Store,
+    partition: int,
+    found: Sequence[ForeignSegment],
+    *,
+    trust: bool,
+    skip_damaged: bool,
+    progress: Callable[[int], None] = lambda _: None,
+) -> PartitionPlan:
+    """Look at all segments of one partition. DamagedError where one cannot be listed."""
+    plan = PartitionPlan(partition)
+
+    async def described(row: ForeignSegment) -> Segment | DamagedError:
+        try:
+            return await _described(store, row, plan.notes, trust=trust)
+        except DamagedError as error:
+            return error
+        except NotFoundError as error:
+            return DamagedError(row.key, error.reason)
+        finally:
+            progress(row.segment_bytes)
+
+    for at in range(0, len(found), READS_AT_ONCE):
+        some = found[at : at + READS_AT_ONCE]
+        for result in await runtime.gather(*(described(row) for row in some)):
+            if isinstance(result, Segment):
+                plan.segments.append(result)
+            elif skip_damaged:
+                plan.notes.append(f"left out: {result}")
+            else:
+                raise result
+    _fill_gaps(plan)
+    return plan
+
+
+def _fill_gaps(plan: PartitionPlan) -> None:
+    plan.segments.sort(key=lambda row: row.base)
+    due = plan.start
+    for row in plan.segments:
+        if row.base < due:
+            raise InvalidError(
+                f"{row.key} holds offset {row.base}, and the segment before it reaches to "
+                f"{due - 1}: two segments hold the same offsets, so this partition is not imported"
+            )
+        if row.base > due:
+            plan.skips.append(Skip(due, row.base - 1, runtime.now_ms(), GAP_REASON))
+        due = row.last + 1
+
+
+async def _described(
+    store: Store, row: ForeignSegment, notes: list[str], *, trust: bool
+) -> Segment:
+    if trust:
+        segment = await _from_edges(store, row)
+    else:
+        segment = await fetch_checked(store, row.key, lambda data: _from_whole(data, row))
+    if segment.base != row.name.base_offset:
+        raise DamagedError(row.key, f"it holds offsets from {segment.base} on")
+    return await _with_index(store, row, segment, notes)
+
+
+def _from_whole(data: memoryview, row: ForeignSegment) -> Segment:
+    found = examine(data, row.key)
+    facts = found.segment.facts
+    return Segment(
+        key=row.key,
+        base=facts.base_offset,
+        last=facts.last_offset,
+        bytes=facts.segment_bytes,
+        records=facts.message_count,
+        min_timestamp=found.times.min_timestamp,
+        max_timestamp=found.times.max_timestamp,
+        created_ms=facts.created_ms,
+        epoch=UNKNOWN_EPOCH,
+        crc=facts.body_crc,
+        owned=False,
+    )
+
+
+async def _from_edges(store: Store, row: ForeignSegment) -> Segment:
+    size, key = row.segment_bytes, row.key
+    if size < kfs.HEADER_BYTES + kfs.FOOTER_BYTES:
+        raise DamagedError(key, f"no segment has {size} bytes")
+    header = await fetch_range_checked(
+        store, key, 0, kfs.HEADER_BYTES, lambda data: kfs.decode_header(data, key)
+    )
+    footer = await fetch_range_checked(
+        store, key, size - kfs.FOOTER_BYTES, size, lambda data: kfs.decode_footer(data, key)
+    )
+    if footer.last_offset < header.base_offset:
+        raise DamagedError(key, f"it ends at {footer.last_offset}, before its own base")
+    times = await sound_times(store, row)
+    return Segment(
+        key=key,
+        base=header.base_offset,
+        last=footer.last_offset,
+        bytes=size,
+        records=header.message_count,
+        min_timestamp=TIME_MIN if times is None else times.min_timestamp,
+        max_timestamp=TIME_MAX if times is None else times.max_timestamp,
+        created_ms=header.created_ms,
+        epoch=UNKNOWN_EPOCH,
+        crc=NO_CRC,
+        owned=False,
+    )
+
+
+async def _with_index(
+    store: Store, row: ForeignSegment, segment: Segment, notes: list[str]
+) -> Segment:
+    """The segment with its index, if that can be used; without one it is read whole."""
+    key = row.index_key
+    if key is None:
+        notes.append(f"{row.key} has no index: `neve maintain build-index` makes one")
+        return segment
+
+    def check(data: memoryview) -> int:
+        bundle = decode_foreign(data, key, segment.bytes)
+        if int(bundle.offsets[0]) != segment.base or int(bundle.offsets[-1]) > segment.last:
+            raise DamagedError(key, "it indexes other offsets than its segment has")
+        return len(data)
+
+    try:
+        size = await fetch_checked(store, key, check)
+    except (NotFoundError, DamagedError, UnsupportedError) as error:
+        notes.append(f"not used: {error}")
+        return segment
+    return msgspec.structs.replace(segment, index_key=key, index_bytes=size)

@@ -1,0 +1,306 @@
+"""Bringing a KafScale bucket's topics under Neve's manifests, in place.
+
+No byte of a segment is copied or changed: manifests are written that list KafScale's objects under
+their own keys, marked as not Neve's to delete. It runs beside live brokers, and may be killed and
+run again: a topic is created without partitions, so that nobody can lead any; every partition's
+list is the first number of its manifest, written once; and only then does the topic get its
+partitions, by one change of the cluster log. Whoever sees a partition sees all of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from neve import runtime
+from neve.bucket.maintain.commit import upload_run
+from neve.bucket.maintain.foreign_plan import PartitionPlan, plan_partition
+from neve.bucket.maintain.guard import GuardedStore
+from neve.bucket.maintain.kafscale_files import list_kafscale
+from neve.cluster.log import ClusterLog
+from neve.cluster.records import AddPartitions, CreateTopic
+from neve.cluster.records import Change as ClusterChange
+from neve.cluster.state import ClusterState, Topic
+from neve.cluster.topic_rules import (
+    NoTopicError,
+    TopicExistsError,
+    check_new_name,
+    check_partition_count,
+    check_topic_name,
+)
+from neve.errors import InvalidError, NeveError
+from neve.log.keys import CLUSTER_LOG_PREFIX, TOPICS_PREFIX, WAL_PREFIX
+from neve.log.keys import manifest as manifest_keys
+from neve.log.manifest.manifest import RUN_SEGMENTS_MAX, Manifest
+from neve.log.manifest.records import Add, Change, Runs, Segment, Start
+from neve.log.segment.kafscale import ForeignSegment
+from neve.settings import Settings
+from neve.store.port import Store
+from neve.store.probe import probe as probe_store
+from neve.store.wrapper import Wrapper
+
+# What is imported is often old: a week of retention would hide it at once.
+CONFIGS = {"retention.ms": "-1"}
+OWN_FOLDERS = tuple(
+    prefix.partition("/")[0] for prefix in (CLUSTER_LOG_PREFIX, WAL_PREFIX, TOPICS_PREFIX, "probe/")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """What to import, and how far to trust it."""
+
+    namespace: str | None = None
+    topics: Sequence[str] | None = None
+    trust: bool = False
+    skip_damaged: bool = False
+    dry_run: bool = False
+
+
+@dataclass
+class ImportedTopic:
+    """What became of one topic: `outcome` is imported, planned, there or refused."""
+
+    topic: str
+    namespace: str
+    outcome: str = "refused"
+    reason: str = ""
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    skipped_offsets: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class ImportResult:
+    """All topics by name, and what has no segment."""
+
+    topics: list[ImportedTopic] = field(default_factory=list)
+    half_pairs: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(row.outcome != "refused" for row in self.topics)
+
+
+async def import_kafscale(
+    store: Store,
+    options: ImportOptions | None = None,
+    *,
+    settings: Settings | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> ImportResult:
+    """Import what is asked for. What cannot be imported is told, and keeps nothing else back."""
+    chosen = options or ImportOptions()
+    found = await list_kafscale(store)
+    rows = [row for each in found.partitions.values() for row in each]
+    wanted = _wanted(rows, chosen)
+    work = _Importing(store, settings or Settings(), chosen, progress)
+    await work.begin()
+    result = ImportResult(half_pairs=found.half_pairs)
+    for (topic, namespace), segments in wanted.items():
+        told = ImportedTopic(topic, namespace)
+        result.topics.append(told)
+        others = sorted(space for name, space in wanted if name == topic and space != namespace)
+        try:
+            _check_names(topic, namespace, others)
+            await work.topic(told, segments)
+        except NeveError as error:
+            told.reason = str(error)
+    return result
+
+
+def _wanted(
+    rows: Sequence[ForeignSegment], options: ImportOptions
+) -> dict[tuple[str, str], list[ForeignSegment]]:
+    found: dict[tuple[str, str], list[ForeignSegment]] = {}
+    for row in sorted(rows):
+        name = row.name
+        in_namespace = options.namespace in (None, name.namespace)
+        if in_namespace and (options.topics is None or name.topic in options.topics):
+            found.setdefault((name.topic, name.namespace), []).append(row)
+    missing = sorted(set(options.topics or ()) - {topic for topic, _ in found})
+    if missing:
+        raise NoTopicError(f"the KafScale bucket has no topic {', '.join(map(repr, missing))}")
+    return dict(sorted(found.items()))
+
+
+def _check_names(topic: str, namespace: str, others: Sequence[str]) -> None:
+    check_topic_name(topic)
+    if others:
+        raise InvalidError(
+            f"topic {topic!r} is in the namespaces {', '.join(sorted([namespace, *others]))}: "
+            "import one of them with --namespace"
+        )
+    if namespace.partition("/")[0] in OWN_FOLDERS:
+        raise InvalidError(
+            f"the namespace {namespace!r} lies where Neve keeps its own objects: such a topic "
+            "cannot be imported in place"
+        )
+
+
+class _Importing:
+    """One run of an import."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        options: ImportOptions,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._options = options
+        self._progress = progress
+        self._cluster = ClusterLog(store, settings.cluster)
+
+    async def begin(self) -> None:
+        """Make the bucket a cluster's, if it is none yet."""
+        state = await self._cluster.refresh()
+        if not state.cluster_id and not self._options.dry_run:
+            await probe_store(self._store)
+            await self._cluster.init()
+
+    async def topic(self, told: ImportedTopic, segments: Sequence[ForeignSegment]) -> None:
+        existing = (await self._cluster.refresh()).topic(told.topic)
+        if existing is not None and existing.partitions:
+            await self._already_there(told, existing)
+            return
+        if existing is None:
+            check_new_name(self._cluster.state, told.topic)
+        total = max(row.name.partition for row in segments) + 1
+        check_partition_count(self._cluster.state, self._settings.cluster, told.topic, total)
+        plans = await self._plans(segments, total)
+        for plan in plans:
+            told.segments += len(plan.segments)
+            told.bytes += sum(row.bytes for row in plan.segments)
+            told.skipped_offsets += sum(row.last - row.first + 1 for row in plan.skips)
+            told.notes += plan.notes
+        told.partitions = len(plans)
+        if self._options.dry_run:
+            told.outcome = "planned"
+            return
+        topic = existing or await self._create(told.topic, len(plans))
+        await self._write(topic, plans)
+        told.outcome = "imported"
+
+    async def _already_there(self, told: ImportedTopic, topic: Topic) -> None:
+        """A topic of that name: one that was imported before, or another one."""
+        prefix = f"{told.namespace}/" if told.namespace else ""
+        prefix += f"{told.topic}/"
+        for partition in range(len(topic.partitions)):
+            manifest = Manifest(self._store, manifest_keys(topic.name, topic.id_bytes, partition))
+            await manifest.refresh()
+            rows = await manifest.segments()
+            if any(row.key.startswith(prefix) for row in rows):
+                told.outcome, told.partitions = "there", len(topic.partitions)
+                return
+        raise TopicExistsError(
+            f"there is a topic {told.topic!r} already that lists nothing of this one: rename or "
+            "delete it first"
+        )
+
+    async def _plans(self, segments: Sequence[ForeignSegment], total: int) -> list[PartitionPlan]:
+        by_partition = {
+            partition: list(rows)
+            for partition, rows in itertools.groupby(segments, key=lambda row: row.name.partition)
+        }
+        return [
+            await plan_partition(
+                self._store,
+                partition,
+                by_partition.get(partition, []),
+                trust=self._options.trust,
+                skip_damaged=self._options.skip_damaged,
+                progress=self._progress,
+            )
+            for partition in range(total)
+        ]
+
+    async def _create(self, name: str, partitions: int) -> Topic:
+        """A topic that has no partitions yet, so that nobody can lead one of them."""
+        sent: list[str] = []
+
+        def derive(state: ClusterState) -> ClusterChange | None:
+            if any(topic_id in state.topics for topic_id in sent):
+                return None
+            check_new_name(state, name)
+            check_partition_count(state, self._settings.cluster, name, partitions)
+            sent.append(runtime.token(16).hex())
+            return CreateTopic(
+                name=name,
+                topic_id=sent[-1],
+                partitions=0,
+                at_ms=runtime.now_ms(),
+                configs=dict(CONFIGS),
+            )
+
+        await self._cluster.propose(derive)
+        topic = self._cluster.state.topic(name)
+        if topic is None:
+            raise NoTopicError(f"topic {name!r} was created, and deleted at once by another")
+        return topic
+
+    async def _write(self, topic: Topic, plans: Sequence[PartitionPlan]) -> None:
+        delay_ms = self._settings.cluster.purge_delay_ms
+        guarded = GuardedStore(self._store, self._cluster, topic, purge_delay_ms=delay_ms)
+        for plan in plans:
+            await _first_number(guarded, topic, plan)
+
+        def derive(state: ClusterState) -> ClusterChange | None:
+            now = state.topics.get(topic.topic_id)
+            if now is None:
+                raise NoTopicError(f"topic {topic.name!r} was deleted while it was imported")
+            if len(now.partitions) >= len(plans):
+                return None
+            return AddPartitions(topic.topic_id, len(plans))
+
+        await self._cluster.propose(derive)
+
+
+async def _first_number(store: Wrapper, topic: Topic, plan: PartitionPlan) -> None:
+    """List a partition's segments by the first number of its manifest, unless one is there."""
+    keys = manifest_keys(topic.name, topic.id_bytes, plan.partition)
+    manifest = Manifest(store, keys)
+    await manifest.refresh()
+    base = manifest.view
+    if base.position == 0:
+        await manifest.change_at(base, await _changes(store, manifest, plan))
+    left = [row.key for row in await store.list(f"{keys.prefix}run/")]
+    if left:
+        await manifest.doom(left)  # those of an attempt that did not end; listed ones stay
+
+
+async def _changes(store: Store, manifest: Manifest, plan: PartitionPlan) -> list[Change]:
+    if not plan.segments:
+        return [Start(0)]  # taken: nothing else may become this partition's beginning
+    changes: list[Change] = [Start(plan.start)] if plan.start else []
+    rows = plan.segments
+    if len(rows) < RUN_SEGMENTS_MAX:
+        changes.append(Add(tuple(rows)))
+    else:
+        pieces = [rows[at : at + RUN_SEGMENTS_MAX] for at in range(0, len(rows), RUN_SEGMENTS_MAX)]
+        runs = [await upload_run(store, manifest, piece) for piece in pieces]
+        # However many there are, one number has to hold it: the runs take the place of a row
+        # that stands for all of them.
+        changes += [Add((_spanning(rows),)), Runs(tuple(runs))]
+    return [*changes, *plan.skips]
+
+
+def _spanning(rows: Sequence[Segment]) -> Segment:
+    return Segment(
+        key=rows[0].key,
+        base=rows[0].base,
+        last=rows[-1].last,
+        bytes=sum(row.bytes for row in rows),
+        records=sum(row.records for row in rows),
+        min_timestamp=min(row.min_timestamp for row in rows),
+        max_timestamp=max(row.max_timestamp for row in rows),
+        created_ms=rows[0].created_ms,
+        epoch=rows[0].epoch,
+        crc=rows[0].crc,
+        owned=False,
+    )

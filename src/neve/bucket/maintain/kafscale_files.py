@@ -1,0 +1,195 @@
+"""A KafScale bucket's own helps, written where they are missing: `.index` and `.kfst` files.
+
+They are KafScale's formats under KafScale's keys, so that its own readers use them as well. A
+sound file is never written over; one that is damaged, or contradicts its segment, is replaced. A
+help without its segment is half a pair: it is named and left alone. So is a damaged segment.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from neve.bucket.kafscale_layout import KafScaleLayout
+from neve.bucket.model import PartitionName
+from neve.errors import DamagedError, ExistsError, NotFoundError, UnsupportedError
+from neve.log.create import create_own
+from neve.log.fetch import fetch_checked
+from neve.log.segment import frame, kafscale, kfs
+from neve.log.segment.bundle import decode_foreign
+from neve.log.segment.kafscale import ForeignSegment, TimeRange
+from neve.log.segment.sections import Column
+from neve.records.arrow import to_arrow_batches
+from neve.store.port import Store
+
+INDEX_INTERVAL = 100
+"""KafScale's own: an entry for each hundred messages, at the start of a batch."""
+
+_TIMES = struct.Struct(">4sIqqqq")
+
+
+@dataclass
+class FilesResult:
+    """What was found and done in one partition of a KafScale bucket, or would be."""
+
+    topic: str
+    partition: int
+    segments: int = 0
+    indexes: list[str] = field(default_factory=list)
+    times: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """The segments that cannot be read, and why."""
+
+
+class ForeignBucket(NamedTuple):
+    """The segments of a KafScale bucket by partition, and its half pairs."""
+
+    partitions: dict[PartitionName, list[ForeignSegment]]
+    half_pairs: list[str]
+
+
+async def list_kafscale(store: Store) -> ForeignBucket:
+    """Look at a KafScale bucket. NoClusterError where it has no segment."""
+    layout = KafScaleLayout(store)
+    await layout.refresh()
+    names = [
+        PartitionName(topic.name, partition)
+        for topic in layout.topics()
+        for partition in topic.partitions
+    ]
+    found = {source.name: list(source.listed) for source in layout.sources(names)}
+    return ForeignBucket(found, list(layout.strays))
+
+
+async def build_kafscale_files(
+    store: Store,
+    name: PartitionName,
+    segments: Sequence[ForeignSegment],
+    *,
+    dry_run: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> FilesResult:
+    """Write what is missing beside these segments, which are one partition's."""
+    result = FilesResult(name.topic, name.partition, segments=len(segments))
+    for segment in segments:
+        try:
+            await _complete(store, segment, result, dry_run=dry_run)
+        except (DamagedError, NotFoundError, UnsupportedError) as error:
+            result.failed.append(str(error))
+        progress(segment.segment_bytes)
+    return result
+
+
+async def _complete(
+    store: Store, segment: ForeignSegment, result: FilesResult, *, dry_run: bool
+) -> None:
+    entries = await _entries(store, segment)
+    has_times = await sound_times(store, segment) is not None
+    if has_times and entries is not None:
+        return
+    facts = await fetch_checked(store, segment.key, lambda data: examine(data, segment.key))
+    if entries is None or not facts.has(*entries):
+        key = kafscale.format_key(segment.name, "index")
+        result.indexes.append(key)
+        if not dry_run:
+            await _write(store, key, facts.index(), segment.index_key)
+    if not has_times:
+        key = kafscale.format_key(segment.name, "kfst")
+        result.times.append(key)
+        if not dry_run:
+            await _write(store, key, encode_times(facts.times), segment.times_key)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A whole segment that passed its checks, and the times of its records."""
+
+    segment: kfs.Segment
+    times: TimeRange
+
+    def has(self, offsets: Column, positions: Column) -> bool:
+        """Whether every entry of an index stands at a batch of its offset."""
+        batches = self.segment.batches
+        at = np.searchsorted(batches.position, positions)
+        at = np.minimum(at, len(batches.position) - 1)
+        return bool(
+            np.all(batches.position[at] == positions) and np.all(batches.base_offset[at] == offsets)
+        )
+
+    def index(self) -> bytes:
+        """KafScale's version 1 index of it."""
+        batches = self.segment.batches
+        rows = [0]
+        counted = 0
+        for row, count in enumerate(batches.record_count.tolist()):
+            if row and counted >= INDEX_INTERVAL:
+                rows.append(row)
+                counted = 0
+            counted += count
+        return frame.encode_offset_index(
+            batches.base_offset[rows], batches.position[rows], INDEX_INTERVAL
+        )
+
+
+def examine(data: memoryview, key: str) -> Examined:
+    """Check a whole segment, and find the least and greatest time of its records.
+
+    A producer may give a record an earlier time than its batch's first, so all are decoded.
+    """
+    segment = kfs.check(data, key)
+    body = data[kfs.HEADER_BYTES : len(data) - kfs.FOOTER_BYTES]
+    least = greatest = segment.facts.max_timestamp
+    for batch in to_arrow_batches(body, columns=("timestamp",), unit="ms", key=key):
+        found = pc.min_max(batch.column(0).cast("int64")).as_py()
+        least, greatest = min(least, found["min"]), max(greatest, found["max"])
+    facts = segment.facts
+    return Examined(segment, TimeRange(least, greatest, facts.base_offset, facts.last_offset))
+
+
+def encode_times(times: TimeRange) -> bytes:
+    """A `.kfst`."""
+    return _TIMES.pack(kafscale.TIMES_MAGIC, kafscale.TIMES_VERSION, *times)
+
+
+async def sound_times(store: Store, segment: ForeignSegment) -> TimeRange | None:
+    """What a segment's `.kfst` says; None where there is none that can be believed."""
+    key = segment.times_key
+    if key is None:
+        return None
+    try:
+        found = await fetch_checked(store, key, lambda data: kafscale.decode_times(data, key))
+    except (NotFoundError, DamagedError):
+        return None
+    return found if found.min_offset == segment.name.base_offset else None
+
+
+async def _entries(store: Store, segment: ForeignSegment) -> tuple[Column, Column] | None:
+    """The entries of a segment's index; None where there is none that can be used."""
+    key = segment.index_key
+    if key is None:
+        return None
+    try:
+        bundle = await fetch_checked(
+            store, key, lambda data: decode_foreign(data, key, segment.segment_bytes)
+        )
+    except (NotFoundError, DamagedError):
+        return None
+    if int(bundle.offsets[0]) != segment.name.base_offset:
+        return None
+    return bundle.offsets, bundle.positions
+
+
+async def _write(store: Store, key: str, data: bytes, damaged: str | None) -> None:
+    """Write a help. Where none was, one that came meanwhile is left: it is KafScale's own."""
+    if damaged is not None:
+        await store.put(key, data)
+        return
+    try:
+        await create_own(store, key, data)
+    except ExistsError:
+        return
