@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from neve.errors import InvalidError
 from neve.lake.source.columns import columns_of, spark_schema
 from neve.lake.source.options import ReadOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
+
+    from neve.lake.source.sink import WriteOptions
 
 
 class NeveDataSource(DataSource):  # type: ignore[misc]
@@ -31,3 +39,29 @@ class NeveDataSource(DataSource):  # type: ignore[misc]
         options = ReadOptions.parse(self.options)
         kind = FilterTakingReader if options.push_filters else NeveReader
         return kind(options, columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
+        from neve.lake.source.stream import NeveStreamReader
+
+        return NeveStreamReader(ReadOptions.parse(self.options, streaming=True), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from neve.lake.source.sink import NeveWriter
+
+        return NeveWriter(self._write_options(schema, overwrite=overwrite))
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from neve.lake.source.sink import NeveStreamWriter
+
+        return NeveStreamWriter(self._write_options(schema, overwrite=overwrite))
+
+    def _write_options(self, schema: StructType, *, overwrite: bool) -> WriteOptions:
+        from neve.lake.source.sink import WriteOptions, check_columns
+
+        if overwrite:
+            raise InvalidError("topics are only appended to: write with the mode append")
+        options = WriteOptions.parse(self.options)
+        check_columns(schema, options)
+        return options

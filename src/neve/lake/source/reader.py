@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from neve.bucket.facade import Bucket
 from neve.lake.source.columns import reader_columns, renamed
 from neve.lake.source.filters import narrowed
 from neve.lake.source.options import ReadOptions
 from neve.lake.source.ranges import pack_tasks, plan_tasks
 from neve.lake.source.selection import plan_batch
-from neve.lake.source.tasks import OffsetRange, StoreRef, read_range, read_what_is_left
+from neve.lake.source.tasks import OffsetRange, StoreRef, bucket_of, read_range, read_what_is_left
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,8 +59,7 @@ class NeveReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         options, bounds = self._options, self._bounds
-        with planning_bucket(options.store) as bucket:
-            plans = plan_batch(bucket, options, bounds)
+        plans = plan_batch(planning_bucket(options.store), options, bounds)
         ranges = plan_tasks(
             plans,
             max_bytes_per_task=options.max_bytes_per_partition,
@@ -94,7 +94,7 @@ def spark_partitions(ranges: Sequence[OffsetRange], options: ReadOptions) -> lis
     return [RangesPartition(each) for each in packed] or [RangesPartition(())]
 
 
-def planning_bucket(store: StoreRef) -> Any:
-    """The bucket for planning, to be closed by the caller."""
+def planning_bucket(store: StoreRef) -> Bucket:
+    """The bucket for planning, kept open in this process."""
     settings = tuple(sorted({**PLANNING, **dict(store.settings)}.items()))
-    return StoreRef(store.url, store.layout, settings).open()
+    return bucket_of(StoreRef(store.url, store.layout, settings))

@@ -43,7 +43,9 @@ class Asked:
     end: Mapping[int, int] = field(default_factory=dict)
 
 
-def chosen_topics(bucket: Bucket, subscription: Subscription) -> list[TopicInfo]:
+def chosen_topics(
+    bucket: Bucket, subscription: Subscription, *, missing_ok: bool = False
+) -> list[TopicInfo]:
     """The topics and partitions of a subscription as they are now; one that is missing is told."""
     topics = {topic.name: topic for topic in bucket.topics()}
     if subscription.pattern is not None:
@@ -51,6 +53,8 @@ def chosen_topics(bucket: Bucket, subscription: Subscription) -> list[TopicInfo]
     found = []
     for name in subscription.names or subscription.assigned:
         if name not in topics:
+            if missing_ok:
+                continue
             raise NoTopicError(f"there is no topic {name!r} in this bucket")
         partitions = subscription.assigned.get(name, topics[name].partitions)
         if unknown := [each for each in partitions if each not in topics[name].partitions]:
@@ -73,7 +77,7 @@ def plan_batch(bucket: Bucket, options: ReadOptions, bounds: RowBounds) -> list[
         if topic.partitions
     ]
     plans = plan_asked(bucket, asked, bounds)
-    raise_failures({_name(plan): plan.failure for plan in plans if plan.failure is not None})
+    raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure is not None})
     if options.fail_on_data_loss:
         check_losses(plans, asked, bounds)
     return plans
@@ -113,14 +117,14 @@ def check_losses(plans: Sequence[PartitionPlan], asked: Sequence[Asked], bounds:
         named = by_name[plan.topic]
         if plan.partition in named.first and plan.lost > 0:
             raise LostRangeError(
-                f"{_name(plan)}: offsets {named.first[plan.partition]} to {plan.start - 1} are "
+                f"{name_of(plan)}: offsets {named.first[plan.partition]} to {plan.start - 1} are "
                 f"below the log's start at {plan.start}: retention or a deletion removed them; set "
                 "failOnDataLoss to false to go on without them"
             )
         end = min(named.end.get(plan.partition, 0), bounds.to_offset)
         if end > plan.end:
             raise LostRangeError(
-                f"{_name(plan)}: offsets up to {end - 1} were asked for, and the log ends at "
+                f"{name_of(plan)}: offsets up to {end - 1} were asked for, and the log ends at "
                 f"{plan.end}; set failOnDataLoss to false to read what there is"
             )
 
@@ -177,7 +181,7 @@ def _numbers(
 def edge_offsets(bucket: Bucket, topic: TopicInfo, edge: str) -> dict[int, int]:
     """The first offset of each partition, or the one behind its last."""
     plans = bucket.plan(topic.name, topic.partitions, from_offset=LATEST)
-    raise_failures({_name(plan): plan.failure for plan in plans if plan.failure is not None})
+    raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure is not None})
     return {plan.partition: plan.start if edge == EARLIEST else plan.end for plan in plans}
 
 
@@ -201,5 +205,6 @@ def _behind_all(
     return edge_offsets(bucket, topic._replace(partitions=(partition,)), LATEST)[partition]
 
 
-def _name(plan: PartitionPlan) -> PartitionName:
+def name_of(plan: PartitionPlan) -> PartitionName:
+    """A plan's partition as people call it."""
     return PartitionName(plan.topic, plan.partition)

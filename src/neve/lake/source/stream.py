@@ -1,0 +1,179 @@
+"""The streaming reader: what there is to read next, and the tasks that read it.
+
+The driver holds one for the life of a query. It keeps nothing that a restart would miss: all it
+knows it is told by Spark's checkpoint and by the bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from neve.bucket.facade import Bucket
+from neve.bucket.model import LATEST, TopicInfo, TopicReplacedError, raise_failures
+from neve.bucket.planning import PartitionPlan
+from neve.cluster.log import NoTopicError
+from neve.errors import UnsupportedError
+from neve.lake.source.offsets import StreamOffsets, TopicOffsets, known_offsets, limited
+from neve.lake.source.options import ReadOptions
+from neve.lake.source.ranges import plan_tasks
+from neve.lake.source.reader import RangeReading, planning_bucket, spark_partitions
+from neve.lake.source.selection import (
+    Asked,
+    check_losses,
+    chosen_topics,
+    edge_offsets,
+    name_of,
+    offsets_at,
+    plan_asked,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # PySpark 4.1 has neither limits nor Trigger.AvailableNow for such sources
+    ReadAllAvailable = ReadMaxRows = None
+    SupportsTriggerAvailableNow = object
+
+
+Begins = Mapping[tuple[str, int], int]
+"""The first offset of each partition, by topic and partition."""
+
+
+class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Offsets go by topic, topic id and partition."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        if options.max_offsets_per_trigger is not None and ReadMaxRows is None:
+            raise UnsupportedError("maxOffsetsPerTrigger needs PySpark 4.2 or later")
+        self._options = options
+        self._reading = RangeReading(options.store, columns, options.fail_on_data_loss)
+        self._target: tuple[StreamOffsets, Begins] | None = None
+
+    # -- what Spark asks ---------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's names
+        bucket = self._bucket()
+        starting = self._options.starting or LATEST
+        found = {}
+        for topic in self._topics(bucket):
+            named = offsets_at(bucket, topic, "starting", starting, self._options)
+            others = tuple(each for each in topic.partitions if each not in named)
+            if others:
+                named |= edge_offsets(bucket, topic._replace(partitions=others), "earliest")
+            found[topic.name] = TopicOffsets(topic.id, named)
+        return StreamOffsets(found).to_json()
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._ends()
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        ends, begins = self._target or self._ends()
+        if start is None:  # PySpark 4.1 does not say
+            return ends.to_json()
+        begun = StreamOffsets.from_json(start)
+        if self._options.fail_on_data_loss:
+            _check_topics(begun, ends)
+        if ReadMaxRows is not None and isinstance(limit, ReadMaxRows):
+            ends = limited(begun, ends, begins, limit.max_rows)
+        return ends.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begun, ended = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
+        bucket = self._bucket()
+        asked = [
+            Asked(
+                TopicInfo(name, topic.id, tuple(sorted(topic.offsets))),
+                known_offsets(begun, name, topic.id),
+                topic.offsets,
+            )
+            for name, topic in ended.topics.items()
+            if topic.offsets
+        ]
+        plans: list[PartitionPlan] = []
+        for each in asked:
+            plans += self._plans(bucket, each)
+        bounds = self._options.bounds
+        ranges = plan_tasks(
+            plans,
+            max_bytes_per_task=self._options.max_bytes_per_partition,
+            min_tasks=self._options.min_partitions,
+            from_timestamp=bounds.from_timestamp,
+            to_timestamp=bounds.to_timestamp,
+        )
+        return spark_partitions(ranges, self._options) if ranges else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reading.rows(partition)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _bucket(self) -> Bucket:
+        return planning_bucket(self._options.store)
+
+    def _topics(self, bucket: Bucket) -> list[TopicInfo]:
+        bounds = self._options.bounds
+        return [
+            topic._replace(partitions=tuple(filter(bounds.wants_partition, topic.partitions)))
+            for topic in chosen_topics(
+                bucket, self._options.subscription, missing_ok=not self._options.fail_on_data_loss
+            )
+        ]
+
+    def _ends(self) -> tuple[StreamOffsets, Begins]:
+        """Where every partition ends now, and where it begins."""
+        bucket = self._bucket()
+        found: dict[str, TopicOffsets] = {}
+        begins: dict[tuple[str, int], int] = {}
+        for topic in self._topics(bucket):
+            plans = bucket.plan(topic.name, topic.partitions, from_offset=LATEST)
+            raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure})
+            ids = {plan.topic_id for plan in plans} or {topic.id}
+            found[topic.name] = TopicOffsets(
+                ids.pop(), {plan.partition: plan.end for plan in plans}
+            )
+            begins |= {(topic.name, plan.partition): plan.start for plan in plans}
+        return StreamOffsets(found), begins
+
+    def _plans(self, bucket: Bucket, asked: Asked) -> list[PartitionPlan]:
+        options = self._options
+        try:
+            plans = plan_asked(bucket, [asked], options.bounds)
+            replaced = next((plan for plan in plans if plan.topic_id != asked.topic.id), None)
+            if replaced is not None:
+                raise TopicReplacedError(asked.topic.name, asked.topic.id, replaced.topic_id)
+        except (NoTopicError, TopicReplacedError):
+            if options.fail_on_data_loss:
+                raise
+            return []
+        raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure})
+        if options.fail_on_data_loss:
+            check_losses(plans, [asked], options.bounds)
+        return plans
+
+
+def _check_topics(begun: StreamOffsets, ends: StreamOffsets) -> None:
+    """Raise an error for a topic that is gone, or gone and made anew."""
+    for name, topic in begun.topics.items():
+        now = ends.topics.get(name)
+        if now is None:
+            raise NoTopicError(
+                f"topic {name!r} was deleted under the stream: set failOnDataLoss to false to go "
+                "on without it"
+            )
+        if now.id != topic.id:
+            raise TopicReplacedError(name, topic.id, now.id)
