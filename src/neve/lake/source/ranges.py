@@ -62,9 +62,9 @@ def pack_tasks(
     if min_tasks > 0:
         pack_bytes = min(pack_bytes, total // min_tasks)
     packed: list[tuple[OffsetRange, ...]] = []
-    open_bytes = pack_bytes
+    open_bytes = 0
     for each in ranges:
-        if open_bytes + each.bytes > pack_bytes:
+        if not packed or open_bytes + each.bytes > pack_bytes:
             packed.append((each,))
             open_bytes = each.bytes
         else:

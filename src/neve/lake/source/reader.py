@@ -96,5 +96,5 @@ def spark_partitions(ranges: Sequence[OffsetRange], options: ReadOptions) -> lis
 
 def planning_bucket(store: StoreRef) -> Bucket:
     """The bucket for planning, kept open in this process."""
-    settings = tuple(sorted({**PLANNING, **dict(store.settings)}.items()))
+    settings = tuple(sorted({**dict(store.settings), **PLANNING}.items()))
     return bucket_of(StoreRef(store.url, store.layout, settings))

@@ -1,0 +1,69 @@
+"""A stream's offsets: written alike when equal, and cut to a limit without starving anyone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neve.errors import InvalidError
+from neve.lake.source.offsets import StreamOffsets, TopicOffsets, known_offsets, limited, shares
+
+
+def test_equal_offsets_are_equal_text() -> None:
+    one = StreamOffsets({"b": TopicOffsets("2", {10: 1, 9: 2}), "a": TopicOffsets("1", {0: 0})})
+    two = StreamOffsets({"a": TopicOffsets("1", {0: 0}), "b": TopicOffsets("2", {9: 2, 10: 1})})
+    text = json.dumps(one.to_json())
+    assert text == json.dumps(two.to_json())
+    assert StreamOffsets.from_json(json.loads(text)) == one
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1}', '{"a": {"offsets": {}}}', '{"a": {"id": "1", "offsets": {"x": 1}}}', "[1]"]
+)
+def test_offsets_of_another_source_are_refused(text: str) -> None:
+    with pytest.raises(InvalidError, match="checkpoint"):
+        StreamOffsets.from_json(json.loads(text))
+
+
+def test_a_topic_made_again_was_not_read() -> None:
+    start = StreamOffsets({"a": TopicOffsets("1", {0: 7})})
+    assert known_offsets(start, "a", "1") == {0: 7}
+    assert known_offsets(start, "a", "2") == {}
+    assert known_offsets(start, "b", "1") == {}
+
+
+LAGS = st.dictionaries(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 5)), st.integers(0, 1000), max_size=8
+)
+
+
+@given(LAGS, st.integers(1, 500))
+def test_shares_fill_a_batch_and_take_no_more_than_there_is(
+    lags: dict[tuple[str, int], int], most: int
+) -> None:
+    found = shares(lags, most)
+    assert found.keys() == lags.keys()
+    assert sum(found.values()) == min(most, sum(lags.values()))
+    assert all(0 <= found[name] <= lags[name] for name in lags)
+
+
+@given(LAGS, st.integers(1, 500))
+def test_in_the_end_every_partition_is_read(lags: dict[tuple[str, int], int], most: int) -> None:
+    left = dict(lags)
+    for _ in range(sum(lags.values()) // most + 1):
+        left = {name: lag - shares(left, most)[name] for name, lag in left.items()}
+    assert set(left.values()) <= {0}
+
+
+def test_a_limit_counts_new_partitions_and_topics_from_where_they_begin() -> None:
+    start = StreamOffsets({"a": TopicOffsets("1", {0: 100})})
+    end = StreamOffsets({"a": TopicOffsets("1", {0: 110, 1: 50}), "b": TopicOffsets("3", {0: 20})})
+    begins = {("a", 0): 0, ("a", 1): 40, ("b", 0): 10}
+    assert limited(start, end, begins, 100) == end
+    third = limited(start, end, begins, 15)
+    assert third == StreamOffsets(
+        {"a": TopicOffsets("1", {0: 105, 1: 45}), "b": TopicOffsets("3", {0: 15})}
+    )
