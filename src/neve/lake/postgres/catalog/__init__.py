@@ -1,0 +1,1 @@
+"""PostgreSQL's own tables, as clients ask them: made from an engine's relations, kept in SQLite."""

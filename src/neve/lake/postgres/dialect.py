@@ -1,0 +1,159 @@
+"""From what PostgreSQL's clients write to what Spark reads, token by token.
+
+Only what the two disagree about is touched: quotes, escapes, parameters, names of types in casts,
+and the schema that stands for "no namespace". Everything else reaches the engine as it was written,
+so all of Spark's SQL can be used.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+
+from neve.lake.postgres.lexer import IDENTIFIER, PARAMETER, STRING, SYMBOL, WORD, Statement, Token
+
+DEFAULT_SCHEMA = "public"
+"""Where relations without a namespace are shown; in queries it may be written or left out."""
+
+_STRING_TYPES = ("text", "name", "citext", "json", "jsonb", "uuid", "bpchar", "regclass", "unknown")
+_TYPES: dict[tuple[str, ...], str] = {
+    **{(name,): "STRING" for name in _STRING_TYPES},
+    ("int2",): "SMALLINT",
+    ("int4",): "INT",
+    ("int8",): "BIGINT",
+    ("float4",): "FLOAT",
+    ("float8",): "DOUBLE",
+    ("double", "precision"): "DOUBLE",
+    ("bool",): "BOOLEAN",
+    ("bytea",): "BINARY",
+    ("timestamptz",): "TIMESTAMP",
+    ("timestamp", "with", "time", "zone"): "TIMESTAMP",
+    ("timestamp", "without", "time", "zone"): "TIMESTAMP_NTZ",
+}
+_SIZED_TYPES: dict[tuple[str, ...], tuple[str, str]] = {
+    ("varchar",): ("STRING", "VARCHAR"),
+    ("character", "varying"): ("STRING", "VARCHAR"),
+    ("char",): ("STRING", "CHAR"),
+    ("character",): ("STRING", "CHAR"),
+    ("numeric",): ("DECIMAL(38, 18)", "DECIMAL"),
+    ("decimal",): ("DECIMAL(38, 18)", "DECIMAL"),
+}
+"""Name to what it is without a size, and with one."""
+_TYPE_WORDS_MAX = 4
+_CASTS = ("cast", "try_cast")
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A statement for the engine, and the way back to where a client wrote it."""
+
+    sql: str
+    order: tuple[int, ...]
+    """For each `?`, the number of the client's parameter, from 0."""
+    places: tuple[tuple[int, int], ...]
+    """Pairs of (place here, place in the client's text), ascending."""
+
+    def position(self, place: int) -> int:
+        """The client's character, from 1, for one of this text, from 1."""
+        at = bisect.bisect_right(self.places, (place - 1, 1 << 60)) - 1
+        if at < 0:
+            return place
+        here, there = self.places[at]
+        return there + (place - 1 - here) + 1
+
+
+class _Writer:
+    def __init__(self, statement: Statement) -> None:
+        self._source = statement.text
+        self._tokens = statement.tokens
+        self._parts: list[str] = []
+        self._length = 0
+        self._copied = 0
+        self.order: list[int] = []
+        self.places: list[tuple[int, int]] = []
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        for piece in (self._source[self._copied : start], text):
+            self._parts.append(piece)
+            self._length += len(piece)
+        self._copied = end
+        self.places.append((self._length, end))
+
+    def translate(self) -> Translated:
+        casts: list[bool] = []
+        at = 0
+        while at < len(self._tokens):
+            at = self._step(at, casts)
+        self._parts.append(self._source[self._copied :])
+        return Translated("".join(self._parts), tuple(self.order), tuple(self.places))
+
+    def _step(self, at: int, casts: list[bool]) -> int:
+        token = self._tokens[at]
+        if token.kind == SYMBOL:
+            if token.value == "(":
+                casts.append(at > 0 and self._word(at - 1) in _CASTS)
+            elif token.value == ")" and casts:
+                casts.pop()
+            return self._type(at + 1) if token.value == "::" else at + 1
+        if self._is_default_schema(at):
+            self.replace(token.start, self._tokens[at + 1].end, "")
+            return at + 2
+        if token.kind == WORD and token.value == "as" and casts and casts[-1]:
+            return self._type(at + 1)
+        self._literal(token)
+        return at + 1
+
+    def _literal(self, token: Token) -> None:
+        if token.kind == STRING:
+            self.replace(token.start, token.end, spark_string(token.value))
+        elif token.kind == IDENTIFIER:
+            self.replace(token.start, token.end, spark_name(token.value))
+        elif token.kind == PARAMETER:
+            self.order.append(int(token.value) - 1)
+            self.replace(token.start, token.end, "?")
+
+    def _word(self, at: int) -> str:
+        token = self._tokens[at] if at < len(self._tokens) else None
+        return token.value if token is not None and token.kind == WORD else ""
+
+    def _symbol(self, at: int) -> str:
+        token = self._tokens[at] if 0 <= at < len(self._tokens) else None
+        return token.value if token is not None and token.kind == SYMBOL else ""
+
+    def _is_default_schema(self, at: int) -> bool:
+        token = self._tokens[at]
+        return (
+            token.kind in (WORD, IDENTIFIER)
+            and token.value == DEFAULT_SCHEMA
+            and self._symbol(at + 1) == "."
+            and self._symbol(at - 1) != "."
+        )
+
+    def _type(self, at: int) -> int:
+        """Translate the type that begins here; the place after it."""
+        if self._word(at) == "pg_catalog" and self._symbol(at + 1) == ".":
+            self.replace(self._tokens[at].start, self._tokens[at + 1].end, "")
+            at += 2
+        for count in range(_TYPE_WORDS_MAX, 0, -1):
+            words = tuple(self._word(at + more) for more in range(count))
+            if words in _TYPES:
+                named = _TYPES[words]
+            elif words in _SIZED_TYPES:
+                named = _SIZED_TYPES[words][self._symbol(at + count) == "("]
+            else:
+                continue
+            self.replace(self._tokens[at].start, self._tokens[at + count - 1].end, named)
+            return at + count
+        return at
+
+
+def spark_string(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def spark_name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def translate(statement: Statement) -> Translated:
+    return _Writer(statement).translate()

@@ -1,0 +1,165 @@
+"""What a session keeps between messages: prepared statements, and portals over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from neve.lake.postgres.commands import Command, command_of
+from neve.lake.postgres.encode import ColumnEncoder, encoders
+from neve.lake.postgres.execution import Execution
+from neve.lake.postgres.lexer import Statement, statements
+from neve.lake.postgres.options import Limits
+from neve.lake.postgres.sqlstate import (
+    DUPLICATE_CURSOR,
+    DUPLICATE_STATEMENT,
+    INVALID_CURSOR_NAME,
+    INVALID_STATEMENT_NAME,
+    LIMIT_EXCEEDED,
+    PROTOCOL_VIOLATION,
+    SYNTAX_ERROR,
+    SqlError,
+)
+from neve.lake.postgres.wire import TEXT
+
+TEXT_OID = 25
+
+
+@dataclass
+class Prepared:
+    """A statement that was parsed. `statement` is None for an empty text."""
+
+    text: str
+    statement: Statement | None
+    command: Command | None
+    types: tuple[int, ...]
+    described: pa.Schema | None = None
+    """What a client was told about its rows before any values were bound."""
+
+    @classmethod
+    def of(cls, text: str, types: Sequence[int] = ()) -> Prepared:
+        found = statements(text)
+        if len(found) > 1:
+            raise SqlError(
+                SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement"
+            )
+        if not found:
+            return cls(text, None, None, tuple(types))
+        return cls.one(found[0], types)
+
+    @classmethod
+    def one(cls, statement: Statement, types: Sequence[int] = ()) -> Prepared:
+        count = max(statement.parameters, len(types))
+        known = [oid or TEXT_OID for oid in types] + [TEXT_OID] * (count - len(types))
+        return cls(statement.text, statement, command_of(statement), tuple(known))
+
+
+@dataclass
+class Portal:
+    """A statement with its values, and how far its rows have been taken."""
+
+    prepared: Prepared
+    formats: tuple[int, ...] = ()
+    values: Sequence[Any] = ()
+    execution: Execution | None = None
+    hold: bool = False
+    is_finished: bool = False
+    schema: pa.Schema | None = None
+    columns: list[ColumnEncoder] = field(default_factory=list)
+
+    async def open(self) -> pa.Schema:
+        """Begin the query if it has not begun."""
+        if self.schema is None:
+            assert self.execution is not None
+            schema = await self.execution.schema()
+            self.columns = encoders(schema, self.column_formats(schema))
+            self.schema = schema
+        return self.schema
+
+    def column_formats(self, schema: pa.Schema) -> list[int]:
+        return expanded(self.formats, len(schema))
+
+    async def close(self) -> None:
+        execution, self.execution = self.execution, None
+        self.is_finished = True
+        if execution is not None:
+            await execution.close()
+
+
+def expanded(formats: Sequence[int], count: int) -> list[int]:
+    """No code means text for all, one means the same for all."""
+    if len(formats) <= 1:
+        return list(formats or (TEXT,)) * count
+    if len(formats) != count:
+        raise SqlError(
+            PROTOCOL_VIOLATION,
+            f"bind message has {len(formats)} result formats but query has {count} columns",
+        )
+    return list(formats)
+
+
+class Shelf:
+    """Statements and portals of one session, by name, within its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._prepared: dict[str, Prepared] = {}
+        self._portals: dict[str, Portal] = {}
+        self._text_bytes = 0
+
+    def add_prepared(self, name: str, prepared: Prepared) -> None:
+        if name and name in self._prepared:
+            raise SqlError(DUPLICATE_STATEMENT, f'prepared statement "{name}" already exists')
+        self.drop_prepared(name)
+        size = len(prepared.text)
+        if len(self._prepared) >= self._limits.statements_max or (
+            self._text_bytes + size > self._limits.statement_bytes_max
+        ):
+            raise SqlError(
+                LIMIT_EXCEEDED,
+                "this connection keeps too many prepared statements",
+                hint="Deallocate those that are no longer used.",
+            )
+        self._text_bytes += size
+        self._prepared[name] = prepared
+
+    def prepared(self, name: str) -> Prepared:
+        if name not in self._prepared:
+            shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
+            raise SqlError(INVALID_STATEMENT_NAME, f"{shown} does not exist")
+        return self._prepared[name]
+
+    def drop_prepared(self, name: str) -> None:
+        gone = self._prepared.pop(name, None)
+        if gone is not None:
+            self._text_bytes -= len(gone.text)
+
+    def drop_all_prepared(self) -> None:
+        self._prepared.clear()
+        self._text_bytes = 0
+
+    async def add_portal(self, name: str, portal: Portal) -> None:
+        if name and name in self._portals:
+            raise SqlError(DUPLICATE_CURSOR, f'cursor "{name}" already exists')
+        await self.drop_portal(name)
+        if len(self._portals) >= self._limits.portals_max:
+            raise SqlError(LIMIT_EXCEEDED, "this connection has too many open cursors: close some")
+        self._portals[name] = portal
+
+    def portal(self, name: str) -> Portal:
+        if name not in self._portals:
+            raise SqlError(INVALID_CURSOR_NAME, f'portal "{name}" does not exist')
+        return self._portals[name]
+
+    async def drop_portal(self, name: str) -> None:
+        gone = self._portals.pop(name, None)
+        if gone is not None:
+            await gone.close()
+
+    async def drop_portals(self, *, held_too: bool) -> None:
+        """At the end of a transaction, of a session, or on CLOSE ALL."""
+        for name in [n for n, each in self._portals.items() if held_too or not each.hold]:
+            await self.drop_portal(name)

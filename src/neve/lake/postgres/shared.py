@@ -1,0 +1,24 @@
+"""What all sessions of a server have together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neve.lake.postgres.backend import Backend
+from neve.lake.postgres.catalog.catalog import Catalog, SessionCatalog
+from neve.lake.postgres.execution import Lanes
+from neve.lake.postgres.options import Limits
+from neve.lake.postgres.session_settings import SessionSettings
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Owned by the server, lent to its sessions."""
+
+    backend: Backend
+    catalog: Catalog
+    lanes: Lanes
+    limits: Limits
+
+    def catalog_for(self, user: str, process: int, settings: SessionSettings) -> SessionCatalog:
+        return SessionCatalog(self.catalog, settings, user=user, process=process)
