@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from neve.bucket.maintain.guard import Opened
 from neve.log.keys import segment_name
+from neve.log.manifest.state import ManifestRules
+from neve.log.series import Series
 from neve.store.port import ObjectInfo
 
 ORPHAN_AGE_MS = 3_600_000
@@ -18,8 +20,10 @@ ORPHAN_AGE_MS = 3_600_000
 async def doom_orphans(opened: Opened, *, older_than_ms: int = ORPHAN_AGE_MS) -> int:
     """Doom a partition's unlisted objects that are older than this; how many were doomed.
 
-    Deleting them is the collector's.
+    Deleting them is the collector's. Numbers that a checkpoint sums up are deleted at once: whoever
+    wrote it did not live to do so.
     """
+    await Series(opened.store, opened.manifest.keys, ManifestRules()).trim()
     series = opened.manifest.keys.prefix
     runs = await opened.store.list(f"{series}run/")
     rows = [*runs, *await opened.store.list(opened.prefix), *await opened.store.list(series)]

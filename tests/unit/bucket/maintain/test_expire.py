@@ -188,4 +188,4 @@ def test_killed_at_any_call_no_record_is_lost_but_the_expired() -> None:
         assert await values_of(store) == values[16:]
         await assert_clean(store)
 
-    crash_everywhere(origin, life, check, step=1, seed=5)
+    crash_everywhere(origin, life, check, step=2, seed=5)

@@ -278,7 +278,7 @@ def test_killed_at_any_call_it_is_ended_by_the_next_run(
         assert originals(bucket) == originals(origin)
         await assert_clean(store)
 
-    crash_everywhere(origin, life, check, step=1, seed=4)
+    crash_everywhere(origin, life, check, step=2, seed=4)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -373,7 +373,7 @@ def test_taking_ownership_may_be_killed_at_any_call() -> None:
         assert originals(bucket) == {}
         await assert_clean(store)
 
-    crash_everywhere(origin, life, check, step=1, seed=4)
+    crash_everywhere(origin, life, check, step=2, seed=4)
 
 
 @in_simulation

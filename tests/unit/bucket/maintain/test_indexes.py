@@ -156,4 +156,4 @@ def test_killed_at_any_call_the_records_are_there_and_the_next_run_ends_it() -> 
         assert await values_of(store) == values
         await assert_clean(store)
 
-    crash_everywhere(origin, life, check, step=1, seed=5)
+    crash_everywhere(origin, life, check, step=2, seed=5)
