@@ -4,15 +4,14 @@ Each place is looked at by itself, so that two sides of a self-join are read as 
 Where the analysis is not certain it asks for more: every column, every row. What it says is used to
 leave things out, so a mistake on the other side would be a wrong answer.
 
-A column is needed wherever its name is mentioned and could mean this relation. Rows are left out
-only by conditions of the WHERE beside the relation and of its own ON, and only where those cannot
-be true for null: then an outer join changes nothing about it.
+A column is needed wherever its name is mentioned and could mean this relation; which rows are
+needed is `necessity`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlglot
 from sqlglot import exp
@@ -22,18 +21,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 from neve.errors import UnsupportedError
 from neve.lake.sql.literals import Constants
 from neve.lake.sql.names import quoted
-from neve.lake.sql.predicates import Extraction, Predicate, all_of
+from neve.lake.sql.necessity import necessary
+from neve.lake.sql.predicates import Predicate
 from neve.lake.sql.scopes import (
     alias_of,
     is_cte_reference,
     is_relation,
     mentions_of,
     needs_all_columns,
-    own_select,
 )
 from neve.lake.sql.statements import DIALECT, Splice
-
-_BINDING_KINDS = frozenset({"", "INNER", "SEMI", "ANTI"})
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ def _place(
         alias_of(table),
         None if table.alias else _alias_position(tokens, end),
         None if needs_all_columns(table) else mentions,
-        _predicate(table, constants),
+        necessary(table, constants),
     )
 
 
@@ -169,48 +166,14 @@ def _qualifier_edits(tree: exp.Expr) -> list[Splice]:
     return edits
 
 
-def _predicate(table: exp.Table, constants: Constants) -> Predicate | None:
-    """The necessary condition on the rows of one place."""
-    select, join = own_select(table)
-    if select is None or select.find(exp.Pivot, exp.TableSample) is not None:
-        return None
-    if table.alias_column_names or table.args.get("joins"):
-        return None
-    joins = select.args.get("joins") or []
-    alone = not joins and not select.args.get("laterals")
-    same = [each for each in _sources(select) if alias_of(each) == alias_of(table)]
-    if len(same) != 1:
-        return None
-    alias = alias_of(table)
-
-    def resolve(column: exp.Column) -> str | None:
-        if column.args.get("db") is not None or isinstance(column.this, exp.Star):
-            return None
-        mine = column.table.lower() == alias if column.table else alone
-        return column.name.lower() if mine else None
-
-    extraction = Extraction(resolve, constants)
-    found: list[Predicate | None] = []
-    kind = (join.args.get("kind") or "").upper() if join is not None else ""
-    where = select.args.get("where")
-    if where is not None and kind not in ("SEMI", "ANTI"):
-        found.append(extraction.read(where.this))
-    if join is not None and kind in _BINDING_KINDS and join.side.upper() in ("", "LEFT"):
-        found.append(extraction.read(join.args.get("on")))
-    return all_of(found)
-
-
-def _sources(select: exp.Select) -> list[exp.Expr]:
-    joined = [join.this for join in select.args.get("joins") or []]
-    return [select.args["from_"].this, *joined]
-
-
 def _by_tokens(tokens: Sequence[Token]) -> Analysis:
     """Names behind FROM and JOIN, with all that they hold."""
     places = []
     for at, token in enumerate(tokens):
         if token.token_type in (TokenType.FROM, TokenType.JOIN, TokenType.TABLE):
             place = _place_at(tokens, at + 1)
+            if place is not None and token.token_type == TokenType.TABLE:
+                place = replace(place, alias_at=None)  # TABLE orders takes no alias
             if place is not None:
                 places.append(place)
     return Analysis(tuple(places), understood=False)

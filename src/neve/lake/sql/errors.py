@@ -6,11 +6,18 @@ from neve.errors import InvalidError, NeveError
 
 
 class QueryError(InvalidError):
-    """The query is not understood, or asks for what does not fit together."""
+    """The query is not understood, or asks for what does not fit together.
+
+    `sqlstate` is the standard's code for it, for clients that go by codes.
+    """
+
+    sqlstate = "42000"
 
 
 class UnknownNameError(QueryError):
     """No topic and no table has this name. `near` lists names like it."""
+
+    sqlstate = "42P01"
 
     def __init__(self, name: str, near: list[str], note: str = "") -> None:
         hint = f": did you mean {' or '.join(near)}?" if near else ": SHOW TABLES lists all names"
@@ -22,10 +29,16 @@ class UnknownNameError(QueryError):
 class ReadOnlyError(QueryError):
     """The statement would change something, or run something: only queries are answered."""
 
+    sqlstate = "25006"
+
 
 class QueryCancelledError(NeveError):
     """Somebody cancelled the query while it ran."""
 
+    sqlstate = "57014"
+
 
 class QueryFailedError(NeveError):
     """The query was right and could not be carried out: what it reads, or Spark, failed."""
+
+    sqlstate = "58000"

@@ -20,6 +20,7 @@ TOPIC_PREFIXES = ("topics", "public")
 """`public` is where PostgreSQL's clients look for tables that they know no schema of."""
 TABLE_PREFIX = "iceberg"
 _NEAR_MAX = 3
+_NEAR_LEAST = 0.6
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,9 @@ class Named:
 
 def sql_name(named: Named) -> str:
     """How it is written in a query."""
-    return ".".join(quoted_where_needed(part) for part in named.parts)
+    hidden = named.kind == "table" and named.parts[0].lower() in TOPIC_PREFIXES
+    parts = (TABLE_PREFIX, *named.parts) if hidden else named.parts
+    return ".".join(quoted_where_needed(part) for part in parts)
 
 
 def quoted_where_needed(part: str) -> str:
@@ -82,10 +85,16 @@ class Names:
         for named in self.all:
             if named.name.lower() == name.lower() or _is_path_end(named, parts):
                 return UnknownNameError(name, [str(named)])
-        by_text = {named.name.lower(): named for named in self.all}
-        by_text |= {named.parts[-1].lower(): named for named in self.all}
-        found = difflib.get_close_matches(name.lower(), list(by_text), _NEAR_MAX)
-        return UnknownNameError(name, list(dict.fromkeys(str(by_text[text]) for text in found)))
+        ratios = [
+            (max(_likeness(name, named.name), _likeness(name, named.parts[-1])), named)
+            for named in self.all
+        ]
+        near = sorted((each for each in ratios if each[0] >= _NEAR_LEAST), key=lambda r: -r[0])
+        return UnknownNameError(name, [str(named) for _, named in near[:_NEAR_MAX]])
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
 
 
 def _readings(parts: tuple[str, ...]) -> list[tuple[RelationKind, tuple[str, ...]]]:

@@ -50,7 +50,7 @@ def _defined_before(within: exp.With, cte: exp.Expr, name: str) -> bool:
     return False
 
 
-def own_select(table: exp.Table) -> tuple[exp.Select | None, exp.Join | None]:
+def own_select(table: exp.Expr) -> tuple[exp.Select | None, exp.Join | None]:
     """The SELECT in whose FROM a relation stands plainly, and the join that brought it in."""
     parent = table.parent
     if isinstance(parent, exp.From) and isinstance(parent.parent, exp.Select):

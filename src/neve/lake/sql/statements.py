@@ -80,7 +80,7 @@ def kind_of(tokens: Sequence[Token]) -> Kind:
     if words[0] in ("DESCRIBE", "DESC"):
         return Kind.DESCRIBE
     if words[0] == "SHOW":
-        return Kind.SHOW_TABLES if words[1:] in (["TABLES"], ["VIEWS"]) else Kind.SHOW
+        return Kind.SHOW_TABLES if words[1:] == ["TABLES"] else Kind.SHOW
     raise ReadOnlyError(
         f"{tokens[0].text.upper()} is not done here: only SELECT, WITH, VALUES, SHOW, DESCRIBE and "
         "EXPLAIN are"
@@ -100,18 +100,21 @@ def _refuse_changes(tokens: Sequence[Token]) -> None:
             raise ReadOnlyError(f"{word.lower()}() runs code: that is not done here")
 
 
-def explained_query(sql: str, tokens: Sequence[Token]) -> tuple[str, str]:
+def explained_query(sql: str) -> tuple[str, str]:
     """The query inside EXPLAIN, and the mode Spark's own plan is shown in."""
     modes = {"EXTENDED": "extended", "FORMATTED": "formatted", "CODEGEN": "codegen", "COST": "cost"}
-    rest = list(tokens[1:])
-    mode = modes.get(rest[0].text.upper()) if rest else None
-    inner = rest[1:] if mode else rest
-    if not inner:
+    # To its tokenizer, all behind EXPLAIN is one word.
+    rest = sql[tokens_of(sql)[0].end + 1 :]
+    if not rest.strip(" \t\r\n;"):
         raise QueryError("EXPLAIN needs a query: write EXPLAIN SELECT …")
-    text = sql[inner[0].start : inner[-1].end + 1]
-    if kind_of(inner) != Kind.QUERY:
+    tokens = tokens_of(rest)
+    mode = modes.get(tokens[0].text.upper())
+    if mode is not None:
+        rest = rest[tokens[0].end + 1 :]
+        tokens = tokens_of(rest)
+    if kind_of(tokens) != Kind.QUERY:
         raise QueryError("EXPLAIN explains queries: write EXPLAIN SELECT …")
-    return text, mode or "simple"
+    return rest[tokens[0].start : tokens[-1].end + 1], mode or "simple"
 
 
 def with_named_parameters(

@@ -112,3 +112,22 @@ def _decimal(precision: int, scale: int, value: Value) -> Decimal | None:
         return None
     fits = exact == value and len(exact.as_tuple().digits) <= precision
     return exact if fits else None
+
+
+def told(expression: Any) -> str:
+    """An expression for people."""
+    from pyiceberg.expressions import And, Or
+
+    if isinstance(expression, And | Or):
+        word = " and " if isinstance(expression, And) else " or "
+        return f"({told(expression.left)}{word}{told(expression.right)})"
+    signs = {
+        "EqualTo": "=",
+        "LessThan": "<",
+        "LessThanOrEqual": "<=",
+        "GreaterThan": ">",
+        "GreaterThanOrEqual": ">=",
+    }
+    value = expression.literal.value
+    sign = signs[type(expression).__name__]
+    return f"{expression.term.name} {sign} {value!r}"

@@ -1,0 +1,56 @@
+"""A query's columns in types that Arrow has: what has none becomes text, variants become JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def with_arrow_types(frame: DataFrame) -> tuple[DataFrame, pa.Schema]:
+    """The same rows, and their schema. Names may repeat, as in a join of two topics."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import VariantType
+
+    names = [field.name for field in frame.schema.fields]
+    kinds = [_arrow_type(field.dataType) for field in frame.schema.fields]
+    if any(kind is None for kind in kinds):
+        unique = [f"c{at}" for at in range(len(names))]
+        frame = frame.toDF(*unique)
+        columns = []
+        for at, field in enumerate(frame.schema.fields):
+            column = functions.col(unique[at])
+            if kinds[at] is None:
+                variant = isinstance(field.dataType, VariantType)
+                column = functions.to_json(column) if variant else column.cast("string")
+            columns.append(column.alias(unique[at]))
+        frame = frame.select(*columns)
+    fields = [
+        pa.field(name, kind or pa.string(), field.nullable)
+        for name, kind, field in zip(names, kinds, frame.schema.fields, strict=True)
+    ]
+    return frame, pa.schema(fields)
+
+
+def _arrow_type(kind: Any) -> pa.DataType | None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import CalendarIntervalType, VariantType, YearMonthIntervalType
+
+    if _holds(kind, (VariantType, CalendarIntervalType, YearMonthIntervalType)):
+        return None
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except (PySparkException, TypeError):
+        return None
+
+
+def _holds(kind: Any, unknown: tuple[type, ...]) -> bool:
+    if isinstance(kind, unknown):
+        return True
+    inner = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
+    fields = [field.dataType for field in getattr(kind, "fields", [])]
+    return any(_holds(each, unknown) for each in [*inner, *fields] if each is not None)

@@ -1,0 +1,102 @@
+"""Iceberg tables as relations: planned with pyiceberg here, read by Spark's workers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neve.errors import UnavailableError, UnsupportedError
+from neve.lake.sql.iceberg.filters import Filters, told
+from neve.lake.sql.iceberg.plan import TablePlan, plan_table
+from neve.lake.sql.iceberg.read import read_groups
+from neve.lake.sql.iceberg.types import arrow_schema
+from neve.lake.sql.literals import Constants
+from neve.lake.sql.model import Column, Needed, RelationPlan
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def table_names(catalog: Catalog | None) -> list[tuple[str, ...]]:
+    """All tables of a catalog, with their namespaces."""
+    if catalog is None:
+        return []
+    return sorted(_names_under(catalog, ()))
+
+
+def _names_under(catalog: Catalog, namespace: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for inner in catalog.list_namespaces(namespace):
+        found = tuple(inner)
+        if found[: len(namespace)] == namespace and len(found) > len(namespace):
+            yield from (tuple(name) for name in catalog.list_tables(found))
+            yield from _names_under(catalog, found)
+
+
+def load_table(catalog: Catalog | None, parts: tuple[str, ...]) -> Table:
+    assert catalog is not None
+    try:
+        return catalog.load_table(parts)
+    except Exception as error:
+        raise UnavailableError(".".join(parts), f"the table cannot be opened: {error}") from error
+
+
+def table_columns(table: Table) -> tuple[Column, ...]:
+    """Columns in the types that queries have."""
+    return tuple(
+        Column(field.name, field.type, field.nullable) for field in arrow_schema(table.schema())
+    )
+
+
+@dataclass(frozen=True)
+class TableQuery:
+    """A table as one place in a query needs it."""
+
+    table: Table
+    needed: Needed
+    constants: Constants
+    now_ms: int
+
+    def plan(self) -> TablePlan:
+        filters = Filters(self.table.schema(), self.constants, self.now_ms)
+        condition = filters.expression(self.needed.place.predicate)
+        try:
+            return plan_table(self.table, self.needed.columns, condition)
+        except (ValueError, NotImplementedError) as error:
+            raise UnsupportedError(f"{self.needed.named} cannot be read: {error}") from error
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Its rows; every group of files is a task."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        plan = self.plan()
+        schema: Any = from_arrow_schema(plan.read.schema(), prefer_timestamp_ntz=True)
+        if not plan.groups:
+            return spark.createDataFrame([], schema)
+        read = functools.partial(read_groups, plan.read, plan.groups)
+        numbers = spark.range(0, len(plan.groups), 1, len(plan.groups))
+        return numbers.mapInArrow(read, schema)
+
+    def explained(self) -> RelationPlan:
+        plan = self.plan()
+        from pyiceberg.expressions import AlwaysTrue
+
+        notes = [f"snapshot: {plan.snapshot_id}"] if plan.snapshot_id else []
+        if plan.delete_files:
+            notes.append(f"delete files: {plan.delete_files}")
+        condition = plan.read.row_filter
+        return RelationPlan(
+            str(self.needed.named),
+            "table",
+            self.needed.place.alias,
+            self.needed.columns,
+            "" if isinstance(condition, AlwaysTrue) else told(condition),
+            plan.files_planned,
+            plan.files_pruned,
+            plan.bytes_planned,
+            plan.bytes_pruned,
+            tuple(notes),
+        )

@@ -1,0 +1,133 @@
+"""Topics as relations: the source `neve` with the columns and ranges that a query needs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from neve.bucket.facade import Bucket
+from neve.lake.sql.model import Needed, RelationPlan
+from neve.lake.sql.ranges import HIGHEST, LOWEST, Ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from neve.lake.source.tasks import StoreRef
+
+HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+COLUMNS: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS_TYPE,
+}
+CHEAPEST = "offset"
+"""What is read where only the number of rows counts."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOMENTS_MS = (-62_135_596_800_000, 253_402_300_799_999)
+"""What a datetime can be: the years 1 to 9999."""
+
+
+def topic_frame(spark: SparkSession, store: StoreRef, needed: Needed) -> DataFrame:
+    """The rows of a topic that a query may need."""
+    from pyspark.sql.types import StructField, StructType
+
+    from neve.lake.source.columns import TYPES
+
+    schema = StructType([StructField(name, TYPES[name]) for name in needed.columns])
+    options = {**dict(store.settings), "store": store.url, "subscribe": needed.named.name}
+    if store.layout != "neve":
+        options["layout"] = store.layout
+    if "headers" in needed.columns:
+        options["includeHeaders"] = "true"
+    options |= range_options(needed.ranges)
+    return spark.read.format("neve").schema(schema).options(**options).load()
+
+
+def range_options(ranges: Ranges) -> dict[str, str]:
+    """Ranges as options of the source, which knows no numbers below 0."""
+    if ranges.empty:
+        return {"toOffset": "0"}
+    offsets, times = ranges.offsets, ranges.times_ms
+    found = {}
+    if offsets.first > 0:
+        found["fromOffset"] = str(offsets.first)
+    if offsets.end != HIGHEST:
+        found["toOffset"] = str(max(0, offsets.end))
+    if times.first > 0:
+        found["fromTimestamp"] = str(times.first)
+    if times.end != HIGHEST:
+        found["toTimestamp"] = str(max(0, times.end))
+    if ranges.partitions is not None:
+        # A number below 0 is no partition, and equal to none.
+        known = sorted(number for number in ranges.partitions if number >= 0)
+        return {**found, "partitions": ",".join(map(str, known))} if known else {"toOffset": "0"}
+    return found
+
+
+def _moment(milliseconds: int) -> datetime | None:
+    lowest, highest = _MOMENTS_MS
+    if not lowest < milliseconds < highest:
+        return None
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def topic_plan(bucket: Bucket, needed: Needed) -> RelationPlan:
+    """What the manifests say will be read."""
+    ranges = needed.ranges
+    planned = pruned = bytes_planned = bytes_pruned = 0
+    notes: list[str] = []
+    existing = bucket.topic(needed.named.name).partitions
+    wanted = [n for n in existing if ranges.partitions is None or n in ranges.partitions]
+    for plan in bucket.plan(needed.named.name, None, **_bounds(ranges)):
+        mine = plan.partition in wanted and not ranges.empty
+        planned += plan.segments_planned if mine else 0
+        bytes_planned += plan.bytes_planned if mine else 0
+        pruned += plan.segments_pruned + (0 if mine else plan.segments_planned)
+        bytes_pruned += plan.bytes_pruned + (0 if mine else plan.bytes_planned)
+        if plan.failure is not None and mine:
+            notes.append(f"partition {plan.partition} cannot be read: {plan.failure}")
+    return RelationPlan(
+        str(needed.named),
+        "topic",
+        needed.place.alias,
+        needed.columns,
+        told(ranges),
+        planned,
+        pruned,
+        bytes_planned,
+        bytes_pruned,
+        tuple(notes),
+    )
+
+
+def _bounds(ranges: Ranges) -> dict[str, int | None]:
+    offsets, times = ranges.offsets, ranges.times_ms
+    return {
+        "from_offset": max(0, offsets.first) if offsets.first != LOWEST else None,
+        "to_offset": max(0, offsets.end) if offsets.end != HIGHEST else None,
+        "from_timestamp": times.first if times.first != LOWEST else None,
+        "to_timestamp": times.end if times.end != HIGHEST else None,
+    }
+
+
+def told(ranges: Ranges) -> str:
+    """Ranges for people."""
+    found = []
+    if ranges.partitions is not None:
+        found.append(f"partition in ({', '.join(map(str, sorted(ranges.partitions)))})")
+    if ranges.offsets.first != LOWEST:
+        found.append(f"offset >= {ranges.offsets.first}")
+    if ranges.offsets.end != HIGHEST:
+        found.append(f"offset < {ranges.offsets.end}")
+    for sign, at in ((">=", ranges.times_ms.first), ("<", ranges.times_ms.end)):
+        if at not in (LOWEST, HIGHEST):
+            moment = _moment(at)
+            found.append(f"timestamp {sign} {moment.isoformat() if moment else at}")
+    return " and ".join(found)
