@@ -57,12 +57,22 @@ class Chunk:
 
 
 class Execution:
-    """Owned by one portal; `close` it, or the engine keeps the query."""
+    """Owned by one portal; `close` it, or the engine keeps the query.
+
+    `plan` says what to run; it reads the statement, and is called in a thread as well.
+    """
 
     def __init__(
-        self, query: Query, lanes: Lanes, tag: str, *, cancel_seconds: float, chunk_bytes: int
+        self,
+        plan: Callable[[], Query],
+        lanes: Lanes,
+        tag: str,
+        *,
+        cancel_seconds: float,
+        chunk_bytes: int,
     ) -> None:
-        self._query = query
+        self._plan = plan
+        self._query: Query | None = None
         self._lanes = lanes
         self._tag = tag
         self._cancel_seconds = cancel_seconds
@@ -85,7 +95,7 @@ class Execution:
         return self._rows.schema
 
     def _open(self) -> _Rows:
-        query = self._query
+        query = self._query = self._plan()
         result = query.executor.execute(query.sql, query.parameters, tag=self._tag)
         return _Rows(result.schema, result.batches, self._chunk_bytes)
 
@@ -105,8 +115,12 @@ class Execution:
         await self._lanes.control.offload(self._end, rows)
 
     def _end(self, rows: _Rows) -> None:
-        self._query.executor.cancel(self._tag)
+        self._cancel_on_engine()
         rows.close()
+
+    def _cancel_on_engine(self) -> None:
+        if self._query is not None:
+            self._query.executor.cancel(self._tag)
 
     async def _call(self, work: Callable[..., T], *args: Any) -> T:
         if self._reason is not None:
@@ -133,14 +147,14 @@ class Execution:
         while not call.done():
             if runtime.monotonic() > until:
                 raise Disconnected  # the engine does not let go: nothing sound can be said here
-            await self._lanes.control.offload(self._query.executor.cancel, self._tag)
+            await self._lanes.control.offload(self._cancel_on_engine)
             await asyncio.wait([call], timeout=_CANCEL_AGAIN_SECONDS)
         if not call.cancelled():
             call.exception()  # it ended because we asked: what it says is not news
 
     def _told(self, failure: BaseException) -> SqlError:
         told = from_exception(failure)
-        if told.position:
+        if told.position and self._query is not None:
             told.position = self._query.position(told.position)
         return told
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from neve.lake.postgres.commands import Command, command_of
 from neve.lake.postgres.encode import ColumnEncoder, encoders
 from neve.lake.postgres.execution import Execution
-from neve.lake.postgres.lexer import Statement, statements
+from neve.lake.postgres.lexer import Statement
 from neve.lake.postgres.options import Limits
 from neve.lake.postgres.sqlstate import (
     DUPLICATE_CURSOR,
@@ -40,14 +40,13 @@ class Prepared:
     """What a client was told about its rows before any values were bound."""
 
     @classmethod
-    def of(cls, text: str, types: Sequence[int] = ()) -> Prepared:
-        found = statements(text)
+    def of(cls, found: Sequence[Statement], types: Sequence[int] = ()) -> Prepared:
         if len(found) > 1:
             raise SqlError(
                 SYNTAX_ERROR, "cannot insert multiple commands into a prepared statement"
             )
         if not found:
-            return cls(text, None, None, tuple(types))
+            return cls("", None, None, tuple(types))
         return cls.one(found[0], types)
 
     @classmethod

@@ -11,13 +11,15 @@ import pyarrow as pa
 from neve.lake.postgres import wire
 from neve.lake.postgres.dialect import translate
 from neve.lake.postgres.execution import Execution, Query
-from neve.lake.postgres.lexer import Statement
+from neve.lake.postgres.lexer import Statement, statements
 from neve.lake.postgres.outbox import Outbox
 from neve.lake.postgres.portals import Portal, Prepared
 from neve.lake.postgres.session_settings import SessionSettings
 from neve.lake.postgres.shared import Shared
 from neve.lake.postgres.sqlstate import FEATURE_NOT_SUPPORTED, QUERY_CANCELED, SqlError
 from neve.lake.postgres.types import described
+
+_READ_AT_ONCE_CHARACTERS = 16 * 1024
 
 
 class Runner:
@@ -38,12 +40,18 @@ class Runner:
         if self._running is not None:
             self._running.interrupt(reason)
 
+    async def read(self, sql: str) -> list[Statement]:
+        """The statements of a text; a long one is not read on the loop."""
+        if len(sql) <= _READ_AT_ONCE_CHARACTERS:
+            return statements(sql)
+        return await self._shared.lanes.queries.offload(statements, sql)
+
     def execution(self, statement: Statement, values: Sequence[Any]) -> Execution:
         """A query that is ready to run; nothing is asked of the engine yet."""
         self._count += 1
         limits = self._shared.limits
         return Execution(
-            self._query(statement, values),
+            lambda: self._query(statement, values),
             self._shared.lanes,
             f"pg-{self._process}-{self._count}",
             cancel_seconds=limits.cancel_seconds,

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 
 from neve.lake.postgres import wire
-from neve.lake.postgres.lexer import statements
 from neve.lake.postgres.link import Disconnected
 from neve.lake.postgres.options import Limits
 from neve.lake.postgres.parameters import decode
@@ -84,7 +83,7 @@ class Session:
 
     async def _simple(self, body: bytes) -> None:
         try:
-            found = statements(wire.parse_query(body))
+            found = await self._runner.read(wire.parse_query(body))
             if not found:
                 self._out.add(wire.EMPTY_QUERY)
             await self._shelf.drop_portal("")
@@ -128,7 +127,8 @@ class Session:
 
     async def _parse(self, body: bytes) -> None:
         asked = wire.parse_parse(body)
-        prepared = Prepared.of(asked.query, asked.types)
+        found = await self._runner.read(asked.query)
+        prepared = Prepared.of(found, asked.types)
         self._check_state(prepared)
         self._shelf.add_prepared(asked.name, prepared)
         self._out.add(wire.PARSE_COMPLETE)

@@ -122,6 +122,7 @@ class SessionCatalog:
         self._user = user
         self._process = process
         self._running: dict[str, bool] = {}
+        self._read: tuple[str, exp.Expr] | None = None  # what `answers` has read for `execute`
 
     # --- which statements
 
@@ -133,6 +134,7 @@ class SessionCatalog:
             tree = _parsed(statement.text)
         except SqlError:
             return bool(_SURELY_CONCERNS.search(statement.text))
+        self._read = (statement.text, tree)
         if not isinstance(tree, exp.Query):
             return False
         common = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
@@ -165,7 +167,9 @@ class SessionCatalog:
             self._running[tag] = False
 
     def _answer(self, sql: str, parameters: Sequence[Any], tag: str) -> _Answer:
-        tree = changed(_parsed(sql), lowered)
+        read, self._read = self._read, None
+        tree = read[1] if read is not None and read[0] == sql else _parsed(sql)
+        tree = changed(tree, lowered)
         columns = columns_of(tree)
         snapshot = self._catalog.snapshot()
         rewritten = rewrite(tree, self._constants())

@@ -186,9 +186,10 @@ _OTHER_NAMES = {
 
 def _dot(node: exp.Dot) -> exp.Expr:
     """`pg_catalog.f(x)` is `f(x)`; a field of a composite value is nothing here."""
-    if isinstance(node.expression, exp.Func):
-        return node.expression
-    return exp.Null()
+    return node.expression if node.this.name.lower() in _SCHEMAS else exp.Null()
+
+
+_SCHEMAS = ("pg_catalog", "information_schema", "public")
 
 
 def _comparison(node: exp.Binary) -> exp.Expr:
@@ -280,9 +281,9 @@ def _cast(node: exp.Cast) -> exp.Expr:
     if name in ("bool", "boolean"):
         return _call("neve_bool", inner)
     if name in _INTEGERS:
-        return exp.Cast(this=inner, to=exp.DataType.build("INTEGER", dialect="sqlite"))
+        return exp.Cast(this=inner, to=exp.DataType(this=exp.DataType.Type.INT))
     if name in _TEXTS:
-        return exp.Cast(this=inner, to=exp.DataType.build("TEXT", dialect="sqlite"))
+        return exp.Cast(this=inner, to=exp.DataType(this=exp.DataType.Type.TEXT))
     uncast: exp.Expr = inner
     return uncast
 

@@ -197,6 +197,7 @@ def _class_row(relation: ShownRelation, schema_oid: int) -> Row:
     row |= {"relowner": OWNER_OID, "relam": 0 if relation.kind == "v" else 2}
     row |= {"relfilenode": relation.oid, "reltuples": -1.0, "reltoastrelid": 0}
     row |= {"relpersistence": "p", "relkind": relation.kind, "relnatts": len(relation.columns)}
+    row |= {"relacl": f'["=r/{OWNER}"]'}  # everybody reads, nobody writes
     return row | {"relispopulated": True, "relreplident": "d", "relrewrite": 0}
 
 

@@ -7,6 +7,7 @@ is narrowed to reading: no other file, no other statement, a bound on work and o
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ class Snapshot:
         self, relations: Sequence[ShownRelation], database: str, users: Sequence[str], oids: Oids
     ) -> None:
         self._source = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self._source.close)  # a question may still be copying it
         self._names: dict[int, str] = {}
         self._oids: dict[str, int] = {}
         self._visible: set[int] = set()
@@ -86,9 +88,6 @@ class Snapshot:
             self._oids.setdefault(relation.name, relation.oid)
             self._visible.add(relation.oid)
         self._names[relation.oid] = relation.name if is_visible else qualified
-
-    def close(self) -> None:
-        self._source.close()
 
     def copy(
         self, is_stopped: Callable[[], bool], more: dict[str, Callable[..., Any]]
