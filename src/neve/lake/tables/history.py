@@ -57,11 +57,30 @@ def state_of(table: Table) -> TableState:
     while snapshot is not None:
         summary = summary_of(snapshot)
         if SNAPSHOT_PROGRESS in summary:
-            return _state(summary[SNAPSHOT_PROGRESS], f"{name}, snapshot {snapshot.snapshot_id}")
+            where = f"{name}, snapshot {snapshot.snapshot_id}"
+            found = _state(summary[SNAPSHOT_PROGRESS], where)
+            return _reopened(found, name, metadata, snapshot)
         walked.append(snapshot)
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else metadata.snapshot_by_id(parent)
     return _from_property(name, metadata, walked)
+
+
+def _reopened(
+    found: TableState, name: str, metadata: TableMetadata, snapshot: Snapshot
+) -> TableState:
+    """The same, but with a claim if the table was rolled back since Neve's last snapshot.
+
+    The property is always set together with a snapshot, so it names another one only then. Dead
+    letters of what was rolled back are as open again as its offsets, and must be overwritten.
+    """
+    text = metadata.properties.get(TABLE_PROGRESS)
+    if text is None:
+        return found
+    latest = from_text(text, f"{name}, its property {TABLE_PROGRESS}")[1].get("snapshot")
+    if latest == snapshot.snapshot_id:
+        return found
+    return TableState(found.progress, f"rolled back from {latest}")
 
 
 def _from_property(name: str, metadata: TableMetadata, walked: list[Snapshot]) -> TableState:

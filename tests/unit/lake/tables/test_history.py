@@ -15,6 +15,7 @@ from neve.lake.tables import (
     CommitKind,
     NoProgressError,
     commit,
+    commit_range,
     declare_progress,
     read_progress,
 )
@@ -26,6 +27,9 @@ from unit.lake.tables.table_scene import (
     catalog_in,
     foreign_append,
     held,
+    letter_rows,
+    letters_held,
+    letters_in,
     once,
     rows,
     table_in,
@@ -40,7 +44,13 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 
 def fill(table: Table, first: int, end: int) -> None:
-    outcome = commit(table, written(table, rows(first, end)), at(first or None), at(end))
+    outcome = commit_range(
+        table,
+        written(table, rows(first, end)),
+        at(first or None),
+        at(end),
+        letters=lambda: letters_in(table.catalog),
+    )
     assert outcome.kind is CommitKind.COMMITTED
 
 
@@ -155,6 +165,27 @@ def test_a_table_rolled_back_goes_on_from_where_it_was_then(catalog: Catalog) ->
     fill(table, 10, 15)
     fill(table, 15, 25)
     assert held(table) == once(0, 25)
+
+
+def test_dead_letters_of_what_was_rolled_back_are_open_again(catalog: Catalog) -> None:
+    table, letters = table_in(catalog), letters_in(catalog)
+    fill(table, 0, 10)
+    then = head(table)
+    outcome = commit_range(
+        table,
+        written(table, rows(10, 13), rows(14, 20)),
+        at(10),
+        at(20),
+        letters=lambda: letters,
+        letter_files=written(letters, letter_rows([13])),
+    )
+    assert outcome.in_table
+    roll_back(table, then)
+    # Read with other eyes, 13 is good now; its letter must not stay beside its row.
+    assert commit(table, [], at(10), at(20)).kind is CommitKind.CLAIMED
+    fill(table, 10, 20)
+    assert held(table) == once(0, 20)
+    assert letters_held(letters) == {}
 
 
 def test_a_commit_planned_before_a_roll_back_is_stale(catalog: Catalog) -> None:

@@ -17,7 +17,7 @@ class Reachable:
         self._files_of: dict[str, list[str]] = {}
 
     def of(self, snapshots: Iterable[Snapshot]) -> set[str]:
-        """Everything that these snapshots need, or once added or removed."""
+        """Everything that reading these snapshots needs; not what they only say they removed."""
         paths: set[str] = set()
         for snapshot in snapshots:
             paths.add(snapshot.manifest_list)
@@ -28,6 +28,6 @@ class Reachable:
 
     def _listed_in(self, manifest: ManifestFile) -> list[str]:
         if manifest.manifest_path not in self._files_of:
-            entries = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
+            entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
             self._files_of[manifest.manifest_path] = [each.data_file.file_path for each in entries]
         return self._files_of[manifest.manifest_path]

@@ -1,0 +1,92 @@
+"""Whatever the order, whoever dies: each offset is in the table or among the letters, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from neve.lake.tables import commits as commits_module
+from neve.lake.tables import history as history_module
+from neve.lake.tables import letters as letters_module
+from neve.lake.tables.history import TableState, state_of, summary_of
+from neve.lake.tables.progress import Standing, standing_of
+from unit.lake.tables.interleaving import World
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_offset_is_there_once(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path, seed)
+    world.play()
+    assert world.wrong() == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1_000, 1_300))
+def test_each_offset_is_there_once_in_many_orders(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path, seed, end=40)
+    world.play()
+    assert world.wrong() == []
+
+
+# --- planted bugs
+
+
+def newest_only(table: Table) -> TableState:
+    """Offsets from the newest snapshot alone, and none where it has none."""
+    snapshot = table.metadata.current_snapshot()
+    text = None if snapshot is None else summary_of(snapshot).get("neve.progress")
+    return TableState() if text is None else history_module._state(text, "table")
+
+
+def plant_newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (commits_module, letters_module, history_module):
+        monkeypatch.setattr(module, "state_of", newest_only)
+
+
+def plant_unchecked_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a refused commit the files are put onto whatever the table is by then."""
+    tried: list[Any] = []
+
+    def looked_once(current: Any, expected: Any, new: Any) -> Standing:
+        if any(each is new for each in tried):
+            return Standing.OPEN
+        tried.append(new)
+        return standing_of(current, expected, new)
+
+    monkeypatch.setattr(commits_module, "standing_of", looked_once)
+
+
+def plant_no_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letters are committed first, but nothing keeps a rival's out of line."""
+
+    def unclaimed(table: Table) -> TableState:
+        return TableState(state_of(table).progress)
+
+    def only_look(table: Table, claim: Any, expected: Any, new: Any) -> Any:
+        current = state_of(table.refresh()).progress
+        standing = standing_of(current, expected, new)
+        return current if standing is Standing.OPEN else letters_module.closed(current, standing)
+
+    def without(*arguments: Any) -> Any:
+        claimed = letters_module.commit_dead_letters(*arguments)
+        return None if isinstance(claimed, letters_module.Claim) else claimed
+
+    monkeypatch.setattr(letters_module, "_claim", only_look)
+    monkeypatch.setattr(commits_module, "state_of", unclaimed)
+    monkeypatch.setattr(commits_module, "commit_dead_letters", without)
+
+
+@pytest.mark.parametrize("plant", [plant_newest_only, plant_unchecked_offsets, plant_no_claims])
+def test_a_planted_bug_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Any
+) -> None:
+    plant(monkeypatch)
+    for seed in range(40):
+        world = World(tmp_path / str(seed), seed)
+        world.play()
+        if world.wrong():
+            return
+    pytest.fail("nothing went wrong")
