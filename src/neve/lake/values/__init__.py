@@ -1,0 +1,22 @@
+"""Record values as Arrow columns, decoded in the workers of a Spark job.
+
+`value_format` reads what a pipeline asks for. A `ValueFormat` knows or infers the columns, and
+decodes values so that every input row is either one good row or a bad one with its reason.
+`evolution` says how a table must change to take fields that it lacks.
+"""
+
+from neve.lake.values.decoded import BadValue, Decoded, ValueFormat
+from neve.lake.values.evolution import Evolution, evolution, evolved
+from neve.lake.values.formats import value_format
+from neve.lake.values.types import plain_schema
+
+__all__ = [
+    "BadValue",
+    "Decoded",
+    "Evolution",
+    "ValueFormat",
+    "evolution",
+    "evolved",
+    "plain_schema",
+    "value_format",
+]

@@ -1,0 +1,165 @@
+"""Avro values: with one given schema, or each with its schema's number in a registry.
+
+Values are decoded by the schema that wrote them, then brought into the table's columns by name:
+fields that the table lacks are reported, fields that the writer lacks are null, and a writer whose
+field does not fit its column has all its rows refused, with the reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from neve.errors import InvalidError
+from neve.lake.values.avro_decoding import AvroDecoder
+from neve.lake.values.avro_schema import avro_columns
+from neve.lake.values.decoded import (
+    NO_ROWS,
+    BadValue,
+    Decoded,
+    Piece,
+    Rows,
+    ValueFormat,
+    assemble,
+    check_optional,
+    nulls,
+)
+from neve.lake.values.evolution import evolution, evolved
+from neve.lake.values.rebuilding import first_conflict, rebuild, surplus, widen_leaf
+from neve.lake.values.registry import Registry, RegistryRef, UnknownSchemaError, registry_of
+
+WIRE_HEADER_BYTES = 5
+_DECODERS_MAX = 64
+"""Schemas kept compiled in a process: writers' versions of the topics it works on."""
+
+
+@dataclass(frozen=True)
+class AvroFormat(ValueFormat):
+    """All values have the one schema, given as JSON text."""
+
+    text: str
+
+    def schema(self) -> pa.Schema:
+        return pa.schema(list(_decoder(self.text).columns.columns))
+
+    def infer(self, values: pa.BinaryArray) -> pa.Schema:  # noqa: ARG002 (the schema is given)
+        return self.schema()
+
+    def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
+        check_optional(schema)
+        filled, dense, pieces = _without_nulls(values, schema)
+        table = _Table(schema)
+        pieces += table.pieces(_decoder(self.text), dense, filled)
+        return assemble(pieces, schema, len(values), table.unknown())
+
+
+@dataclass(frozen=True)
+class RegistryAvroFormat(ValueFormat):
+    """Confluent's wire format: a zero byte, the schema's id in four, then the record."""
+
+    registry: RegistryRef
+
+    def schema(self) -> None:
+        """It comes with the data."""
+
+    def infer(self, values: pa.BinaryArray) -> pa.Schema:
+        """The fields of all the schemas that the sample names, the first seen first."""
+        registry = registry_of(self.registry)
+        merged = pa.schema([])
+        for schema_id in dict.fromkeys(map(_schema_id, values.drop_null().to_pylist())):
+            found = _decoder_of(registry, schema_id)
+            if not isinstance(found, str):
+                incoming = pa.schema(list(found.columns.columns))
+                merged = evolved(merged, evolution(merged, incoming))
+        return merged
+
+    def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
+        check_optional(schema)
+        filled, dense, pieces = _without_nulls(values, schema)
+        table, registry = _Table(schema), registry_of(self.registry)
+        ids = np.array([_schema_id(value) for value in dense.to_pylist()], np.int64)
+        for schema_id in dict.fromkeys(ids.tolist()):
+            places = np.flatnonzero(ids == schema_id)
+            rows = filled[places]
+            found = _decoder_of(registry, schema_id)
+            if isinstance(found, str):
+                pieces.append(_all_bad(found, rows, schema))
+            else:
+                written = pa.array(
+                    [value[WIRE_HEADER_BYTES:] for value in dense.take(places).to_pylist()],
+                    pa.binary(),
+                )
+                pieces += table.pieces(found, written, rows)
+        return assemble(pieces, schema, len(values), table.unknown())
+
+
+_NO_ID = -1
+_NO_HEADER = "not in the registry's wire format: a zero byte and a schema's id must come first"
+
+
+class _Table:
+    """The columns that rows of any writer are brought into; remembers what had no place."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._struct = pa.struct(list(schema))
+        self._unknown = pa.schema([])
+
+    def pieces(self, decoder: AvroDecoder, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+        written = decoder.columns.columns
+        conflict = first_conflict(written, self._struct)
+        if conflict is not None:
+            yield _all_bad(conflict, rows, self._schema)
+            return
+        for piece in decoder.pieces(values, rows):
+            if len(piece.good):
+                self._note(surplus(written, self._struct))
+            yield Piece(rebuild(piece.rows, self._struct, widen_leaf), piece.good, piece.bad)
+
+    def unknown(self) -> pa.Schema | None:
+        return self._unknown if len(self._unknown) else None
+
+    def _note(self, found: pa.DataType | None) -> None:
+        if found is not None:
+            incoming = pa.schema(list(found))
+            self._unknown = evolved(self._unknown, evolution(self._unknown, incoming))
+
+
+def _without_nulls(
+    values: pa.BinaryArray, schema: pa.Schema
+) -> tuple[Rows, pa.BinaryArray, list[Piece]]:
+    empty = values.is_null().to_numpy(zero_copy_only=False)
+    tombstones = Piece(nulls(int(empty.sum()), schema), np.flatnonzero(empty))
+    return np.flatnonzero(~empty), values.drop_null(), [tombstones]
+
+
+def _all_bad(reason: str, rows: Rows, schema: pa.Schema) -> Piece:
+    return Piece(nulls(0, schema), NO_ROWS, [BadValue(row, reason) for row in rows.tolist()])
+
+
+def _schema_id(value: bytes) -> int:
+    if len(value) < WIRE_HEADER_BYTES or value[0] != 0:
+        return _NO_ID
+    return int.from_bytes(value[1:WIRE_HEADER_BYTES], "big")
+
+
+@functools.lru_cache(maxsize=_DECODERS_MAX)
+def _decoder(text: str) -> AvroDecoder:
+    return AvroDecoder(avro_columns(json.loads(text)))
+
+
+def _decoder_of(registry: Registry, schema_id: int) -> AvroDecoder | str:
+    """The decoder for a registered schema, or why its rows are bad."""
+    if schema_id == _NO_ID:
+        return _NO_HEADER
+    try:
+        return _decoder(registry.avro_schema(schema_id))
+    except UnknownSchemaError as error:
+        return str(error)
+    except (InvalidError, ValueError, KeyError, TypeError) as error:
+        return f"schema {schema_id} cannot be used: {error}"

@@ -1,0 +1,167 @@
+"""JSON values: the fast path for runs of clean ones, the judge for the rest.
+
+Of a run that the fast path does not take, the sieve's suspects are judged and the others tried
+again. If that does not help, the run is cut in parts, and small parts are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from neve.lake.values.decoded import (
+    BadValue,
+    Decoded,
+    Piece,
+    Rows,
+    ValueFormat,
+    assemble,
+    check_optional,
+    nulls,
+    offsets_of,
+)
+from neve.lake.values.json_fast import (
+    FastJson,
+    FastPathError,
+    UnknownFieldError,
+    fits_fast_path,
+    number_timestamps,
+)
+from neve.lake.values.json_judge import BadValueError, JsonJudge, parse
+from neve.lake.values.json_shape import Shape
+from neve.lake.values.json_sieve import Sieve
+from neve.lake.values.types import plain_schema
+
+RUN_ROWS_MAX = 65_536
+RUN_BYTES_MAX = 16 * 1024 * 1024
+"""Bounds the copy of the values that the fast path makes; a larger value is a run of its own."""
+
+JUDGED_ROWS_MAX = 512
+_PARTS = 8
+_SAMPLED_VALUES_MAX = 20
+
+
+@dataclass(frozen=True)
+class JsonFormat(ValueFormat):
+    """`columns` is the given schema; without one it is inferred."""
+
+    columns: pa.Schema | None = None
+
+    def schema(self) -> pa.Schema | None:
+        return self.columns
+
+    def infer(self, values: pa.BinaryArray) -> pa.Schema:
+        if self.columns is not None:
+            return self.columns
+        shape = Shape()
+        for value in values:
+            try:
+                document = parse(value.as_py()) if value.is_valid else None
+            except BadValueError:
+                continue
+            if isinstance(document, dict):
+                shape.see(document)
+        return _schema_of(shape) or pa.schema([])
+
+    def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
+        check_optional(schema)
+        empty = values.is_null().to_numpy(zero_copy_only=False)
+        filled = np.flatnonzero(~empty)
+        dense = values.drop_null() if len(filled) < len(values) else values
+        work = _Decoding(dense, schema)
+        pieces = [Piece(nulls(int(empty.sum()), schema), np.flatnonzero(empty))]
+        for first, end in _runs(dense):
+            pieces += work.run(dense.slice(first, end - first), filled[first:end])
+        return assemble(pieces, schema, len(values), work.unknown())
+
+
+class _Decoding:
+    """One call of decode. Values come with the numbers that the caller knows their rows by."""
+
+    def __init__(self, values: pa.BinaryArray, schema: pa.Schema) -> None:
+        self._struct = pa.struct(list(schema))
+        self._judge = JsonJudge(schema)
+        self._expect_unknown = False
+        self._fast: FastJson | None = None
+        self._sieve: Sieve | None = None
+        if fits_fast_path(self._struct):
+            self._fast = FastJson(schema, _number_timestamps(values, self._struct))
+
+    def run(self, values: pa.BinaryArray, rows: Rows, *, sieved: bool = False) -> Iterator[Piece]:
+        try:
+            yield Piece(self._read(values), rows)
+        except FastPathError:
+            if self._fast is None or len(values) <= JUDGED_ROWS_MAX:
+                yield self._judged(values, rows)
+            elif not sieved:
+                yield from self._run_sieved(values, rows)
+            else:
+                step = -(-len(values) // _PARTS)
+                for part in range(0, len(values), step):
+                    yield from self.run(
+                        values.slice(part, step), rows[part : part + step], sieved=True
+                    )
+
+    def unknown(self) -> pa.Schema | None:
+        shape = self._judge.unknown
+        if self._fast is not None:
+            shape.merge(self._fast.unknown)
+        return _schema_of(shape)
+
+    def _run_sieved(self, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+        self._sieve = self._sieve or Sieve(self._struct)
+        suspects = self._sieve.suspects(values)
+        if suspects.any():
+            yield self._judged(values.filter(pa.array(suspects)), rows[suspects])
+        if not suspects.all():
+            yield from self.run(values.filter(pa.array(~suspects)), rows[~suspects], sieved=True)
+
+    def _read(self, values: pa.BinaryArray) -> pa.StructArray:
+        if self._fast is None:
+            raise FastPathError("not for this schema")
+        if not self._expect_unknown:
+            try:
+                return self._fast.rows(values, unknown=False)
+            except UnknownFieldError:
+                self._expect_unknown = True
+        return self._fast.rows(values, unknown=True)
+
+    def _judged(self, values: pa.BinaryArray, rows: Rows) -> Piece:
+        decoded, good, bad = [], [], []
+        for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
+            try:
+                decoded.append(self._judge.row(value))
+                good.append(row)
+            except BadValueError as error:
+                bad.append(BadValue(row, str(error)))
+        return Piece(pa.array(decoded, self._struct), np.array(good, np.int64), bad)
+
+
+def _runs(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
+    """Cuts the rows into runs within the bounds."""
+    offsets = offsets_of(values)
+    first = 0
+    while first < len(values):
+        reach = int(np.searchsorted(offsets, int(offsets[first]) + RUN_BYTES_MAX, side="right")) - 1
+        end = min(max(reach, first + 1), first + RUN_ROWS_MAX, len(values))
+        yield first, end
+        first = end
+
+
+def _number_timestamps(values: pa.BinaryArray, struct: pa.StructType) -> frozenset[tuple[str, ...]]:
+    """A guess from the first values: where it is wrong the judge decides, only slower."""
+    found: list[tuple[str, ...]] = []
+    for value in values.slice(0, _SAMPLED_VALUES_MAX):
+        try:
+            found += number_timestamps(parse(value.as_py()), struct)
+        except BadValueError:
+            continue
+    return frozenset(found)
+
+
+def _schema_of(shape: Shape) -> pa.Schema | None:
+    type_ = shape.type()
+    return None if type_ is None else plain_schema(pa.schema(list(type_)))

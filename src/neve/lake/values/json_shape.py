@@ -1,0 +1,135 @@
+"""The types that JSON values ask for, gathered value by value.
+
+Each place in a document counts what was seen there. Integers and fractions together are a double,
+integers past 64 bits a decimal(38,0), null says nothing. Where other kinds meet, the most frequent
+one is the column's (the first seen, where they are equal) and the rows of the others will be bad. A
+place that was only ever null, `{}` or `[]` has no type and no column until something is seen there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pyarrow as pa
+
+from neve.lake.values.types import is_list, list_of, map_of
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+BIG_INTEGER = pa.decimal128(38, 0)
+_BIG_INTEGER_MAX = 10**38
+_NUMBERS = ("integer", "big", "fraction")
+_LEAVES = {"boolean": pa.bool_(), "string": pa.string()}
+
+
+@dataclass
+class Shape:
+    """One place: how often each kind was seen there, and the places inside it."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, Shape] = field(default_factory=dict)
+    element: Shape | None = None
+
+    def see(self, value: object) -> None:
+        kind = kind_of(value)
+        if kind == "null":
+            return
+        self.count(kind)
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                self.inside(name).see(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                self.inside("[]", "array").see(inner)
+
+    def see_at(self, path: Sequence[tuple[str, str]], value: object) -> None:
+        """See a value at a path of (kind, name) steps: what surrounds it is known already."""
+        place = self
+        for kind, name in path:
+            place.counts.setdefault(kind, 1)
+            place = place.inside(name, kind)
+        place.see(value)
+
+    def see_type(self, type_: pa.DataType, times: int = 1) -> None:
+        """See what an Arrow type of pyarrow's own inference stands for."""
+        if pa.types.is_struct(type_):
+            self.count("object", times)
+            for each in type_:
+                self.inside(each.name).see_type(each.type, times)
+        elif is_list(type_):
+            self.count("array", times)
+            self.inside("[]", "array").see_type(type_.value_type, times)
+        elif not pa.types.is_null(type_):
+            self.count(_leaf_kind(type_), times)
+
+    def merge(self, other: Shape) -> None:
+        """Count all that another one has seen as well."""
+        for kind, times in other.counts.items():
+            self.count(kind, times)
+        for name, shape in other.fields.items():
+            self.inside(name).merge(shape)
+        if other.element is not None:
+            self.inside("[]", "array").merge(other.element)
+
+    def count(self, kind: str, times: int = 1) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + times
+
+    def inside(self, name: str, kind: str = "object") -> Shape:
+        if kind == "object":
+            return self.fields.setdefault(name, Shape())
+        self.element = self.element or Shape()
+        return self.element
+
+    def type(self) -> pa.DataType | None:
+        """The type for this place, or None where nothing was seen that has one."""
+        kind = self._prevailing()
+        if kind == "number":
+            return self._number()
+        if kind == "object":
+            found = [(name, shape.type()) for name, shape in self.fields.items()]
+            fields = [pa.field(name, type_) for name, type_ in found if type_ is not None]
+            return pa.struct(fields) if fields else None
+        if kind in ("array", "map"):
+            inner = None if self.element is None else self.element.type()
+            make = list_of if kind == "array" else map_of
+            return None if inner is None else make(inner)
+        return _LEAVES.get(kind)
+
+    def _prevailing(self) -> str:
+        families: dict[str, int] = {}
+        for kind, times in self.counts.items():
+            family = "number" if kind in _NUMBERS else kind
+            families[family] = families.get(family, 0) + times
+        return max(families, key=lambda family: families[family], default="")
+
+    def _number(self) -> pa.DataType:
+        if "fraction" in self.counts:
+            return pa.float64()
+        return BIG_INTEGER if "big" in self.counts else pa.int64()
+
+
+def kind_of(value: object) -> str:
+    """What JSON calls it, numbers told apart by what holds them."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        if INT64_MIN <= value <= INT64_MAX:
+            return "integer"
+        return "big" if abs(value) < _BIG_INTEGER_MAX else "fraction"
+    if isinstance(value, (float, Decimal)):
+        return "fraction"
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, dict) else "array"
+
+
+def _leaf_kind(type_: pa.DataType) -> str:
+    """pyarrow reads some strings as times; the text is what was sent."""
+    if pa.types.is_boolean(type_):
+        return "boolean"
+    if pa.types.is_integer(type_):
+        return "integer"
+    return "fraction" if pa.types.is_floating(type_) else "string"

@@ -1,0 +1,221 @@
+"""A client of a schema registry: schemas by id, each asked for once.
+
+An id that the registry does not know is the record's fault and makes bad rows. A registry that does
+not answer is nobody's: it raises UnavailableError, and the task can be run again. Answers that mean
+a wrong address or wrong credentials stop the job and say so, rather than blaming records.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import http.client
+import json
+import os
+import ssl
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from neve import runtime
+from neve.errors import DeniedError, InvalidError, UnavailableError
+
+CREDENTIALS_VARIABLE = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
+"""`user:password`, as Confluent's own tools read it."""
+
+SCHEMAS_MAX = 1000
+ANSWER_BYTES_MAX = 8 * 1024 * 1024
+TIMEOUT_SECONDS = 10.0
+ATTEMPTS = 2
+UNKNOWN_SECONDS = 30.0
+"""How long an unknown id is not asked for again: a schema may be registered after its records."""
+
+_REGISTRIES_MAX = 16
+_REFERENCES_MAX = 100
+_SCHEMA_NOT_FOUND = 40403
+
+
+class UnknownSchemaError(Exception):
+    """The registry has no Avro schema with this id: the rows that name it are bad."""
+
+
+@dataclass(frozen=True)
+class RegistryRef:
+    """Where a registry is, and as whom to ask. Picklable; credentials do not show."""
+
+    url: str
+    credentials: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, url: object) -> RegistryRef:
+        """Credentials come from the URL, or else from the environment of the calling process."""
+        parts = urlsplit(url) if isinstance(url, str) else None
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidError(f"registry: {_without_password(url)!r} is no http or https URL")
+        if parts.query or parts.fragment:
+            raise InvalidError("registry: the URL must end with its path")
+        credentials = os.environ.get(CREDENTIALS_VARIABLE, "")
+        if parts.username is not None:
+            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        place = parts.netloc.rpartition("@")[2]
+        return cls(f"{parts.scheme}://{place}{parts.path.rstrip('/')}", credentials)
+
+
+def _without_password(url: object) -> object:
+    return f"…@{url.rpartition('@')[2]}" if isinstance(url, str) and "@" in url else url
+
+
+@functools.lru_cache(maxsize=_REGISTRIES_MAX)
+def registry_of(ref: RegistryRef) -> Registry:
+    """The one client of this process for a registry, with what it has learnt."""
+    return Registry(ref)
+
+
+class Registry:
+    """Keeps at most `SCHEMAS_MAX` answers, those used last."""
+
+    def __init__(self, ref: RegistryRef, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._ref = ref
+        self._timeout_seconds = timeout_seconds
+        self._schemas: OrderedDict[int, str] = OrderedDict()
+        self._unknown: OrderedDict[int, tuple[float, str]] = OrderedDict()
+
+    def avro_schema(self, schema_id: int) -> str:
+        """The schema as JSON text. A schema never changes under its id."""
+        if schema_id not in self._schemas:
+            self._refuse_known_unknown(schema_id)
+            try:
+                text = self._fetch(schema_id)
+            except UnknownSchemaError as error:
+                _keep(self._unknown, schema_id, (runtime.monotonic(), str(error)))
+                raise
+            _keep(self._schemas, schema_id, text)
+        self._schemas.move_to_end(schema_id)
+        return self._schemas[schema_id]
+
+    def _refuse_known_unknown(self, schema_id: int) -> None:
+        found = self._unknown.get(schema_id)
+        if found is not None and runtime.monotonic() - found[0] < UNKNOWN_SECONDS:
+            raise UnknownSchemaError(found[1])
+
+    def _fetch(self, schema_id: int) -> str:
+        answer = self._get(f"/schemas/ids/{schema_id}", f"schema {schema_id}")
+        kind = answer.get("schemaType", "AVRO")
+        if kind != "AVRO":
+            raise UnknownSchemaError(f"schema {schema_id} is {kind}, not AVRO")
+        named: dict[str, Any] = {}
+        self._gather(answer.get("references") or [], named, f"schema {schema_id}")
+        schema = _schema_in(answer, f"schema {schema_id}")
+        return json.dumps(_inlined(schema, named, set(), "") if named else schema)
+
+    def _gather(self, references: list[Any], named: dict[str, Any], what: str) -> None:
+        """The schemas that a schema refers to, and those that they refer to, by full name."""
+        for each in references:
+            if each["name"] in named:
+                continue
+            if len(named) >= _REFERENCES_MAX:
+                raise UnknownSchemaError(f"{what} refers to more than {_REFERENCES_MAX} schemas")
+            subject, version = quote(each["subject"], safe=""), int(each["version"])
+            answer = self._get(f"/subjects/{subject}/versions/{version}", what)
+            named[each["name"]] = _schema_in(answer, what)
+            self._gather(answer.get("references") or [], named, what)
+
+    def _get(self, path: str, what: str) -> dict[str, Any]:
+        for attempt in range(ATTEMPTS):
+            try:
+                status, body = self._ask(path)
+                if status < 500 and status != 429:
+                    return self._understood(status, body, path, what)
+                reason = f"it answered {status}"
+            except (OSError, http.client.HTTPException) as error:
+                reason = str(error) or type(error).__name__
+            if attempt + 1 == ATTEMPTS:
+                break
+        raise UnavailableError(
+            self._ref.url, f"the schema registry did not give {what}: {reason}; run the task again"
+        )
+
+    def _ask(self, path: str) -> tuple[int, bytes]:
+        parts = urlsplit(self._ref.url)
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if self._ref.credentials:
+            encoded = base64.b64encode(self._ref.credentials.encode()).decode()
+            headers["Authorization"] = f"Basic {encoded}"
+        with self._connection(parts.scheme, parts.hostname or "", parts.port) as connection:
+            connection.request("GET", f"{parts.path}{path}", headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(ANSWER_BYTES_MAX + 1)
+
+    @contextlib.contextmanager
+    def _connection(
+        self, scheme: str, host: str, port: int | None
+    ) -> Iterator[http.client.HTTPConnection]:
+        if scheme == "https":
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=self._timeout_seconds, context=ssl.create_default_context()
+            )
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=self._timeout_seconds)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _understood(self, status: int, body: bytes, path: str, what: str) -> dict[str, Any]:
+        url = f"{self._ref.url}{path}"
+        if status in (401, 403):
+            raise DeniedError(
+                url, f"the schema registry refused the credentials; set {CREDENTIALS_VARIABLE}"
+            )
+        try:
+            answer = json.loads(body) if len(body) <= ANSWER_BYTES_MAX else None
+        except ValueError:
+            answer = None
+        if isinstance(answer, dict):
+            if status == 200:
+                return answer
+            if status == 404 and answer.get("error_code") == _SCHEMA_NOT_FOUND:
+                raise UnknownSchemaError(f"{what} is not in the registry")
+        raise InvalidError(f"{url} answered {status} and not like a schema registry: check the URL")
+
+
+def _keep(kept: OrderedDict[int, Any], key: int, value: Any) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > SCHEMAS_MAX:
+        kept.popitem(last=False)
+
+
+def _schema_in(answer: dict[str, Any], what: str) -> Any:
+    try:
+        return json.loads(answer["schema"])
+    except (KeyError, TypeError, ValueError):
+        raise UnknownSchemaError(f"{what} is no JSON text in the registry") from None
+
+
+def _inlined(schema: Any, named: dict[str, Any], done: set[str], namespace: str) -> Any:
+    """The schema with what it refers to put in where the name first stands."""
+    if isinstance(schema, list):
+        return [_inlined(each, named, done, namespace) for each in schema]
+    if isinstance(schema, str):
+        known = next((n for n in (f"{namespace}.{schema}", schema) if n in named), None)
+        if known is None or known in done:
+            return schema
+        done.add(known)
+        return _inlined(named[known], named, done, "")
+    if not isinstance(schema, dict):
+        return schema
+    inside = schema.get("namespace", namespace)
+    found = {
+        key: _inlined(each, named, done, inside) if key in ("type", "items", "values") else each
+        for key, each in schema.items()
+    }
+    if "fields" in schema:
+        fields = schema["fields"]
+        found["fields"] = [
+            {**each, "type": _inlined(each["type"], named, done, inside)} for each in fields
+        ]
+    return found
