@@ -1,0 +1,206 @@
+"""The streaming reader, asked as Spark asks it, over a bucket in memory."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import bucket_samples as samples
+from bucket_samples import Writer
+from neve.bucket.model import TopicReplacedError
+from neve.cluster.log import NoTopicError
+from neve.errors import LostRangeError
+from neve.lake.source.options import ReadOptions
+from neve.lake.source.stream import NeveStreamReader
+
+ALL = ReadAllAvailable()
+
+
+class Query:
+    """What Spark does with a source: offsets kept as text, batches read between them."""
+
+    def __init__(self, url: str, **options: str) -> None:
+        given = {"store": url, "subscribe": "t", "startingOffsets": "earliest", **options}
+        self._options = {name: text for name, text in given.items() if text}
+        self.offset: str | None = None
+        self.rows: list[tuple[str, int, int]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        parsed = ReadOptions.parse(self._options, streaming=True)
+        self.reader = NeveStreamReader(parsed, ("topic", "partition", "offset"))
+
+    def step(self, limit: Any = None) -> int:
+        """One trigger; how many rows it brought."""
+        if self.offset is None:
+            self.offset = json.dumps(self.reader.initialOffset())
+        start = json.loads(self.offset)
+        end = self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit())
+        if json.dumps(end) == self.offset:
+            return 0
+        before = len(self.rows)
+        for partition in self.reader.partitions(start, end):
+            for batch in self.reader.read(partition):
+                columns = [batch.column(name).to_pylist() for name in batch.schema.names]
+                self.rows += list(zip(*columns, strict=True))
+        self.offset = json.dumps(end)
+        return len(self.rows) - before
+
+
+async def layered(partitions: int = 2) -> tuple[str, Writer]:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t", partitions)
+    return url, writer
+
+
+def expected(partitions: int, end: int = 80, first: int = 0) -> list[tuple[str, int, int]]:
+    return [("t", p, offset) for p in range(partitions) for offset in range(first, end)]
+
+
+async def test_everything_comes_once_and_then_what_is_new() -> None:
+    url, writer = await layered()
+    query = Query(url)
+    assert query.step() == 160
+    assert query.step() == 0
+    await writer.append("t", 1, 10)
+    query.restart()
+    assert query.step() == 10
+    assert sorted(query.rows) == sorted([*expected(2), *[("t", 1, o) for o in range(80, 90)]])
+    await writer.close()
+
+
+async def test_the_default_is_to_begin_at_the_end() -> None:
+    url, writer = await layered()
+    query = Query(url, startingOffsets="")
+    assert query.step() == 0
+    await writer.append("t", 0, 5)
+    assert query.step() == 5
+    await writer.close()
+
+
+async def test_a_limit_cuts_batches_and_loses_nothing() -> None:
+    url, writer = await layered()
+    query = Query(url, maxOffsetsPerTrigger="37")
+    sizes = []
+    while size := query.step():
+        sizes.append(size)
+        query.restart()
+    assert sizes == [37, 37, 37, 37, 12]
+    assert sorted(query.rows) == expected(2)
+    assert query.reader.getDefaultReadLimit() == ReadMaxRows(37)
+    await writer.close()
+
+
+async def test_available_now_ends_where_the_log_ended() -> None:
+    url, writer = await layered()
+    query = Query(url, maxOffsetsPerTrigger="100")
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.step() == 100
+    await writer.append("t", 0, 5)
+    await writer.node.create_topic("t2", 1)
+    assert query.step() == 60
+    assert query.step() == 0
+    query.restart()
+    assert query.step(ALL) == 5
+    await writer.close()
+
+
+async def test_partitions_that_are_added_are_read_from_their_beginning() -> None:
+    url, writer = await layered(1)
+    query = Query(url)
+    assert query.step() == 80
+    await writer.node.add_partitions("t", 2)
+    await writer.append("t", 1, 7)
+    assert query.step() == 7
+    assert query.rows[80:] == [("t", 1, offset) for offset in range(7)]
+    await writer.close()
+
+
+async def test_topics_that_come_to_match_a_pattern_are_read() -> None:
+    url, writer = await layered(1)
+    query = Query(url, subscribe="", subscribePattern="t.*", startingOffsets="")
+    assert query.step() == 0
+    await writer.node.create_topic("t2", 1)
+    await writer.append("t2", 0, 3)
+    assert query.step() == 3
+    await writer.close()
+
+
+async def test_a_topic_made_again_fails_the_stream_or_is_read_from_its_beginning() -> None:
+    url, writer = await layered(1)
+    careful, easy = Query(url), Query(url, failOnDataLoss="false")
+    assert careful.step() == easy.step() == 80
+    await writer.node.delete_topic("t")
+    with pytest.raises(NoTopicError, match="'t'"):
+        careful.step()
+    assert easy.step() == 0
+    await writer.node.create_topic("t", 1)
+    await writer.append("t", 0, 4)
+    with pytest.raises(TopicReplacedError):
+        careful.step()
+    assert easy.step() == 4
+    assert easy.rows[80:] == [("t", 0, offset) for offset in range(4)]
+    await writer.close()
+
+
+async def test_a_topic_made_again_within_a_batch_is_not_mistaken() -> None:
+    url, writer = await layered(1)
+    for fail in ("true", "false"):
+        query = Query(url, failOnDataLoss=fail)
+        start = query.reader.initialOffset()
+        end = query.reader.latestOffset(start, ALL)
+        (planned,) = query.reader.partitions(start, end)
+        if fail == "true":
+            await writer.node.delete_topic("t")
+            await writer.node.create_topic("t", 1)
+            await writer.append("t", 0, 100)
+            with pytest.raises(TopicReplacedError):
+                query.reader.partitions(start, end)
+            with pytest.raises(TopicReplacedError):
+                list(query.reader.read(planned))
+        else:
+            start["t"]["id"] = end["t"]["id"] = "00" * 16
+            assert query.reader.partitions(start, end) == []
+    await writer.close()
+
+
+async def test_retention_that_passes_the_reader_fails_it_or_is_passed_over() -> None:
+    url, writer = await layered(1)
+    careful, easy = Query(url), Query(url, failOnDataLoss="false")
+    for query in (careful, easy):
+        query.offset = json.dumps(query.reader.initialOffset())
+    await writer.start_at("t", 0, 20)
+    with pytest.raises(LostRangeError, match="offsets 0 to 19 are below the log's start"):
+        careful.step()
+    assert easy.step() == 60
+    assert easy.rows == expected(1, first=20)
+    await writer.close()
+
+
+async def test_retention_that_passes_a_task_fails_it_or_is_passed_over() -> None:
+    url, writer = await layered(1)
+    careful, easy = Query(url), Query(url, failOnDataLoss="false")
+    start = careful.reader.initialOffset()
+    end = careful.reader.latestOffset(start, ALL)
+    (planned,) = careful.reader.partitions(start, end)
+    await writer.start_at("t", 0, 20)
+    with pytest.raises(LostRangeError):
+        list(careful.reader.read(planned))
+    assert sum(batch.num_rows for batch in easy.reader.read(planned)) == 60
+    await writer.node.delete_topic("t")
+    with pytest.raises(NoTopicError):
+        list(careful.reader.read(planned))
+    assert list(easy.reader.read(planned)) == []
+    await writer.close()
+
+
+async def test_partitions_and_bounds_of_a_stream() -> None:
+    url, writer = await layered(2)
+    query = Query(url, partitions="1", fromTimestamp="1030", minPartitions="4")
+    assert query.step() == 50
+    assert query.rows == [("t", 1, offset) for offset in range(30, 80)]
+    await writer.close()
