@@ -22,6 +22,7 @@ COMMANDS = {
     "topic": ("topic:app", "Make, look at, change, write and read topics, over Kafka's protocol."),
     "group": ("group:app", "Look at consumer groups, move their offsets, delete them."),
     "storage": ("storage:app", "Look into a bucket, check it and mend it; no broker takes part."),
+    "lake": ("lake:app", "Fill Iceberg tables from topics, on Spark, without asking a broker."),
     "bench": ("bench:app", "Measure what Neve promises in figures; exit 1 where one is missed."),
     "demo": ("demo:demo", "Show what Neve does: serve Kafka clients, crash, recover, read."),
 }

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from neve.errors import InvalidError
-from neve.lake.pipeline.config import load_config, parse_config
+from neve.lake.pipeline.config import (
+    MaintenanceConfig,
+    PipelineConfig,
+    TopicConfig,
+    load_config,
+    parse_config,
+)
 
 SMALLEST = {"store": "./data", "topics": [{"topic": "orders"}]}
 
@@ -76,3 +82,10 @@ def test_what_is_no_pipeline_is_refused(text: str) -> None:
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match="No such file"):
         load_config(tmp_path / "none.yaml")
+
+
+def test_every_field_is_described_with_its_default() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "pipeline.md").read_text()
+    for kind in (PipelineConfig, TopicConfig, MaintenanceConfig):
+        for name in kind.__struct_fields__:
+            assert f"| `{name}` |" in text, name

@@ -1,0 +1,98 @@
+"""What a pipeline reads next of a topic, and how far the table has come when that is done. Pure.
+
+A portion takes from every partition in turn, so that none waits for another, up to so many bytes.
+What is committed of a partition has no hole: where one range ends early, what lies behind it is
+left for the next portion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neve.bucket.planning import PartitionPlan
+from neve.lake.pipeline.work import RangeResult
+from neve.lake.source.ranges import plan_tasks
+from neve.lake.source.tasks import OffsetRange
+from neve.lake.tables.progress import Progress, TopicProgress
+from neve.lake.tables.reference import WrittenFile
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Ranges to read, by partition in the order of offsets; `whole` ones are read to their end."""
+
+    topic: str
+    topic_id: str
+    plans: tuple[PartitionPlan, ...]
+    ranges: tuple[OffsetRange, ...]
+    whole: frozenset[int]
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.ranges)
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """What a portion came to: files to commit, and the offsets that the table then has."""
+
+    files: tuple[WrittenFile, ...]
+    letter_files: tuple[WrittenFile, ...]
+    new: Progress
+    rows: int
+    bad: int
+    failures: tuple[str, ...]
+
+
+def choose(plans: Sequence[PartitionPlan], *, portion_bytes: int, task_bytes: int) -> Portion:
+    """As many ranges as fit, at least one where there is any."""
+    waiting = {plan.partition: plan_tasks([plan], max_bytes_per_task=task_bytes) for plan in plans}
+    chosen: dict[int, list[OffsetRange]] = {number: [] for number in waiting}
+    size = 0
+    while size < portion_bytes and any(waiting.values()):
+        for number, ranges in waiting.items():
+            if ranges and size < portion_bytes:
+                size += ranges[0].bytes
+                chosen[number].append(ranges.pop(0))
+    topic, topic_id = (plans[0].topic, plans[0].topic_id) if plans else ("", "")
+    return Portion(
+        topic,
+        topic_id,
+        tuple(plans),
+        tuple(each for ranges in chosen.values() for each in ranges),
+        frozenset(number for number, left in waiting.items() if not left),
+    )
+
+
+def harvest(portion: Portion, results: Sequence[RangeResult]) -> Harvest:
+    """Put together what the ranges gave; results come in any order."""
+    kept: list[RangeResult] = []
+    offsets: dict[int, int] = {}
+    failures: list[str] = []
+    for plan in portion.plans:
+        own = sorted(
+            (each for each in results if each.task.partition == plan.partition),
+            key=lambda each: each.task.first,
+        )
+        reached = plan.stop if plan.partition in portion.whole else plan.first
+        for result in own:
+            kept.append(result)
+            if plan.partition not in portion.whole:
+                reached = result.end
+            if result.end < result.task.end:
+                reached = result.end
+                failures.append(f"{plan.topic}-{plan.partition}: {result.failure}")
+                break
+        if plan.failure is not None:
+            failures.append(f"{plan.topic}-{plan.partition}: {plan.failure}")
+        if plan.failure is None or reached > plan.first:  # else it may not even have been seen
+            offsets[plan.partition] = reached
+    return Harvest(
+        tuple(file for each in kept for file in each.files),
+        tuple(file for each in kept for file in each.letter_files),
+        {portion.topic_id: TopicProgress(portion.topic, offsets)},
+        sum(each.rows for each in kept),
+        sum(each.bad for each in kept),
+        tuple(failures),
+    )

@@ -1,0 +1,154 @@
+"""A whole pipeline: many topics, each brought forward in turn, interval after interval.
+
+One topic that fails keeps no other from going on: its failure is told, and it is tried again at the
+next interval. Tables are kept in shape on the side.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+
+from neve import runtime
+from neve.bucket.facade import Bucket
+from neve.lake.pipeline.config import MaintenanceConfig, PipelineConfig
+from neve.lake.pipeline.quantities import bytes_of, seconds_of
+from neve.lake.pipeline.topic import Step, TopicPipeline
+from neve.lake.source.tasks import StoreRef
+from neve.lake.tables import UpkeepPolicy, catalog_of, maintain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class TopicReport:
+    """What became of one topic so far."""
+
+    topic: str
+    table: str
+    rows: int = 0
+    bad: int = 0
+    lost: int = 0
+    commits: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+Told = Callable[[TopicReport], None]
+
+
+class Pipeline:
+    """Topics into tables. Use it with `with`, or `close` it."""
+
+    def __init__(self, spark: SparkSession, config: PipelineConfig) -> None:
+        self._config = config
+        self._store = store_ref(config)
+        self._bucket: Bucket = self._store.open()
+        self._catalog: Catalog = catalog_of(config.catalog, config.store)
+        self._topics = [
+            TopicPipeline(
+                spark,
+                self._bucket,
+                self._store,
+                self._catalog,
+                each,
+                portion_bytes=config.batch_bytes,
+                task_bytes=config.task_bytes,
+            )
+            for each in config.topics
+        ]
+        self.reports = [TopicReport(each.topic, each.table) for each in config.topics]
+        self._maintain_at = runtime.monotonic() + seconds_of(config.maintenance.every, "every")
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._bucket.close()
+
+    def run_once(self, on_step: Told = lambda _: None) -> bool:
+        """Bring every table to where its topic ends now; whether nothing failed."""
+        for report in self.reports:
+            report.failures.clear()
+        pending = list(zip(self._topics, self.reports, strict=True))
+        while pending:
+            pending = [pair for pair in pending if self._advance(*pair, on_step)]
+        return not any(report.failures for report in self.reports)
+
+    def run(self, stop: Callable[[], bool], on_step: Told = lambda _: None) -> None:
+        """Go on until told to stop, which is looked at between portions and while waiting."""
+        while not stop():
+            began = runtime.monotonic()
+            self.run_once(on_step)
+            if self._config.maintenance.enabled and runtime.monotonic() >= self._maintain_at:
+                self.maintain()
+            until = began + self._config.interval_seconds
+            while not stop() and (left := until - runtime.monotonic()) > 0:
+                runtime.run(runtime.sleep(min(left, 0.2)))
+
+    def maintain(self) -> None:
+        """Keep the tables in shape; one that fails is told and left for the next time."""
+        policy = upkeep_policy(self._config.maintenance)
+        for each in self._topics:
+            if each.table is None:
+                continue
+            try:
+                maintain(each.table.refresh(), policy)
+            except Exception as error:
+                _log.warning("%s: its upkeep failed: %s", each.config.table, error)
+        every = seconds_of(self._config.maintenance.every, "maintenance.every")
+        self._maintain_at = runtime.monotonic() + every
+
+    def _advance(self, topic: TopicPipeline, report: TopicReport, on_step: Told) -> bool:
+        """One step of one topic; whether there is more to do at once."""
+        try:
+            step = topic.step()
+        except Exception as error:
+            # Whatever it is, other topics go on, and this one is tried again later.
+            _log.error("%s: %s", report.topic, error)
+            report.failures.append(str(error))
+            on_step(report)
+            return False
+        _add(report, step)
+        for failure in step.failures:
+            _log.error("%s", failure)
+        on_step(report)
+        return step.behind
+
+
+def _add(report: TopicReport, step: Step) -> None:
+    report.rows += step.rows
+    report.bad += step.bad
+    report.lost += step.lost
+    report.commits += bool(step.rows or step.bad)
+    report.failures.extend(step.failures)
+
+
+def store_ref(config: PipelineConfig) -> StoreRef:
+    """The bucket as workers need to know it."""
+    return StoreRef(
+        config.store, "neve", tuple((name, _text(value)) for name, value in config.settings.items())
+    )
+
+
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def upkeep_policy(config: MaintenanceConfig) -> UpkeepPolicy:
+    """What a pipeline says of upkeep, as the tables take it."""
+    return UpkeepPolicy(
+        target_bytes=bytes_of(config.file_size, "maintenance.file_size"),
+        small_bytes=bytes_of(config.small_file_size, "maintenance.small_file_size"),
+        keep_snapshots_ms=int(seconds_of(config.keep, "maintenance.keep") * 1000),
+        keep_snapshots_least=config.keep_snapshots,
+    )

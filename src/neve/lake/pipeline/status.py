@@ -1,0 +1,122 @@
+"""How far tables have come behind their topics: asked of the bucket and the catalog alone.
+
+A pipeline need not run for this, and none is asked. The lag in seconds is the age of the oldest
+record that is not in the table yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from neve import runtime
+from neve.bucket.facade import Bucket
+from neve.errors import NeveError
+from neve.lake.pipeline.config import PipelineConfig, TopicConfig
+from neve.lake.pipeline.runner import store_ref
+from neve.lake.tables import catalog_of, read_progress
+from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """One partition: the next offset of the table, and of the log."""
+
+    partition: int
+    committed: int | None
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - (self.committed or 0))
+
+
+@dataclass(frozen=True)
+class TopicStatus:
+    """One topic and its table. `error` says why some of it is not known."""
+
+    topic: str
+    table: str
+    last_commit_ms: int | None = None
+    rows: int = 0
+    files: int = 0
+    dead_letters: int = 0
+    partitions: tuple[PartitionStatus, ...] = ()
+    lag_seconds: float = 0.0
+    error: str = ""
+
+    @property
+    def lag_records(self) -> int:
+        return sum(each.lag for each in self.partitions)
+
+
+def pipeline_status(config: PipelineConfig) -> list[TopicStatus]:
+    """How every topic of a pipeline stands."""
+    catalog = catalog_of(config.catalog, config.store)
+    with store_ref(config).open() as bucket:
+        return [_status(bucket, catalog, topic) for topic in config.topics]
+
+
+def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus:
+    try:
+        return _known(bucket, catalog, config)
+    except NeveError as error:
+        return TopicStatus(config.topic, config.table, error=str(error))
+
+
+def _known(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus:
+    topic = bucket.topic(config.topic)
+    table = _table(catalog, config.table)
+    progress = {} if table is None else read_progress(table)
+    known = progress.get(topic.id)
+    offsets = {} if known is None else known.offsets
+    plans = bucket.plan(config.topic, from_offset=dict(offsets))
+    partitions = tuple(
+        PartitionStatus(plan.partition, offsets.get(plan.partition), plan.end) for plan in plans
+    )
+    failures = [str(plan.failure) for plan in plans if plan.failure is not None]
+    return TopicStatus(
+        config.topic,
+        config.table,
+        _committed_ms(table),
+        _total(table, "total-records"),
+        _total(table, "total-data-files"),
+        _total(_table(catalog, config.table + DEAD_LETTERS_SUFFIX), "total-records"),
+        partitions,
+        _lag_seconds(bucket, config.topic, partitions),
+        "; ".join(failures),
+    )
+
+
+def _table(catalog: Catalog, name: str) -> Table | None:
+    try:
+        return catalog.load_table(name)
+    except NoSuchTableError:
+        return None
+
+
+def _committed_ms(table: Table | None) -> int | None:
+    snapshot = None if table is None else table.current_snapshot()
+    return None if snapshot is None else snapshot.timestamp_ms
+
+
+def _total(table: Table | None, name: str) -> int:
+    snapshot = None if table is None else table.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    return int(snapshot.summary.additional_properties.get(name, 0))
+
+
+def _lag_seconds(bucket: Bucket, topic: str, partitions: tuple[PartitionStatus, ...]) -> float:
+    """The age of the oldest record that is still to come, of all partitions that lag."""
+    oldest: int | None = None
+    for each in partitions:
+        if each.lag:
+            records = bucket.read(topic, each.partition, from_offset=each.committed)
+            first = next(iter(records), None)
+            if first is not None:
+                oldest = first.timestamp if oldest is None else min(oldest, first.timestamp)
+    return 0.0 if oldest is None else max(0.0, (runtime.now_ms() - oldest) / 1000)

@@ -1,0 +1,255 @@
+"""One topic on its way into its table, portion by portion.
+
+A step looks where the table stands, reads what comes next on Spark, and commits it. Nothing is kept
+between steps that the table does not say again: a pipeline that is killed anywhere goes on where
+the table stands, and two on one table take turns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+
+from neve.bucket.facade import Bucket
+from neve.bucket.planning import PartitionPlan
+from neve.errors import InvalidError, NeveError, UnavailableError
+from neve.lake.pipeline.config import TopicConfig
+from neve.lake.pipeline.portions import Harvest, Portion, choose, harvest
+from neve.lake.pipeline.work import RangeResult, TopicWork, run_range
+from neve.lake.source.tasks import StoreRef
+from neve.lake.tables import (
+    CommitOutcome,
+    Progress,
+    TopicProgress,
+    apply_evolution,
+    commit,
+    commit_range,
+    open_dead_letters,
+    open_table,
+    read_progress,
+    table_ref,
+)
+from neve.lake.tables.columns import KAFKA_COLUMN, without_large_types
+from neve.lake.values import evolution, value_format
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+SAMPLE_RECORDS = 10_000
+SAMPLE_BYTES = 8 * 1024 * 1024
+# New fields are found while rows are written; then the portion is read again with the wider table.
+PASSES_MAX = 5
+
+
+class BadValueError(NeveError):
+    """A value that has no place in the table, where the pipeline is told to stop at one."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step did. `behind` says that there is more to read at once."""
+
+    rows: int = 0
+    bad: int = 0
+    lost: int = 0
+    behind: bool = False
+    failures: tuple[str, ...] = ()
+
+
+class TopicPipeline:
+    """Fills one table. Not to be shared between threads."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bucket: Bucket,
+        store: StoreRef,
+        catalog: Catalog,
+        config: TopicConfig,
+        *,
+        portion_bytes: int,
+        task_bytes: int,
+    ) -> None:
+        self._spark = spark
+        self._bucket = bucket
+        self._store = store
+        self._catalog = catalog
+        self._format = value_format(config.value)
+        self._portion_bytes = portion_bytes
+        self._task_bytes = task_bytes
+        self._table: Table | None = None
+        self.config = config
+
+    @property
+    def table(self) -> Table | None:
+        """The table, once there is one."""
+        return self._table
+
+    def step(self) -> Step:
+        """Bring the table one portion further."""
+        table = self._opened()
+        if table is None:
+            return Step()
+        expected = read_progress(table.refresh())
+        plans = self._plans(expected, table)
+        lost = sum(plan.lost for plan in plans)
+        if lost:
+            _log.error(
+                "%s: %d offsets were removed by retention before they came into %s",
+                self.config.topic, lost, self.config.table,
+            )  # fmt: skip
+        portion = choose(plans, portion_bytes=self._portion_bytes, task_bytes=self._task_bytes)
+        found = self._read(portion, table)
+        if not _moves(expected, found.new):
+            return Step(failures=found.failures)
+        outcome = self._commit(table, found, expected)
+        if not outcome.in_table:
+            _log.info("%s: %s; looking again", self.config.table, outcome.reason)
+            return Step(behind=True, failures=found.failures)
+        behind = len(portion.whole) < len(plans)
+        return Step(found.rows, found.bad, lost, behind, found.failures)
+
+    # -- where it stands ---------------------------------------------------------------------
+
+    def _plans(self, expected: Progress, table: Table) -> list[PartitionPlan]:
+        topic = self._bucket.topic(self.config.topic)
+        known = expected.get(topic.id)
+        started_before = any(each.topic == topic.name for each in expected.values())
+        if known is None and not started_before and self.config.start == "latest":
+            return self._begin_at_the_end(topic.id, table)
+        offsets = {} if known is None else dict(known.offsets)
+        return self._bucket.plan(self.config.topic, from_offset=offsets)
+
+    def _begin_at_the_end(self, topic_id: str, table: Table) -> list[PartitionPlan]:
+        """Write down where the end is now: looked for again each time, it would pass records by."""
+        plans = self._bucket.plan(self.config.topic, from_offset="latest")
+        ends = {plan.partition: plan.end for plan in plans if plan.failure is None}
+        commit(table, [], {}, {topic_id: TopicProgress(self.config.topic, ends)})
+        return self._bucket.plan(self.config.topic, from_offset=ends)
+
+    # -- the table ---------------------------------------------------------------------------
+
+    def _opened(self) -> Table | None:
+        """The table, made where there is none yet; None while nobody knows what columns it has."""
+        if self._table is not None:
+            return self._table
+        given = self._format.schema()
+        try:
+            table = self._catalog.load_table(self.config.table)
+        except NoSuchTableError:
+            schema = given if given is not None else self._inferred()
+            if schema is None:
+                return None
+            table = open_table(
+                self._catalog, self.config.table, schema, tuple(self.config.partition_by)
+            )
+        if given is not None:
+            self._evolve(table, [given])
+        self._table = table
+        return table
+
+    def _inferred(self) -> pa.Schema | None:
+        """The columns that the first values ask for."""
+        values: list[pa.Array] = []
+        records = size = 0
+        for batch in self._bucket.arrow(self.config.topic, columns=("value",)):
+            column = batch.column("value")
+            values.append(column)
+            records += len(column) - column.null_count
+            size += column.nbytes
+            if records >= SAMPLE_RECORDS or size >= SAMPLE_BYTES:
+                break
+        if not records:
+            return None
+        sample = pa.concat_arrays([each.cast(pa.binary()) for each in values])
+        schema = self._format.infer(sample)
+        return schema if len(schema) else None
+
+    def _evolve(self, table: Table, wanted: Sequence[pa.Schema]) -> bool:
+        """Make room for these fields as far as that is safe; whether the table has changed."""
+        before = table.metadata.current_schema_id
+        for schema in wanted:
+            change = evolution(value_schema(table), schema)
+            for path, reason in change.refused:
+                _log.warning(
+                    "%s: field %s stays as it is: %s", self.config.table, ".".join(path), reason
+                )
+            apply_evolution(table, change)
+        return table.metadata.current_schema_id != before
+
+    # -- reading and committing --------------------------------------------------------------
+
+    def _read(self, portion: Portion, table: Table) -> Harvest:
+        for _ in range(PASSES_MAX):
+            results = self._run(portion, table)
+            unknown = [schema for each in results for schema in each.unknown]
+            if not unknown or not self._evolve(table, unknown):
+                if self.config.on_error == "stop":
+                    self._stop_at_bad(results)
+                return harvest(portion, results)
+        raise UnavailableError(
+            self.config.table, "its values bring new fields each time they are read: try later"
+        )
+
+    def _run(self, portion: Portion, table: Table) -> list[RangeResult]:
+        ranges = portion.ranges
+        if not ranges:
+            return []
+        letters = None
+        if self.config.on_error == "dead_letters":
+            letters = table_ref(self._letters())
+        work = TopicWork(self._store, self._format, value_schema(table), table_ref(table), letters)
+        tasks = self._spark.sparkContext.parallelize(ranges, len(ranges))
+        results: list[RangeResult] = tasks.map(lambda task: run_range(work, task)).collect()
+        return results
+
+    def _letters(self) -> Table:
+        return open_dead_letters(self._catalog, self.config.table)
+
+    def _stop_at_bad(self, results: Sequence[RangeResult]) -> None:
+        for each in results:
+            if each.bad:
+                raise BadValueError(
+                    f"{self.config.topic}-{each.task.partition}, {each.first_bad}; on_error is "
+                    "stop: mend the value's schema, or choose dead_letters or skip"
+                )
+
+    def _commit(self, table: Table, found: Harvest, expected: Progress) -> CommitOutcome:
+        return commit_range(
+            table,
+            found.files,
+            expected,
+            found.new,
+            letters=self._letters,
+            letter_files=found.letter_files,
+        )
+
+
+def value_schema(table: Table) -> pa.Schema:
+    """The columns of a table that come from values."""
+    columns = without_large_types(schema_to_pyarrow(table.schema(), {}, False))
+    if KAFKA_COLUMN not in columns.names:
+        raise InvalidError(
+            f"table {'.'.join(table.name())} has no column {KAFKA_COLUMN}: it was not made by a "
+            "pipeline; name another table"
+        )
+    return columns.remove(columns.get_field_index(KAFKA_COLUMN))
+
+
+def _moves(expected: Progress, new: Progress) -> bool:
+    """Whether there is anything to commit. That an empty partition is at 0 need not be said."""
+    for topic_id, topic in new.items():
+        before = expected[topic_id].offsets if topic_id in expected else {}
+        if any(end != before.get(number, 0) for number, end in topic.offsets.items()):
+            return True
+    return False

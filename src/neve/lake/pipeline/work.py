@@ -1,0 +1,144 @@
+"""What a Spark task of a pipeline does: read a range of offsets, decode it, write Parquet.
+
+Each record of the range ends up in exactly one place: as a row, or as a dead letter with the
+reason. A partition that cannot be read further (a damaged batch, offsets that are gone) ends its
+range early; what was read up to there is kept, and the driver is told how far it goes. Everything
+else that fails, fails the task, and Spark runs it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from neve import runtime
+from neve.bucket.decode import COLUMNS
+from neve.bucket.model import PARTITION_ERRORS
+from neve.lake.source.tasks import OffsetRange, StoreRef, read_range
+from neve.lake.tables.columns import DEAD_LETTER_SCHEMA, KAFKA_COLUMN, KAFKA_STRUCT
+from neve.lake.tables.reference import TableRef, WrittenFile
+from neve.lake.tables.writing import write_files
+from neve.lake.values.decoded import BadValue, ValueFormat
+
+
+@dataclass(frozen=True)
+class TopicWork:
+    """All that the tasks of one topic have in common. Without `letters`, bad values are counted."""
+
+    store: StoreRef
+    value: ValueFormat
+    schema: pa.Schema
+    table: TableRef
+    letters: TableRef | None = None
+
+
+@dataclass(frozen=True)
+class RangeResult:
+    """What became of one range: every offset of it below `end` is in the files.
+
+    `failure` says why it goes no further; `unknown` has fields that the table has no column for.
+    """
+
+    task: OffsetRange
+    end: int
+    files: tuple[WrittenFile, ...] = ()
+    letter_files: tuple[WrittenFile, ...] = ()
+    rows: int = 0
+    bad: int = 0
+    first_bad: str = ""
+    unknown: tuple[pa.Schema, ...] = ()
+    failure: str = ""
+
+
+def run_range(work: TopicWork, task: OffsetRange) -> RangeResult:
+    """Read, decode and write one range."""
+    reading = _Reading(work, task)
+    files = write_files(work.table, reading.rows())
+    letter_files = (
+        write_files(work.letters, reading.letters) if work.letters and reading.letters else []
+    )
+    return RangeResult(
+        task,
+        reading.end,
+        tuple(files),
+        tuple(letter_files),
+        reading.row_count,
+        reading.bad_count,
+        reading.first_bad,
+        tuple(reading.unknown),
+        reading.failure,
+    )
+
+
+class _Reading:
+    """One pass over a range. Dead letters are few, and a range is bounded: they wait in memory."""
+
+    def __init__(self, work: TopicWork, task: OffsetRange) -> None:
+        self._work = work
+        self._task = task
+        self.end = task.first
+        self.letters: list[pa.RecordBatch] = []
+        self.unknown: list[pa.Schema] = []
+        self.row_count = self.bad_count = 0
+        self.first_bad = self.failure = ""
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The good rows, as the table has them."""
+        try:
+            for batch in read_range(self._work.store, self._task, COLUMNS):
+                yield self._decoded(batch)
+                self.end = batch.column("offset")[-1].as_py() + 1
+        except PARTITION_ERRORS as error:
+            self.failure = str(error)
+        else:
+            self.end = self._task.end
+
+    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        decoded = self._work.value.decode(batch.column("value"), self._work.schema)
+        if decoded.unknown is not None and decoded.unknown not in self.unknown:
+            self.unknown.append(decoded.unknown)
+        if decoded.bad:
+            self._put_aside(batch, decoded.bad)
+        good = batch if not decoded.bad else batch.take(decoded.good)
+        self.row_count += good.num_rows
+        return with_origin(decoded.rows, good)
+
+    def _put_aside(self, batch: pa.RecordBatch, bad: Sequence[BadValue]) -> None:
+        if not self.first_bad:
+            offset = batch.column("offset")[bad[0].row].as_py()
+            self.first_bad = f"offset {offset}: {bad[0].reason}"
+        self.bad_count += len(bad)
+        if self._work.letters is not None:
+            self.letters.append(letters_of(batch, bad, self._task.topic_id))
+
+
+def with_origin(values: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
+    """The value's columns with the struct that says which record each row comes from."""
+    origin = pa.StructArray.from_arrays(
+        [_cast(records.column(field.name), field.type) for field in KAFKA_STRUCT],
+        fields=list(KAFKA_STRUCT),
+    )
+    schema = values.schema.append(pa.field(KAFKA_COLUMN, KAFKA_STRUCT))
+    return pa.RecordBatch.from_arrays([*values.columns, origin], schema=schema)
+
+
+def letters_of(batch: pa.RecordBatch, bad: Sequence[BadValue], topic_id: str) -> pa.RecordBatch:
+    """The records that have no place in the table, as they came, each with its reason."""
+    records = batch.take(pa.array([each.row for each in bad], pa.int64()))
+    count = records.num_rows
+    columns = {name: records.column(name) for name in records.schema.names}
+    columns |= {
+        "topic_id": pa.array([topic_id] * count, pa.string()),
+        "reason": pa.array([each.reason for each in bad], pa.string()),
+        "at": pa.array([runtime.now_ms() * 1000] * count, pa.int64()),
+    }
+    return pa.RecordBatch.from_arrays(
+        [_cast(columns[field.name], field.type) for field in DEAD_LETTER_SCHEMA],
+        schema=DEAD_LETTER_SCHEMA,
+    )
+
+
+def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return column if column.type == wanted else column.cast(wanted)
