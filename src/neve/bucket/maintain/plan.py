@@ -1,8 +1,8 @@
 """Which segments are worth merging: pure, from the list alone.
 
 Neighbours are taken together from the oldest on, as many as fit into the size asked for. A segment
-is rewritten only together with at least as many bytes of others, so that a job that runs again and
-again rewrites a byte a number of times that grows with the logarithm of the size, not with the
+is rewritten only together with at least half as many bytes of others, so that a job that runs again
+and again rewrites a byte a number of times that grows with the logarithm of the size, not with the
 number of runs.
 """
 
@@ -15,6 +15,8 @@ from neve.log.segment import kfs
 
 # Of an internal partition, the last bundle could be lost: the one before it has what rebuilds it.
 INTERNAL_KEPT = 2
+TIMES_THE_REST_MAX = 2
+"""How much larger than all others together a segment may be that is rewritten with them."""
 
 
 def merge_groups(
@@ -54,16 +56,17 @@ def _body_bytes(segment: Segment) -> int:
 
 
 def _worth_rewriting(group: list[Segment]) -> list[Segment]:
-    """The group without what is larger than all the rest of it, at its ends; or nothing."""
+    """The group without what is too large beside the rest of it, at its ends; or nothing."""
     kept = list(group)
     while len(kept) > 1:
         size = sum(segment.bytes for segment in kept)
-        if kept[0].bytes > size - kept[0].bytes:
+        too_large = [
+            segment.bytes > TIMES_THE_REST_MAX * (size - segment.bytes) for segment in kept
+        ]
+        if too_large[0]:
             del kept[0]
-        elif kept[-1].bytes > size - kept[-1].bytes:
+        elif too_large[-1]:
             del kept[-1]
-        elif any(segment.bytes > size - segment.bytes for segment in kept[1:-1]):
-            return []
         else:
-            return kept
+            return [] if any(too_large) else kept
     return []

@@ -1,0 +1,135 @@
+"""`neve import kafscale URL`: bringing a KafScale bucket's topics under Neve's manifests."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from neve import runtime
+from neve.cli import output
+from neve.settings import Settings
+
+if TYPE_CHECKING:
+    from neve.bucket.maintain.import_kafscale import ImportedTopic, ImportOptions, ImportResult
+    from neve.bucket.maintain.jobs import Outcome
+    from neve.store.port import Store
+
+app = App(name="import", help="Bring topics of other systems in, where they lie.")
+
+
+@app.command
+def kafscale(
+    url: Annotated[str, Parameter(help="The KafScale bucket, which becomes a Neve cluster's too.")],
+    /,
+    *,
+    namespace: Annotated[str | None, Parameter(help="This namespace alone.")] = None,
+    topic: Annotated[
+        list[str] | None, Parameter(negative="", help="These topics alone; may be repeated.")
+    ] = None,
+    trust: Annotated[
+        bool,
+        Parameter(negative="", help="Read headers and footers only, and check nothing else."),
+    ] = False,
+    skip_damaged: Annotated[
+        bool,
+        Parameter(negative="", help="Leave damaged segments out; their offsets are skipped."),
+    ] = False,
+    take_ownership: Annotated[
+        bool,
+        Parameter(negative="", help="From now on the objects are Neve's to merge and delete."),
+    ] = False,
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="Say what would be done, and write nothing.")
+    ] = False,
+    json: Annotated[bool, Parameter(negative="", help="Print JSON.")] = False,
+    settings: output.SettingsFlags = output.DEFAULT_FLAGS,
+) -> int:
+    """List KafScale's segments in manifests of Neve's, without copying them.
+
+    It may be killed and run again. KafScale must no longer write to the topics.
+    """
+    from neve.bucket.maintain.import_kafscale import ImportOptions
+
+    options = ImportOptions(
+        namespace=namespace, topics=topic, trust=trust, skip_damaged=skip_damaged, dry_run=dry_run
+    )
+    return runtime.run(
+        _import(url, settings.load(), options, take_ownership=take_ownership, as_json=json)
+    )
+
+
+async def _import(
+    url: str, settings: Settings, options: ImportOptions, *, take_ownership: bool, as_json: bool
+) -> int:
+    from neve.bucket.maintain.import_kafscale import import_kafscale
+    from neve.store.url import connect
+
+    stacked = connect(url, settings.store)
+    taken: list[Outcome] = []
+    try:
+        with output.naming(url), output.progress("bytes", hidden=as_json) as bar:
+            read = 0
+
+            def show(more: int) -> None:
+                nonlocal read
+                read += more
+                bar.show(read)
+
+            result = await import_kafscale(stacked.store, options, settings=settings, progress=show)
+        if take_ownership:
+            taken = await _take(stacked.store, url, settings, result, dry_run=options.dry_run)
+    finally:
+        await stacked.close()
+    ok = result.ok and all(row.ok for row in taken)
+    if as_json:
+        output.write_json({"url": url, "ok": ok, **_as_json(result, taken)})
+    else:
+        _print(url, result, taken)
+    return 0 if ok else 1
+
+
+async def _take(
+    store: Store, url: str, settings: Settings, result: ImportResult, *, dry_run: bool
+) -> list[Outcome]:
+    from neve.bucket.maintain.jobs import Job, do_here, plan_units, settings_given
+
+    topics = [row.topic for row in result.topics if row.outcome in {"imported", "there"}]
+    if not topics:
+        return []
+    job = Job("take-ownership", url, dry_run=dry_run, settings=settings_given(settings))
+    return await do_here(store, job, await plan_units(store, job, topics))
+
+
+def _as_json(result: ImportResult, taken: list[Outcome]) -> dict[str, Any]:
+    told: dict[str, Any] = dataclasses.asdict(result)
+    if taken:
+        told["taken"] = [dataclasses.asdict(row) for row in taken]
+    return told
+
+
+def _print(url: str, result: ImportResult, taken: list[Outcome]) -> None:
+    for row in result.topics:
+        print(f"{row.topic}: {_outcome(row)}")
+        for note in row.notes:
+            print(f"  {note}")
+    for key in result.half_pairs:
+        print(f"half a pair, left alone: {key}")
+    for outcome in taken:
+        told = outcome.error or f"{outcome.result['taken']} segments are Neve's own now"
+        print(f"{outcome.topic}-{outcome.partition}: {told}")
+    done = sum(row.outcome == "imported" for row in result.topics)
+    refused = sum(row.outcome == "refused" for row in result.topics)
+    print(f"{url}: {done} topics imported, {refused} refused")
+
+
+def _outcome(row: ImportedTopic) -> str:
+    if row.outcome == "refused":
+        return f"refused: {row.reason}"
+    if row.outcome == "there":
+        return "imported before"
+    told = "imported" if row.outcome == "imported" else "would be imported"
+    size = output.human_bytes(row.bytes)
+    lost = f", {row.skipped_offsets} offsets that no segment has" if row.skipped_offsets else ""
+    return f"{told}: {row.partitions} partitions, {row.segments} segments, {size}{lost}"

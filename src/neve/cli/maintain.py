@@ -1,0 +1,255 @@
+"""`neve maintain …`: merging, expiring, checking and indexing partitions, on Spark or here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from neve import runtime
+from neve.cli import output
+from neve.errors import InvalidError
+from neve.settings import Settings
+
+if TYPE_CHECKING:
+    from neve.bucket.maintain.jobs import Job, Outcome, Unit
+    from neve.store.port import Store
+
+MASTER = "local[*]"
+# Each may hold a segment of --target-bytes.
+AT_ONCE_MAX = 2
+
+Url = Annotated[str, Parameter(help="The bucket: s3://, gs://, az://, file:// or a plain path.")]
+LayoutFlag = Annotated[
+    Literal["neve", "kafscale"], Parameter(help="Whose files they are: Neve's, or KafScale's.")
+]
+DryRun = Annotated[bool, Parameter(negative="", help="Say what would be done, and write nothing.")]
+
+app = App(name="maintain", help="Merge, expire, check and index partitions, beside live brokers.")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """The flags that say which partitions, and who does the work."""
+
+    topic: Annotated[
+        list[str] | None, Parameter(negative="", help="These topics alone; may be repeated.")
+    ] = None
+    partition: Annotated[
+        list[int] | None, Parameter(negative="", help="These partitions alone; may be repeated.")
+    ] = None
+    local: Annotated[
+        bool, Parameter(negative="", help="Do the work in this process, without Spark.")
+    ] = False
+    master: Annotated[str, Parameter(help="The Spark cluster that does the work.")] = MASTER
+    tasks: Annotated[
+        int | None, Parameter(help="Spark tasks to deal the partitions to; 4 a core otherwise.")
+    ] = None
+    json: Annotated[bool, Parameter(negative="", help="Print JSON.")] = False
+
+
+EVERYWHERE = Where()
+
+
+@app.command
+def merge(
+    url: Url,
+    /,
+    *,
+    target_bytes: Annotated[
+        int, Parameter(help="Segments are merged up to this size; one is held in memory.")
+    ] = 256 * 1024 * 1024,
+    imported: Annotated[
+        bool,
+        Parameter(negative="", help="Merge imported segments too: theirs stay, so it is a copy."),
+    ] = False,
+    dry_run: DryRun = False,
+    where: Where = EVERYWHERE,
+    settings: output.SettingsFlags = output.DEFAULT_FLAGS,
+) -> int:
+    """Merge small neighbouring segments into large ones."""
+    if not 1 <= target_bytes < 2**31:
+        raise output.UsageError(f"--target-bytes {target_bytes}: give 1 to {2**31 - 1}")
+    options = {"target_bytes": target_bytes, "imported": imported}
+    return _run("merge", url, where, settings, options, dry_run=dry_run)
+
+
+@app.command
+def expire(
+    url: Url,
+    /,
+    *,
+    dry_run: DryRun = False,
+    where: Where = EVERYWHERE,
+    settings: output.SettingsFlags = output.DEFAULT_FLAGS,
+) -> int:
+    """Apply the topics' retention.ms and retention.bytes.
+
+    Refused where this machine's clock is more than a minute from the store's.
+    """
+    return _run("expire", url, where, settings, {}, dry_run=dry_run)
+
+
+@app.command
+def verify(
+    url: Url,
+    /,
+    *,
+    settle_seconds: Annotated[
+        float,
+        Parameter(help="An object that nobody lists for so long is an orphan, not an upload."),
+    ] = 30.0,
+    where: Where = EVERYWHERE,
+    settings: output.SettingsFlags = output.DEFAULT_FLAGS,
+) -> int:
+    """Check every object of the partitions, and what lies between; exit 0 only if all is well.
+
+    `neve storage verify` finds the same, in one process, tries the store's rules, and repairs.
+    """
+    if settle_seconds < 0:
+        raise output.UsageError(f"--settle-seconds {settle_seconds}: give 0 or more")
+    return _run("verify", url, where, settings, {"settle_seconds": settle_seconds})
+
+
+@app.command(name="build-index")
+def build_index(
+    url: Url,
+    /,
+    *,
+    layout: LayoutFlag = "neve",
+    dry_run: DryRun = False,
+    where: Where = EVERYWHERE,
+    settings: output.SettingsFlags = output.DEFAULT_FLAGS,
+) -> int:
+    """Build indexes that are missing or damaged; in a KafScale bucket `.kfst` files as well."""
+    return _run("build-index", url, where, settings, {}, dry_run=dry_run, layout=layout)
+
+
+def _run(
+    kind: Any,
+    url: str,
+    where: Where,
+    flags: output.SettingsFlags,
+    options: dict[str, Any],
+    *,
+    dry_run: bool = False,
+    layout: Literal["neve", "kafscale"] = "neve",
+) -> int:
+    from neve.bucket.maintain.jobs import Job, settings_given
+
+    if where.tasks is not None and where.tasks < 1:
+        raise output.UsageError(f"--tasks {where.tasks}: give 1 or more")
+    settings = flags.load()
+    given = settings_given(settings)
+    job = Job(kind, url, layout, dry_run, given, tuple(options.items()))
+    return runtime.run(_maintain(job, where, settings))
+
+
+async def _maintain(job: Job, where: Where, settings: Settings) -> int:
+    from neve.bucket.maintain.jobs import plan_units
+    from neve.store.url import connect
+
+    stacked = connect(job.url, settings.store)
+    try:
+        with output.naming(job.url):
+            units = await plan_units(stacked.store, job, where.topic, where.partition)
+        outcomes = await _done(stacked.store, job, units, where)
+        whole = where.topic is None and where.partition is None
+        rest = await _rest(stacked.store, job) if whole else None
+    finally:
+        await stacked.close()
+    outcomes.sort(key=lambda row: (row.topic, row.partition))
+    ok = all(row.ok for row in outcomes) and (rest is None or rest["ok"])
+    if where.json:
+        told = [{"topic": o.topic, "partition": o.partition, **_told(o)} for o in outcomes]
+        more = {} if rest is None else {"rest": rest}
+        output.write_json({"url": job.url, "job": job.kind, "ok": ok, "partitions": told, **more})
+    else:
+        print_outcomes(job, outcomes, rest)
+    return 0 if ok else 1
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    return {"error": outcome.error} if outcome.error else {**outcome.result}
+
+
+async def _done(store: Store, job: Job, units: Sequence[Unit], where: Where) -> list[Outcome]:
+    with output.progress("partitions" if where.local else "tasks", hidden=where.json) as bar:
+        if where.local:
+            from neve.bucket.maintain.jobs import do_here
+
+            ended: list[Outcome] = []
+
+            def told(outcome: Outcome) -> None:
+                ended.append(outcome)
+                bar.show(len(ended), len(units))
+
+            at_once = min(AT_ONCE_MAX, os.cpu_count() or 1)
+            return await do_here(store, job, units, at_once=at_once, told=told)
+        return await _done_on_spark(job, units, where, bar)
+
+
+async def _done_on_spark(
+    job: Job, units: Sequence[Unit], where: Where, bar: output.Bar
+) -> list[Outcome]:
+    if job.url.startswith("memory:"):
+        raise InvalidError("a bucket in memory is this process's own: maintain it with --local")
+    try:
+        from neve.lake import session
+        from neve.lake.maintain import run_on_spark
+
+        spark = await runtime.offload(session, "neve maintain", master=where.master)
+    except ImportError as error:
+        raise InvalidError(
+            f"Spark is not installed ({error}): install neve[lake], or do it here with --local"
+        ) from error
+    try:
+        return await run_on_spark(spark, job, units, tasks=where.tasks, told=bar.show)
+    finally:
+        await runtime.offload(spark.stop)
+
+
+async def _rest(store: Store, job: Job) -> dict[str, Any] | None:
+    """What belongs to no partition: verified here, once."""
+    if job.kind != "verify" or job.layout != "neve":
+        return None
+    from neve.bucket.maintain.checks import verify_rest
+    from neve.bucket.verify import Options
+
+    return (await verify_rest(store, Options(url=job.url, **dict(job.options)))).as_json()
+
+
+def print_outcomes(job: Job, outcomes: Sequence[Outcome], rest: dict[str, Any] | None) -> None:
+    """For people: a line for each partition where something was done, and a sum."""
+    for outcome in outcomes:
+        for line in _lines(job, outcome):
+            print(f"{outcome.topic}-{outcome.partition}: {line}")
+    for finding in (rest or {}).get("findings", ()):
+        print(f"{finding['severity']:<9} {finding['key']}: {finding['what']}")
+    failed = sum(bool(row.error) for row in outcomes)
+    would = " (nothing was written: a dry run)" if job.dry_run else ""
+    print(f"{job.url}: {job.kind} of {len(outcomes)} partitions, {failed} failed{would}")
+
+
+def _lines(job: Job, outcome: Outcome) -> list[str]:
+    if outcome.error:
+        return [outcome.error]
+    result = outcome.result
+    lines = [f"left alone: {text}" for text in result.get("damaged", ())]
+    lines += [f"failed: {text}" for text in result.get("failed", ())]
+    if job.kind == "merge" and result["into"]:
+        size = output.human_bytes(result["bytes"])
+        lines.append(f"{result['merged']} segments merged into {result['into']}, {size}")
+    if job.kind == "expire" and result["segments"]:
+        size = output.human_bytes(result["bytes"])
+        lines.append(f"starts at {result['start']}: {result['segments']} segments, {size}")
+    built = [key for name in ("built", "indexes", "times") for key in result.get(name, ())]
+    lines += [f"built for {key}" if "built" in result else f"wrote {key}" for key in built]
+    lines += [
+        f"{row['severity']} {row['key']}: {row['what']}" for row in result.get("findings", ())
+    ]
+    return lines
