@@ -1,8 +1,9 @@
 """What the server asks of a query engine.
 
 The engine's calls block; the server makes them in threads. Its SQL is Spark's, with `?` where a
-value goes, in the order of `parameters`. `execute` gives the schema without running the query, and
-`batches` is lazy: a client's Describe costs no more than an analysis.
+value goes, in the order of `parameters`; a relation without a namespace is also reached as
+`public.name`. `execute` gives the schema without running the query, and `batches` is lazy: what a
+client's Describe costs is an analysis.
 """
 
 from __future__ import annotations

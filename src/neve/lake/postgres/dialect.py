@@ -1,8 +1,7 @@
 """From what PostgreSQL's clients write to what Spark reads, token by token.
 
-Only what the two disagree about is touched: quotes, escapes, parameters, names of types in casts,
-and the schema that stands for "no namespace". Everything else reaches the engine as it was written,
-so all of Spark's SQL can be used.
+Only what the two disagree about is touched: quotes, escapes, parameters, and names of types in
+casts. Everything else reaches the engine as it was written, so all of Spark's SQL can be used.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from neve.lake.postgres.lexer import IDENTIFIER, PARAMETER, STRING, SYMBOL, WORD, Statement, Token
 
 DEFAULT_SCHEMA = "public"
-"""Where relations without a namespace are shown; in queries it may be written or left out."""
+"""Where relations without a namespace are shown. The engine takes it as a prefix of theirs."""
 
 _STRING_TYPES = ("text", "name", "citext", "json", "jsonb", "uuid", "bpchar", "regclass", "unknown")
 _TYPES: dict[tuple[str, ...], str] = {
@@ -95,9 +94,6 @@ class _Writer:
             elif token.value == ")" and casts:
                 casts.pop()
             return self._type(at + 1) if token.value == "::" else at + 1
-        if self._is_default_schema(at):
-            self.replace(token.start, self._tokens[at + 1].end, "")
-            return at + 2
         if token.kind == WORD and token.value == "as" and casts and casts[-1]:
             return self._type(at + 1)
         self._literal(token)
@@ -119,15 +115,6 @@ class _Writer:
     def _symbol(self, at: int) -> str:
         token = self._tokens[at] if 0 <= at < len(self._tokens) else None
         return token.value if token is not None and token.kind == SYMBOL else ""
-
-    def _is_default_schema(self, at: int) -> bool:
-        token = self._tokens[at]
-        return (
-            token.kind in (WORD, IDENTIFIER)
-            and token.value == DEFAULT_SCHEMA
-            and self._symbol(at + 1) == "."
-            and self._symbol(at - 1) != "."
-        )
 
     def _type(self, at: int) -> int:
         """Translate the type that begins here; the place after it."""

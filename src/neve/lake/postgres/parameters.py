@@ -44,6 +44,26 @@ def decode(value: bytes | None, oid: int, form: int) -> Any:
         raise SqlError(code, f'invalid input for type {kind}: "{shown}"') from error
 
 
+def stand_in(oid: int) -> Any:
+    """A value of a type, for asking what a query's rows look like; NULL where none says more."""
+    return _STAND_INS.get(_name_of(oid))
+
+
+_STAND_INS: dict[str, Any] = {
+    "bool": False,
+    "int2": 0,
+    "int4": 0,
+    "int8": 0,
+    "float4": 0.0,
+    "float8": 0.0,
+    "numeric": Decimal(0),
+    "bytea": b"",
+    "date": date(1970, 1, 1),
+    "timestamp": datetime(1970, 1, 1),  # noqa: DTZ001 (the type has no zone)
+    "timestamptz": _EPOCH,
+}
+
+
 def _name_of(oid: int) -> str:
     known = type_of_oid(oid)
     return "text" if known is None else known.name

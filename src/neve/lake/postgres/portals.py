@@ -66,6 +66,8 @@ class Portal:
     execution: Execution | None = None
     hold: bool = False
     is_finished: bool = False
+    is_described: bool = False
+    """Whether the client was told about its rows, and need not go by the statement's."""
     schema: pa.Schema | None = None
     columns: list[ColumnEncoder] = field(default_factory=list)
 

@@ -13,6 +13,7 @@ from neve.lake.postgres.dialect import translate
 from neve.lake.postgres.execution import Execution, Query
 from neve.lake.postgres.lexer import Statement, statements
 from neve.lake.postgres.outbox import Outbox
+from neve.lake.postgres.parameters import stand_in
 from neve.lake.postgres.portals import Portal, Prepared
 from neve.lake.postgres.session_settings import SessionSettings
 from neve.lake.postgres.shared import Shared
@@ -69,9 +70,9 @@ class Runner:
         )
 
     async def schema_of(self, prepared: Prepared) -> pa.Schema:
-        """What a query's rows look like before its values are known: with NULL for each."""
+        """What a query's rows look like before its values are known: with others in their place."""
         assert prepared.statement is not None
-        execution = self.execution(prepared.statement, [None] * len(prepared.types))
+        execution = self.execution(prepared.statement, [stand_in(oid) for oid in prepared.types])
         self._running = execution
         try:
             return await execution.schema()
@@ -93,7 +94,7 @@ class Runner:
         """Execute: rows up to a number (0: all), then the word for how it ended."""
         schema = await self.open(portal)
         told = portal.prepared.described
-        if told is not None and described(told) != described(schema):
+        if told is not None and not portal.is_described and described(told) != described(schema):
             raise SqlError(FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
         sent = await self.send(portal, rows_max)
         if portal.is_finished:

@@ -202,6 +202,7 @@ class Session:
             schema = await self._runner.open(portal)
         else:
             schema = await self._schema_of(portal.prepared)
+        portal.is_described = True
         if schema is not None:
             formats = portal.column_formats(schema)
             self._out.add(wire.row_description(described(schema), formats))
