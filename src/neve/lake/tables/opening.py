@@ -65,13 +65,13 @@ def _open(
     partition_by: tuple[str, ...],
     properties: Mapping[str, str],
 ) -> Table:
+    namespace = name.rpartition(".")[0]
+    if not namespace:
+        raise InvalidError(f"table {name!r} has no namespace: write namespace.table")
     try:
         return _usable(catalog.load_table(name))
     except NoSuchTableError:
         pass
-    namespace = name.rpartition(".")[0]
-    if not namespace:
-        raise InvalidError(f"table {name!r} has no namespace: write namespace.table")
     try:
         catalog.create_namespace_if_not_exists(namespace)
     except NamespaceAlreadyExistsError:

@@ -7,7 +7,7 @@ table as the driver saw it; a `WrittenFile` tells the driver all it needs to com
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pyiceberg.io import FileIO, load_file_io
@@ -27,7 +27,8 @@ class TableRef:
     schema_json: str
     spec_json: str
     properties: tuple[tuple[str, str], ...]
-    io_properties: tuple[tuple[str, str], ...]
+    io_properties: tuple[tuple[str, str], ...] = field(repr=False)
+    """May hold keys to the bucket, so it is not shown."""
 
     @cached_property
     def schema(self) -> Schema:

@@ -106,6 +106,10 @@ class Stage:
             self.kills_left -= 1
             raise Killed
 
+    def idle(self, name: str, turns_max: int) -> None:
+        for _ in range(self.chance.randint(0, turns_max)):
+            self.pause(name, may_die=False)
+
     def loses_answer(self, name: str) -> bool:
         lost = bool(name in self._turns and self.losses_left and self.chance.random() < 0.05)
         self.losses_left -= lost
@@ -191,7 +195,11 @@ class World:
             return True
         good, bad = [], []
         for partition, (first, end) in ranges.items():
-            broken = [offset for offset in range(first, end) if offset % bad_every == 0]
+            broken = [
+                offset
+                for offset in range(first, end)
+                if offset % bad_every == 0 and offset % 20 < 10
+            ]
             bad.append(letter_rows(broken, partition))
             kept = pa.array([offset not in broken for offset in range(first, end)])
             good.append(rows(first, end, partition).filter(kept))
@@ -224,6 +232,7 @@ class World:
     def keep_up(self) -> None:
         policy = UpkeepPolicy(merge_files_least=2)
         for _ in range(3):
+            self.stage.idle("upkeep", 30)
             with (
                 contextlib.suppress(Killed, NeveError, FileNotFoundError, TimeoutError),
                 process(self.stage, self.folder, "upkeep") as catalog,
@@ -234,7 +243,8 @@ class World:
     def meddle(self) -> None:
         # Both together may leave no offsets, which is refused and so not played here.
         destructive = self._roll_back if self.seed % 2 else self._expire_all_but_one
-        for number in range(4):
+        for number in range(6):
+            self.stage.idle("stranger", 25)
             act = self.stage.chance.choice([self._append, destructive])
             with (
                 contextlib.suppress(Killed, CommitFailedException, ValueError, TimeoutError),
