@@ -83,7 +83,18 @@ class Shape:
 
     def type(self) -> pa.DataType | None:
         """The type for this place, or None where nothing was seen that has one."""
-        kind = self._prevailing()
+        found = map(self._type_of, self._kinds())
+        return next((type_ for type_ in found if type_ is not None), None)
+
+    def _kinds(self) -> list[str]:
+        """The kinds seen here, the most frequent first, all numbers being one."""
+        times: dict[str, int] = {}
+        for kind, count in self.counts.items():
+            family = "number" if kind in _NUMBERS else kind
+            times[family] = times.get(family, 0) + count
+        return sorted(times, key=lambda family: -times[family])
+
+    def _type_of(self, kind: str) -> pa.DataType | None:
         if kind == "number":
             return self._number()
         if kind == "object":
@@ -94,14 +105,7 @@ class Shape:
             inner = None if self.element is None else self.element.type()
             make = list_of if kind == "array" else map_of
             return None if inner is None else make(inner)
-        return _LEAVES.get(kind)
-
-    def _prevailing(self) -> str:
-        families: dict[str, int] = {}
-        for kind, times in self.counts.items():
-            family = "number" if kind in _NUMBERS else kind
-            families[family] = families.get(family, 0) + times
-        return max(families, key=lambda family: families[family], default="")
+        return _LEAVES[kind]
 
     def _number(self) -> pa.DataType:
         if "fraction" in self.counts:
