@@ -97,7 +97,8 @@ def numeric_bytes(value: Decimal, scale: int) -> bytes:
     """PostgreSQL's numeric: digits to the base of 10,000, the weight of the first, a sign."""
     if not value.is_finite():
         return _NUMERIC_NAN
-    whole, _, fraction = format(abs(value), "f").partition(".")
+    # Not abs(), which rounds to the precision of Python's arithmetic.
+    whole, _, fraction = format(value.copy_abs(), "f").partition(".")
     whole = whole.lstrip("0")
     whole = whole.rjust(-(-len(whole) // 4) * 4, "0")
     fraction = fraction.ljust(-(-len(fraction) // 4) * 4, "0")

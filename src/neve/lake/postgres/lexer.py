@@ -27,6 +27,7 @@ _TOKEN = re.compile(
     (?P<space>\s+|--[^\n]*)
   | (?P<comment>/\*)
   | (?P<escaped>[eE]'[^'\\]*(?:(?:''|\\.)[^'\\]*)*')
+  | (?P<unended>[eE]')
   | (?P<prefixed>[rRxXbBnN]'[^']*(?:''[^']*)*')
   | (?P<string>'[^']*(?:''[^']*)*')
   | (?P<quoted>"[^"]*(?:""[^"]*)*")
@@ -93,6 +94,8 @@ def _token(kind: str, text: str, start: int) -> Token:
         if len(text) > 6 or not 1 <= int(text[1:]) <= 65_535:
             raise SqlError("42P02", f"there is no parameter {text[:12]}", position=start + 1)
         return Token(PARAMETER, text[1:], start, end)
+    if kind == "unended":
+        raise SqlError(SYNTAX_ERROR, "unterminated quoted string", position=start + 1)
     if kind == "symbol" and text in "'\"`":
         what = "string" if text == "'" else "identifier"
         raise SqlError(SYNTAX_ERROR, f"unterminated quoted {what}", position=start + 1)

@@ -23,6 +23,7 @@ _TRUE = ("t", "true", "y", "yes", "on", "1")
 _FALSE = ("f", "false", "n", "no", "off", "0")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIMENSIONS_MAX = 1
+_SPACES = " \t\n\r\v\f"
 
 
 def decode(value: bytes | None, oid: int, form: int) -> Any:
@@ -164,10 +165,12 @@ def _numeric(value: bytes) -> Decimal:
     digits = struct.unpack_from(f">{count}h", value, 8)
     if any(not 0 <= digit < 10_000 for digit in digits):
         raise ValueError("not a numeric")
-    text = "".join(f"{digit:04d}" for digit in digits) or "0"
-    whole = Decimal(text).scaleb(4 * (weight + 1 - count)) if count else Decimal(0)
-    shown = Decimal(f"{whole:f}").quantize(Decimal(1).scaleb(-min(scale, 38)))
-    return -shown if sign else shown
+    text = "".join(f"{digit:04d}" for digit in digits)
+    point = 4 * (weight + 1)
+    whole = text[:point].ljust(point, "0") if point > 0 else ""
+    fraction = text[point:] if point > 0 else "0" * -point + text
+    shown = f"{'-' if sign else ''}{whole or '0'}.{fraction[:scale].ljust(scale, '0')}"
+    return Decimal(shown)  # exact, where arithmetic would round
 
 
 def _json(value: bytes) -> str:
@@ -240,7 +243,7 @@ def _array_item(inside: str, at: int) -> tuple[str, bool, int]:
     if inside[at] != '"':
         end = inside.find(",", at)
         end = len(inside) if end < 0 else end
-        return inside[at:end].strip(), False, end + 1
+        return inside[at:end].strip(_SPACES), False, end + 1
     parts: list[str] = []
     at += 1
     while inside[at] != '"':
