@@ -158,8 +158,10 @@ def _decoder_of(registry: Registry, schema_id: int) -> AvroDecoder | str:
     if schema_id == _NO_ID:
         return _NO_HEADER
     try:
-        return _decoder(registry.avro_schema(schema_id))
+        text = registry.avro_schema(schema_id)
     except UnknownSchemaError as error:
         return str(error)
+    try:
+        return _decoder(text)
     except (InvalidError, ValueError, KeyError, TypeError) as error:
         return f"schema {schema_id} cannot be used: {error}"

@@ -202,7 +202,6 @@ class _Reader:
 
     def _union(self, branches: list[Any], path: Path, namespace: str) -> _Found:
         others = [each for each in branches if not _is_null(each)]
-        optional = len(others) < len(branches)
         promoted = _PROMOTED.get(frozenset(map(str, others)))
         if promoted is not None and len(others) == 2:
             self.judge_only = True
@@ -213,7 +212,9 @@ class _Reader:
             )
         found = self.read(others[0], path, namespace)
         plain = ["null" if _is_null(each) else found.schema for each in branches]
-        return _Found(found.column, found.stored, plain if optional else found.schema)
+        # A union of one type is a branch's index and the type, which pyruhvro takes for a union.
+        self.judge_only = self.judge_only or len(branches) == 1
+        return _Found(found.column, found.stored, plain)
 
 
 def _is_null(schema: Any) -> bool:
