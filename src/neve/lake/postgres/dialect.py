@@ -10,6 +10,7 @@ import bisect
 from dataclasses import dataclass
 
 from neve.lake.postgres.lexer import IDENTIFIER, PARAMETER, STRING, SYMBOL, WORD, Statement, Token
+from neve.lake.postgres.types import BY_NAME, SCALARS
 
 DEFAULT_SCHEMA = "public"
 """Where relations without a namespace are shown. The engine takes it as a prefix of theirs."""
@@ -121,17 +122,24 @@ class _Writer:
         if self._word(at) == "pg_catalog" and self._symbol(at + 1) == ".":
             self.replace(self._tokens[at].start, self._tokens[at + 1].end, "")
             at += 2
+        named, count = self._named_type(at)
+        last = at + count - 1
+        if self._symbol(at + count) == "[" and self._symbol(at + count + 1) == "]":
+            named, last = f"ARRAY<{named or self._word(at)}>", at + count + 1
+        if named:
+            self.replace(self._tokens[at].start, self._tokens[last].end, named)
+            return last + 1
+        return at
+
+    def _named_type(self, at: int) -> tuple[str, int]:
+        """What Spark calls the type, and how many words it takes; no name where it is the same."""
         for count in range(_TYPE_WORDS_MAX, 0, -1):
             words = tuple(self._word(at + more) for more in range(count))
             if words in _TYPES:
-                named = _TYPES[words]
-            elif words in _SIZED_TYPES:
-                named = _SIZED_TYPES[words][self._symbol(at + count) == "("]
-            else:
-                continue
-            self.replace(self._tokens[at].start, self._tokens[at + count - 1].end, named)
-            return at + count
-        return at
+                return _TYPES[words], count
+            if words in _SIZED_TYPES:
+                return _SIZED_TYPES[words][self._symbol(at + count) == "("], count
+        return "", 1
 
 
 def spark_string(value: str) -> str:
@@ -144,3 +152,27 @@ def spark_name(name: str) -> str:
 
 def translate(statement: Statement) -> Translated:
     return _Writer(statement).translate()
+
+
+def array_parameters(statement: Statement) -> dict[int, int]:
+    """Parameters that are cast to arrays where they stand, from 0, with the array's oid.
+
+    Clients leave the types of lists of texts open, and a cast says what the text of one means.
+    """
+    found: dict[int, int] = {}
+    values = [token.value for token in statement.tokens]
+    for at, token in enumerate(statement.tokens):
+        if token.kind == PARAMETER and values[at + 1 : at + 2] == ["::"] and "[" in values[at:]:
+            end = values.index("[", at)
+            element = _ELEMENTS.get(" ".join(values[at + 2 : end]))
+            if element is not None and values[end + 1 : end + 2] == ["]"]:
+                found[int(token.value) - 1] = element
+    return found
+
+
+_ELEMENTS = {
+    name: each.array_oid
+    for each in SCALARS
+    if each.array_oid
+    for name in (each.name, each.sql_name)
+} | {"int": BY_NAME["int4"].array_oid}

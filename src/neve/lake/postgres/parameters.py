@@ -134,6 +134,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "float8": float,
     "numeric": _decimal,
     "bytea": _bytea,
+    "uuid": lambda value: str(uuid.UUID(value)),
     "date": date.fromisoformat,
     "time": time.fromisoformat,
     "timestamp": _timestamp,

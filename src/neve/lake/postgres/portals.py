@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from neve.lake.postgres.commands import Command, command_of
+from neve.lake.postgres.dialect import array_parameters
 from neve.lake.postgres.encode import ColumnEncoder, encoders
 from neve.lake.postgres.execution import Execution
 from neve.lake.postgres.lexer import Statement
@@ -51,8 +52,10 @@ class Prepared:
 
     @classmethod
     def one(cls, statement: Statement, types: Sequence[int] = ()) -> Prepared:
+        arrays = array_parameters(statement)
         count = max(statement.parameters, len(types))
-        known = [oid or TEXT_OID for oid in types] + [TEXT_OID] * (count - len(types))
+        given = [*types, *[0] * (count - len(types))]
+        known = [oid or arrays.get(at, TEXT_OID) for at, oid in enumerate(given)]
         return cls(statement.text, statement, command_of(statement), tuple(known))
 
 

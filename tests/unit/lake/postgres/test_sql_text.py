@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from neve.lake.postgres.commands import command_of
-from neve.lake.postgres.dialect import translate
+from neve.lake.postgres.dialect import array_parameters, translate
 from neve.lake.postgres.lexer import statements
 from neve.lake.postgres.sqlstate import SqlError
 
@@ -37,6 +37,8 @@ def spark(sql: str) -> str:
         ("SELECT a::timestamp without time zone", "SELECT a::TIMESTAMP_NTZ"),
         ("SELECT a::pg_catalog.int4, a::decimal(5,2)", "SELECT a::INT, a::DECIMAL(5,2)"),
         ("SELECT a::date, a::double precision", "SELECT a::date, a::DOUBLE"),
+        ("SELECT $1::text[], a::date[]", "SELECT ?::ARRAY<STRING>, a::ARRAY<date>"),
+        ("SELECT a::int [ 1 ]", "SELECT a::int [ 1 ]"),
         ("FROM public.orders |> WHERE a", "FROM public.orders |> WHERE a"),
     ],
 )
@@ -66,6 +68,11 @@ def test_any_text_is_read_or_refused(sql: str) -> None:
         assert one.tokens
         assert sql[one.offset : one.offset + len(one.text)] == one.text
         translate(one)
+
+
+def test_a_cast_says_that_a_parameter_is_an_array() -> None:
+    (one,) = statements("SELECT $3::character varying[], $1::int, $2::int4 [], $4::nonsense[], $1[")
+    assert array_parameters(one) == {1: 1007, 2: 1015}
 
 
 def test_scripts_are_cut_at_semicolons_that_mean_it() -> None:
