@@ -94,6 +94,8 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ended = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
+        if self._options.fail_on_data_loss:
+            _check_topics(begun, ended)  # PySpark 4.1 could not be told before
         bucket = self._bucket()
         asked = [
             Asked(

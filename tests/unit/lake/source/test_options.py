@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from neve.bucket.model import OFFSET_MAX
 from neve.errors import InvalidError
-from neve.lake.source.options import ReadOptions, Subscription
+from neve.lake.session import settings_for
+from neve.lake.source.options import READ_OPTIONS, ReadOptions, Subscription
 from neve.lake.source.positions import AtOffsets, AtTimestamp, AtTimestamps
 from neve.lake.source.tasks import StoreRef
 
@@ -153,3 +156,10 @@ def test_a_stream_begins_where_it_likes_and_has_no_end() -> None:
     assert limited.max_offsets_per_trigger == 5
     with pytest.raises(InvalidError, match="endingOffsets is one of batches"):
         ReadOptions.parse({**LEAST, "endingOffsets": "latest"}, streaming=True)
+
+
+def test_every_option_and_setting_is_on_its_page() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "spark.md").read_text(encoding="utf-8")
+    options = {name for name in READ_OPTIONS if name != "path"}
+    settings = settings_for("local[*]", {})
+    assert [name for name in [*sorted(options), *settings] if f"`{name}`" not in page] == []

@@ -1,0 +1,47 @@
+"""The settings of a session, without starting one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from neve.lake.session import settings_for
+
+
+def test_what_a_caller_says_wins() -> None:
+    given = {"spark.log.level": "WARN", "spark_executor_memory": "4g", "spark.ui.enabled": True}
+    found = settings_for("local[4]", given)
+    assert found["spark.log.level"] == "WARN"
+    assert found["spark.executor.memory"] == "4g"
+    assert found["spark.ui.enabled"] == "true"
+    assert found["spark.sql.shuffle.partitions"] == "8"
+
+
+def test_a_cluster_keeps_what_is_for_one_machine_away() -> None:
+    found = settings_for("spark://host:7077", {})
+    assert "spark.driver.host" not in found
+    assert "spark.sql.shuffle.partitions" not in found
+    assert found["spark.python.daemon.module"] == "neve.lake.worker_daemon"
+
+
+def test_the_lake_is_imported_without_spark_and_the_daemon_loads_the_kernel_quietly() -> None:
+    script = """
+import sys
+import neve.lake.java
+from neve.lake import session
+assert callable(session)
+assert "pyspark" not in sys.modules
+from neve.lake.worker_daemon import TASK_WORKER, preload
+preload("pyspark.sql.worker.create_data_source")
+assert "neve.records.kernel" not in sys.modules
+preload(TASK_WORKER)
+assert "neve.records.kernel" in sys.modules
+import gc, threading
+assert gc.get_freeze_count() > 0
+assert threading.active_count() == 1
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "", "Spark reads a port from standard output"
