@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neve.errors import UnavailableError, UnsupportedError
+from neve.errors import InvalidError, UnavailableError, UnsupportedError
 from neve.lake.sql.iceberg.filters import Filters, told
 from neve.lake.sql.iceberg.plan import TablePlan, plan_table
 from neve.lake.sql.iceberg.read import read_groups
 from neve.lake.sql.iceberg.types import arrow_schema
 from neve.lake.sql.literals import Constants
 from neve.lake.sql.model import Column, Needed, RelationPlan
+from neve.settings import StoreSettings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -34,6 +35,20 @@ def _names_under(catalog: Catalog, namespace: tuple[str, ...]) -> Iterator[tuple
         if found[: len(namespace)] == namespace and len(found) > len(namespace):
             yield from (tuple(name) for name in catalog.list_tables(found))
             yield from _names_under(catalog, found)
+
+
+def open_catalog(spec: Mapping[str, str], store_url: str, store: StoreSettings) -> Catalog | None:
+    """The catalog that was named, or the one beside a bucket if a pipeline has made it."""
+    from neve.lake.tables.catalogs import _catalog_folder, catalog_of
+    from neve.store.url import parse
+
+    if not spec:
+        try:
+            if not (_catalog_folder(parse(store_url), store_url, "") / "catalog.db").is_file():
+                return None
+        except InvalidError:
+            return None  # a store in memory
+    return catalog_of(spec, store_url, store=store)
 
 
 def load_table(catalog: Catalog | None, parts: tuple[str, ...]) -> Table:
@@ -75,7 +90,7 @@ class TableQuery:
         plan = self.plan()
         schema: Any = from_arrow_schema(plan.read.schema(), prefer_timestamp_ntz=True)
         if not plan.groups:
-            return spark.createDataFrame([], schema)
+            return spark.createDataFrame(plan.read.schema().empty_table(), schema)
         read = functools.partial(read_groups, plan.read, plan.groups)
         numbers = spark.range(0, len(plan.groups), 1, len(plan.groups))
         return numbers.mapInArrow(read, schema)

@@ -1,0 +1,100 @@
+"""`neve sql`: Spark SQL over a bucket's topics and its Iceberg tables, without any broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from neve import runtime
+from neve.cli import sql_prompt
+from neve.cli.output import DEFAULT_FLAGS, SettingsFlags, UsageError, naming
+from neve.cli.sql_output import Format, print_result
+from neve.cli.sql_serve import NO_SERVER, ServeFlags, run_server
+from neve.cli.sql_session import open_engine, pairs
+
+if TYPE_CHECKING:
+    from neve.lake.sql.engine import Engine
+
+
+def sql(
+    query: Annotated[
+        str | None, Parameter(help="One statement. Without one: a prompt, or what a pipe brings.")
+    ] = None,
+    /,
+    *,
+    store: Annotated[
+        str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data")
+    ] = None,
+    layout: Annotated[
+        Literal["neve", "kafscale"], Parameter(help="Whose files they are: Neve's, or KafScale's.")
+    ] = "neve",
+    json: Annotated[bool, Parameter(negative="", help="Print one JSON object a row.")] = False,
+    csv: Annotated[bool, Parameter(negative="", help="Print CSV, with a header.")] = False,
+    catalog: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="Where Iceberg tables are, as name=value: type, uri, "
+                  "warehouse, … Default: the catalog beside the bucket. May be repeated."),
+    ] = None,
+    master: Annotated[str, Parameter(help="Where Spark runs.")] = "local[*]",
+    conf: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="A setting of Spark as name=value. May be repeated."),
+    ] = None,
+    server: ServeFlags = NO_SERVER,
+    settings: SettingsFlags = DEFAULT_FLAGS,
+) -> int:  # fmt: skip
+    """Query topics and Iceberg tables with Spark SQL.
+
+    A topic is a table with the columns key, value, topic, partition, offset, timestamp,
+    timestampType and headers; value:customer.id is a field of a JSON value. An Iceberg table is
+    namespace.table. Only queries are answered: nothing is ever written.
+    """
+    if json and csv:
+        raise UsageError("--json and --csv exclude each other")
+    options = server.options()
+    if options is not None and (query is not None or json or csv):
+        raise UsageError("--serve takes its queries from clients: leave the query and format out")
+    form: Format = "json" if json else "csv" if csv else "table"
+    named = [f"broker.store={store}"] if store is not None else []
+    loaded = dataclasses.replace(settings, assignments=[*settings.assignments, *named]).load()
+    url = loaded.broker.store
+    with (
+        naming(url),
+        open_engine(
+            url,
+            layout,
+            loaded,
+            catalog=pairs("--catalog", catalog or []),
+            master=master,
+            conf=pairs("--conf", conf or []),
+        ) as engine,
+    ):
+        if options is not None:
+            return run_server(engine, options)
+        return _run(query, _runner(engine, form))
+
+
+def _run(query: str | None, run: Callable[[str], None]) -> int:
+    if query is not None:
+        run(query)
+        return 0
+    if sql_prompt.standard_input_is_terminal():
+        return sql_prompt.run_prompt(run)
+    return sql_prompt.run_script(sys.stdin.read(), run)
+
+
+def _runner(engine: Engine, form: Format) -> Callable[[str], None]:
+    def run(statement: str) -> None:
+        tag = f"neve-sql-{runtime.token(8).hex()}"
+        try:
+            print_result(engine.execute(statement, tag=tag), form)
+        except BaseException:
+            # Ctrl-C, a closed pipe, a full disk: whatever Spark still does is for nobody.
+            engine.cancel(tag)
+            raise
+
+    return run

@@ -1,0 +1,109 @@
+"""`neve sql --serve`: the engine behind PostgreSQL's wire protocol, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from neve import runtime
+from neve.broker.addresses import parse_address
+from neve.cli.output import UsageError
+from neve.errors import InvalidError
+
+if TYPE_CHECKING:
+    from neve.lake.postgres.options import ServeOptions
+    from neve.lake.sql.engine import Engine
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ServeFlags:
+    """The flags of `--serve`."""
+
+    serve: Annotated[
+        str | None,
+        Parameter(help="HOST:PORT to speak PostgreSQL's protocol on; port 0 takes a free one."),
+    ] = None
+    users: Annotated[
+        Path | None,
+        Parameter(help="Who may log in: a file of name:password lines (or SCRAM verifiers)."),
+    ] = None
+    trust: Annotated[
+        bool, Parameter(negative="", help="Ask nobody for a password. Only where all are trusted.")
+    ] = False
+    tls_cert: Annotated[Path | None, Parameter(help="A certificate, PEM, to offer TLS.")] = None
+    tls_key: Annotated[Path | None, Parameter(help="Its key, PEM, not encrypted.")] = None
+    tls_required: Annotated[
+        bool, Parameter(negative="", help="Refuse clients that come without TLS.")
+    ] = False
+
+    def options(self) -> ServeOptions | None:
+        """What the server is told, or None where none is wanted."""
+        if self.serve is None:
+            if self.users or self.trust or self.tls_cert or self.tls_key or self.tls_required:
+                raise UsageError("--users, --trust and --tls-… go with --serve HOST:PORT")
+            return None
+        from neve.lake.postgres.options import ServeOptions, Tls
+
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("--tls-cert and --tls-key go together")
+        if self.tls_required and self.tls_cert is None:
+            raise UsageError("--tls-required needs --tls-cert and --tls-key")
+        tls = None
+        if self.tls_cert is not None and self.tls_key is not None:
+            tls = Tls(certificate=self.tls_cert, key=self.tls_key, required=self.tls_required)
+        where = parse_address("--serve", self.serve)
+        return ServeOptions(
+            host=where.host,
+            port=where.port,
+            users=_users(self.users),
+            trust=self.trust,
+            tls=tls,
+        )
+
+
+NO_SERVER = ServeFlags()
+
+
+def _users(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidError(f"{file} cannot be read: {error}") from error
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.startswith("#"):
+            name, colon, password = line.partition(":")
+            if not colon or not name.strip() or not password:
+                raise InvalidError(f"{file}, line {number}: write name:password")
+            found[name.strip()] = password
+    return found
+
+
+async def serve_postgres(engine: Engine, options: ServeOptions) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    from neve.lake.postgres.server import serve
+
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, ended.set)
+    async with serve(engine, options) as server:
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        print(f"neve sql is ready: postgres {host}:{server.port}", flush=True)
+        await ended.wait()
+    return 0
+
+
+def run_server(engine: Engine, options: ServeOptions) -> int:
+    """The same for callers that are not asynchronous; its exit code."""
+    return runtime.run(serve_postgres(engine, options))
