@@ -50,13 +50,16 @@ def catalog_of(
 
 def _opened(kind: str, properties: dict[str, str]) -> Catalog:
     properties.setdefault("py-io-impl", PYARROW_IO)
-    try:
-        return load_catalog(CATALOG_NAME, type=kind, **properties)
-    except Exception as error:
-        where = properties.get("uri", kind)
-        raise UnavailableError(
-            where, f"the {kind} catalog cannot be opened ({error}); check the catalog's settings"
-        ) from error
+    failure: Exception | None = None
+    # Two who make the tables of a SQL catalog at once: the second fails, and then finds them made.
+    for _ in range(2):
+        try:
+            return load_catalog(CATALOG_NAME, type=kind, **properties)
+        except Exception as error:
+            failure = error
+    raise UnavailableError(
+        f"{kind} catalog", f"it cannot be opened ({failure}); check the catalog's settings"
+    ) from failure
 
 
 def _text(name: str, value: object) -> str:
@@ -73,12 +76,17 @@ def _text(name: str, value: object) -> str:
 def _beside(where: Location, url: str, folder: str, given: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     if "uri" not in given:
-        file = _catalog_folder(where, url, folder) / "catalog.db"
+        file = catalog_file(url, folder)
         file.parent.mkdir(parents=True, exist_ok=True)
         found["uri"] = f"sqlite:///{file}?timeout={SQLITE_TIMEOUT_SECONDS}"
     if "warehouse" not in given:
         found["warehouse"] = _warehouse(where, url)
     return found
+
+
+def catalog_file(store_url: str, folder: str = "") -> Path:
+    """Where the default catalog of a store is, or would be."""
+    return _catalog_folder(parse(store_url), store_url, folder) / "catalog.db"
 
 
 def _catalog_folder(where: Location, url: str, folder: str) -> Path:

@@ -16,6 +16,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+CATALOG_ONLY = ("uri", "type", "credential", "token")
+"""Of a catalog's properties, what leads to the catalog itself, where no worker has to go."""
+
 
 @dataclass(frozen=True)
 class TableRef:
@@ -60,7 +63,9 @@ def table_ref(table: Table) -> TableRef:
         schema_json=table.schema().model_dump_json(),
         spec_json=table.spec().model_dump_json(),
         properties=_sorted(table.properties),
-        io_properties=_sorted(table.io.properties),
+        io_properties=_sorted(
+            {name: value for name, value in table.io.properties.items() if name not in CATALOG_ONLY}
+        ),
     )
 
 

@@ -126,7 +126,8 @@ class _Shared:
         self.ids = parquet_path_to_id_mapping(self.file_schema)
         target = table.settings.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES)
         self.target_bytes = int(target) if target else TARGET_BYTES
-        self.compression = table.settings.get(TableProperties.PARQUET_COMPRESSION, "zstd")
+        codec = table.settings.get(TableProperties.PARQUET_COMPRESSION, "zstd")
+        self.compression = "none" if codec == "uncompressed" else codec
         self._token = runtime.token(TOKEN_BYTES).hex()
         self._count = 0
 
@@ -205,7 +206,7 @@ class _File:
         )
 
     def drop(self) -> None:
-        """Close without finishing. On a bucket nothing appears; on a disk, half a file."""
+        """Close what is open; what this leaves behind is an orphan."""
         self._buffer = []
         if self._writer is not None:
             self._writer.close()

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import LongType, StringType
 
-from neve.errors import InvalidError
+from neve.errors import InvalidError, UnavailableError
 from neve.lake.tables import (
     SchemaMovedError,
     apply_evolution,
@@ -193,6 +193,11 @@ def test_a_bucket_s_catalog_is_in_the_user_s_folder_or_a_given_one(
     given.close()
     assert (tmp_path / "mine" / "catalog.db").is_file()
     assert given.properties["warehouse"] == "s3://bucket/lake"
+
+
+def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="rest catalog: it cannot be opened"):
+        catalog_of({"type": "rest", "uri": "http://127.0.0.1:1"}, str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,13 @@ def test_what_crosses_to_workers_and_back_can_be_pickled(catalog: Catalog) -> No
     assert held(table) == once(0, 10)
 
 
+def test_workers_are_not_told_where_the_catalog_is(catalog: Catalog) -> None:
+    ref = table_ref(open_table(catalog, "lake.hidden", VALUE))
+    assert "uri" in catalog.properties
+    assert "uri" not in dict(ref.io_properties)
+    assert "sqlite" not in repr(ref)
+
+
 def test_one_file_for_each_day_with_its_value_and_bounds(catalog: Catalog) -> None:
     table = open_table(catalog, "lake.days", VALUE)
     files = written(table, rows(0, 150), rows(150, 250))
