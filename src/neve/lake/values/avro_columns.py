@@ -90,9 +90,9 @@ def _decimals(raw: pa.BinaryArray, target: pa.Decimal128Type, path: Path) -> pa.
 
 
 def _within_precision(wide: pa.Array, target: pa.Decimal128Type, path: Path) -> pa.Array:
-    # 128 bits hold more than 38 digits, which Arrow takes without a look.
-    wide.validate(full=True)
     try:
+        # 128 bits hold more than 38 digits, which Arrow takes without a look.
+        wide.validate(full=True)
         return wide.cast(target)
     except pa.ArrowInvalid:
         raise pa.ArrowInvalid(f"{shown(path)}: more digits than {target} holds") from None

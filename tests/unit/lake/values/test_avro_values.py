@@ -148,6 +148,7 @@ BAD = [
         "more digits than decimal128(2, 0)",
     ),
     (logical("bytes", "decimal", precision=2), b"\x00", "a decimal of no bytes"),
+    (logical("bytes", "decimal", precision=38), b"\x20" + b"\x7f" * 16, "more digits"),
     (logical("int", "time-millis"), b"\x01", "outside the day"),
     (logical("long", "timestamp-millis"), b"\xfe" + b"\xff" * 8 + b"\x01", "overflow"),
 ]

@@ -53,6 +53,10 @@ BAD = {
     b'{"id":1,"id":2}': "id stands twice",
     b'{"id":1,"\\u0069d":2}': "id stands twice",
     b'{"other":{"a:":1,"a:":2}}': "a: stands twice",
+    b'{"id":1,"id":2,"name":"\\u003a"}': "id stands twice",
+    b'{"\xff":1}': "UTF-8",
+    b'{"id":1}}{"v":{"id":2}}\0': "trailing",
+    b'{"id":1}}{"v":{"id":2}}{"v":{"id":3}}\0{': "trailing",
     b'{"id":9223372036854775808}': "is no long",
     b'{"id":1.0}': "is no long",
     b'{"id":"1"}': 'id: "1" is no long',
@@ -166,7 +170,19 @@ def test_a_timestamp_is_iso_8601_or_milliseconds(text: bytes, wanted: datetime |
 
 
 @pytest.mark.parametrize(
-    "text", [b'"2023-02-29"', b'"yesterday"', b'"1700000000000"', b"1.5", b"true", b"10e3", b"[]"]
+    "text",
+    [
+        b'"2023-02-29"',
+        b'"yesterday"',
+        b'"1700000000000"',
+        b"1.5",
+        b"true",
+        b"10e3",
+        b"[]",
+        b'"0000-12-31"',
+        b'"0001-01-01T00:00+01:00"',
+        b"253402300800000",
+    ],
 )
 def test_anything_else_is_no_timestamp(text: bytes) -> None:
     assert "is no timestamp" in only(b'{"f":%b}' % text, TIMESTAMP)
