@@ -119,8 +119,6 @@ class Session:
         except Disconnected:
             raise
         except Exception as failure:
-            if isinstance(failure, SqlError) and failure.severity == "FATAL":
-                raise
             self._fail(failure)
             self._skipping = True
         await self._out.relieve()
@@ -241,6 +239,9 @@ class Session:
             await self._shelf.drop_portals(held_too=False)
 
     def _fail(self, failure: BaseException) -> None:
+        """Tell the client, unless the connection is to end with it."""
+        if isinstance(failure, SqlError) and failure.severity == "FATAL":
+            raise failure
         self._transaction.fail()
         self._out.add(wire.report(from_exception(failure)))
 

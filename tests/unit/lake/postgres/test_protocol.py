@@ -382,3 +382,16 @@ async def test_many_clients_at_once() -> None:
             return len(rows_in(await client.ask(query("SELECT numbers(2000)"))))
 
         assert await asyncio.gather(*(one() for _ in range(10))) == [2000] * 10
+
+
+async def test_a_broken_message_ends_its_connection_and_no_other() -> None:
+    async with running() as server:
+        other = await WireClient.logged_in(server)
+        for sent in (message(b"Q", b"SELECT 1"), message(b"P", b"x"), message(b"z"), b"Q\0\0\0\1"):
+            client = await WireClient.logged_in(server)
+            client.send(sent)
+            kind, body = await client.read()
+            about = fields_of(body)
+            assert (kind, about["S"], about["C"]) == (b"E", "FATAL", "08P01")
+            assert await client.is_closed()
+        assert await other.kinds(query("SELECT 1")) == "TDCZ"
