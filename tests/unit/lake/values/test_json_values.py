@@ -13,6 +13,7 @@ import pytest
 
 from neve.errors import InvalidError, UnsupportedError
 from neve.lake.values import Decoded, json_format, value_format
+from neve.lake.values.json_fast import FastJson, FastPathError
 from neve.lake.values.json_judge import JsonJudge
 from neve.lake.values.types import TIMESTAMP, list_of, map_of
 
@@ -147,6 +148,15 @@ def test_one_bad_value_in_many_does_not_bring_the_others_before_the_judge(
     values[777] = b'{"id":"x"}'
     assert [each.row for each in decode([*values]).bad] == [777]
     assert len(judged) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"), [(b'{"id":1}\xff', "not UTF-8"), (b'{"id":1}\0', "a NUL byte")]
+)
+def test_the_fast_path_looks_at_the_bytes_itself(value: bytes, reason: str) -> None:
+    """Whatever a later reader makes of them."""
+    with pytest.raises(FastPathError, match=reason):
+        FastJson(COLUMNS).rows(pa.array([b"{}", value], pa.binary()).slice(1), unknown=False)
 
 
 # --- types
