@@ -12,7 +12,7 @@ from simulation.scenario import FAULTS
 SAMPLE_SEEDS = 2
 SOAK_SEEDS = 400
 SOAK_CHUNK = 20
-SECONDS = 20.0
+SECONDS = 14.0
 
 
 def play(seed: int, faults: Faults | None = None) -> Life:
@@ -27,7 +27,7 @@ def play(seed: int, faults: Faults | None = None) -> Life:
 
 def check(life: Life) -> None:
     """A life in which hardly anything happened would show nothing."""
-    least = {"produced": 200, "merged": 8, "expired": 1, "consumed": 10, "scanned": 5, "killed": 1}
+    least = {"produced": 120, "merged": 4, "expired": 1, "consumed": 8, "scanned": 4, "killed": 1}
     for what, count in least.items():
         assert life.counts.get(what, 0) >= count, (what, life.counts)
 
