@@ -236,10 +236,12 @@ def test_a_million_rows_pass_through_bounded_memory() -> None:
         assert process.stdout is not None
         running = Running(FakeEngine(), int(process.stdout.readline()))
         with running.connect() as connection:
-            list(connection.cursor().stream("SELECT numbers(30000)"))  # what is loaded is loaded
+            list(connection.cursor().stream("SELECT numbers(150000)"))  # what is loaded is loaded
             before = resident_peak_bytes(process.pid)
             rows, total_bytes, last = 0, 0, -1
             for number, text in connection.cursor().stream("SELECT numbers(1000000)", size=1000):
+                if rows == 0:
+                    time.sleep(3)  # a server that does not wait for its client runs ahead
                 rows += 1
                 total_bytes += len(text) + 8
                 assert number == last + 1
@@ -250,7 +252,7 @@ def test_a_million_rows_pass_through_bounded_memory() -> None:
         assert process.wait(SECONDS) == 0
     assert rows == ROWS
     assert total_bytes > 150e6
-    assert grown < 40e6, f"grew by {grown / 1e6:.0f} MB"
+    assert grown < 30e6, f"grew by {grown / 1e6:.0f} MB"
 
 
 def resident_peak_bytes(pid: int) -> int:
