@@ -50,7 +50,7 @@ SETTINGS = Settings(
     segment=SegmentSettings(bytes=1_500, ms=2_000, checkpoint_numbers=4, index_interval=3),
     cache=CacheSettings(tail_bytes=2 * 1024),
 )
-RETENTION_BYTES = 12_000
+RETENTION_BYTES = 7_000
 TARGET_BYTES = 6_000
 SLOW = Latencies.of(write=Latency(8, 80), read=Latency(4, 40))
 
