@@ -123,7 +123,7 @@ def test_every_neve_command_named_exists(command: str) -> None:
         [neve_command, *command.split(), "--help"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    usage = re.search(r"Usage: (neve(?: [a-z]+)*)", done.stdout)
+    usage = re.search(r"Usage: (neve(?: [a-z][a-z-]*)*)", done.stdout)
     assert usage is not None, done.stdout
     # What follows a command may be a name it is given, as in an example.
     assert f"neve {command} ".startswith(f"{usage[1]} ")

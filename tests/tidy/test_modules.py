@@ -16,9 +16,6 @@ from tidy.repository import PROJECT, ROOT, SOURCE, module_of, source_files, synt
 ENTRIES = {"neve", "neve.cli", "neve.cli.__main__", "pyspark_neve"}
 """What is reached from outside: by import, by the command, by Spark."""
 
-AWAITED = {"neve.lake", "neve.lake.java"}
-"""Written and tested ahead of the source and the jobs that will import them."""
-
 
 def imports_of(file: Path, modules: set[str]) -> set[str]:
     """The modules of this source that a file imports, wherever in it."""
@@ -46,11 +43,7 @@ def unimported() -> set[str]:
 
 
 def test_no_source_file_is_dead() -> None:
-    assert sorted(unimported() - AWAITED) == [], "nothing in src imports these"
-
-
-def test_what_is_awaited_has_not_come_yet() -> None:
-    assert sorted(AWAITED - unimported()) == [], "imported now: take it off the list"
+    assert sorted(unimported()) == [], "nothing in src imports these"
 
 
 def test_the_contracts_hold() -> None:

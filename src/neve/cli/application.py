@@ -23,6 +23,12 @@ COMMANDS = {
     "group": ("group:app", "Look at consumer groups, move their offsets, delete them."),
     "storage": ("storage:app", "Look into a bucket, check it and mend it; no broker takes part."),
     "lake": ("lake:app", "Fill Iceberg tables from topics, on Spark, without asking a broker."),
+    "sql": ("sql:sql", "Ask topics and tables in SQL, on Spark; or serve PostgreSQL's clients."),
+    "maintain": (
+        "maintain:app",
+        "Merge, expire, check and index partitions, beside live brokers.",
+    ),
+    "import": ("import_kafscale:app", "Bring topics of other systems in, where they lie."),
     "bench": ("bench:app", "Measure what Neve promises in figures; exit 1 where one is missed."),
     "demo": ("demo:demo", "Show what Neve does: serve Kafka clients, crash, recover, read."),
 }
