@@ -74,14 +74,13 @@ def wait_for_port(port: int) -> None:
     raise AssertionError("the master does not listen")
 
 
-def places(batches: Any) -> Any:
-    import pyarrow as pa
-
-    rows = sum(batch.num_rows for batch in batches)
-    yield pa.record_batch({"place": [str(Path.cwd())], "rows": [rows]})
-
-
 def test_two_workers_read_everything_once(tmp_path: Path) -> None:
+    def places(batches: Any) -> Any:  # in here, so that workers need not find this file
+        import pyarrow as pa
+
+        rows = sum(batch.num_rows for batch in batches)
+        yield pa.record_batch({"place": [str(Path.cwd())], "rows": [rows]})
+
     topics = Topics.start(tmp_path)
     try:
         topics.create("truth", 2)
