@@ -40,7 +40,7 @@ def run(
     config = _config(file, interval)
     spark = session("neve-lake", master=master)
     try:
-        with Pipeline(spark, config) as pipeline:
+        with Pipeline(spark, config, folder=file.parent) as pipeline:
             shown = _Shown(as_json=json)
             if once:
                 succeeded = pipeline.run_once(shown.step)

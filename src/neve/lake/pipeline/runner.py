@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
@@ -44,9 +45,14 @@ Told = Callable[[TopicReport], None]
 
 
 class Pipeline:
-    """Topics into tables. Use it with `with`, or `close` it."""
+    """Topics into tables. Use it with `with`, or `close` it.
 
-    def __init__(self, spark: SparkSession, config: PipelineConfig) -> None:
+    Files that the configuration names by relative paths are looked for in `folder`.
+    """
+
+    def __init__(
+        self, spark: SparkSession, config: PipelineConfig, *, folder: Path | None = None
+    ) -> None:
         self._config = config
         self._store = store_ref(config)
         self._bucket: Bucket = self._store.open()
@@ -60,6 +66,7 @@ class Pipeline:
                 each,
                 portion_bytes=config.batch_bytes,
                 task_bytes=config.task_bytes,
+                folder=folder,
             )
             for each in config.topics
         ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -79,12 +80,13 @@ class TopicPipeline:
         *,
         portion_bytes: int,
         task_bytes: int,
+        folder: Path | None = None,
     ) -> None:
         self._spark = spark
         self._bucket = bucket
         self._store = store
         self._catalog = catalog
-        self._format = value_format(config.value)
+        self._format = value_format(config.value, folder=folder)
         self._portion_bytes = portion_bytes
         self._task_bytes = task_bytes
         self._table: Table | None = None
@@ -179,6 +181,11 @@ class TopicPipeline:
         """Make room for these fields as far as that is safe; whether the table has changed."""
         before = table.metadata.current_schema_id
         for schema in wanted:
+            if KAFKA_COLUMN in schema.names:
+                raise InvalidError(
+                    f"topic {self.config.topic}: its values have a field {KAFKA_COLUMN}, which is "
+                    "where a row's origin stands; rename it, or keep values raw"
+                )
             change = evolution(value_schema(table), schema)
             for path, reason in change.refused:
                 _log.warning(
