@@ -124,6 +124,8 @@ def test_fields_of_json_values(engine: Engine) -> None:
         " value:amount::double FROM orders o WHERE partition = 1 AND offset = 9"
     )
     assert rows(engine, sql) == [("2", "c2", "s9", None, 13.5)]
+    named = engine.execute("SELECT value:customer.id, max(value:a) FROM orders GROUP BY 1", tag="n")
+    assert named.schema.names == ["value:customer.id", "max(value:a)"]
 
 
 def test_names_that_need_quotes_and_bytes_that_are_no_text(engine: Engine) -> None:

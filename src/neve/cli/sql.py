@@ -15,6 +15,7 @@ from neve.cli.output import DEFAULT_FLAGS, SettingsFlags, UsageError, naming
 from neve.cli.sql_output import Format, print_result
 from neve.cli.sql_serve import NO_SERVER, ServeFlags, run_server
 from neve.cli.sql_session import open_engine, pairs
+from neve.cli.sql_stopping import run_stoppable
 
 if TYPE_CHECKING:
     from neve.lake.sql.engine import Engine
@@ -90,11 +91,9 @@ def _run(query: str | None, run: Callable[[str], None]) -> int:
 def _runner(engine: Engine, form: Format) -> Callable[[str], None]:
     def run(statement: str) -> None:
         tag = f"neve-sql-{runtime.token(8).hex()}"
-        try:
-            print_result(engine.execute(statement, tag=tag), form)
-        except BaseException:
-            # Ctrl-C, a closed pipe, a full disk: whatever Spark still does is for nobody.
-            engine.cancel(tag)
-            raise
+        run_stoppable(
+            lambda: print_result(engine.execute(statement, tag=tag), form),
+            lambda: engine.cancel(tag),
+        )
 
     return run

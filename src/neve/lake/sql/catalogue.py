@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neve.bucket.facade import Bucket
+from neve.errors import NeveError
 from neve.lake.sql.errors import UnknownNameError
 from neve.lake.sql.model import Column, Relation
 from neve.lake.sql.names import Named, Names
@@ -58,8 +59,14 @@ class Catalogue:
         found = []
         for named in self.names().all:
             if not named.name.startswith(INTERNAL):
-                found.append(Relation(named.name, named.kind, self.columns(named)))
+                found.append(Relation(named.name, named.kind, self._known_columns(named)))
         return found
+
+    def _known_columns(self, named: Named) -> tuple[Column, ...]:
+        try:
+            return self.columns(named)
+        except NeveError:
+            return ()  # one table that cannot be opened does not hide the others
 
     def by_text(self, text: str) -> Named:
         """A relation by its plain name, or as a query writes it."""

@@ -18,7 +18,7 @@ from neve.lake.sql.analysis import Analysis, Place, analyse
 from neve.lake.sql.catalogue import Catalogue
 from neve.lake.sql.errors import QueryCancelledError, QueryError
 from neve.lake.sql.failures import told_plainly
-from neve.lake.sql.json_paths import with_json_paths
+from neve.lake.sql.json_paths import as_written, with_json_paths
 from neve.lake.sql.literals import Constants
 from neve.lake.sql.model import (
     Column,
@@ -75,12 +75,14 @@ class Engine:
             text, mode = explained_query(sql)
         elif kind != Kind.QUERY:
             return Prepared(kind, text)
-        text = with_json_paths(text)
+        written = text
+        text = with_json_paths(written)
+        has_paths = text != written
         text, values = with_named_parameters(text, tokens_of(text), parameters)
         constants = Constants(self._zone(), values)
         analysis = analyse(text, tokens_of(text), constants)
         needed = self._needed(analysis, constants)
-        return Prepared(kind, text, values, needed, analysis.edits, constants, mode)
+        return Prepared(kind, text, values, needed, analysis.edits, constants, mode, has_paths)
 
     def execute(self, sql: str, parameters: Sequence[object] = (), *, tag: str) -> Result:
         """Begin a query: its schema at once, its rows when they are asked for."""
@@ -188,6 +190,8 @@ class Engine:
         views = self._views(prepared)
         with told_plainly(views.names, lambda: tag in self._cancelled):
             frame, schema = with_arrow_types(views.frame())
+        if prepared.has_paths:
+            schema = pa.schema([field.with_name(as_written(field.name)) for field in schema])
         return Result(schema, lambda: self._streamed(frame, schema, views, tag))
 
     def _streamed(

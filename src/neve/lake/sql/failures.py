@@ -32,6 +32,8 @@ def told_plainly(
         if cancelled():
             raise QueryCancelledError("the query was cancelled") from error
         raise translated(error, names) from error
+    except (OSError, EOFError) as error:
+        raise QueryFailedError(f"Spark does not answer any more: {error}") from error
 
 
 def translated(error: Exception, names: Mapping[str, str]) -> NeveError:

@@ -7,6 +7,7 @@ keep Spark's own `:`, which takes VARIANT apart.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import Token, TokenType
@@ -15,6 +16,7 @@ from neve.lake.sql.errors import QueryError
 from neve.lake.sql.statements import Splice, spliced, tokens_of
 
 JSON_COLUMNS = frozenset({"key", "value"})
+_WRITTEN_OUT = re.compile(r"get_json_object\(CAST\((\w+) AS STRING\), \$\.?([^()]*)\)")
 _OPEN, _CLOSE = TokenType.L_BRACKET, TokenType.R_BRACKET
 
 
@@ -36,6 +38,11 @@ def with_json_paths(sql: str) -> str:
         else:
             at += 1
     return spliced(sql, splices)
+
+
+def as_written(name: str) -> str:
+    """The name that Spark gives a column made of a path, as the path it was."""
+    return _WRITTEN_OUT.sub(r"\1:\2", name)
 
 
 def _begins_path(tokens: Sequence[Token], at: int) -> bool:

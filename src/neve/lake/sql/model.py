@@ -58,6 +58,8 @@ class Prepared:
     edits: tuple[Splice, ...] = ()
     constants: Constants = field(default_factory=Constants)
     mode: str = "simple"
+    has_paths: bool = False
+    """Whether fields of JSON values were asked for by path."""
 
 
 @dataclass(frozen=True)

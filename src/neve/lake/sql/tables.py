@@ -26,7 +26,10 @@ def table_names(catalog: Catalog | None) -> list[tuple[str, ...]]:
     """All tables of a catalog, with their namespaces."""
     if catalog is None:
         return []
-    return sorted(_names_under(catalog, ()))
+    try:
+        return sorted(_names_under(catalog, ()))
+    except Exception as error:
+        raise UnavailableError(catalog.name, f"the catalog does not answer: {error}") from error
 
 
 def _names_under(catalog: Catalog, namespace: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -39,12 +42,11 @@ def _names_under(catalog: Catalog, namespace: tuple[str, ...]) -> Iterator[tuple
 
 def open_catalog(spec: Mapping[str, str], store_url: str, store: StoreSettings) -> Catalog | None:
     """The catalog that was named, or the one beside a bucket if a pipeline has made it."""
-    from neve.lake.tables.catalogs import _catalog_folder, catalog_of
-    from neve.store.url import parse
+    from neve.lake.tables.catalogs import catalog_file, catalog_of
 
     if not spec:
         try:
-            if not (_catalog_folder(parse(store_url), store_url, "") / "catalog.db").is_file():
+            if not catalog_file(store_url).is_file():
                 return None
         except InvalidError:
             return None  # a store in memory
@@ -82,6 +84,9 @@ class TableQuery:
             return plan_table(self.table, self.needed.columns, condition)
         except (ValueError, NotImplementedError) as error:
             raise UnsupportedError(f"{self.needed.named} cannot be read: {error}") from error
+        except OSError as error:
+            where = str(self.needed.named)
+            raise UnavailableError(where, f"its metadata cannot be read: {error}") from error
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Its rows; every group of files is a task."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neve.lake.sql.errors import QueryError, ReadOnlyError
-from neve.lake.sql.json_paths import with_json_paths
+from neve.lake.sql.json_paths import as_written, with_json_paths
 from neve.lake.sql.statements import (
     Kind,
     Splice,
@@ -150,6 +150,13 @@ def test_json_paths_of_qualified_columns_and_casts() -> None:
 )
 def test_other_colons_stay(sql: str) -> None:
     assert with_json_paths(sql) == sql
+
+
+def test_columns_are_called_as_they_were_written() -> None:
+    name = "max(get_json_object(CAST(value AS STRING), $.a.b))"
+    assert as_written(name) == "max(value:a.b)"
+    assert as_written("get_json_object(CAST(key AS STRING), $['a b'])") == "key:['a b']"
+    assert as_written("value") == "value"
 
 
 @pytest.mark.parametrize("sql", ["SELECT value:a. FROM t", "SELECT value:a[x] FROM t"])
