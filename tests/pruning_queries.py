@@ -146,6 +146,7 @@ QUERIES = [
     "SELECT offset FROM orders WHERE CASE WHEN offset > 5 THEN partition = 1 ELSE true END",
     "SELECT offset FROM orders WHERE (offset > 5) = false",
     "SELECT offset FROM orders WHERE coalesce(offset > 5, true) AND partition <=> 1",
+    "WITH x AS (SELECT * FROM orders) SELECT offset FROM x WHERE offset IN (1, 5) OR offset > 9",
     "SELECT offset FROM orders ORDER BY timestamp DESC, partition LIMIT 3",
     "FROM orders |> WHERE offset > 5 |> AGGREGATE count(*) AS n GROUP BY partition",
     "SELECT a.partition, b.n FROM orders a JOIN (SELECT partition, count(*) AS n FROM orders WHERE offset > 5 GROUP BY 1) b ON a.partition = b.partition WHERE a.offset = 1 AND b.partition = 1",

@@ -324,7 +324,7 @@ def test_generated_queries_have_the_same_answers(pruning: PruningCheck, sql: str
 
 
 @pytest.mark.soak
-@settings(max_examples=1_500, **AS_THEY_COME)
+@settings(max_examples=600, **AS_THEY_COME)
 @given(sql=generated_queries())
 def test_many_generated_queries_have_the_same_answers(pruning: PruningCheck, sql: str) -> None:
     pruning.compare(sql)

@@ -39,6 +39,7 @@ from neve.lake.sql.statements import (
     kind_of,
     tokens_of,
     with_named_parameters,
+    with_offset_as_column,
 )
 from neve.lake.sql.streaming import ArrowStream
 from neve.lake.sql.topics import CHEAPEST, topic_plan
@@ -78,6 +79,7 @@ class Engine:
         written = text
         text = with_json_paths(written)
         has_paths = text != written
+        text = with_offset_as_column(text)
         text, values = with_named_parameters(text, tokens_of(text), parameters)
         constants = Constants(self._zone(), values)
         analysis = analyse(text, tokens_of(text), constants)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 import sqlglot
 from sqlglot.errors import SqlglotError
@@ -152,6 +153,22 @@ def _numbered(token: Token, after: Token | None) -> bool:
         and after.start == token.end + 1
         and after.text.isdecimal()
         and int(after.text) > 0
+    )
+
+
+def with_offset_as_column(sql: str) -> str:
+    """`FROM x WHERE offset IN (1, 2)`: to Spark, an x called "where" and its clause OFFSET.
+
+    In backquotes it is the column that people mean.
+    """
+    tokens = tokens_of(sql)
+    return spliced(
+        sql,
+        [
+            Splice(token.start, token.end + 1, f"`{token.text}`")
+            for before, token in pairwise(tokens)
+            if before.token_type == TokenType.WHERE and token.token_type == TokenType.OFFSET
+        ],
     )
 
 

@@ -15,6 +15,7 @@ from neve.lake.sql.statements import (
     split,
     tokens_of,
     with_named_parameters,
+    with_offset_as_column,
 )
 
 
@@ -103,6 +104,11 @@ def test_the_number_of_parameters_is_checked(given: list[object]) -> None:
 
 def test_splices_are_made_from_left_to_right() -> None:
     assert spliced("abcdef", [Splice(4, 5, "E"), Splice(1, 3, ""), Splice(5, 5, "-")]) == "adE-f"
+
+
+def test_offset_behind_where_is_a_column() -> None:
+    sql = "SELECT 1 FROM x WHERE offset IN (1) AND offset > 0 ORDER BY 1 LIMIT 5 OFFSET 3"
+    assert with_offset_as_column(sql) == sql.replace("WHERE offset", "WHERE `offset`")
 
 
 def test_a_text_is_cut_at_semicolons_outside_quotes() -> None:
