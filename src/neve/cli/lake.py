@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +39,7 @@ def run(
     from neve.lake.pipeline.runner import Pipeline
 
     config = _config(file, interval)
+    logging.getLogger("neve.lake").addHandler(_Complaints())
     spark = session("neve-lake", master=master)
     try:
         with Pipeline(spark, config, folder=file.parent) as pipeline:
@@ -113,6 +115,16 @@ def _config(file: Path, interval: str | None) -> PipelineConfig:
     return msgspec.structs.replace(config, interval=interval)
 
 
+class _Complaints(logging.Handler):
+    """What goes wrong while a pipeline runs, as commands tell it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        output.complain(record.getMessage())
+
+
 class _Stopped:
     """Whether somebody asked to stop: the portion at hand is finished first."""
 
@@ -138,8 +150,6 @@ class _Shown:
     def step(self, report: TopicReport) -> None:
         if self._as_json:
             return
-        for failure in report.failures:
-            output.complain(failure)
         if report.commits > self._told.get(report.topic, 0):
             self._told[report.topic] = report.commits
             print(f"{report.table}: {report.rows} rows, {report.bad} dead letters", flush=True)
