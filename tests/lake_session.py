@@ -11,6 +11,7 @@ Use it for a module-scoped fixture, since a JVM takes long to start and a proces
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -44,6 +45,9 @@ def lake_session(folder: Path, *, master: str = "local[2]", **conf: object) -> I
         finally:
             spark.stop()
             _end_jvm()
+            # The gateway's sockets are let go of unclosed: here, and not in a test that follows.
+            del spark
+            gc.collect()
 
 
 def _end_jvm() -> None:

@@ -18,7 +18,7 @@ from neve.lake.pipeline.runner import Pipeline
 from neve.lake.pipeline.status import pipeline_status
 from neve.lake.tables import catalog_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 ORDERS = {"id": "long", "customer": "string", "total": "double"}
 
 

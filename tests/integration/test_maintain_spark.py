@@ -18,6 +18,8 @@ from neve.bucket.verify import Options, verify
 from neve.lake.maintain import run_on_spark
 from neve.store.url import connect
 
+pytestmark = pytest.mark.soak
+
 PARTITIONS = 5
 SETTINGS = samples.settings(store__folder__fsync="false")
 

@@ -17,7 +17,7 @@ from neve.records.crc import crc32c
 from neve.records.reference import build_batch
 from spark_topics import BEGIN_MS, CODECS, Sent, Topics, rows_of, sample
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 DURING = "timestamp >= timestamp_millis({}) and timestamp < timestamp_millis({})"
 PARTITIONS = 3

@@ -16,7 +16,7 @@ from lake_session import lake_session
 from neve.lake.source.sink import RowsNotWrittenError, WriteOptions, write_rows
 from spark_topics import Topics, rows_of, sample
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 RESTARTS = 10
 

@@ -29,7 +29,7 @@ from neve.lake.sql.errors import (
 from pruning_queries import QUERIES, PruningCheck, generated_queries
 from spark_topics import BEGIN_MS, Sent, Topics
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 COUNT = 300
 """Records in each of two partitions, enough for several segments."""
