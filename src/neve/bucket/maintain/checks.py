@@ -14,8 +14,9 @@ from neve.bucket.verify import Options, Report
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.cluster import ClusterCheck
 from neve.bucket.verify.findings import Progress
-from neve.bucket.verify.look import Look, Scope, Stray
+from neve.bucket.verify.look import Look
 from neve.bucket.verify.partition import PartitionCheck
+from neve.bucket.verify.run import tell_strays, tell_streams
 from neve.bucket.verify.strangers import Strangers, streams_to_check
 from neve.bucket.verify.stream import Streams
 from neve.cluster.log import ClusterLog
@@ -36,7 +37,7 @@ async def verify_partition(
     opened = await open_partition(store, topic, partition)
     look = _look(store, opened.cluster, chosen, progress)
     await PartitionCheck(look, opened.place, opened.state, Streams(look)).check()
-    await _tell_strays(look, started, chosen.settle_seconds)
+    await tell_strays(look, started, chosen.settle_seconds)
     return look.report
 
 
@@ -57,12 +58,9 @@ async def verify_rest(
     for incarnation in streams_to_check(look.cluster.state):
         await streams.of(incarnation).walk()
         await look.watch(streams.of(incarnation))
-    needed = streams_to_check(await look.cluster.refresh())
-    for stream in streams.all():
-        for finding in stream.findings() if stream.incarnation in needed else ():
-            look.report.add(finding)
+    await tell_streams(look, streams)
     await Strangers(look).check()
-    await _tell_strays(look, started, chosen.settle_seconds)
+    await tell_strays(look, started, chosen.settle_seconds)
     return look.report
 
 
@@ -71,21 +69,3 @@ def _look(
 ) -> Look:
     bounds = Bounds(options.objects_at_once, options.bytes_at_once)
     return Look(store, cluster, Report(progress=progress), bounds, options.url)
-
-
-async def _tell_strays(look: Look, started: float, settle_seconds: float) -> None:
-    """Look at strays a second time, once they had time to be listed or removed."""
-    young_ms = runtime.now_ms() - settle_seconds * 1000
-    strays = [stray for _, found in look.first_looks for stray in found]
-    left = started + settle_seconds - runtime.monotonic()
-    if left > 0 and any(stray.row.modified_ms > young_ms for stray in strays):
-        await runtime.sleep(left)
-
-    async def again(first: tuple[Scope, list[Stray]]) -> None:
-        scope, found = first
-        known = {stray.row.key for stray in found}
-        for stray in await scope.strays():
-            if stray.row.key in known:
-                look.report.add(stray.finding)
-
-    await look.bounds.each(look.first_looks, again)

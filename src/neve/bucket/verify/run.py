@@ -76,7 +76,7 @@ async def verify(
     if not readable:
         return report
     await _check_contents(look)
-    await _tell_strays(look, started, chosen.settle_seconds)
+    await tell_strays(look, started, chosen.settle_seconds)
     return report
 
 
@@ -124,15 +124,20 @@ async def _check_contents(look: Look) -> None:
         await look.watch(streams.of(incarnation))
     look.report.begin("partitions")
     await look.bounds.each(partitions, PartitionCheck.check)
+    await tell_streams(look, streams)
+    await Strangers(look).check()
+
+
+async def tell_streams(look: Look, streams: Streams) -> None:
+    """Report what was found in streams that somebody still needs."""
     # A stream that was retired while it was walked has lost its roll-ups, and nobody needs them.
     needed = streams_to_check(await look.cluster.refresh())
     for stream in streams.all():
         for finding in stream.findings() if stream.incarnation in needed else ():
             look.report.add(finding)
-    await Strangers(look).check()
 
 
-async def _tell_strays(look: Look, started: float, settle_seconds: float) -> None:
+async def tell_strays(look: Look, started: float, settle_seconds: float) -> None:
     """Look at strays a second time, once they had time to be listed or removed."""
     if not look.first_looks:
         return
