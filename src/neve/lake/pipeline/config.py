@@ -19,6 +19,7 @@ from neve.lake.pipeline.quantities import bytes_of, seconds_of
 ErrorPolicy: TypeAlias = Literal["dead_letters", "skip", "stop"]
 DEFAULT_NAMESPACE = "lake"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -98,7 +99,8 @@ def parse_config(given: bytes | str | Mapping[str, Any], where: str = "pipeline"
 
 def _told(error: msgspec.ValidationError) -> str:
     """msgspec's message with places as people write them."""
-    return str(error).replace(" - at `$.", " (at ").replace("`$`", "the top").replace("`", "")
+    told = _PLACE.sub(lambda found: f" (at {found[1] or 'the top'})", str(error))
+    return told.replace("`", "")
 
 
 def _checked(config: PipelineConfig, where: str) -> PipelineConfig:

@@ -55,6 +55,7 @@ def test_tables_have_full_names(topic: str, table: str, full: str) -> None:
         ({"store": ""}, "store is empty"),
         ({"topics": []}, "topics is empty"),
         ({"stores": "x"}, "unknown field stores"),
+        ({"topics": [{"topic": "a", "on_eror": "skip"}]}, r"on_eror \(at topics\[0\]\)$"),
         ({"interval": "soon"}, "interval: 'soon' is not a duration"),
         ({"interval": "0s"}, "above zero"),
         ({"batch_size": "1 elephant"}, "batch_size"),
