@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +14,13 @@ from neve.cli import output
 
 if TYPE_CHECKING:
     from neve.lake.pipeline.config import PipelineConfig
+    from neve.lake.pipeline.replay import ReplayReport
     from neve.lake.pipeline.runner import TopicReport
 
 File = Annotated[Path, Parameter(name=["--file", "-f"], help="The pipeline, a YAML file.")]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
+
+REASONS_SHOWN = 5
 
 app = App(name="lake", help="Fill Iceberg tables from topics, on Spark, without asking a broker.")
 
@@ -42,8 +46,11 @@ def run(
     logging.getLogger("neve.lake").addHandler(_Complaints())
     spark = session("neve-lake", master=master)
     try:
-        with Pipeline(spark, config, folder=file.parent) as pipeline:
-            shown = _Shown(as_json=json)
+        with (
+            Pipeline(spark, config, folder=file.parent) as pipeline,
+            output.progress("records", hidden=json) as bar,
+        ):
+            shown = _Shown(bar, as_json=json)
             if once:
                 succeeded = pipeline.run_once(shown.step)
                 shown.end(pipeline.reports)
@@ -64,24 +71,74 @@ def status(*, file: File, json: JsonFlag = False) -> int:
     if json:
         output.write_json(rows)
     else:
-        titles = ("topic", "table", "lag", "lag seconds", "rows", "files", "dead letters", "error")
+        titles = (
+            "topic", "table", "last commit", "lag", "lag seconds", "rows", "files",
+            "dead letters", "error",
+        )  # fmt: skip
         output.print_table(
             titles,
             [
                 (
                     row["topic"],
                     row["table"],
-                    str(row["lag_records"]),
+                    _time(row["last_commit_ms"]),
+                    row["lag_records"],
                     f"{row['lag_seconds']:.1f}",
-                    str(row["rows"]),
-                    str(row["files"]),
-                    str(row["dead_letters"]),
-                    row["error"],
+                    row["rows"],
+                    row["files"],
+                    row["dead_letters"],
+                    _error(row),
                 )
                 for row in rows
             ],
         )
     return 1 if any(row["error"] for row in rows) else 0
+
+
+@app.command
+def replay(
+    *,
+    file: File,
+    topic: Annotated[str | None, Parameter(help="Only this topic's letters.")] = None,
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="Say what would be done, and do nothing.")
+    ] = False,
+    json: JsonFlag = False,
+) -> int:
+    """Put dead letters that can be read by now into their tables.
+
+    Mend the values' schema in the pipeline's file, or the values in the table of dead letters,
+    before. What still cannot be read stays a dead letter. Needs neither Spark nor a broker, and may
+    run beside the pipeline.
+    """
+    from neve.lake.pipeline.replay import replay as replay_letters
+
+    logging.getLogger("neve.lake").addHandler(_Complaints())
+    reports = replay_letters(_config(file, None), topic=topic, dry_run=dry_run, folder=file.parent)
+    if json:
+        output.write_json([_replay_row(each) for each in reports])
+        return 0
+    done = "could be replayed" if dry_run else "replayed"
+    for each in reports:
+        print(f"{each.table}: {each.replayed} {done}, {each.left} still cannot be read")
+        for reason, count in each.reasons.most_common(REASONS_SHOWN):
+            print(f"  {count}: {reason}")
+        if each.twice:
+            print(
+                f"  {each.twice} stand there more than once: leave one of each, and run this again"
+            )
+    return 0
+
+
+def _replay_row(each: ReplayReport) -> dict[str, Any]:
+    return {
+        "topic": each.topic,
+        "table": each.table,
+        "replayed": each.replayed,
+        "left": each.left,
+        "twice": each.twice,
+        "reasons": dict(each.reasons.most_common(REASONS_SHOWN)),
+    }
 
 
 def _status_row(each: Any) -> dict[str, Any]:
@@ -99,7 +156,21 @@ def _status_row(each: Any) -> dict[str, Any]:
             for part in each.partitions
         ],
         "error": each.error,
+        "error_ms": each.error_ms,
     }
+
+
+def _time(at_ms: int | None) -> str:
+    return (
+        "never"
+        if at_ms is None
+        else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds")
+    )
+
+
+def _error(row: dict[str, Any]) -> str:
+    since = f" (since {_time(row['error_ms'])})" if row["error_ms"] else ""
+    return f"{row['error']}{since}"
 
 
 def _config(file: Path, interval: str | None) -> PipelineConfig:
@@ -141,15 +212,20 @@ class _Stopped:
 
 
 class _Shown:
-    """Tells how topics come forward: a line for each commit, or one JSON at the end."""
+    """Tells how topics come forward: a bar, a line for each commit, or one JSON at the end."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, bar: output.Bar, *, as_json: bool) -> None:
+        self._bar = bar
         self._as_json = as_json
         self._told: dict[str, int] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
 
     def step(self, report: TopicReport) -> None:
         if self._as_json:
             return
+        self._counts[report.topic] = (report.rows + report.bad, report.left)
+        done = sum(count for count, _ in self._counts.values())
+        self._bar.show(done, done + sum(left for _, left in self._counts.values()))
         if report.commits > self._told.get(report.topic, 0):
             self._told[report.topic] = report.commits
             print(f"{report.table}: {report.rows} rows, {report.bad} dead letters", flush=True)

@@ -44,6 +44,11 @@ class Harvest:
     bad: int
     failures: tuple[str, ...]
 
+    def reached(self, plan: PartitionPlan) -> int:
+        """The offset of a partition that everything below is done."""
+        topic = self.new.get(plan.topic_id)
+        return plan.first if topic is None else topic.offsets.get(plan.partition, plan.first)
+
 
 def choose(plans: Sequence[PartitionPlan], *, portion_bytes: int, task_bytes: int) -> Portion:
     """As many ranges as fit, at least one where there is any."""

@@ -37,6 +37,7 @@ class TopicReport:
     rows: int = 0
     bad: int = 0
     lost: int = 0
+    left: int = 0
     commits: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -121,21 +122,27 @@ class Pipeline:
             step = topic.step()
         except Exception as error:
             # Whatever it is, other topics go on, and this one is tried again later.
-            _log.error("%s: %s", report.topic, error)
-            report.failures.append(str(error))
-            on_step(report)
-            return False
+            step = Step(failures=(f"{report.topic}: {error}",))
         _add(report, step)
         for failure in step.failures:
             _log.error("%s", failure)
+        self._note(topic, step)
         on_step(report)
         return step.behind
+
+    def _note(self, topic: TopicPipeline, step: Step) -> None:
+        try:
+            topic.note(step.failures)
+        except Exception as error:
+            # It is told here anyway; only `neve lake status` will not know.
+            _log.info("%s: its last error could not be written down: %s", topic.config.table, error)
 
 
 def _add(report: TopicReport, step: Step) -> None:
     report.rows += step.rows
     report.bad += step.bad
     report.lost += step.lost
+    report.left = step.left
     report.commits += bool(step.rows or step.bad)
     report.failures.extend(step.failures)
 

@@ -18,6 +18,7 @@ from neve.errors import NeveError
 from neve.lake.pipeline.config import PipelineConfig, TopicConfig
 from neve.lake.pipeline.runner import store_ref
 from neve.lake.tables import catalog_of, read_progress
+from neve.lake.tables.complaints import complaint_of
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 
 
@@ -36,7 +37,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True)
 class TopicStatus:
-    """One topic and its table. `error` says why some of it is not known."""
+    """One topic and its table. `error` says what is wrong now, or was when a pipeline last ran."""
 
     topic: str
     table: str
@@ -47,6 +48,7 @@ class TopicStatus:
     partitions: tuple[PartitionStatus, ...] = ()
     lag_seconds: float = 0.0
     error: str = ""
+    error_ms: int | None = None
 
     @property
     def lag_records(self) -> int:
@@ -77,6 +79,7 @@ def _known(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus
     partitions = tuple(
         PartitionStatus(plan.partition, offsets.get(plan.partition), plan.end) for plan in plans
     )
+    complaint = None if table is None else complaint_of(table)
     failures = [str(plan.failure) for plan in plans if plan.failure is not None]
     return TopicStatus(
         config.topic,
@@ -87,7 +90,8 @@ def _known(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus
         _total(_table(catalog, config.table + DEAD_LETTERS_SUFFIX), "total-records"),
         partitions,
         _lag_seconds(bucket, config.topic, partitions),
-        "; ".join(failures),
+        "; ".join(failures) or ("" if complaint is None else complaint.text),
+        None if complaint is None else complaint.at_ms,
     )
 
 

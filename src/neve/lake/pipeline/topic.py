@@ -8,7 +8,7 @@ the table stands, and two on one table take turns.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from neve.bucket.facade import Bucket
+from neve.bucket.model import PARTITION_ERRORS
 from neve.bucket.planning import PartitionPlan
-from neve.errors import InvalidError, NeveError, UnavailableError
+from neve.errors import NeveError, UnavailableError
 from neve.lake.pipeline.config import TopicConfig
+from neve.lake.pipeline.growth import PASSES_MAX, grow, value_schema
 from neve.lake.pipeline.portions import Harvest, Portion, choose, harvest
 from neve.lake.pipeline.work import RangeResult, TopicWork, run_range
 from neve.lake.source.tasks import StoreRef
@@ -30,7 +31,6 @@ from neve.lake.tables import (
     CommitOutcome,
     Progress,
     TopicProgress,
-    apply_evolution,
     commit,
     commit_range,
     open_dead_letters,
@@ -38,8 +38,8 @@ from neve.lake.tables import (
     read_progress,
     table_ref,
 )
-from neve.lake.tables.columns import KAFKA_COLUMN, without_large_types
-from neve.lake.values import evolution, value_format
+from neve.lake.tables.complaints import note_complaint
+from neve.lake.values import value_format
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +48,6 @@ _log = logging.getLogger(__name__)
 
 SAMPLE_RECORDS = 10_000
 SAMPLE_BYTES = 8 * 1024 * 1024
-# New fields are found while rows are written; then the portion is read again with the wider table.
-PASSES_MAX = 5
 
 
 class BadValueError(NeveError):
@@ -58,11 +56,15 @@ class BadValueError(NeveError):
 
 @dataclass(frozen=True)
 class Step:
-    """What one step did. `behind` says that there is more to read at once."""
+    """What one step did, and how many offsets are left of those it knew of.
+
+    `behind` says that there is more to read at once.
+    """
 
     rows: int = 0
     bad: int = 0
     lost: int = 0
+    left: int = 0
     behind: bool = False
     failures: tuple[str, ...] = ()
 
@@ -119,7 +121,13 @@ class TopicPipeline:
             _log.info("%s: %s; looking again", self.config.table, outcome.reason)
             return Step(behind=True, failures=found.failures)
         behind = len(portion.whole) < len(plans)
-        return Step(found.rows, found.bad, lost, behind, found.failures)
+        left = sum(plan.stop for plan in plans) - sum(found.reached(plan) for plan in plans)
+        return Step(found.rows, found.bad, lost, left, behind, found.failures)
+
+    def note(self, failures: Sequence[str]) -> None:
+        """Have the table tell what keeps it from being filled, for whoever asks."""
+        if self._table is not None:
+            note_complaint(self._table, "; ".join(failures) or None)
 
     # -- where it stands ---------------------------------------------------------------------
 
@@ -156,7 +164,7 @@ class TopicPipeline:
                 self._catalog, self.config.table, schema, tuple(self.config.partition_by)
             )
         if given is not None:
-            self._evolve(table, [given])
+            grow(table, self.config, [given])
         self._table = table
         return table
 
@@ -164,8 +172,7 @@ class TopicPipeline:
         """The columns that the first values ask for."""
         values: list[pa.Array] = []
         records = size = 0
-        for batch in self._bucket.arrow(self.config.topic, columns=("value",)):
-            column = batch.column("value")
+        for column in self._first_values():
             values.append(column)
             records += len(column) - column.null_count
             size += column.nbytes
@@ -173,34 +180,30 @@ class TopicPipeline:
                 break
         if not records:
             return None
-        sample = pa.concat_arrays([each.cast(pa.binary()) for each in values])
-        schema = self._format.infer(sample)
-        return schema if len(schema) else None
+        # None of them may be readable. The table then has no column of the value's so far.
+        return self._format.infer(pa.concat_arrays([each.cast(pa.binary()) for each in values]))
 
-    def _evolve(self, table: Table, wanted: Sequence[pa.Schema]) -> bool:
-        """Make room for these fields as far as that is safe; whether the table has changed."""
-        before = table.metadata.current_schema_id
-        for schema in wanted:
-            if KAFKA_COLUMN in schema.names:
-                raise InvalidError(
-                    f"topic {self.config.topic}: its values have a field {KAFKA_COLUMN}, which is "
-                    "where a row's origin stands; rename it, or keep values raw"
-                )
-            change = evolution(value_schema(table), schema)
-            for path, reason in change.refused:
-                _log.warning(
-                    "%s: field %s stays as it is: %s", self.config.table, ".".join(path), reason
-                )
-            apply_evolution(table, change)
-        return table.metadata.current_schema_id != before
+    def _first_values(self) -> Iterator[pa.Array]:
+        """Values from all partitions, each as far as it can be read."""
+        for plan in self._bucket.plan(self.config.topic):
+            batches = self._bucket.arrow(self.config.topic, plan.partition, columns=("value",))
+            try:
+                for batch in batches:
+                    yield batch.column("value")
+            except PARTITION_ERRORS:
+                continue  # the step that reads it will tell
 
     # -- reading and committing --------------------------------------------------------------
 
     def _read(self, portion: Portion, table: Table) -> Harvest:
+        strict = False
         for _ in range(PASSES_MAX):
-            results = self._run(portion, table)
+            results = self._run(portion, table, strict=strict)
             unknown = [schema for each in results for schema in each.unknown]
-            if not unknown or not self._evolve(table, unknown):
+            if unknown and not grow(table, self.config, unknown):
+                # What no column can be made for is a dead letter; the table does not lose it.
+                strict = True
+            elif not unknown:
                 if self.config.on_error == "stop":
                     self._stop_at_bad(results)
                 return harvest(portion, results)
@@ -208,14 +211,16 @@ class TopicPipeline:
             self.config.table, "its values bring new fields each time they are read: try later"
         )
 
-    def _run(self, portion: Portion, table: Table) -> list[RangeResult]:
+    def _run(self, portion: Portion, table: Table, *, strict: bool) -> list[RangeResult]:
         ranges = portion.ranges
         if not ranges:
             return []
         letters = None
         if self.config.on_error == "dead_letters":
             letters = table_ref(self._letters())
-        work = TopicWork(self._store, self._format, value_schema(table), table_ref(table), letters)
+        work = TopicWork(
+            self._store, self._format, value_schema(table), table_ref(table), letters, strict
+        )
         tasks = self._spark.sparkContext.parallelize(ranges, len(ranges))
         results: list[RangeResult] = tasks.map(lambda task: run_range(work, task)).collect()
         return results
@@ -240,17 +245,6 @@ class TopicPipeline:
             letters=self._letters,
             letter_files=found.letter_files,
         )
-
-
-def value_schema(table: Table) -> pa.Schema:
-    """The columns of a table that come from values."""
-    columns = without_large_types(schema_to_pyarrow(table.schema(), {}, False))
-    if KAFKA_COLUMN not in columns.names:
-        raise InvalidError(
-            f"table {'.'.join(table.name())} has no column {KAFKA_COLUMN}: it was not made by a "
-            "pipeline; name another table"
-        )
-    return columns.remove(columns.get_field_index(KAFKA_COLUMN))
 
 
 def _moves(expected: Progress, new: Progress) -> bool:

@@ -20,18 +20,22 @@ from neve.lake.source.tasks import OffsetRange, StoreRef, read_range
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA, KAFKA_COLUMN, KAFKA_STRUCT
 from neve.lake.tables.reference import TableRef, WrittenFile
 from neve.lake.tables.writing import write_files
-from neve.lake.values.decoded import BadValue, ValueFormat
+from neve.lake.values import BadValue, ValueFormat, decode_strictly
 
 
 @dataclass(frozen=True)
 class TopicWork:
-    """All that the tasks of one topic have in common. Without `letters`, bad values are counted."""
+    """All that the tasks of one topic have in common. Without `letters`, bad values are counted.
+
+    `strict` makes a bad value of one that has a field without a column.
+    """
 
     store: StoreRef
     value: ValueFormat
     schema: pa.Schema
     table: TableRef
     letters: TableRef | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,12 @@ class _Reading:
             self.end = self._task.end
 
     def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        decoded = self._work.value.decode(batch.column("value"), self._work.schema)
+        work = self._work
+        values = batch.column("value")
+        if work.strict:
+            decoded = decode_strictly(work.value, values, work.schema)
+        else:
+            decoded = work.value.decode(values, work.schema)
         if decoded.unknown is not None and decoded.unknown not in self.unknown:
             self.unknown.append(decoded.unknown)
         if decoded.bad:

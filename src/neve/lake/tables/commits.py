@@ -9,6 +9,7 @@ a delayed request may still name them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pyiceberg.table import Table
 
@@ -55,7 +56,7 @@ def commit(
         reason = unfit(table, files)
         if reason:
             return CommitOutcome(CommitKind.STALE, state.progress, reason)
-        after = TableState(merged(state.progress, new))
+        after = replace(state, progress=merged(state.progress, new), claim="")
         proposals.append(propose(table, after, add=[file.entry() for file in files]))
         if attempt(table, proposals[-1]) is Attempt.LANDED:
             return CommitOutcome(CommitKind.COMMITTED, after.progress)

@@ -15,8 +15,8 @@ Nothing is read but the table's metadata.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -29,10 +29,21 @@ SNAPSHOT_PROGRESS = "neve.progress"
 TABLE_PROGRESS = "neve.progress"
 # Absent, or the mark of a pipeline that has begun to commit dead letters: docs/lake.md.
 CLAIM = "claim"
+# Absent, or the letters that are rows by now and must go from the table of dead letters.
+REPLAYED = "replayed"
 
 
 class NoProgressError(NeveError):
     """A table has rows, and nothing in it says which offsets they are."""
+
+
+class Run(NamedTuple):
+    """Dead letters of one partition that stand next to each other, both ends included."""
+
+    topic_id: str
+    partition: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class TableState:
 
     progress: Progress = field(default_factory=dict)
     claim: str = ""
+    replayed: tuple[Run, ...] = ()
 
 
 def read_progress(table: Table) -> Progress:
@@ -80,7 +92,7 @@ def _reopened(
     latest = from_text(text, f"{name}, its property {TABLE_PROGRESS}")[1].get("snapshot")
     if latest == snapshot.snapshot_id:
         return found
-    return TableState(found.progress, f"rolled back from {latest}")
+    return replace(found, claim=f"rolled back from {latest}")
 
 
 def _from_property(name: str, metadata: TableMetadata, walked: list[Snapshot]) -> TableState:
@@ -93,7 +105,7 @@ def _from_property(name: str, metadata: TableMetadata, walked: list[Snapshot]) -
     doubt = _doubt(metadata, walked, anchor)
     if doubt:
         raise _refusal(name, doubt)
-    return TableState(progress, str(anchor.get(CLAIM, "")))
+    return _with_marks(progress, anchor)
 
 
 def _doubt(metadata: TableMetadata, walked: list[Snapshot], anchor: Mapping[str, Any]) -> str:
@@ -123,8 +135,12 @@ def _refusal(name: str, why: str) -> NoProgressError:
 
 
 def _state(text: str, where: str) -> TableState:
-    progress, more = from_text(text, where)
-    return TableState(progress, str(more.get(CLAIM, "")))
+    return _with_marks(*from_text(text, where))
+
+
+def _with_marks(progress: Progress, more: Mapping[str, Any]) -> TableState:
+    replayed = tuple(Run(*run) for run in more.get(REPLAYED, ()))
+    return TableState(progress, str(more.get(CLAIM, "")), replayed)
 
 
 # --- what snapshots say
@@ -167,7 +183,7 @@ def birth_property() -> dict[str, str]:
 
 def snapshot_properties(state: TableState) -> dict[str, str]:
     """What a snapshot of Neve's carries in its summary."""
-    return {SNAPSHOT_PROGRESS: to_text(state.progress, **_claimed(state))}
+    return {SNAPSHOT_PROGRESS: to_text(state.progress, **_marks(state))}
 
 
 def table_property(state: TableState, snapshot: Snapshot) -> dict[str, str]:
@@ -177,10 +193,11 @@ def table_property(state: TableState, snapshot: Snapshot) -> dict[str, str]:
         snapshot=snapshot.snapshot_id,
         sequence=_sequence(snapshot),
         rows=total_rows(snapshot) or 0,
-        **_claimed(state),
+        **_marks(state),
     )
     return {TABLE_PROGRESS: text}
 
 
-def _claimed(state: TableState) -> dict[str, str]:
-    return {CLAIM: state.claim} if state.claim else {}
+def _marks(state: TableState) -> dict[str, Any]:
+    marks = {CLAIM: state.claim, REPLAYED: state.replayed}
+    return {name: mark for name, mark in marks.items() if mark}

@@ -18,20 +18,18 @@ it looked at in step 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from neve import runtime
-from neve.errors import InvalidError
-from neve.lake.tables.history import TableState, state_of
-from neve.lake.tables.live import bounds_of, live_entries
+from neve.lake.tables.history import state_of
+from neve.lake.tables.letter_files import PLACE, Mask, rewrite
+from neve.lake.tables.live import bounds_of
 from neve.lake.tables.outcomes import CommitKind, CommitOutcome, closed, unfit
 from neve.lake.tables.progress import Progress, Standing, offset_of, standing_of
 from neve.lake.tables.proposals import (
@@ -42,12 +40,9 @@ from neve.lake.tables.proposals import (
     propose,
     refreshed,
 )
-from neve.lake.tables.reference import WrittenFile, table_ref
-from neve.lake.tables.writing import write_files
+from neve.lake.tables.reference import WrittenFile
 
-PLACE = ["topic_id", "partition", "offset"]
 TOKEN_BYTES = 12
-BATCH_ROWS = 8192
 # A file of more partitions than this is looked into rather than judged by its bounds.
 BOUNDED_PARTITIONS_MAX = 1000
 
@@ -90,38 +85,21 @@ def _claim(
             return closed(state.progress, standing)
         if state.claim == claim.token:
             return state.progress
-        attempt(table, propose(table, TableState(state.progress, claim.token)))
+        attempt(table, propose(table, replace(state, claim=claim.token)))
     raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")
 
 
 def _overwrite(letters: Table, files: Sequence[WrittenFile], progress: Progress) -> Attempt:
     """Everything above the offsets goes, and the files come. Done even if that is nothing."""
-    live = list(live_entries(letters))
-    paths = {entry.data_file.file_path for entry in live}
-    ours = {file.path for file in files}
-    # A file of an earlier round of this very commit stays as it is.
-    others = [entry for entry in live if entry.data_file.file_path not in ours]
-    doomed = [entry for entry in others if _has_open_letters(letters, entry.data_file, progress)]
-    if any(entry.has_deletes for entry in doomed):
-        raise InvalidError(
-            f"table {'.'.join(letters.name())} has delete files that Neve did not write; rewrite "
-            "its data files with the engine that wrote them"
-        )
-    removed = [entry.data_file for entry in doomed]
-    rest = (batch for file in removed for batch in _decided_rows(letters, file, progress))
-    added = [file.entry() for file in files if file.path not in paths]
-    added += [file.entry() for file in write_files(table_ref(letters), rest)]
-    return attempt(letters, propose(letters, None, add=added, remove=removed))
+    return rewrite(
+        letters,
+        files,
+        stays=lambda batch: decided(batch, progress),
+        stays_whole=lambda file: _all_decided(letters, file, progress),
+    )
 
 
 # --- which letters are decided: those of offsets that the table has passed
-
-
-def _has_open_letters(letters: Table, file: DataFile, progress: Progress) -> bool:
-    if _all_decided(letters, file, progress):
-        return False
-    places = _batches(letters, file, PLACE)
-    return any(not _decided(batch, progress).all() for batch in places)
 
 
 def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
@@ -138,17 +116,8 @@ def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
     return all(end is not None and offsets[1] < end for end in ends)
 
 
-def _decided_rows(letters: Table, file: DataFile, progress: Progress) -> Iterator[pa.RecordBatch]:
-    for batch in _batches(letters, file, None):
-        yield batch.filter(pa.array(_decided(batch, progress)))
-
-
-def _batches(letters: Table, file: DataFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    with letters.io.new_input(file.file_path).open() as stream:
-        yield from pq.ParquetFile(stream).iter_batches(BATCH_ROWS, columns=columns)
-
-
-def _decided(batch: pa.RecordBatch, progress: Progress) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def decided(batch: pa.RecordBatch, progress: Progress) -> Mask:
+    """Which of these letters are of offsets that the table has passed."""
     places = zip(*(batch.column(name).to_pylist() for name in PLACE), strict=True)
     return np.fromiter((_is_decided(progress, *place) for place in places), dtype=np.bool_)
 

@@ -8,6 +8,7 @@ decodes values so that every input row is either one good row or a bad one with 
 from neve.lake.values.decoded import BadValue, Decoded, ValueFormat
 from neve.lake.values.evolution import Evolution, evolution, evolved
 from neve.lake.values.formats import value_format
+from neve.lake.values.strictness import decode_strictly
 from neve.lake.values.types import plain_schema
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Decoded",
     "Evolution",
     "ValueFormat",
+    "decode_strictly",
     "evolution",
     "evolved",
     "plain_schema",

@@ -11,8 +11,11 @@ from pyiceberg.table import Table
 from neve.lake.tables import commits as commits_module
 from neve.lake.tables import history as history_module
 from neve.lake.tables import letters as letters_module
+from neve.lake.tables import replaying as replaying_module
 from neve.lake.tables.history import TableState, state_of, summary_of
 from neve.lake.tables.progress import Standing, standing_of
+from neve.lake.tables.replaying import commit_replay
+from unit.lake.tables import interleaving as interleaving_module
 from unit.lake.tables.interleaving import World
 
 
@@ -21,6 +24,14 @@ def test_each_offset_is_there_once(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path, seed)
     world.play()
     assert world.wrong() == []
+
+
+def test_letters_are_replayed_in_between(tmp_path: Path) -> None:
+    """Or the two who do it would show nothing."""
+    world = World(tmp_path, 6)
+    world.play()
+    assert world.wrong() == []
+    assert world.replays > 1
 
 
 @pytest.mark.soak
@@ -79,9 +90,37 @@ def plant_no_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits_module, "commit_dead_letters", without)
 
 
+def plant_unnamed_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a replay are committed without a word about the letters, which go afterwards."""
+    replace = replaying_module.replace
+
+    def unnamed(state: TableState, **changes: Any) -> TableState:
+        return replace(state, **{**changes, "replayed": ()})
+
+    def take_out(table: Table, letters: Table, files: Any, runs: Any, seen: Any) -> bool:
+        if not commit_replay(table, letters, files, runs, seen):
+            return False
+        replaying_module._take_out(letters.refresh(), replaying_module.Named(runs))
+        return True
+
+    monkeypatch.setattr(replaying_module, "replace", unnamed)
+    monkeypatch.setattr(interleaving_module, "commit_replay", take_out)
+
+
+def plant_unseen_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are committed even if the letters have changed since they were looked at."""
+    monkeypatch.setattr(replaying_module, "_snapshot_id", lambda _: None)
+
+
 @pytest.mark.parametrize(
     ("plant", "first_seed"),
-    [(plant_newest_only, 2), (plant_unchecked_offsets, 2), (plant_no_claims, 5)],
+    [
+        (plant_newest_only, 2),
+        (plant_unchecked_offsets, 4),
+        (plant_no_claims, 1),
+        (plant_unnamed_letters, 6),
+        (plant_unseen_letters, 36),
+    ],
 )
 def test_a_planted_bug_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Any, first_seed: int

@@ -1,0 +1,150 @@
+"""Dead letters that can be read by now, put into their tables.
+
+A letter can become readable in two ways: the pipeline's file has another schema for the values, or
+somebody mended the value in the table of dead letters. Either way the letters are decoded anew, as
+the pipeline would, and those that fit become rows. It runs in the driver: letters are few.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from neve.errors import InvalidError
+from neve.lake.pipeline.config import PipelineConfig, TopicConfig
+from neve.lake.pipeline.growth import PASSES_MAX, grow, value_schema
+from neve.lake.pipeline.work import with_origin
+from neve.lake.tables import BusyTableError, catalog_of, table_ref, write_files
+from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
+from neve.lake.tables.replaying import (
+    Findings,
+    Look,
+    Named,
+    commit_replay,
+    look,
+    places_of,
+    replayable,
+)
+from neve.lake.values import ValueFormat, decode_strictly, value_format
+
+LOOKS_MAX = 10
+"""A pipeline that adds letters all the time may overtake a replay as often."""
+
+
+@dataclass
+class ReplayReport:
+    """What became of one topic's letters. `reasons` counts why letters stay."""
+
+    topic: str
+    table: str
+    replayed: int = 0
+    left: int = 0
+    twice: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+def replay(
+    config: PipelineConfig,
+    *,
+    topic: str | None = None,
+    dry_run: bool = False,
+    folder: Path | None = None,
+) -> list[ReplayReport]:
+    """Replay the letters of one topic, or of all."""
+    topics = [each for each in config.topics if topic in (None, each.topic)]
+    if not topics:
+        known = ", ".join(each.topic for each in config.topics)
+        raise InvalidError(f"topic {topic} is not in this pipeline, which has {known}")
+    catalog = catalog_of(config.catalog, config.store)
+    return [_Replay(catalog, each, folder).run(dry_run=dry_run) for each in topics]
+
+
+class _Replay:
+    """One topic's."""
+
+    def __init__(self, catalog: Catalog, config: TopicConfig, folder: Path | None) -> None:
+        self._catalog = catalog
+        self._config = config
+        self._format: ValueFormat = value_format(config.value, folder=folder)
+
+    def run(self, *, dry_run: bool) -> ReplayReport:
+        report = ReplayReport(self._config.topic, self._config.table)
+        try:
+            table = self._catalog.load_table(self._config.table)
+            letters = self._catalog.load_table(self._config.table + DEAD_LETTERS_SUFFIX)
+        except NoSuchTableError:
+            return report
+        return self._replay(table, letters, report, dry_run=dry_run)
+
+    def _replay(
+        self, table: Table, letters: Table, report: ReplayReport, *, dry_run: bool
+    ) -> ReplayReport:
+        overtaken = 0
+        while overtaken < LOOKS_MAX:
+            seen = look(table, letters)
+            if not dry_run:
+                self._grow(table, letters, seen)
+            found = self._findings(table, letters, seen, report, strict=not dry_run)
+            runs = found.runs()
+            if dry_run or not runs:
+                report.replayed += len(found.readable) if dry_run else 0
+                return report
+            files = write_files(table_ref(table), self._rows(table, letters, seen, Named(runs)))
+            if commit_replay(table, letters, files, runs, seen):
+                report.replayed += sum(file.rows for file in files)
+            else:
+                overtaken += 1
+        raise BusyTableError(
+            f"table {self._config.table}: its dead letters changed {LOOKS_MAX} times while they "
+            "were read; try again while the pipeline adds none"
+        )
+
+    def _grow(self, table: Table, letters: Table, seen: Look) -> None:
+        """New fields get their columns first, as in a pipeline."""
+        for _ in range(PASSES_MAX):
+            unknown: list[pa.Schema] = []
+            for batch in replayable(letters, seen):
+                found = self._format.decode(batch.column("value"), value_schema(table)).unknown
+                if found is not None and found not in unknown:
+                    unknown.append(found)
+            if not unknown or not grow(table, self._config, unknown):
+                return
+
+    def _findings(
+        self, table: Table, letters: Table, seen: Look, report: ReplayReport, *, strict: bool
+    ) -> Findings:
+        """Which letters can be read. Before the table has grown, new fields do not count."""
+        found = Findings()
+        report.reasons.clear()
+        schema = value_schema(table)
+        for batch in replayable(letters, seen):
+            values = batch.column("value")
+            if strict:
+                bad = decode_strictly(self._format, values, schema).bad
+            else:
+                bad = self._format.decode(values, schema).bad
+            good = np.ones(batch.num_rows, np.bool_)
+            good[[each.row for each in bad]] = False
+            found.add(places_of(batch), good)
+            report.reasons.update(each.reason for each in bad)
+        report.left, report.twice = len(found.bad - found.twice), len(found.twice)
+        return found
+
+    def _rows(
+        self, table: Table, letters: Table, seen: Look, named: Named
+    ) -> Iterator[pa.RecordBatch]:
+        schema = value_schema(table)
+        for batch in replayable(letters, seen):
+            chosen = batch.filter(pa.array(named.among(batch)))
+            if chosen.num_rows:
+                decoded = self._format.decode(chosen.column("value"), schema)
+                assert not decoded.bad, "the same letters were readable a moment ago"
+                yield with_origin(decoded.rows, chosen)

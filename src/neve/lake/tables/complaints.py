@@ -1,0 +1,50 @@
+"""What last kept a pipeline from filling a table, written down at the table itself.
+
+A pipeline runs anywhere, and whoever asks how a table stands need not know where. It is kept as a
+property, beside the offsets, and taken away by the next pipeline that succeeds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+
+from neve import runtime
+
+LAST_ERROR = "neve.last-error"
+TEXT_MAX = 1000
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What went wrong, and when it first did."""
+
+    text: str
+    at_ms: int
+
+
+def complaint_of(table: Table) -> Complaint | None:
+    """The complaint as this object holds the table."""
+    stored = table.metadata.properties.get(LAST_ERROR)
+    if stored is None:
+        return None
+    try:
+        content = json.loads(stored)
+        return Complaint(str(content["error"]), int(content["at"]))
+    except (KeyError, TypeError, ValueError):
+        return Complaint(stored, 0)  # somebody else's words
+
+
+def note_complaint(table: Table, text: str | None) -> None:
+    """Write it down, or take it away; nothing is done where it stands there already."""
+    known = complaint_of(table)
+    if text is None:
+        if known is not None:
+            table.transaction().remove_properties(LAST_ERROR).commit_transaction()
+        return
+    text = text[:TEXT_MAX]
+    if known is None or known.text != text:
+        content = json.dumps({"error": text, "at": runtime.now_ms()})
+        table.transaction().set_properties({LAST_ERROR: content}).commit_transaction()

@@ -1,0 +1,80 @@
+"""Looks at the table of dead letters, and takes some of them out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from neve.errors import InvalidError
+from neve.lake.tables.live import LiveFile, live_entries
+from neve.lake.tables.proposals import Attempt, attempt, propose
+from neve.lake.tables.reference import WrittenFile, table_ref
+from neve.lake.tables.writing import write_files
+
+PLACE = ["topic_id", "partition", "offset"]
+"""The columns that say which record a letter is."""
+BATCH_ROWS = 8192
+
+Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def rewrite(
+    letters: Table,
+    files: Sequence[WrittenFile],
+    *,
+    stays: Callable[[pa.RecordBatch], Mask],
+    stays_whole: Callable[[DataFile], bool],
+) -> Attempt:
+    """Add the files, and keep of all others only the letters that stay.
+
+    `stays` is asked about places alone and about whole letters; `stays_whole` may tell from a
+    file's bounds that nothing in it goes, which saves a look inside. `files` that are in the table
+    from an earlier attempt are left as they are.
+    """
+    ours = {file.path for file in files}
+    live = list(live_entries(letters))
+    touched = [
+        entry
+        for entry in live
+        if entry.data_file.file_path not in ours
+        and not stays_whole(entry.data_file)
+        and any(not stays(places).all() for places in _batches(letters, entry.data_file, PLACE))
+    ]
+    _refuse_deletes(letters, touched)
+    removed = [entry.data_file for entry in touched]
+    rest = (
+        batch.filter(pa.array(stays(batch)))
+        for file in removed
+        for batch in _batches(letters, file, None)
+    )
+    there = {entry.data_file.file_path for entry in live}
+    added = [file.entry() for file in files if file.path not in there]
+    added += [file.entry() for file in write_files(table_ref(letters), rest)]
+    return attempt(letters, propose(letters, None, add=added, remove=removed))
+
+
+def letter_batches(letters: Table) -> Iterator[pa.RecordBatch]:
+    """All letters as this object holds the table, file after file."""
+    live = list(live_entries(letters))
+    _refuse_deletes(letters, live)
+    for entry in live:
+        yield from _batches(letters, entry.data_file, None)
+
+
+def _refuse_deletes(letters: Table, entries: Sequence[LiveFile]) -> None:
+    if any(entry.has_deletes for entry in entries):
+        raise InvalidError(
+            f"table {'.'.join(letters.name())} has delete files that Neve did not write; rewrite "
+            "its data files with the engine that wrote them"
+        )
+
+
+def _batches(letters: Table, file: DataFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    with letters.io.new_input(file.file_path).open() as stream:
+        yield from pq.ParquetFile(stream).iter_batches(BATCH_ROWS, columns=columns)
