@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+TWO_MINUTES = 120
+"""The demonstration's own promise. Tests run four at a time on two cores, so it gets some more."""
 
 
 def test_the_demonstration_ends_by_itself_and_well() -> None:
     neve = Path(sys.executable).with_name("neve")
-    started = time.monotonic()
-    done = subprocess.run([neve, "demo"], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [neve, "demo"], capture_output=True, text=True, check=False, timeout=2 * TWO_MINUTES
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    assert "Every acknowledged record was there once" in done.stdout
-    assert "as Arrow: 25000 rows" in done.stdout
+    # Numbers are checked by the demonstration itself, which fails if one is wrong.
+    assert "put 25000 rows into lake.orders" in done.stdout
+    assert "put 5000 rows into lake.orders" in done.stdout
+    assert "Turin        5876 orders" in done.stdout
+    assert "30000 orders, each once; as Arrow: 30000 rows" in done.stdout
     folder = next(word for word in done.stdout.split() if "neve-demo-" in word)
     assert not Path(folder).exists()
-    assert time.monotonic() - started < 60

@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "import": ("import_kafscale:app", "Bring topics of other systems in, where they lie."),
     "bench": ("bench:app", "Measure what Neve promises in figures; exit 1 where one is missed."),
-    "demo": ("demo:demo", "Show what Neve does: serve Kafka clients, crash, recover, read."),
+    "demo": ("demo:demo", "Show the whole of Neve in a minute: broker, crash, tables, SQL."),
 }
 """Where each command is, and its help: a command loads what it needs and no more."""
 

@@ -1,183 +1,148 @@
-"""`neve demo`: a broker, ordinary Kafka clients, and what lands in the bucket, in some seconds.
+"""`neve demo`: the whole product in a minute.
 
-A broker starts on a folder that is thrown away. A Kafka producer writes to it, a consumer group
-reads and commits. The broker is killed, a new one takes over, and the group goes on where it was.
-At the end the bucket is read without any broker.
+A broker starts on a folder that is thrown away. Orders stream in from a Kafka producer, a consumer
+group reads and commits. The broker is killed, a new one takes over, and the group goes on where it
+was. Then Spark reads the same folder without asking it: a pipeline fills Iceberg tables, goes on
+where they stand when more orders have come in, and SQL joins a topic with a table.
 """
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
+import importlib.util
 import tempfile
-from collections.abc import Iterable
-from typing import IO, Any
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 from neve import runtime
 from neve.bucket.reader import AsyncBucket
 from neve.cli import listing
-from neve.errors import NeveError
+from neve.cli.demo_kafka import Broker, DemoError, consume, create, produce, say
 
-TOPIC, PARTITIONS, GROUP = "orders", 3, "demo"
-RECORDS, MORE_RECORDS = 20_000, 5_000
-WAIT_SECONDS = 60
-# The clients' own lines about brokers that come and go would only puzzle.
-QUIET = {"log_level": "0"}
-# Small bounds, so that a demonstration shows what otherwise takes gigabytes.
-SETTINGS = ("segment.bytes=262144", "http.listen=127.0.0.1:0", "log.level=warning")
-_READY = re.compile(r"ready: kafka (\S+?),.*incarnation (\d+)")
-
-
-class DemoError(NeveError):
-    """Something was not as the demonstration says: a bug."""
+ORDERS, PARTITIONS = "orders", 3
+CUSTOMERS = "customers"
+CITIES = ("Bergen", "Graz", "Leiden", "Porto", "Turin")
+CUSTOMER_COUNT = 97
+FIRST, MORE, LATE = range(20_000), range(20_000, 25_000), range(25_000, 30_000)
+LAKE_PACKAGES = ("pyspark", "pyiceberg", "sqlglot")
+NEXT = """\
+  neve serve                              a broker on ./neve-data, for your own Kafka clients
+  neve topic produce|consume, neve group  the same over Kafka's protocol, from the shell
+  neve storage ls|verify ./neve-data      what is in a bucket, and whether all is well
+  neve lake run -f pipeline.yaml          topics into Iceberg tables      (docs/pipeline.md)
+  neve sql "SELECT …"                     SQL over topics and tables      (docs/sql.md)
+  spark.read.format("neve")               your own Spark jobs             (docs/spark.md)"""
 
 
 def demo() -> int:
-    """Show what Neve does: serve Kafka clients, crash, recover, and read without a broker."""
+    """Show what Neve does: serve Kafka clients, crash, recover, fill tables, answer SQL."""
+    started = runtime.monotonic()
     with tempfile.TemporaryDirectory(prefix="neve-demo-") as folder:
-        _say(f"A folder is the whole installation: {folder}")
-        with _Broker(folder) as broker:
-            _create(broker.address)
-            _produce(broker.address, range(RECORDS))
-            _consume(broker.address, RECORDS // 2)
+        say(f"A folder is the whole installation: {folder}")
+        with Broker(folder) as broker:
+            _begin(broker.address)
             broker.kill()
-        _say("The broker is killed, without a chance to say goodbye. Another one starts:")
-        with _Broker(folder) as broker:
-            _produce(broker.address, range(RECORDS, RECORDS + MORE_RECORDS))
-            _consume(broker.address, RECORDS + MORE_RECORDS - RECORDS // 2)
-        _say("Now without any broker, as `neve storage ls` and `neve.open` read the folder:")
-        runtime.run(_read(folder, RECORDS + MORE_RECORDS))
-    _say("Every acknowledged record was there once, and there never was anything but the folder.")
+        say("The broker is killed, without a chance to say goodbye. Another one starts:")
+        with Broker(folder) as broker:
+            _orders(broker.address, MORE)
+            consume(broker.address, ORDERS, FIRST.stop // 2 + len(MORE))
+            numbers = range(MORE.stop)
+            if _lake_is_here():
+                numbers = range(LATE.stop)
+                _lake(folder, broker.address)
+        say("The folder, as `neve storage ls` and `neve.open` read it without a broker:")
+        runtime.run(_read(folder, len(numbers)))
+    say(f"That took {runtime.monotonic() - started:.0f} s. Where to look next:")
+    print(NEXT)
     return 0
 
 
-class _Broker:
-    """`neve serve` as a process of its own."""
-
-    def __init__(self, folder: str) -> None:
-        command = [sys.executable, "-m", "neve.cli", "serve", "--store", folder]
-        command += ["--listen", "127.0.0.1:0"]
-        for setting in SETTINGS:
-            command += ["--set", setting]
-        started = runtime.monotonic()
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
-        line = _output(self._process).readline()
-        found = _READY.search(line)
-        if found is None:
-            self._process.kill()
-            raise DemoError(f"the broker did not start: {line!r}")
-        self.address, incarnation = found.groups()
-        _say(
-            f"A broker (incarnation {incarnation}) serves Kafka clients on {self.address}, "
-            f"{runtime.monotonic() - started:.1f} s after its start."
-        )
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def __enter__(self) -> _Broker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(WAIT_SECONDS)
-        _output(self._process).close()
+def _begin(address: str) -> None:
+    create(address, ORDERS, PARTITIONS)
+    create(address, CUSTOMERS, 1)
+    produce(address, CUSTOMERS, _customers())
+    _orders(address, FIRST)
+    consume(address, ORDERS, FIRST.stop // 2)
 
 
-def _output(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdout is not None
-    return process.stdout
-
-
-def _create(address: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": address, **QUIET})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(WAIT_SECONDS)
-
-
-def _produce(address: str, numbers: range) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5, **QUIET}
-    )
-    failures: list[Any] = []
-
-    def delivered(error: Any, _: Any) -> None:
-        if error is not None:
-            failures.append(error)
-
+def _orders(address: str, numbers: range) -> None:
     started = runtime.monotonic()
-    for number in numbers:
-        producer.produce(
-            TOPIC,
-            key=f"customer {number % 97}",
-            value=f"order {number}",
-            headers={"source": "demo"},
-            on_delivery=delivered,
-        )
-        producer.poll(0)
-    left = producer.flush(WAIT_SECONDS)
-    if left or failures:
-        raise DemoError(f"{left + len(failures)} records were not acknowledged: {failures[:1]}")
-    _say(
-        f"An idempotent Kafka producer wrote {len(numbers)} records with acks=all in "
+    count = produce(address, ORDERS, ((f"customer {_customer(n)}", _order(n)) for n in numbers))
+    say(
+        f"An idempotent Kafka producer wrote {count} orders with acks=all in "
         f"{runtime.monotonic() - started:.2f} s."
     )
 
 
-def _consume(address: str, count: int) -> None:
-    """Read as a member of a group, and commit what was read."""
-    from confluent_kafka import Consumer
+def _customers() -> Iterator[tuple[str, dict[str, Any]]]:
+    for number in range(CUSTOMER_COUNT):
+        yield str(number), {"id": number, "city": _city(number)}
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": GROUP,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            **QUIET,
-        }
-    )
-    started = runtime.monotonic()
-    try:
-        consumer.subscribe([TOPIC])
-        seen: set[bytes] = set()
-        last: Any = None
-        while len(seen) < count:
-            messages = consumer.consume(count - len(seen), 1.0)
-            seen |= {message.value() for message in messages if message.error() is None}
-            last = messages[-1] if messages else last
-            if runtime.monotonic() - started > WAIT_SECONDS:
-                raise DemoError(f"the group got {len(seen)} of {count} records: this is a bug")
-        consumer.commit(asynchronous=False)
-    finally:
-        consumer.close()
-    _say(
-        f"A consumer group read {len(seen)} records and committed its offsets; the last one: "
-        f"{TOPIC}-{last.partition()} offset {last.offset()}: {last.value().decode()!r}"
-    )
+
+def _order(number: int) -> dict[str, Any]:
+    return {"order": number, "customer": _customer(number), "cents": _cents(number)}
+
+
+def _customer(number: int) -> int:
+    return number % CUSTOMER_COUNT
+
+
+def _city(customer: int) -> str:
+    return CITIES[customer % len(CITIES)]
+
+
+def _cents(number: int) -> int:
+    return 100 + number * 7919 % 9_900
+
+
+# --- the lake
+
+
+def _lake_is_here() -> bool:
+    if all(importlib.util.find_spec(name) for name in LAKE_PACKAGES):
+        return True
+    say("Tables and SQL need Spark: pip install 'neve[lake]' shows them here.")
+    return False
+
+
+def _lake(folder: str, address: str) -> None:
+    from neve.cli.demo_lake import lake
+
+    with lake(folder) as tables:
+        rows = tables.fill()
+        _orders(address, LATE)
+        rows += tables.fill()
+        if rows != LATE.stop:
+            raise DemoError(f"the table has {rows} rows for {LATE.stop} orders: this is a bug")
+        _check_answer(tables.ask())
+
+
+def _check_answer(rows: list[dict[str, Any]]) -> None:
+    orders: Counter[str] = Counter()
+    cents: Counter[str] = Counter()
+    for number in range(LATE.stop):
+        city = _city(_customer(number))
+        orders[city] += 1
+        cents[city] += _cents(number)
+    wanted = [(city, orders[city], cents[city] / 100) for city in CITIES]
+    if [(row["city"], row["orders"], row["euros"]) for row in rows] != wanted:
+        raise DemoError(f"the answer is {rows}, and should be {wanted}: this is a bug")
+
+
+# --- the bucket
 
 
 async def _read(folder: str, count: int) -> None:
     async with await AsyncBucket.connect(folder) as bucket:
         listing.print_info(folder, await bucket.describe())
-        values = [record.value async for record in bucket.read(TOPIC)]
+        keys: Counter[bytes | None] = Counter()
+        async for record in bucket.read(ORDERS):
+            keys[record.key] += 1
         rows = size = 0
-        async for batch in bucket.arrow(TOPIC):
+        async for batch in bucket.arrow(ORDERS):
             rows += batch.num_rows
             size += batch.nbytes
-    _check(values, count)
-    print(f"\n  {len(values)} records; the same as Arrow: {rows} rows, {size} bytes of columns")
-
-
-def _check(values: Iterable[bytes | None], count: int) -> None:
-    found = sorted((value or b"").decode() for value in values)
-    if found != sorted(f"order {number}" for number in range(count)):
-        raise DemoError("the bucket does not hold every acknowledged record once: this is a bug")
-
-
-def _say(line: str) -> None:
-    print(f"\n* {line}\n", flush=True)
+    wanted = Counter(f"customer {_customer(number)}".encode() for number in range(count))
+    if keys != wanted:
+        raise DemoError("the bucket does not hold every acknowledged order once: this is a bug")
+    print(f"\n  {count} orders, each once; as Arrow: {rows} rows, {size} bytes of columns")

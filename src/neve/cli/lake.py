@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from neve.cli import output
+from neve.cli.spark import quiet_spark
 
 if TYPE_CHECKING:
     from neve.lake.pipeline.config import PipelineConfig
@@ -39,27 +40,23 @@ def run(
     json: JsonFlag = False,
 ) -> int:
     """Fill the tables of a pipeline, until stopped. Exit code 1 where something failed."""
-    from neve.lake import session
     from neve.lake.pipeline.runner import Pipeline
 
     config = _config(file, interval)
     logging.getLogger("neve.lake").addHandler(_Complaints())
-    spark = session("neve-lake", master=master)
-    try:
-        with (
-            Pipeline(spark, config, folder=file.parent) as pipeline,
-            output.progress("records", hidden=json) as bar,
-        ):
-            shown = _Shown(bar, as_json=json)
-            if once:
-                succeeded = pipeline.run_once(shown.step)
-                shown.end(pipeline.reports)
-                return 0 if succeeded else 1
+    with (
+        quiet_spark("neve-lake", master) as spark,
+        Pipeline(spark, config, folder=file.parent) as pipeline,
+        output.progress("records", hidden=json) as bar,
+    ):
+        shown = _Shown(bar, as_json=json)
+        if once:
+            succeeded = pipeline.run_once(shown.step)
+        else:
             pipeline.run(_Stopped(), shown.step)
-            shown.end(pipeline.reports)
-            return 0
-    finally:
-        spark.stop()
+            succeeded = True
+        shown.end(pipeline.reports)
+    return 0 if succeeded else 1
 
 
 @app.command

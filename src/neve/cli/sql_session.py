@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.cli.output import UsageError
-from neve.errors import InvalidError, NeveError
+from neve.cli.spark import quiet_spark
+from neve.errors import InvalidError
 from neve.settings import Settings, declared
 
 if TYPE_CHECKING:
     from neve.lake.sql.engine import Engine
 
 PACKAGES = ("pyspark", "pyiceberg", "sqlglot")
-_TAIL_CHARACTERS = 500
 
 
 def pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
@@ -66,50 +63,5 @@ def open_engine(
     with store.open() as bucket:
         bucket.topics()
     tables = open_catalog(catalog, url, settings.store)
-    with _spark(master, conf) as spark, Engine(spark, store, tables) as engine:
+    with quiet_spark("neve-sql", master, conf) as spark, Engine(spark, store, tables) as engine:
         yield engine
-
-
-@contextlib.contextmanager
-def _spark(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
-    with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log:
-        try:
-            with _errors_to(log.fileno()), _waiting("starting Spark"):
-                from neve.lake import session
-
-                spark = session("neve-sql", master=master, **conf)
-        except NeveError:
-            raise
-        except Exception as error:
-            log.seek(0)
-            said = log.read()[-_TAIL_CHARACTERS:]
-            raise InvalidError(f"Spark did not start ({error}): {said}") from error
-        try:
-            yield spark
-        finally:
-            spark.stop()
-
-
-@contextlib.contextmanager
-def _errors_to(descriptor: int) -> Iterator[None]:
-    """What the JVM and its workers write while they live: not among the user's rows."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    os.dup2(descriptor, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-@contextlib.contextmanager
-def _waiting(what: str) -> Iterator[None]:
-    """Say on a terminal what takes so long."""
-    if not sys.stdout.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console().status(f"{what} …"):
-        yield

@@ -1,0 +1,60 @@
+"""Starts Spark for a command, quietly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from neve.errors import InvalidError, NeveError
+
+_TAIL_CHARACTERS = 500
+
+
+@contextlib.contextmanager
+def quiet_spark(name: str, master: str, conf: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """A Spark of this command's own, gone at the end. What its JVM writes is told if it fails."""
+    with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log:
+        try:
+            with _errors_to(log.fileno()), _waiting("starting Spark"):
+                from neve.lake import session
+
+                spark = session(name, master=master, **(conf or {}))
+        except NeveError:
+            raise
+        except Exception as error:
+            log.seek(0)
+            said = log.read()[-_TAIL_CHARACTERS:]
+            raise InvalidError(f"Spark did not start ({error}): {said}") from error
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _errors_to(descriptor: int) -> Iterator[None]:
+    """What the JVM and its workers write while they live: not among the user's rows."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _waiting(what: str) -> Iterator[None]:
+    """Say on a terminal what takes so long."""
+    if not sys.stdout.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console().status(f"{what} …"):
+        yield
