@@ -79,6 +79,47 @@ def backlog(
     return _shown(result, as_json=json)
 
 
+@app.command
+def spark(
+    *,
+    json: JsonFlag = False,
+    rounds: Annotated[int | None, Parameter(help="Rounds; a figure is their median.")] = None,
+    scale: Annotated[float, Parameter(help="A part of the records, for a quick look.")] = 1.0,
+) -> int:
+    """Measure Spark's reads of a topic against its own Kafka source and against Parquet.
+
+    Kafka and Spark's source for it come from Maven Central, where it can be reached.
+    """
+    from neve.bench.spark import reads as measured
+
+    with output.progress("steps") as bar:
+        result = measured.run(
+            measured.ROUNDS_DEFAULT if rounds is None else rounds, scale, on_progress=bar.show
+        )
+    return _shown(result, as_json=json)
+
+
+@app.command
+def lake(
+    *,
+    json: JsonFlag = False,
+    rounds: Annotated[int | None, Parameter(help="Rounds; a figure is their median.")] = None,
+    scale: Annotated[float, Parameter(help="A part of the records, for a quick look.")] = 1.0,
+    seconds: Annotated[float | None, Parameter(help="How long the steady rate is held.")] = None,
+) -> int:
+    """Measure a pipeline: a backlog against pyarrow, and how long a record takes into its table."""
+    from neve.bench.spark import lake as measured
+
+    with output.progress("steps") as bar:
+        result = measured.run(
+            measured.ROUNDS_DEFAULT if rounds is None else rounds,
+            scale,
+            measured.SECONDS_DEFAULT if seconds is None else seconds,
+            on_progress=bar.show,
+        )
+    return _shown(result, as_json=json)
+
+
 def _shown(result: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
         output.write_json(result)

@@ -1,0 +1,1 @@
+"""Spark's own ways to the same records, beside Neve's: its Kafka source, Parquet, and pyarrow."""

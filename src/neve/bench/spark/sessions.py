@@ -1,0 +1,25 @@
+"""The Spark that a benchmark runs on: two cores, on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from neve.lake import session
+
+CORES = 2
+
+
+@contextlib.contextmanager
+def local_spark(folder: Path, jars: Sequence[Path] = ()) -> Iterator[Any]:
+    """With what it leaves behind in `folder`, and gone at the end."""
+    conf: dict[str, object] = {"spark.driver.memory": "4g", "spark.local.dir": str(folder / "tmp")}
+    if jars:
+        conf["spark.jars"] = ",".join(map(str, jars))
+    spark = session("neve-bench", master=f"local[{CORES}]", **conf)
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,318 @@
+"""Two pipelines on one table, with everybody who takes part killed at moments drawn from a seed.
+
+A producer writes orders to a real broker, some of them broken. Two `neve lake run` fill the same
+table, each with a Spark of its own. A driver with its JVM, one of Spark's workers or the broker is
+killed, and started again. Strangers append to the table, delete what they appended, expire
+snapshots, and upkeep merges files. In the end every offset is in the table or among the dead
+letters, once, as pyiceberg and duckdb read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.table import Table
+
+from brokers import RunningBroker, start_broker
+from neve.errors import NeveError
+from neve.lake.tables import UpkeepPolicy, catalog_of, maintain, read_progress
+from neve.lake.tables.columns import KAFKA_STRUCT
+from soak.duck import Duck
+from soak.nursery import free_port
+from unit.lake.tables.table_scene import foreign_append
+
+TOPIC, PARTITIONS = "orders", 3
+NAME = "lake.orders"
+RECORDS_PER_SECOND = 400
+BROKEN_EVERY = 17
+STRANGE_ID = -1
+SETTLE_SECONDS = 180
+STOP_SECONDS = 60
+BUSY = (CommitFailedException, NoSuchTableError, FileNotFoundError, NeveError, ValueError)
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Who is killed, and how long after the last one."""
+
+    who: str
+    after: float
+
+
+@dataclass
+class LakeLoop:
+    """One run. `counts` says what happened in it."""
+
+    folder: Path
+    seed: int
+    kills: int = 4
+    duck: Duck | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    truth: dict[tuple[int, int], bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.port = free_port()
+        self.drivers: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def store(self) -> str:
+        return str(self.folder / "bucket")
+
+    def fates(self) -> list[Fate]:
+        """A driver, a worker and the broker each once, then anybody."""
+        who = ["driver", "worker", "broker"]
+        self.chance.shuffle(who)
+        who += self.chance.choices(["driver", "worker", "broker"], k=self.kills)
+        return [Fate(each, self.chance.uniform(0.5, 6.0)) for each in who[: self.kills]]
+
+    def run(self) -> None:
+        (self.folder / "pipeline.yaml").write_text(
+            json.dumps(
+                {
+                    "store": self.store,
+                    "interval": "1s",
+                    "topics": [
+                        {
+                            "topic": TOPIC,
+                            "value": {"format": "json", "schema": {"id": "long", "text": "string"}},
+                        }
+                    ],
+                    "maintenance": {"every": "7s", "small_file_size": "1MiB"},
+                }
+            )
+        )
+        self.broker = self._start_broker()
+        try:
+            self._make_topic()
+            self.producer = self._producer()
+            self.drivers = [self._start_driver(number) for number in range(2)]
+            self._while(lambda: not self._offsets(), SETTLE_SECONDS)
+            for fate in self.fates():
+                self._load(fate.after)
+                self._meddle()
+                getattr(self, f"_kill_{fate.who}")()
+                self.counts[f"{fate.who} killed"] += 1
+            self._load(2.0)
+            assert self.producer.flush(SETTLE_SECONDS) == 0
+            self._while(lambda: not self._complete(), SETTLE_SECONDS)
+            self._stop_drivers()
+            self.check()
+        finally:
+            for each in self.drivers:
+                _kill_group(each)
+            if self.broker.process.poll() is None:
+                self.broker.kill()
+
+    # -- the load ------------------------------------------------------------------------------
+
+    def _start_broker(self) -> RunningBroker:
+        return start_broker(
+            self.store,
+            self.folder / "broker.log",
+            port=self.port,
+            store_folder_fsync=False,
+            segment_bytes=30_000,
+            segment_ms=3_000,
+        )
+
+    def _make_topic(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
+
+    def _producer(self) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "message.timeout.ms": 300_000,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+
+    def _load(self, seconds: float) -> None:
+        """Produce at an even rate for so long."""
+        began, sent = time.monotonic(), 0
+        while (passed := time.monotonic() - began) < seconds:
+            while sent < passed * RECORDS_PER_SECOND:
+                self._send(len(self.truth) + self.counts["waiting"])
+                sent += 1
+            self.producer.poll(0.02)
+
+    def _send(self, number: int) -> None:
+        broken = number % BROKEN_EVERY == 0
+        value = b"{broken" if broken else b'{"id": %d, "text": "order %d"}' % (number, number)
+        self.counts["waiting"] += 1
+
+        def told(error: Any, message: Any) -> None:
+            assert error is None, error
+            self.counts["waiting"] -= 1
+            self.truth[message.partition(), message.offset()] = value
+
+        self.producer.produce(TOPIC, value, partition=number % PARTITIONS, on_delivery=told)
+
+    # -- those who die -------------------------------------------------------------------------
+
+    def _start_driver(self, number: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "neve.cli", "lake", "run"]
+        command += ["-f", str(self.folder / "pipeline.yaml"), "--master", "local[1]"]
+        environment = {**os.environ, "SPARK_LOCAL_DIRS": str(self.folder / f"spark-{number}")}
+        with (self.folder / f"driver-{number}.log").open("ab") as log:
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+    def _kill_driver(self) -> None:
+        number = self.chance.randrange(len(self.drivers))
+        _kill_group(self.drivers[number])
+        self.drivers[number] = self._start_driver(number)
+
+    def _kill_worker(self) -> None:
+        """One of Spark's Python processes, if there is any at the moment; Spark starts another."""
+        workers = [pid for each in self.drivers for pid in _workers_of(each.pid)]
+        if workers:
+            self.counts["workers hit"] += 1
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.chance.choice(workers), signal.SIGKILL)
+
+    def _kill_broker(self) -> None:
+        self.broker.kill()
+        self.broker = self._start_broker()
+
+    def _stop_drivers(self) -> None:
+        for each in self.drivers:
+            each.terminate()
+        for number, each in enumerate(self.drivers):
+            code = each.wait(STOP_SECONDS)
+            said = (self.folder / f"driver-{number}.log").read_text()
+            # One that was still starting Spark ends by the signal.
+            assert code in (0, -signal.SIGTERM), said
+            assert "Traceback" not in said, said
+
+    # -- strangers -----------------------------------------------------------------------------
+
+    def _meddle(self) -> None:
+        act = self.chance.choice(
+            [self._append_strange, self._delete_strange, self._expire, self._keep_up]
+        )
+        with contextlib.suppress(*BUSY), self._table() as table:
+            act(table)
+            self.counts[act.__name__.strip("_")] += 1
+
+    @contextlib.contextmanager
+    def _table(self) -> Iterator[Table]:
+        catalog = catalog_of({}, self.store)
+        try:
+            yield catalog.load_table(NAME)
+        finally:
+            catalog.close()
+
+    def _append_strange(self, table: Table) -> None:
+        columns = [pa.array([STRANGE_ID]), pa.array(["strange"]), pa.array([None], KAFKA_STRUCT)]
+        foreign_append(table, pa.RecordBatch.from_arrays(columns, ["id", "text", "_kafka"]))
+
+    def _delete_strange(self, table: Table) -> None:
+        table.delete(f"id == {STRANGE_ID}")
+
+    def _expire(self, table: Table) -> None:
+        current = table.current_snapshot()
+        ids = [each.snapshot_id for each in table.snapshots() if each != current]
+        if ids:
+            table.maintenance.expire_snapshots().by_ids(ids).commit()
+
+    def _keep_up(self, table: Table) -> None:
+        maintain(table, UpkeepPolicy(merge_files_least=2))
+
+    # -- what came of it -----------------------------------------------------------------------
+
+    def _offsets(self) -> dict[int, int]:
+        with contextlib.suppress(NoSuchTableError), self._table() as table:
+            for progress in read_progress(table).values():
+                return dict(progress.offsets)
+        return {}
+
+    def _complete(self) -> bool:
+        ends = Counter(partition for partition, _ in self.truth)
+        return self._offsets() == dict(ends)
+
+    def _while(self, waiting: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while waiting():
+            if time.monotonic() > until:
+                logs = [(self.folder / f"driver-{n}.log").read_text()[-2000:] for n in range(2)]
+                raise AssertionError(
+                    f"seed {self.seed}: it takes too long: {self._offsets()} {logs}"
+                )
+            if self._offsets():
+                time.sleep(0.2)
+            else:
+                self._load(0.2)  # without any record there is no table
+
+    def check(self) -> None:
+        broken = {place for place, value in self.truth.items() if value == b"{broken"}
+        with self._table() as table:
+            rows = [row for row in table.scan().to_arrow().to_pylist() if row["_kafka"] is not None]
+            letters = catalog_of({}, self.store).load_table(f"{NAME}_dead_letters")
+            dead = letters.scan().to_arrow().to_pylist()
+            held = Counter((row["_kafka"]["partition"], row["_kafka"]["offset"]) for row in rows)
+            assert held == Counter(self.truth.keys() - broken), self._difference(held, broken)
+            for row in rows:
+                place = row["_kafka"]["partition"], row["_kafka"]["offset"]
+                assert json.loads(self.truth[place]) == {"id": row["id"], "text": row["text"]}
+            assert Counter((row["partition"], row["offset"]) for row in dead) == Counter(broken)
+            if self.duck is not None:
+                ids = [row["id"] for row in rows]
+                found = self.duck.ask(table.metadata_location)
+                assert found == {"rows": len(ids), "places": len(held), "ids": sum(ids)}
+                self.counts["read by duckdb"] += 1
+        self.counts["rows"] = len(rows)
+        self.counts["letters"] = len(dead)
+
+    def _difference(self, held: Counter[tuple[int, int]], broken: set[tuple[int, int]]) -> str:
+        wanted = Counter(self.truth.keys() - broken)
+        return f"seed {self.seed}: missing {wanted - held}, too many {held - wanted}"
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """The driver and its JVM; Python workers end with the JVM."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _workers_of(pid: int) -> list[int]:
+    """Spark's Python processes below a driver: whatever its JVM has started."""
+    children: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, _, rest = (folder / "stat").read_text().rpartition(")")
+            children.setdefault(int(rest.split()[1]), []).append(int(folder.name))
+            names[int(folder.name)] = name.partition("(")[2]
+    found: list[int] = []
+    waiting = [(child, False) for child in children.get(pid, [])]
+    while waiting:
+        each, below_java = waiting.pop()
+        if below_java and names[each].startswith("python"):
+            found.append(each)
+        below = below_java or names[each] == "java"
+        waiting += [(child, below) for child in children.get(each, [])]
+    return found

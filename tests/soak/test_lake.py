@@ -1,0 +1,39 @@
+"""Exactly once into a table, whoever is killed when: `tests/soak/lake_loop.py` tells the story.
+
+`SOAK_LAKE_RUNS` chooses how many runs there are, 30 without it; `SOAK_LAKE_SEED` the first seed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from soak.duck import Duck
+from soak.lake_loop import LakeLoop
+
+pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match:UserWarning")
+RUNS = int(os.environ.get("SOAK_LAKE_RUNS") or 30)
+FIRST_SEED = int(os.environ.get("SOAK_LAKE_SEED") or 1)
+
+
+@pytest.mark.slow
+def test_each_offset_is_in_the_table_once(tmp_path: Path) -> None:
+    play(tmp_path, 7, kills=3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + RUNS))
+def test_each_offset_is_in_the_table_once_in_many_runs(tmp_path: Path, seed: int) -> None:
+    play(tmp_path, seed, kills=5)
+
+
+def play(folder: Path, seed: int, kills: int) -> None:
+    loop = LakeLoop(folder, seed, kills, Duck())
+    loop.run()
+    print(seed, dict(loop.counts))
+    assert sum(count for what, count in loop.counts.items() if "killed" in what) == kills
+    assert loop.counts["rows"] > 100
+    assert loop.counts["letters"] > 5
+    assert loop.counts["read by duckdb"] == 1
