@@ -2,6 +2,8 @@
 
 Use it for a module-scoped fixture, since a JVM takes long to start and a process has but one:
 
+    pytestmark = SPARK_TESTS
+
     @pytest.fixture(scope="module")
     def spark(tmp_path_factory):
         with lake_session(tmp_path_factory.mktemp("spark")) as session:
@@ -13,13 +15,22 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import socket
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import neve.lake
 
+SPARK_TESTS = [
+    pytest.mark.slow,
+    # pyspark lets go of sockets that it has not closed, whenever that happens to be noticed.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 SMALL = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
@@ -36,6 +47,7 @@ def lake_session(folder: Path, *, master: str = "local[2]", **conf: object) -> I
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
+    before = set(map(id, _open_sockets()))
     with warnings.catch_warnings():
         # What pyspark itself leaves open or calls by old names is not what tests are about.
         warnings.simplefilter("ignore")
@@ -45,9 +57,17 @@ def lake_session(folder: Path, *, master: str = "local[2]", **conf: object) -> I
         finally:
             spark.stop()
             _end_jvm()
-            # The gateway's sockets are let go of unclosed: here, and not in a test that follows.
+            # Its sockets are left unclosed: noticed here, and not in a test that follows.
             del spark
             gc.collect()
+            for each in _open_sockets():
+                if id(each) not in before:
+                    each.close()
+
+
+def _open_sockets() -> list[socket.socket]:
+    found = [each for each in gc.get_objects() if isinstance(each, socket.socket)]
+    return [each for each in found if each.fileno() >= 0]
 
 
 def _end_jvm() -> None:

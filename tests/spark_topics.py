@@ -58,6 +58,11 @@ class Topics:
         for made in self.admin.create_topics([NewTopic(topic, partitions, 1)]).values():
             made.result(60)
 
+    def ensure(self, topic: str) -> None:
+        """One partition of it, unless it is there."""
+        if topic not in self.admin.list_topics(timeout=60).topics:
+            self.create(topic, 1)
+
     def grow(self, topic: str, partitions: int) -> None:
         for done in self.admin.create_partitions([NewPartitions(topic, partitions)]).values():
             done.result(60)

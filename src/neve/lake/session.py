@@ -11,7 +11,6 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from neve.lake import worker_daemon
 from neve.lake.java import ensure_java
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ SOURCE_SETTINGS = {
     # Filters on topic, partition, offset and timestamp reach the source.
     "spark.sql.python.filterPushdown.enabled": "true",
     # Workers are forks of a process that has the decoder loaded.
-    "spark.python.daemon.module": worker_daemon.__name__,
+    "spark.python.daemon.module": "neve.lake.worker_daemon",
     # Batches go from worker to JVM without TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
