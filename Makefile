@@ -14,7 +14,7 @@ help:  ## list the targets
 setup:  ## make .venv with the pinned packages (does nothing when it is current)
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
 
-demo: setup  ## show what Neve does, in less than two minutes
+demo: setup  ## show the whole of Neve, in less than two minutes
 	@$(RUN)/neve demo
 
 test: check  ## all checks and all tests except the long runs
@@ -23,7 +23,7 @@ test: check  ## all checks and all tests except the long runs
 fast: setup  ## the quick tests alone, for every save
 	$(PYTEST) -m 'not slow and not soak'
 
-soak: setup  ## the long runs: thousands of simulated seeds, kill loops, bad stores, a million frames
+soak: setup  ## the long runs: thousands of seeds, kill loops, bad stores, a million frames, Spark
 	$(RUN)/pytest -n 2 --dist worksteal -m soak
 
 check: setup  ## lint, format, types and layers
@@ -36,11 +36,13 @@ format: setup  ## put the code into its format
 	$(RUN)/ruff format
 	$(RUN)/ruff check --fix
 
-bench: setup  ## measure storage, records and a broker (on a quiet machine, some 15 minutes)
+bench: setup  ## measure everything, storage to tables (on a quiet machine, some 30 minutes)
 	$(RUN)/neve bench storage
 	$(RUN)/neve bench records
 	$(RUN)/neve bench broker
 	$(RUN)/neve bench backlog
+	$(RUN)/neve bench spark
+	$(RUN)/neve bench lake
 
 docs: setup  ## write the tables of docs/operations.md anew
 	$(RUN)/python tools/settings_table.py
