@@ -83,19 +83,24 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Bucket:
     topics = Topics.start(
         tmp_path_factory.mktemp("topics"), segment_bytes=6_000, wal_tail_objects=100
     )
+    try:
+        segments = _filled(topics)
+    finally:
+        topics.stop()
+    _damage(segments)
+    return Bucket(topics.store, topics)
+
+
+def _filled(topics: Topics) -> dict[str, list[Path]]:
     for topic in PAIRS:
         topics.create(topic, 2)
         for partition in (0, 1):
             for first in range(0, RECORDS, 20):
-                rows = [_sent(number) for number in range(first, first + 20)]
-                topics.produce(topic, partition, rows)
+                topics.produce(topic, partition, [_sent(n) for n in range(first, first + 20)])
     _produce_values(topics)
     topics.create("vanishing", 1)
     topics.produce("vanishing", 0, [_sent(0)])
-    segments = _wait_for_segments(topics)
-    topics.stop()
-    _damage(segments)
-    return Bucket(topics.store, topics)
+    return _wait_for_segments(topics)
 
 
 def _sent(number: int) -> Sent:
