@@ -89,6 +89,7 @@ def produce(address: str, shape: Shape) -> None:
     producer = Producer(
         {
             **config,
+            "enable.idempotence": True,  # or a retry may change the order, and so the rows
             "linger.ms": 20,
             "batch.size": 65536,
             "queue.buffering.max.messages": QUEUE_RECORDS,
