@@ -104,9 +104,7 @@ async def _of(
     if first < stop:
         listed = await source.segments(first, stop, Selection())
         wanted = await source.segments(first, stop, selection) if selection.by_time else listed
-        kept = {
-            row.key for row in wanted if _in_time(row.min_timestamp, row.max_timestamp, selection)
-        }
+        kept = {row.key for row in wanted if _in_time(*_times(row), selection)}
     found = plan(first, stop, listed, resolved.tail, resolved.skips)
     chosen = [piece for piece in found.pieces if _wanted(piece, kept, selection)]
     planned = {piece.segment.key for piece in chosen if isinstance(piece, SegmentPiece)}
@@ -152,6 +150,16 @@ def _wanted(piece: Piece, kept: set[str], selection: Selection) -> bool:
     return _in_time(TIME_MIN, piece.row.entry.max_timestamp, selection)
 
 
+def _times(segment: Segment) -> tuple[int, int]:
+    """Times that no record of a segment lies outside of.
+
+    Tiering and merging look at batch headers alone, and a producer may give a record an earlier
+    time than its batch's first: only of imported segments is the least time that of a record.
+    """
+    least = TIME_MIN if segment.owned else segment.min_timestamp
+    return least, segment.max_timestamp
+
+
 def _in_time(min_timestamp: int, max_timestamp: int, selection: Selection) -> bool:
     young = selection.from_timestamp is None or max_timestamp >= selection.from_timestamp
     return young and (selection.to_timestamp is None or min_timestamp < selection.to_timestamp)
@@ -165,8 +173,7 @@ def _described(piece: Piece) -> PlannedPiece:
         return PlannedPiece(piece.first, piece.end, size, TIME_MIN, entry.max_timestamp, tail=True)
     segment = piece.segment
     size = _share(segment.bytes, piece, segment.last + 1 - segment.base)
-    times = segment.min_timestamp, segment.max_timestamp
-    return PlannedPiece(piece.first, piece.end, size, *times, tail=False)
+    return PlannedPiece(piece.first, piece.end, size, *_times(segment), tail=False)
 
 
 def _share(size: int, piece: Piece, offsets: int) -> int:

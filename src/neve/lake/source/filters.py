@@ -68,7 +68,7 @@ def _offset(found: RowBounds, each: Filter) -> RowBounds:
     return replace(
         found,
         from_offset=found.from_offset if first is None else max(found.from_offset, first),
-        to_offset=found.to_offset if end is None else min(found.to_offset, end),
+        to_offset=found.to_offset if end is None else max(0, min(found.to_offset, end)),
     )
 
 

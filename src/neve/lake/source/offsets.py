@@ -65,16 +65,22 @@ Lags = Mapping[tuple[str, int], int]
 def shares(lags: Lags, records_max: int) -> dict[tuple[str, int], int]:
     """How many records of each partition make up a batch of at most so many.
 
-    In proportion to what each has; the remainders go to those that were cut most, so that a batch
-    is full and no partition waits for ever.
+    One of each that has any, so that none waits behind a partition that always has more: as with
+    Spark's Kafka source, that alone may be more than the most. The others in proportion to what
+    each has; the remainders go to those that were cut most, so that a batch is full.
     """
-    total = sum(lags.values())
-    if total <= records_max:
+    if sum(lags.values()) <= records_max:
         return dict(lags)
-    found = {name: lag * records_max // total for name, lag in lags.items()}
+    found = {name: min(1, lag) for name, lag in lags.items()}
+    most = records_max - sum(found.values())
+    if most <= 0:
+        return found
+    rest = {name: lag - found[name] for name, lag in lags.items()}
+    total = sum(rest.values())
+    for name, lag in rest.items():
+        found[name] += lag * most // total
     left = records_max - sum(found.values())
-    by_remainder = sorted(lags, key=lambda name: (-(lags[name] * records_max % total), name))
-    for name in by_remainder[:left]:
+    for name in sorted(rest, key=lambda name: (-(rest[name] * most % total), name))[:left]:
         found[name] += 1
     return found
 
@@ -91,8 +97,9 @@ def limited(
     for name, topic in end.topics.items():
         known = known_offsets(start, name, topic.id)
         for number, offset in topic.offsets.items():
-            firsts[name, number] = known.get(number, begins.get((name, number), 0))
-            lags[name, number] = max(0, offset - firsts[name, number])
+            first = known.get(number, begins.get((name, number), 0))
+            firsts[name, number] = min(first, offset)
+            lags[name, number] = offset - firsts[name, number]
     wanted = shares(lags, records_max)
     return StreamOffsets(
         {

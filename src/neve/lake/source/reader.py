@@ -12,7 +12,7 @@ from neve.bucket.facade import Bucket
 from neve.lake.source.columns import reader_columns, renamed
 from neve.lake.source.filters import narrowed
 from neve.lake.source.options import ReadOptions
-from neve.lake.source.ranges import pack_tasks, plan_tasks
+from neve.lake.source.ranges import PACK_BYTES, pack_tasks, plan_tasks
 from neve.lake.source.selection import plan_batch
 from neve.lake.source.tasks import OffsetRange, StoreRef, bucket_of, read_range, read_what_is_left
 
@@ -90,7 +90,8 @@ class FilterTakingReader(NeveReader):
 
 def spark_partitions(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[InputPartition]:
     """Ranges as Spark's tasks; one of nothing where there are none, which Spark asks for."""
-    packed = pack_tasks(ranges, min_tasks=options.min_partitions)
+    pack_bytes = min(PACK_BYTES, options.max_bytes_per_partition)
+    packed = pack_tasks(ranges, pack_bytes=pack_bytes, min_tasks=options.min_partitions)
     return [RangesPartition(each) for each in packed] or [RangesPartition(())]
 
 

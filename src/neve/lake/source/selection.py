@@ -29,9 +29,11 @@ from neve.lake.source.positions import (
     LATEST_NUMBER,
     AtOffsets,
     AtTimestamp,
+    AtTimestamps,
     ByPartition,
     Position,
 )
+from neve.log.segment.state_table import is_internal
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,12 @@ def chosen_topics(
 ) -> list[TopicInfo]:
     """The topics and partitions of a subscription as they are now; one that is missing is told."""
     topics = {topic.name: topic for topic in bucket.topics()}
-    if subscription.pattern is not None:
-        return [topic for topic in topics.values() if subscription.wants(topic.name)]
+    if subscription.pattern is not None:  # as in Kafka, a pattern never means internal topics
+        return [
+            topic
+            for topic in topics.values()
+            if subscription.wants(topic.name) and not is_internal(topic.name)
+        ]
     found = []
     for name in subscription.names or subscription.assigned:
         if name not in topics:
@@ -63,9 +69,29 @@ def chosen_topics(
     return found
 
 
+def check_named(topics: Sequence[TopicInfo], side: str, position: Position) -> None:
+    """Refuse a position that names a partition which is not read: most likely it is misspelt."""
+    if isinstance(position, AtOffsets):
+        option, named = f"{side}Offsets", position.offsets
+    elif isinstance(position, AtTimestamps):
+        option, named = f"{side}OffsetsByTimestamp", position.timestamps
+    else:
+        return
+    read = {topic.name: topic.partitions for topic in topics}
+    for topic, numbers in named.items():
+        for partition in numbers:
+            if partition not in read.get(topic, ()):
+                raise InvalidError(
+                    f"{option} names partition {partition} of {topic!r}, which is not among the "
+                    "partitions that are read"
+                )
+
+
 def plan_batch(bucket: Bucket, options: ReadOptions, bounds: RowBounds) -> list[PartitionPlan]:
     """Plans of everything that a batch is to read."""
     topics = chosen_topics(bucket, options.subscription)
+    check_named(topics, "starting", options.starting or EARLIEST)
+    check_named(topics, "ending", options.ending)
     wanted = [_narrowed(topic, bounds) for topic in topics if bounds.wants_topic(topic.name)]
     asked = [
         Asked(

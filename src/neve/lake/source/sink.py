@@ -192,6 +192,8 @@ def _messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[dict[str, An
             raise InvalidError("a row to write has no topic: its column is null")
         if row.get("partition") is None:
             row.pop("partition", None)
+        elif row["partition"] < 0:  # which librdkafka would take for none
+            raise InvalidError(f"a row to write has the partition {row['partition']}")
         headers = row.pop("headers", None)
         if headers:
             row["headers"] = [(each["key"], each["value"]) for each in headers]

@@ -15,7 +15,7 @@ from neve.bucket.facade import Bucket
 from neve.bucket.model import LATEST, TopicInfo, TopicReplacedError, raise_failures
 from neve.bucket.planning import PartitionPlan
 from neve.cluster.log import NoTopicError
-from neve.errors import UnsupportedError
+from neve.errors import LostRangeError, UnsupportedError
 from neve.lake.source.offsets import StreamOffsets, TopicOffsets, known_offsets, limited
 from neve.lake.source.options import ReadOptions
 from neve.lake.source.ranges import plan_tasks
@@ -23,6 +23,7 @@ from neve.lake.source.reader import RangeReading, planning_bucket, spark_partiti
 from neve.lake.source.selection import (
     Asked,
     check_losses,
+    check_named,
     chosen_topics,
     edge_offsets,
     name_of,
@@ -64,7 +65,10 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         bucket = self._bucket()
         starting = self._options.starting or LATEST
         found = {}
-        for topic in self._topics(bucket):
+        # A name that is wrong from the beginning is no loss: it is told whoever takes losses.
+        topics = chosen_topics(bucket, self._options.subscription)
+        check_named(topics, "starting", starting)
+        for topic in map(self._narrowed, topics):
             named = offsets_at(bucket, topic, "starting", starting, self._options)
             others = tuple(each for each in topic.partitions if each not in named)
             if others:
@@ -88,6 +92,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         begun = StreamOffsets.from_json(start)
         if self._options.fail_on_data_loss:
             _check_topics(begun, ends)
+            _check_ends(begun, ends)
         if ReadMaxRows is not None and isinstance(limit, ReadMaxRows):
             ends = limited(begun, ends, begins, limit.max_rows)
         return ends.to_json()
@@ -100,7 +105,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         asked = [
             Asked(
                 TopicInfo(name, topic.id, tuple(sorted(topic.offsets))),
-                known_offsets(begun, name, topic.id),
+                self._firsts(known_offsets(begun, name, topic.id), topic.offsets),
                 topic.offsets,
             )
             for name, topic in ended.topics.items()
@@ -128,13 +133,19 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return planning_bucket(self._options.store)
 
     def _topics(self, bucket: Bucket) -> list[TopicInfo]:
-        bounds = self._options.bounds
-        return [
-            topic._replace(partitions=tuple(filter(bounds.wants_partition, topic.partitions)))
-            for topic in chosen_topics(
-                bucket, self._options.subscription, missing_ok=not self._options.fail_on_data_loss
-            )
-        ]
+        missing_ok = not self._options.fail_on_data_loss
+        topics = chosen_topics(bucket, self._options.subscription, missing_ok=missing_ok)
+        return [self._narrowed(topic) for topic in topics]
+
+    def _narrowed(self, topic: TopicInfo) -> TopicInfo:
+        wanted = self._options.bounds.wants_partition
+        return topic._replace(partitions=tuple(filter(wanted, topic.partitions)))
+
+    def _firsts(self, known: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
+        """Where to begin. Of a partition that came since, nothing may be gone unread either."""
+        if not self._options.fail_on_data_loss:
+            return known
+        return {**dict.fromkeys(ends, 0), **known}
 
     def _ends(self) -> tuple[StreamOffsets, Begins]:
         """Where every partition ends now, and where it begins."""
@@ -142,7 +153,12 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         found: dict[str, TopicOffsets] = {}
         begins: dict[tuple[str, int], int] = {}
         for topic in self._topics(bucket):
-            plans = bucket.plan(topic.name, topic.partitions, from_offset=LATEST)
+            try:
+                plans = bucket.plan(topic.name, topic.partitions, from_offset=LATEST)
+            except NoTopicError:  # deleted since it was listed
+                if self._options.fail_on_data_loss:
+                    raise
+                continue
             raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure})
             ids = {plan.topic_id for plan in plans} or {topic.id}
             found[topic.name] = TopicOffsets(
@@ -179,3 +195,15 @@ def _check_topics(begun: StreamOffsets, ends: StreamOffsets) -> None:
             )
         if now.id != topic.id:
             raise TopicReplacedError(name, topic.id, now.id)
+
+
+def _check_ends(begun: StreamOffsets, ends: StreamOffsets) -> None:
+    """Raise LostRangeError for a partition that ends before the offset where the stream is."""
+    for name, topic in begun.topics.items():
+        now = ends.topics[name].offsets
+        for number, offset in topic.offsets.items():
+            if now.get(number, offset) < offset:
+                raise LostRangeError(
+                    f"{name}-{number}: the stream is to go on at offset {offset}, and the log ends "
+                    f"at {now[number]}; set failOnDataLoss to false to go on from there"
+                )

@@ -43,6 +43,8 @@ def at(microseconds: int) -> datetime:
         (LessThanOrEqual(OFFSET, 5), None, 6),
         (EqualTo(OFFSET, 5), 5, 6),
         (In(OFFSET, (9, 5)), 5, 10),
+        (LessThan(OFFSET, -3), None, 0),
+        (GreaterThan(OFFSET, -3), None, None),
     ],
 )
 def test_offsets(each: Filter, low: int | None, high: int | None) -> None:

@@ -46,8 +46,14 @@ def test_shares_fill_a_batch_and_take_no_more_than_there_is(
 ) -> None:
     found = shares(lags, most)
     assert found.keys() == lags.keys()
-    assert sum(found.values()) == min(most, sum(lags.values()))
-    assert all(0 <= found[name] <= lags[name] for name in lags)
+    lagging = sum(lag > 0 for lag in lags.values())
+    assert sum(found.values()) == min(max(most, lagging), sum(lags.values()))
+    assert all(min(1, lags[name]) <= found[name] <= lags[name] for name in lags)
+
+
+def test_a_partition_with_one_record_does_not_wait_behind_one_that_always_has_more() -> None:
+    assert shares({("a", 0): 1_000_000, ("a", 1): 1}, 1000) == {("a", 0): 999, ("a", 1): 1}
+    assert shares({("a", 0): 1_000_000, ("a", 1): 1}, 1) == {("a", 0): 1, ("a", 1): 1}
 
 
 @settings(deadline=None)

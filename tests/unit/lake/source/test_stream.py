@@ -12,7 +12,7 @@ import bucket_samples as samples
 from bucket_samples import Writer
 from neve.bucket.model import TopicReplacedError
 from neve.cluster.log import NoTopicError
-from neve.errors import LostRangeError
+from neve.errors import InvalidError, LostRangeError
 from neve.lake.source.options import ReadOptions
 from neve.lake.source.stream import NeveStreamReader
 
@@ -203,4 +203,63 @@ async def test_partitions_and_bounds_of_a_stream() -> None:
     query = Query(url, partitions="1", fromTimestamp="1030", minPartitions="4")
     assert query.step() == 50
     assert query.rows == [("t", 1, offset) for offset in range(30, 80)]
+    await writer.close()
+
+
+@pytest.mark.parametrize("limit", ["", "10"])
+async def test_a_stream_that_begins_beyond_the_end_is_told(limit: str) -> None:
+    url, writer = await layered(1)
+    options = {"startingOffsets": '{"t": {"0": 500}}', "maxOffsetsPerTrigger": limit}
+    with pytest.raises(LostRangeError, match="go on at offset 500, and the log ends at 80"):
+        Query(url, **options).step()
+    easy = Query(url, failOnDataLoss="false", **options)
+    assert easy.step() == 0
+    await writer.append("t", 0, 5)
+    assert easy.step() == 5
+    await writer.close()
+
+
+async def test_a_partition_that_lost_its_beginning_before_it_was_read_is_told() -> None:
+    url, writer = await layered(1)
+    careful, easy = Query(url), Query(url, failOnDataLoss="false")
+    assert careful.step() == easy.step() == 80
+    await writer.node.add_partitions("t", 2)
+    await writer.append("t", 1, 20)
+    await writer.node.log("t", 1).tier()
+    await writer.append("t", 1, 5)
+    await writer.start_at("t", 1, 20)
+    with pytest.raises(LostRangeError, match="t-1: offsets 0 to 19"):
+        careful.step()
+    assert easy.step() == 5
+    await writer.close()
+
+
+async def test_a_name_that_is_wrong_from_the_beginning_is_told_whoever_takes_losses() -> None:
+    url, writer = await layered(1)
+    with pytest.raises(NoTopicError, match="'tt'"):
+        Query(url, subscribe="tt", failOnDataLoss="false").step()
+    named = json.dumps({"t": {"0": 5, "7": 5}})
+    with pytest.raises(InvalidError, match="startingOffsets names partition 7 of 't'"):
+        Query(url, startingOffsets=named).step()
+    await writer.close()
+
+
+async def test_a_pattern_never_means_internal_topics() -> None:
+    url, writer = await layered(1)
+    await writer.node.create_topic("__consumer_offsets", 1)
+    await writer.append("__consumer_offsets", 0, 5)
+    query = Query(url, subscribe="", subscribePattern=".*")
+    assert query.step() == 80
+    assert Query(url, subscribe="__consumer_offsets").step() == 5
+    await writer.close()
+
+
+async def test_no_task_reads_more_than_it_may() -> None:
+    url, writer = await layered(1)
+    query = Query(url, maxBytesPerPartition="300")
+    start = query.reader.initialOffset()
+    planned = query.reader.partitions(start, query.reader.latestOffset(start, ALL))
+    assert len(planned) > 5
+    assert all(sum(each.bytes for each in task.ranges) <= 300 for task in planned)
+    assert query.step() == 80
     await writer.close()
