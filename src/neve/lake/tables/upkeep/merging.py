@@ -21,6 +21,7 @@ from neve.lake.tables.columns import KAFKA_COLUMN
 from neve.lake.tables.history import NoProgressError, TableState, state_of
 from neve.lake.tables.live import bounds_of, live_entries
 from neve.lake.tables.outcomes import unfit
+from neve.lake.tables.projecting import projected_batches
 from neve.lake.tables.proposals import ATTEMPTS_MAX, Attempt, attempt, propose, refreshed
 from neve.lake.tables.reference import WrittenFile, table_ref
 from neve.lake.tables.upkeep.policy import MaintenanceReport, UpkeepPolicy
@@ -86,7 +87,10 @@ def _rows(table: Table, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
     """The files' rows in the table's current schema, one file after the other."""
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
     for file in files:
-        yield from scan.to_record_batches([FileScanTask(file)])
+        projected = projected_batches(table, file)
+        if projected is None:  # a stranger's file: only pyiceberg knows which column is which
+            projected = scan.to_record_batches([FileScanTask(file)])
+        yield from projected
 
 
 def _replace(table: Table, old: Sequence[DataFile], new: Sequence[WrittenFile]) -> bool:

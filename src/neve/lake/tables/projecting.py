@@ -1,0 +1,94 @@
+"""Reads a data file's rows as the table has them now: columns by field id, values untouched.
+
+pyiceberg's own reading makes an empty list or map of a null one where structs are inside, which
+does no harm to a query that cannot tell them apart, and would be written down by whoever rewrites
+files with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from neve.lake.tables.columns import without_large_types
+
+BATCH_ROWS = 8192
+
+
+def projected_batches(table: Table, file: DataFile) -> Iterator[pa.RecordBatch] | None:
+    """The rows in the table's current schema; None for a file without field ids."""
+    with table.io.new_input(file.file_path).open() as stream:
+        if not _has_ids(pq.ParquetFile(stream).schema_arrow):
+            return None
+    return _read(table, file)
+
+
+def _read(table: Table, file: DataFile) -> Iterator[pa.RecordBatch]:
+    with table.io.new_input(file.file_path).open() as stream:
+        for batch in pq.ParquetFile(stream).iter_batches(BATCH_ROWS):
+            yield projected(batch, table.schema())
+
+
+def projected(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """A file's batch, whose fields carry their ids, under the names and types of the schema."""
+    rows = _struct(batch.to_struct_array(), schema.fields)
+    return pa.RecordBatch.from_struct_array(rows)
+
+
+def _has_ids(fields: Any) -> bool:
+    return all(_id(field) is not None for field in fields)
+
+
+def _id(field: pa.Field) -> int | None:
+    found = (field.metadata or {}).get(PYARROW_PARQUET_FIELD_ID_KEY)
+    return None if found is None else int(found)
+
+
+def _struct(array: pa.StructArray, wanted: Sequence[NestedField]) -> pa.StructArray:
+    places = {_id(field): place for place, field in enumerate(array.type)}
+    children = [
+        _column(array.field(places[each.field_id]), each.field_type)
+        if each.field_id in places
+        else _absent(len(array), each)
+        for each in wanted
+    ]
+    fields = [pa.field(each.name, child.type) for each, child in zip(wanted, children, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=_mask(array))
+
+
+def _absent(count: int, field: NestedField) -> pa.Array:
+    """A column that is younger than the file."""
+    return pa.repeat(pa.scalar(field.initial_default, _arrow(field.field_type)), count)
+
+
+def _column(array: pa.Array, wanted: IcebergType) -> pa.Array:
+    if isinstance(wanted, StructType):
+        return _struct(array, wanted.fields)
+    if isinstance(wanted, ListType | MapType) and array.offset:
+        array = array.take(pa.array(range(len(array)), pa.int64()))  # offsets of a slice are others
+    if isinstance(wanted, ListType):
+        values = _column(array.values, wanted.element_type)
+        return pa.ListArray.from_arrays(array.offsets, values, mask=_mask(array))
+    if isinstance(wanted, MapType):
+        keys = _column(array.keys, wanted.key_type)
+        items = _column(array.items, wanted.value_type)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, mask=_mask(array))
+    kind = _arrow(wanted)
+    return array if array.type == kind else array.cast(kind)
+
+
+def _arrow(kind: IcebergType) -> pa.DataType:
+    found = schema_to_pyarrow(kind, {}, False)
+    return without_large_types(pa.schema([pa.field("column", found)])).field(0).type
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
