@@ -15,7 +15,7 @@ from neve import runtime
 from neve.errors import UnavailableError
 from neve.log.create import create_own
 from neve.log.envelope import AUTHOR_BYTES, Kind, seal_envelope
-from neve.log.keys import new_run_key, segment_name
+from neve.log.keys import new_run_key
 from neve.log.manifest.manifest import RUN_SEGMENTS_MAX, Manifest, ManifestView
 from neve.log.manifest.records import (
     Change,
@@ -133,14 +133,7 @@ def _changes(
     changes: list[Change] = []
     if not near.runs or not keys <= same:
         changes.append(Replace(tuple(map(removal, now)), replacement.outputs))
-    # A bundle that was made for an imported segment is ours, though the segment is not.
-    kept = {segment.index_key for segment in replacement.outputs}
-    ours = [
-        row.index_key
-        for row in now
-        if not row.owned and row.index_key not in kept and segment_name(row.index_key or "")
-    ]
-    doomed = [key for key in (*ours, *replacement.doomed) if key and key not in state.doomed]
+    doomed = [key for key in replacement.doomed if key not in state.doomed]
     if doomed:
         changes.append(Doom(tuple(doomed)))
     return changes

@@ -17,9 +17,8 @@ from neve.bucket.model import PartitionName
 from neve.bucket.neve_layout import NeveLayout
 from neve.cluster.topic_config import TopicConfig
 from neve.errors import UnavailableError
-from neve.log.keys import segment_name
 from neve.log.manifest.manifest import Manifest
-from neve.log.manifest.records import Change, Doom, Segment, Start, removal
+from neve.log.manifest.records import Segment, Start, removal
 from neve.log.retention import start_by_age, start_by_size
 from neve.log.segment.state_table import is_internal
 from neve.settings import Settings
@@ -107,25 +106,6 @@ async def _move(manifest: Manifest, start: int) -> list[Segment]:
         if start <= state.start:
             return []
         gone = [row for row in await manifest.segments(0, start - 1) if row.last < start]
-        changes: list[Change] = [Start(start, tuple(map(removal, gone)))]
-        ours = _own_bundles(gone, state.next)
-        if ours:
-            changes.append(Doom(ours))
-        if await manifest.change_at(base, changes):
+        if await manifest.change_at(base, [Start(start, tuple(map(removal, gone)))]):
             return gone
     raise UnavailableError(manifest.keys.prefix, "it changes faster than its start can be moved")
-
-
-def _own_bundles(gone: list[Segment], end: int) -> tuple[str, ...]:
-    """Bundles that Neve made for imported segments: theirs to keep are only their own objects.
-
-    The very last one outlives its segment, for what it knows.
-    """
-    return tuple(
-        row.index_key
-        for row in gone
-        if not row.owned
-        and row.index_key is not None
-        and segment_name(row.index_key) is not None
-        and row.last + 1 != end
-    )

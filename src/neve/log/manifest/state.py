@@ -8,13 +8,14 @@ runs' contents, and two processes that read the same numbers write the same chec
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from neve.errors import DamagedError
 from neve.log.envelope import Kind, Stored
+from neve.log.keys import segment_name
 from neve.log.manifest.records import (
     Add,
     Collected,
@@ -146,7 +147,8 @@ def _replace(state: ManifestState, number: int, change: Replace) -> ManifestStat
     del number
     # Where nothing reaches the end any more, what the last bundle knows would be lost with it.
     reaches_end = any(row.last + 1 == state.next for row in change.added)
-    state = _without(state, change.removed, keep_last_bundle=not reaches_end)
+    listed = {key for row in change.added for key in (row.key, row.index_key)}
+    state = _without(state, change.removed, listed, keep_last_bundle=not reaches_end)
     return msgspec.structs.replace(state, loose=_merged(state.loose, change.added))
 
 
@@ -243,9 +245,16 @@ def _merged(listed: tuple[Segment, ...], fresh: tuple[Segment, ...]) -> tuple[Se
 
 
 def _without(
-    state: ManifestState, removed: tuple[Removal, ...], *, keep_last_bundle: bool
+    state: ManifestState,
+    removed: tuple[Removal, ...],
+    listed: Collection[str | None] = (),
+    *,
+    keep_last_bundle: bool,
 ) -> ManifestState:
-    """Take segments off the list and doom their objects, if they are ours."""
+    """Take segments off the list and doom their objects, if they are ours and not `listed` anew.
+
+    A bundle that Neve made for an imported segment is ours, though the segment is not.
+    """
     keys = {row.key for row in removed}
     loose = {segment.key: segment for segment in state.loose}
     # A removal may have been worked out before a segment got another index.
@@ -253,14 +262,15 @@ def _without(
     doomed = list(state.doomed)
     bundle = state.state_bundle
     for row in removed:
-        if row.owned:
+        if row.owned and row.key not in listed:
             doomed.append(row.key)
         index = indexes.get(row.key, row)
         if index.index_key is None:
             continue
+        is_ours = row.owned or segment_name(index.index_key) is not None
         if keep_last_bundle and row.last + 1 == state.next:
-            bundle = StateBundle(index.index_key, index.index_bytes, state.next, row.owned)
-        elif row.owned:
+            bundle = StateBundle(index.index_key, index.index_bytes, state.next, is_ours)
+        elif is_ours and index.index_key not in listed:
             doomed.append(index.index_key)
     in_runs = tuple(row for row in removed if row.key not in loose)
     return msgspec.structs.replace(

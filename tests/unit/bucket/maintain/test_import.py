@@ -19,6 +19,7 @@ from neve.cluster.node import Node
 from neve.errors import NeveError
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
+from neve.log.retention import move_start
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
@@ -388,4 +389,40 @@ async def test_missing_indexes_of_imported_segments_are_built() -> None:
     assert all(row.index_key for row in await listed(await manifest_of(store)))
     await merge_partition(store, "orders", 0, imported=True)
     assert originals(store.bucket) == before
+    await assert_clean(store)
+
+
+@in_simulation
+async def test_bundles_made_for_imported_segments_go_with_them() -> None:
+    """The leader's retention says nothing of bundles: whose they are is told by their keys."""
+    store = MemoryStore()
+    for at in range(3):
+        foreign.add(store.bucket, 10 * at, indexed=False)
+    await imported(store)
+    await build_partition_indexes(store, "orders", 0)
+    before = originals(store.bucket)
+    manifest = await manifest_of(store)
+    bundles = [str(row.index_key) for row in await listed(manifest)]
+    await move_start(manifest, 10, end=30)
+    await manifest.collect()
+    assert bundles[0] not in store.bucket.objects
+    await assert_clean(store)
+
+    # The last one stays for what it knows, until there is another.
+    await move_start(manifest, 30, end=30)
+    await manifest.collect()
+    assert [key in store.bucket.objects for key in bundles] == [False, False, True]
+    await assert_clean(store)
+    node = await Node.start(store, small_settings(), node_id=1, probe=False)
+    await node.lead()
+    topic = node.topic("orders")
+    assert topic is not None
+    appended = node.append(topic.id_bytes, 0, batch_of([foreign.value(30).decode()]))
+    await appended.commit.wait()
+    assert await node.log("orders", 0).tier()
+    await manifest.refresh()
+    await manifest.collect()
+    assert bundles[2] not in store.bucket.objects
+    assert originals(store.bucket) == before
+    await node.close()
     await assert_clean(store)
