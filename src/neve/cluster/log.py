@@ -204,6 +204,11 @@ class ClusterLog:
             before = len(topic.partitions)
             if proposed and total == before:
                 return None  # ours was won, or another's that asked for as many
+            if before == 0:  # others would lead what an import is still writing down
+                raise PartitionCountError(
+                    f"topic {name!r} is being imported, which gives it its partitions: run `neve "
+                    "import kafscale` again to end it, or delete the topic"
+                )
             if total <= before:
                 raise PartitionCountError(
                     f"topic {name!r} has {before} partitions; {total} is not more"

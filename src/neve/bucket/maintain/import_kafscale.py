@@ -248,7 +248,8 @@ class _Importing:
         delay_ms = self._settings.cluster.purge_delay_ms
         guarded = GuardedStore(self._store, self._cluster, topic, purge_delay_ms=delay_ms)
         for plan in plans:
-            await _first_number(guarded, topic, plan)
+            if not await _first_number(guarded, topic, plan):
+                await self._check_ended(topic, plan)
 
         def derive(state: ClusterState) -> ClusterChange | None:
             now = state.topics.get(topic.topic_id)
@@ -260,9 +261,22 @@ class _Importing:
 
         await self._cluster.propose(derive)
 
+    async def _check_ended(self, topic: Topic, plan: PartitionPlan) -> None:
+        """Refuse what another import began, unless it ended meanwhile and the log went on."""
+        now = (await self._cluster.refresh()).topics.get(topic.topic_id)
+        if now is None or not now.partitions:
+            raise InvalidError(
+                f"an import of topic {topic.name!r} that was not ended listed other segments in "
+                f"partition {plan.partition}, of another namespace or before there were more: "
+                "delete the topic, and import it again"
+            )
 
-async def _first_number(store: Wrapper, topic: Topic, plan: PartitionPlan) -> None:
-    """List a partition's segments by the first number of its manifest, unless one is there."""
+
+async def _first_number(store: Wrapper, topic: Topic, plan: PartitionPlan) -> bool:
+    """List a partition's segments by the first number of its manifest, unless one is there.
+
+    False where that one lists other segments.
+    """
     keys = manifest_keys(topic.name, topic.id_bytes, plan.partition)
     manifest = Manifest(store, keys)
     await manifest.refresh()
@@ -272,6 +286,8 @@ async def _first_number(store: Wrapper, topic: Topic, plan: PartitionPlan) -> No
     left = [row.key for row in await store.list(f"{keys.prefix}run/")]
     if left:
         await manifest.doom(left)  # those of an attempt that did not end; listed ones stay
+    listed = {row.key for row in await manifest.segments()}
+    return listed == {row.key for row in plan.segments}
 
 
 async def _changes(store: Store, manifest: Manifest, plan: PartitionPlan) -> list[Change]:

@@ -71,8 +71,12 @@ class Strangers:
                 found.append(unknown_key(row, TOPICS_PREFIX))
                 continue
             topic_id = name.topic_id.hex()
-            topic = state.topics.get(topic_id) or state.deleted.get(topic_id)
-            if topic is None or name.partition >= len(topic.partitions):
+            topic = state.topics.get(topic_id)
+            if topic_id in state.deleted:
+                continue  # its whole prefix is swept
+            if topic is not None and not topic.partitions:
+                found.append(_of_an_import(row, topic.name))
+            elif topic is None or name.partition >= len(topic.partitions):
                 found.append(_of_no_topic(row))
         return found
 
@@ -140,6 +144,19 @@ class Strangers:
             for row in rows
             if row.modified_ms <= old
         ]
+
+
+def _of_an_import(row: ObjectInfo, topic: str) -> Stray:
+    """Only an import makes a topic without partitions, and gives it all of them at its end."""
+    return Stray(
+        row,
+        Finding(
+            severity=Severity.NOTE,
+            key=row.key,
+            what=f"topic {topic} has no partitions yet: its import is under way, or was killed",
+            do="run `neve import kafscale` again to end it, or delete the topic",
+        ),
+    )
 
 
 def _of_no_topic(row: ObjectInfo) -> Stray:

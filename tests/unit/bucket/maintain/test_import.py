@@ -14,15 +14,18 @@ from neve.bucket.maintain.indexes import build_partition_indexes
 from neve.bucket.maintain.merge import merge_partition
 from neve.bucket.maintain.ownership import take_ownership
 from neve.bucket.reader import AsyncBucket
+from neve.bucket.verify import Options, Severity, verify
 from neve.cluster.log import ClusterLog
 from neve.cluster.node import Node
-from neve.errors import NeveError
+from neve.cluster.topic_rules import PartitionCountError
+from neve.errors import InvalidError, NeveError
+from neve.log.keys import CLUSTER_LOG_PREFIX, TOPICS_PREFIX
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
 from neve.log.retention import move_start
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
-from neve.store.port import Store
+from neve.store.port import Buffer, Store
 from neve.store.url import stack
 from node_world import (
     CrashingStore,
@@ -426,3 +429,48 @@ async def test_bundles_made_for_imported_segments_go_with_them() -> None:
     assert originals(store.bucket) == before
     await node.close()
     await assert_clean(store)
+
+
+async def killed_before_its_partitions(store: MemoryStore, **options: object) -> None:
+    """An import that wrote down all lists, and died before the last change."""
+
+    class Killed(MemoryStore):
+        topics = 0
+
+        async def create(self, key: str, data: Buffer) -> None:
+            self.topics += key.startswith(TOPICS_PREFIX)
+            if self.topics and key.startswith(CLUSTER_LOG_PREFIX):
+                raise InvalidError("killed")
+            await super().create(key, data)
+
+    (told,) = await imported(Killed(store.bucket), **options)
+    assert told.reason == "killed"
+
+
+@in_simulation
+async def test_an_import_that_was_not_ended_is_no_damage_and_nobody_elses() -> None:
+    store = MemoryStore()
+    foreign.add(store.bucket, 0)
+    await killed_before_its_partitions(store)
+    cluster = ClusterLog(store)
+    with pytest.raises(PartitionCountError, match="is being imported"):
+        await cluster.add_partitions("orders", 1)
+    report = await verify(store, Options(settle_seconds=0))
+    assert {row.severity for row in report.findings} == {Severity.NOTE}
+    assert "import kafscale" in report.findings[0].do
+    await cluster.delete_topic("orders")
+    report = await verify(store, Options(settle_seconds=0))
+    assert {row.severity for row in report.findings} == {Severity.NOTE}
+
+
+@in_simulation
+async def test_what_another_import_began_is_not_mixed_in() -> None:
+    store = MemoryStore()
+    foreign.add(store.bucket, 0, place="production/orders/0")
+    foreign.add(store.bucket, 0, place="staging/orders/1")
+    await killed_before_its_partitions(store, namespace="production")
+    (refused,) = await imported(store, namespace="staging")
+    assert (refused.outcome, "listed other segments" in refused.reason) == ("refused", True)
+    (ended,) = await imported(store, namespace="production")
+    assert ended.outcome == "imported"
+    assert await offsets(store.bucket) == list(range(10))
