@@ -1,21 +1,37 @@
-"""A topic's table grows with its values: new fields become columns where that is safe."""
+"""A topic's table grows with its values: new fields become columns where that is safe.
+
+Whatever a value holds, it must not keep the pipeline from going on: a field that no column can be
+made for is left out here, and the values that have it become dead letters.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import index_by_name, sanitize_column_names
 from pyiceberg.table import Table
 
 from neve.errors import InvalidError
 from neve.lake.pipeline.config import TopicConfig
 from neve.lake.tables import apply_evolution
-from neve.lake.tables.columns import KAFKA_COLUMN, without_large_types
-from neve.lake.values import evolution
+from neve.lake.tables.columns import KAFKA_COLUMN, table_columns, without_large_types
+from neve.lake.tables.opening import iceberg_schema
+from neve.lake.values import Evolution, evolution, evolved
+from neve.lake.values.json_shape import BIG_INTEGER
 
 _log = logging.getLogger(__name__)
+
+_WIDER = (
+    (pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+    (pa.int64(), BIG_INTEGER),
+    (pa.int64(), pa.float64()),
+    (BIG_INTEGER, pa.float64()),
+)
 
 PASSES_MAX = 5
 """New fields are found while values are read, which are then read again with the wider table."""
@@ -35,14 +51,86 @@ def value_schema(table: Table) -> pa.Schema:
 def grow(table: Table, config: TopicConfig, wanted: Sequence[pa.Schema]) -> bool:
     """Make room for these fields as far as that is safe; whether the table has changed."""
     before = table.metadata.current_schema_id
-    for schema in wanted:
-        if KAFKA_COLUMN in schema.names:
-            raise InvalidError(
-                f"topic {config.topic}: its values have a field {KAFKA_COLUMN}, which is "
-                "where a row's origin stands; rename it, or keep values raw"
-            )
-        change = evolution(value_schema(table), schema)
+    if wanted:
+        change = room_for(value_schema(table), united(wanted))
         for path, reason in change.refused:
             _log.warning("%s: field %s stays as it is: %s", config.table, ".".join(path), reason)
         apply_evolution(table, change)
     return table.metadata.current_schema_id != before
+
+
+def room_for(schema: pa.Schema, wanted: pa.Schema) -> Evolution:
+    """The change that the columns allow; the fields that have no place as columns are refused."""
+    change = evolution(schema, wanted)
+    add: list[pa.Field] = []
+    refused = list(change.refused)
+    for each in change.add:
+        named = _named(each)
+        if named is None or not _can_stand(evolved(schema, replace(change, add=[*add, named]))):
+            refused.append(((each.name,), "a column cannot be called like this, or like another"))
+        else:
+            add.append(named)
+    return replace(change, add=add, refused=refused)
+
+
+def columns_for(wanted: pa.Schema) -> pa.Schema:
+    """Of these fields, those that a new table can have."""
+    return evolved(pa.schema([]), room_for(pa.schema([]), wanted))
+
+
+def _named(each: pa.Field) -> pa.Field | None:
+    """Without the fields that have no name, at any depth; None where nothing is left."""
+    if not each.name:
+        return None
+    type_ = _named_type(each.type)
+    return None if type_ is None else pa.field(each.name, type_)
+
+
+def _named_type(type_: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_struct(type_):
+        fields = [named for named in map(_named, type_) if named is not None]
+        return pa.struct(fields) if fields else None
+    if pa.types.is_list(type_):
+        inner = _named_type(type_.value_type)
+        return None if inner is None else pa.list_(pa.field("element", inner))
+    if pa.types.is_map(type_):
+        inner = _named_type(type_.item_type)
+        return None if inner is None else pa.map_(type_.key_type, pa.field("value", inner))
+    return type_
+
+
+def _can_stand(schema: pa.Schema) -> bool:
+    """Whether a table can have these columns, and its files, too, where odd letters are spelled.
+
+    Iceberg joins names with dots, so `a.b` may be a field of `a` or a name of its own, not both.
+    """
+    try:
+        columns = iceberg_schema(table_columns(schema))
+        index_by_name(columns)
+        index_by_name(sanitize_column_names(columns))
+    except (ValueError, InvalidError):
+        return False
+    return True
+
+
+def united(wanted: Sequence[pa.Schema]) -> pa.Schema:
+    """What several parts of a portion ask for, as one that has seen them all would have."""
+    found = pa.struct([])
+    for schema in wanted:
+        found = _united(found, pa.struct(list(schema)))
+    return pa.schema(list(found))
+
+
+def _united(first: pa.DataType, then: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(first) and pa.types.is_struct(then):
+        known = {each.name: each.type for each in first}
+        for each in then:
+            before = known.get(each.name)
+            known[each.name] = each.type if before is None else _united(before, each.type)
+        return pa.struct([pa.field(name, type_) for name, type_ in known.items()])
+    if pa.types.is_list(first) and pa.types.is_list(then):
+        return pa.list_(pa.field("element", _united(first.value_type, then.value_type)))
+    if pa.types.is_map(first) and pa.types.is_map(then):
+        return pa.map_(first.key_type, pa.field("value", _united(first.item_type, then.item_type)))
+    # As where values are inferred together; of other kinds, the one that was met first counts.
+    return then if (first, then) in _WIDER else first

@@ -8,8 +8,8 @@ the table stands, and two on one table take turns.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,11 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from neve.bucket.facade import Bucket
-from neve.bucket.model import PARTITION_ERRORS
+from neve.bucket.model import LATEST, PARTITION_ERRORS, Offsets, TopicReplacedError
 from neve.bucket.planning import PartitionPlan
-from neve.errors import NeveError, UnavailableError
+from neve.errors import DamagedError, InvalidError, NeveError, UnavailableError
 from neve.lake.pipeline.config import TopicConfig
-from neve.lake.pipeline.growth import PASSES_MAX, grow, value_schema
+from neve.lake.pipeline.growth import PASSES_MAX, columns_for, grow, value_schema
 from neve.lake.pipeline.portions import Harvest, Portion, choose, harvest
 from neve.lake.pipeline.work import RangeResult, TopicWork, run_range
 from neve.lake.source.tasks import StoreRef
@@ -104,7 +104,7 @@ class TopicPipeline:
         table = self._opened()
         if table is None:
             return Step()
-        expected = read_progress(table.refresh())
+        expected = read_progress(table)
         plans = self._plans(expected, table)
         lost = sum(plan.lost for plan in plans)
         if lost:
@@ -138,26 +138,35 @@ class TopicPipeline:
         if known is None and not started_before and self.config.start == "latest":
             return self._begin_at_the_end(topic.id, table)
         offsets = {} if known is None else dict(known.offsets)
-        return self._bucket.plan(self.config.topic, from_offset=offsets)
+        return [_not_behind(plan, offsets) for plan in self._planned(topic.id, offsets)]
+
+    def _planned(self, topic_id: str, offsets: Offsets) -> list[PartitionPlan]:
+        """Plans of just this topic: offsets of one that was deleted mean nothing in the next."""
+        plans = self._bucket.plan(self.config.topic, from_offset=offsets)
+        for plan in plans:
+            if plan.topic_id != topic_id:
+                raise TopicReplacedError(self.config.topic, topic_id, plan.topic_id)
+        return plans
 
     def _begin_at_the_end(self, topic_id: str, table: Table) -> list[PartitionPlan]:
         """Write down where the end is now: looked for again each time, it would pass records by."""
-        plans = self._bucket.plan(self.config.topic, from_offset="latest")
+        plans = self._planned(topic_id, LATEST)
         ends = {plan.partition: plan.end for plan in plans if plan.failure is None}
         commit(table, [], {}, {topic_id: TopicProgress(self.config.topic, ends)})
-        return self._bucket.plan(self.config.topic, from_offset=ends)
+        return self._planned(topic_id, ends)
 
     # -- the table ---------------------------------------------------------------------------
 
     def _opened(self) -> Table | None:
         """The table, made where there is none yet; None while nobody knows what columns it has."""
-        if self._table is not None:
+        if self._table is not None and self._is_there(self._table):
             return self._table
+        self._table = None
         given = self._format.schema()
         try:
             table = self._catalog.load_table(self.config.table)
         except NoSuchTableError:
-            schema = given if given is not None else self._inferred()
+            schema = _checked(given) if given is not None else self._inferred()
             if schema is None:
                 return None
             table = open_table(
@@ -168,8 +177,19 @@ class TopicPipeline:
         self._table = table
         return table
 
+    def _is_there(self, table: Table) -> bool:
+        """Whether it was not dropped since; another one may be in its place."""
+        try:
+            found = self._catalog.load_table(self.config.table)
+        except NoSuchTableError:
+            return False
+        return found.metadata.table_uuid == table.metadata.table_uuid
+
     def _inferred(self) -> pa.Schema | None:
-        """The columns that the first values ask for."""
+        """The columns that the first values ask for.
+
+        Where there is none yet, the table can wait, unless it has to keep where the topic ended.
+        """
         values: list[pa.Array] = []
         records = size = 0
         for column in self._first_values():
@@ -179,9 +199,10 @@ class TopicPipeline:
             if records >= SAMPLE_RECORDS or size >= SAMPLE_BYTES:
                 break
         if not records:
-            return None
+            return pa.schema([]) if self.config.start == "latest" else None
         # None of them may be readable. The table then has no column of the value's so far.
-        return self._format.infer(pa.concat_arrays([each.cast(pa.binary()) for each in values]))
+        sample = pa.concat_arrays([each.cast(pa.binary()) for each in values])
+        return columns_for(self._format.infer(sample))
 
     def _first_values(self) -> Iterator[pa.Array]:
         """Values from all partitions, each as far as it can be read."""
@@ -245,6 +266,30 @@ class TopicPipeline:
             letters=self._letters,
             letter_files=found.letter_files,
         )
+
+
+def _not_behind(plan: PartitionPlan, offsets: Mapping[int, int]) -> PartitionPlan:
+    """The plan, failed if the log ends before what the table has of it already."""
+    reached = offsets.get(plan.partition, 0)
+    if plan.failure is not None or reached <= plan.end:
+        return plan
+    reason = (
+        f"it ends at offset {plan.end}, and the table has it up to {reached}: records that were "
+        "committed are gone from the bucket, or it was put back to an older state"
+    )
+    return replace(plan, failure=DamagedError(f"{plan.topic}-{plan.partition}", reason))
+
+
+def _checked(given: pa.Schema) -> pa.Schema:
+    """The schema that the pipeline's file gives, if a table can have it."""
+    usable = columns_for(given)
+    if not usable.equals(given):
+        wrong = [each.name for each in given if each not in list(usable)]
+        raise InvalidError(
+            f"value.schema: no table can have the columns {', '.join(map(repr, wrong))} as they "
+            "are called: give each a name, and one that no other has"
+        )
+    return given
 
 
 def _moves(expected: Progress, new: Progress) -> bool:

@@ -57,6 +57,14 @@ class ValueFormat(ABC):
     def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         """Values as rows of `schema`. A null value is a good row of nulls."""
 
+    def decode_each(
+        self,
+        values: pa.BinaryArray,  # noqa: ARG002 (for those who can)
+        schema: pa.Schema,  # noqa: ARG002
+    ) -> Decoded | None:
+        """Value by value, one with a field that `schema` lacks being bad; None if it cannot."""
+        return None
+
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 """Numbers of input rows."""
@@ -105,6 +113,11 @@ def batch_of(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
 
 def nulls(count: int, schema: pa.Schema) -> pa.StructArray:
     return pa.nulls(count, pa.struct(list(schema)))
+
+
+def no_column_for(names: Sequence[str]) -> str:
+    """Why a value with these fields is bad."""
+    return f"the table has no column for {', '.join(names)}, and cannot get one"
 
 
 def check_optional(schema: pa.Schema) -> None:

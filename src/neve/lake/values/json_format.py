@@ -68,20 +68,28 @@ class JsonFormat(ValueFormat):
 
     def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         check_optional(schema)
-        empty = values.is_null().to_numpy(zero_copy_only=False)
-        filled = np.flatnonzero(~empty)
-        dense = values.drop_null() if len(filled) < len(values) else values
+        filled, dense, pieces = _without_nulls(values, schema)
         work = _Decoding(dense, schema)
-        pieces = [Piece(nulls(int(empty.sum()), schema), np.flatnonzero(empty))]
         for first, end in _runs(dense):
             pieces += work.run(dense.slice(first, end - first), filled[first:end])
         return assemble(pieces, schema, len(values), work.unknown())
+
+    def decode_each(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
+        check_optional(schema)
+        filled, dense, pieces = _without_nulls(values, schema)
+        judge = JsonJudge(schema, strict=True)
+        pieces += [
+            judged(judge, dense.slice(first, end - first), filled[first:end], schema)
+            for first, end in _runs(dense)
+        ]
+        return assemble(pieces, schema, len(values))
 
 
 class _Decoding:
     """One call of decode. Values come with the numbers that the caller knows their rows by."""
 
     def __init__(self, values: pa.BinaryArray, schema: pa.Schema) -> None:
+        self._schema = schema
         self._struct = pa.struct(list(schema))
         self._judge = JsonJudge(schema)
         self._expect_unknown = False
@@ -130,14 +138,28 @@ class _Decoding:
         return self._fast.rows(values, unknown=True)
 
     def _judged(self, values: pa.BinaryArray, rows: Rows) -> Piece:
-        decoded, good, bad = [], [], []
-        for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
-            try:
-                decoded.append(self._judge.row(value))
-                good.append(row)
-            except BadValueError as error:
-                bad.append(BadValue(row, str(error)))
-        return Piece(pa.array(decoded, self._struct), np.array(good, np.int64), bad)
+        return judged(self._judge, values, rows, self._schema)
+
+
+def judged(judge: JsonJudge, values: pa.BinaryArray, rows: Rows, schema: pa.Schema) -> Piece:
+    """Each value by itself."""
+    decoded, good, bad = [], [], []
+    for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
+        try:
+            decoded.append(judge.row(value))
+            good.append(row)
+        except BadValueError as error:
+            bad.append(BadValue(row, str(error)))
+    return Piece(pa.array(decoded, pa.struct(list(schema))), np.array(good, np.int64), bad)
+
+
+def _without_nulls(
+    values: pa.BinaryArray, schema: pa.Schema
+) -> tuple[Rows, pa.BinaryArray, list[Piece]]:
+    empty = values.is_null().to_numpy(zero_copy_only=False)
+    filled = np.flatnonzero(~empty)
+    dense = values.drop_null() if len(filled) < len(values) else values
+    return filled, dense, [Piece(nulls(int(empty.sum()), schema), np.flatnonzero(empty))]
 
 
 def _runs(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:

@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from neve.errors import UnsupportedError
+from neve.lake.values.decoded import no_column_for
 from neve.lake.values.json_shape import INT64_MAX, INT64_MIN, Shape, kind_of
 from neve.lake.values.times import (
     date_of_text,
@@ -46,10 +47,14 @@ Convert = Callable[[Any, list[tuple[Steps, object]]], object]
 
 
 class JsonJudge:
-    """Judges values for one schema; gathers the unknown fields of good rows in `unknown`."""
+    """Judges values for one schema; gathers the unknown fields of good rows in `unknown`.
 
-    def __init__(self, schema: pa.Schema) -> None:
+    A strict one has no good row with an unknown field.
+    """
+
+    def __init__(self, schema: pa.Schema, *, strict: bool = False) -> None:
         self.unknown = Shape()
+        self._strict = strict
         self._exact = any(map(_has_decimals, schema.types))
         self._convert = _converter(pa.struct(list(schema)), ())
 
@@ -62,9 +67,20 @@ class JsonJudge:
             raise BadValueError(f"an object is expected, not {_named(document)}")
         found: list[tuple[Steps, object]] = []
         row = self._convert(document, found)
+        if self._strict:
+            _refuse_unknown(found)
         for steps, unknown in found:
             self.unknown.see_at(steps, unknown)
         return row
+
+
+def _refuse_unknown(found: list[tuple[Steps, object]]) -> None:
+    shape = Shape()
+    for steps, value in found:
+        shape.see_at(steps, value)
+    type_ = shape.type()
+    if type_ is not None:  # what is only null, {} or [] asks for no column
+        raise BadValueError(no_column_for([each.name for each in type_]))
 
 
 # --- one document

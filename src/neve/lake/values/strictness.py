@@ -5,11 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from neve.lake.values.decoded import NO_ROWS, BadValue, Decoded, Piece, ValueFormat, assemble, nulls
+from neve.lake.values.decoded import (
+    NO_ROWS,
+    BadValue,
+    Decoded,
+    Piece,
+    ValueFormat,
+    assemble,
+    no_column_for,
+    nulls,
+)
 
 
 def decode_strictly(format_: ValueFormat, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
     """As `format_.decode`, but a value with a field that `schema` lacks is a bad one."""
+    decoded = format_.decode(values, schema)
+    if decoded.unknown is None:
+        return decoded
+    each = format_.decode_each(values, schema)
+    if each is not None:
+        return each
     pieces = list(_pieces(format_, values, schema, 0))
     return assemble(pieces, schema, len(values))
 
@@ -17,8 +32,8 @@ def decode_strictly(format_: ValueFormat, values: pa.BinaryArray, schema: pa.Sch
 def _pieces(
     format_: ValueFormat, values: pa.BinaryArray, schema: pa.Schema, first: int
 ) -> list[Piece]:
-    """Formats tell of a whole array whether it has such fields: halves are asked until it is one
-    value. Few values have them, or the table would have grown.
+    """Some formats tell only of a whole array whether it has such fields: halves are asked until
+    it is one value.
     """
     decoded = format_.decode(values, schema)
     if decoded.unknown is None:
@@ -26,8 +41,7 @@ def _pieces(
         good = np.asarray(decoded.good, np.int64) + first
         return [Piece(decoded.rows.to_struct_array(), good, bad)]
     if len(values) == 1:
-        names = ", ".join(decoded.unknown.names)
-        reason = f"the table has no column for {names}, and cannot get one"
+        reason = no_column_for(decoded.unknown.names)
         return [Piece(nulls(0, schema), NO_ROWS, [BadValue(first, reason)])]
     middle = len(values) // 2
     return [

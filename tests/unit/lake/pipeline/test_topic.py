@@ -1,0 +1,169 @@
+"""One topic on its way into its table, whatever its values and its table have been through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neve.bucket.facade import Bucket
+from neve.lake.tables import catalog_of, read_progress
+from unit.lake.pipeline.pipeline_scene import Scene
+
+JSON = {"format": "json"}
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    made.close()
+
+
+# --- fields that no column can be made for
+
+
+ODD: list[dict[str, Any]] = [
+    {"": 1},
+    {"a": {"": 1}},
+    {"_kafka": 1},
+    {"_kafka.offset": 1},
+    {"id.x": 1, "id": 1, "l": [1], "l.element": 2},
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_a_field_without_a_place_makes_a_dead_letter(scene: Scene, odd: dict[str, Any]) -> None:
+    scene.produce("t", [{"id": 1}])
+    with scene.pipeline({"topic": "t", "value": JSON}) as pipeline:
+        assert pipeline.run_once()
+        scene.produce("t", [odd, {"id": 2}])
+        assert pipeline.run_once(), pipeline.reports
+        scene.produce("t", [{"id": 3, "new": 4}])
+        assert pipeline.run_once(), pipeline.reports
+    assert [(row["id"], row["_kafka"]["offset"]) for row in scene.rows("t")] == [
+        (1, 0), (2, 2), (3, 3)
+    ]  # fmt: skip
+    assert "cannot get one" in scene.letters("t")[1]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_a_topic_may_begin_with_such_a_value(scene: Scene, odd: dict[str, Any]) -> None:
+    scene.produce("t", [odd, {"id": 1}])
+    with scene.pipeline({"topic": "t", "value": JSON}) as pipeline:
+        assert pipeline.run_once(), pipeline.reports
+    assert [row["id"] for row in scene.rows("t")] == [1]
+    assert list(scene.letters("t")) == [0]
+
+
+def test_a_given_schema_that_no_table_can_have_is_refused_by_name(scene: Scene) -> None:
+    scene.produce("t", [{"id": 1}])
+    value = {"format": "json", "schema": {"id": "long", "id.x": "long", "": "long"}}
+    with scene.pipeline({"topic": "t", "value": value}) as pipeline:
+        assert not pipeline.run_once()
+        assert "value.schema: no table can have the columns ''" in pipeline.reports[0].failures[0]
+
+
+def test_whole_numbers_before_fractions_in_one_portion_are_a_double(scene: Scene) -> None:
+    scene.produce("t", [{"id": 1}], partitions=2)
+    with scene.pipeline({"topic": "t", "value": JSON}) as pipeline:
+        assert pipeline.run_once()
+        scene.produce("t", [{"price": 1}, {"price": 1.5}], partitions=2)
+        assert pipeline.run_once()
+    assert sorted(row["price"] or 0 for row in scene.rows("t")) == [0, 1, 1.5]
+
+
+# --- where a table begins and goes on
+
+
+@pytest.mark.parametrize("value", [JSON, {"format": "raw"}])
+def test_the_end_of_a_topic_that_is_empty_is_written_down(
+    scene: Scene, value: dict[str, Any]
+) -> None:
+    scene.produce("t", [])
+    with scene.pipeline({"topic": "t", "value": value, "start": "latest"}) as pipeline:
+        assert pipeline.run_once()
+        scene.produce("t", [{"id": 1}, {"id": 2}])
+        assert pipeline.run_once()
+    assert [row["_kafka"]["offset"] for row in scene.rows("t")] == [0, 1]
+
+
+def test_a_topic_that_is_made_again_while_it_is_planned_is_read_from_its_beginning(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.produce("t", [b"old"] * 3)
+    with scene.pipeline({"topic": "t"}) as pipeline:
+        assert pipeline.run_once()
+        _once_before(monkeypatch, Bucket, "plan", lambda: _made_again(scene))
+        pipeline.run_once()
+        assert pipeline.run_once(), pipeline.reports
+    assert sorted(row["value"] for row in scene.rows("t")) == [b"new"] * 5 + [b"old"] * 3
+
+
+def _made_again(scene: Scene) -> None:
+    scene.delete("t")
+    scene.produce("t", [b"new"] * 5)
+
+
+def _once_before(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, event: Callable[[], None]
+) -> None:
+    original = getattr(owner, name)
+
+    def called(*args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(owner, name, original)
+        event()
+        return original(*args, **more)
+
+    monkeypatch.setattr(owner, name, called)
+
+
+def test_a_table_that_is_dropped_is_made_anew(scene: Scene) -> None:
+    scene.produce("t", [b"a", b"b"])
+    with scene.pipeline({"topic": "t"}) as pipeline:
+        assert pipeline.run_once()
+        catalog = catalog_of(scene.config({"topic": "t"}).catalog, scene.url)
+        catalog.drop_table("lake.t")
+        assert pipeline.run_once(), pipeline.reports
+        catalog.close()
+    assert [row["value"] for row in scene.rows("t")] == [b"a", b"b"]
+
+
+def test_a_partition_that_ends_before_the_table_keeps_no_other_from_going_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.produce("t", [b"a"] * 8, partitions=2)
+    with scene.pipeline({"topic": "t"}) as pipeline:
+        assert pipeline.run_once()
+        scene.produce("t", [b"b"] * 8, partitions=2)
+        original = Bucket.plan
+
+        def put_back(*args: Any, **more: Any) -> Any:
+            plans = original(*args, **more)
+            cut = replace(plans[0], end=3, first=3, stop=3, pieces=())
+            return [cut, *plans[1:]]
+
+        monkeypatch.setattr(Bucket, "plan", put_back)
+        assert not pipeline.run_once()
+        assert "t-0" in pipeline.reports[0].failures[0]
+        assert "ends at offset 3, and the table has it up to 4" in pipeline.reports[0].failures[0]
+    partitions = [row["_kafka"]["partition"] for row in scene.rows("t")]
+    assert (partitions.count(0), partitions.count(1)) == (4, 8)
+
+
+def test_nothing_is_twice_in_the_end(scene: Scene) -> None:
+    scene.produce("t", [{"id": number} for number in range(10)], partitions=3)
+    with scene.pipeline({"topic": "t", "value": JSON}) as one:
+        assert one.run_once()
+        with scene.pipeline({"topic": "t", "value": JSON}) as other:
+            scene.produce("t", [{"id": number} for number in range(10, 20)], partitions=3)
+            assert other.run_once()
+            assert one.run_once()
+    assert sorted(row["id"] for row in scene.rows("t")) == list(range(20))
+    catalog = catalog_of(scene.config({"topic": "t"}).catalog, scene.url)
+    (topic,) = read_progress(catalog.load_table("lake.t")).values()
+    assert sum(topic.offsets.values()) == 20
+    catalog.close()
