@@ -45,6 +45,8 @@ class Limits:
     """About so much of a result is encoded and sent at a time."""
     catalog_rows_max: int = 200_000
     """Rows of an answer about the catalogue."""
+    catalog_bytes_max: int = 64 * MIB
+    """Its text and bytes, which a question can make longer than anything in the catalogue."""
     catalog_seconds: float = 5.0
     """How long the list of relations is kept before the engine is asked again."""
 

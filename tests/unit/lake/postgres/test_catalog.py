@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from neve.errors import UnavailableError
 from neve.lake.postgres import Limits
 from neve.lake.postgres.catalog.catalog import Catalog, SessionCatalog
 from neve.lake.postgres.lexer import statements
@@ -272,3 +273,28 @@ def test_relations_without_columns_are_described() -> None:
 
     asked = "SELECT count(*) FROM information_schema.columns WHERE table_name = 'orders'"
     assert ask(catalog_of(Terse()), asked) == [(6,)]
+
+
+def test_a_relation_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
+    class Broken(FakeEngine):
+        def relations(self) -> list[Relation]:
+            return [ORDERS, Relation("lake.broken", "table", ())]
+
+        def describe(self, name: str) -> list[Any]:
+            raise UnavailableError(name, "the table cannot be opened")
+
+    found = ask(catalog_of(Broken()), "SELECT table_name FROM information_schema.tables")
+    assert {("orders",), ("broken",)} <= set(found)
+
+
+def test_answers_of_long_texts_are_refused_before_they_are_held() -> None:
+    sql = "SELECT hex(zeroblob(100000)) FROM pg_attribute a, pg_attribute b"
+    with pytest.raises(SqlError, match="more than its limit of bytes"):
+        ask(catalog_of(catalog_bytes_max=1_000_000), sql)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT current_price FROM orders |> LIMIT 1", "SELECT pg_x FROM a JOIN b |> LIMIT ALL"]
+)
+def test_what_only_the_engine_understands_is_left_to_it(catalog: SessionCatalog, sql: str) -> None:
+    assert not answers(catalog, sql)

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from neve import runtime
-from neve.lake.postgres.backend import Backend
+from neve.errors import NeveError
+from neve.lake.postgres.backend import Backend, Column, Relation
 from neve.lake.postgres.catalog.answer import arrow_table
 from neve.lake.postgres.catalog.declared import find_table
 from neve.lake.postgres.catalog.functions import FUNCTIONS
@@ -80,9 +80,17 @@ class Catalog:
         self._snapshot: Snapshot | None = None
         self._made_at = 0.0
 
-    @property
-    def rows_max(self) -> int:
-        return self._limits.catalog_rows_max
+    def rows_of(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
+        """All rows of an answer; one that is too large is refused before it is held."""
+        rows_max, left = self._limits.catalog_rows_max, self._limits.catalog_bytes_max
+        rows: list[tuple[Any, ...]] = []
+        for row in cursor:
+            left -= sum(len(value) for value in row if isinstance(value, str | bytes))
+            if len(rows) == rows_max or left < 0:
+                bound = f"{rows_max} rows" if left >= 0 else "its limit of bytes"
+                raise SqlError(PROGRAM_LIMIT, f"the answer has more than {bound}: ask for less")
+            rows.append(row)
+        return rows
 
     def snapshot(self) -> Snapshot:
         with self._lock:
@@ -96,10 +104,16 @@ class Catalog:
     def _relations(self) -> list[ShownRelation]:
         found: dict[tuple[str, str], ShownRelation] = {}
         for relation in self._backend.relations():
-            columns = relation.columns or self._backend.describe(relation.name)
-            shown = shown_relation(relation, columns, self._oids)
+            shown = shown_relation(relation, self._columns(relation), self._oids)
             found.setdefault((shown.schema, shown.name), shown)
         return list(found.values())
+
+    def _columns(self, relation: Relation) -> Sequence[Column]:
+        """None for a relation that cannot be looked at: it does not hide the others."""
+        try:
+            return relation.columns or self._backend.describe(relation.name)
+        except NeveError:
+            return ()
 
 
 @dataclass(frozen=True)
@@ -179,15 +193,10 @@ class SessionCatalog:
         copied = snapshot.copy(lambda: not self._running.get(tag, False), own)
         try:
             cursor = copied.execute(written, [_sqlite_value(value) for value in parameters])
-            rows = cursor.fetchmany(self._catalog.rows_max + 1)
+            rows = self._catalog.rows_of(cursor)
             names = [about[0] for about in cursor.description or ()]
         finally:
             copied.close()
-        if len(rows) > self._catalog.rows_max:
-            raise SqlError(
-                PROGRAM_LIMIT,
-                f"the answer has more than {self._catalog.rows_max} rows: ask for less",
-            )
         table = arrow_table(columns, names, rows)
         return _Answer(table.schema, table)
 
@@ -207,7 +216,7 @@ class SessionCatalog:
 def _parsed(sql: str) -> exp.Expr:
     try:
         return sqlglot.parse_one(sql, read="postgres")
-    except (SqlglotError, RecursionError, ValueError) as error:
+    except Exception as error:  # at what is not PostgreSQL's, that parser fails in many ways
         raise SqlError(SYNTAX_ERROR, f"cannot be read: {str(error)[:500]}") from error
 
 
