@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from neve import runtime
 from neve.bench.broker.compare import Bound
@@ -30,6 +31,7 @@ RATE, SECONDS_DEFAULT, INTERVAL = 5_000, 90.0, "10s"
 SLICE_SECONDS = 0.02
 WITHIN_SECONDS = 20.0
 WAIT_SECONDS = 60.0
+MILLISECONDS = pa.timestamp("ms", "UTC")
 
 
 def measure(seconds: float = SECONDS_DEFAULT) -> list[dict[str, Any]]:
@@ -121,7 +123,7 @@ def _waits(store: str, commits: _Commits) -> np.ndarray[Any, Any]:
     with StoreRef(store).open() as bucket:
         for partition in range(PARTITIONS):
             parts = [
-                batch.column("timestamp").cast("int64").to_numpy()
+                batch.column("timestamp").cast(MILLISECONDS).cast(pa.int64()).to_numpy()
                 for batch in bucket.arrow(TOPIC, partition, columns=("timestamp",))
             ]
             stamps = np.concatenate(parts)
