@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -125,12 +126,13 @@ class Execution:
     async def _call(self, work: Callable[..., T], *args: Any) -> T:
         if self._reason is not None:
             raise self._reason
-        call = runtime.spawn(self._lanes.queries.offload(work, *args))
+        begun = threading.Event()
+        call = runtime.spawn(self._lanes.queries.offload(self._do, begun, work, *args))
         stop = runtime.spawn(self._interrupted.wait())
         try:
             await asyncio.wait([call, stop], return_when=asyncio.FIRST_COMPLETED)
             if self._reason is not None:
-                await self._cancel(call)
+                await self._cancel(call, begun)
                 raise self._reason
             return call.result()
         except (SqlError, Disconnected):
@@ -142,7 +144,15 @@ class Execution:
             if not call.done():
                 call.cancel()
 
-    async def _cancel(self, call: asyncio.Task[Any]) -> None:
+    def _do(self, begun: threading.Event, work: Callable[..., T], *args: Any) -> T:
+        begun.set()
+        if self._reason is not None:
+            raise self._reason  # ended while it waited for a thread
+        return work(*args)
+
+    async def _cancel(self, call: asyncio.Task[Any], begun: threading.Event) -> None:
+        if not begun.is_set():
+            call.cancel()  # should a thread take it up all the same, it finds the reason to stop
         until = runtime.monotonic() + self._cancel_seconds
         while not call.done():
             if runtime.monotonic() > until:

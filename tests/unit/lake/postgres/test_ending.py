@@ -169,3 +169,22 @@ async def test_asking_again_after_many_endings() -> None:
             assert (await client.ask(query("SELECT 1")))[-1][0] == b"Z"
 
         await asyncio.gather(*(one() for _ in range(4)))
+
+
+async def test_a_query_that_waits_its_turn_is_cancelled_at_once() -> None:
+    engine = FakeEngine()
+    async with running(engine, limits=Limits(queries_max=1, cancel_seconds=60)) as server:
+        busy = await WireClient.logged_in(server)
+        waiting = await WireClient.logged_in(server)
+        await hanging(engine, busy)
+        begun = len(engine.executed)
+        waiting.send(query("SELECT 1"))
+        await asyncio.sleep(0.05)
+        await cancel(server, *waiting.key)
+        async with runtime.deadline(10):
+            answers = await waiting.until_ready()
+        assert [fields_of(body)["C"] for kind, body in answers if kind == b"E"] == ["57014"]
+        await cancel(server, *busy.key)
+        await busy.until_ready()
+        assert len(engine.executed) == begun
+        assert await waiting.kinds(query("SELECT 1")) == "TDCZ"
