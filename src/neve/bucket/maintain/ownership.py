@@ -7,6 +7,7 @@ any more. Merging, retention and the collector then treat them like all others.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,6 +16,7 @@ from neve.bucket.maintain.commit import Replacement, listed_now, replace_segment
 from neve.bucket.maintain.guard import Opened, open_partition
 from neve.bucket.maintain.indexes import build_partition_indexes
 from neve.log.keys import segment_name
+from neve.log.manifest.manifest import DoomedError
 from neve.log.manifest.records import Segment
 from neve.log.series import PassedError
 from neve.settings import Settings
@@ -82,10 +84,13 @@ async def _take(opened: Opened, some: list[Segment]) -> bool:
     folder = some[0].key[: some[0].key.rindex("/") + 1]
     there = [row.key for row in await opened.store.list(folder) if row.key in helps]
     replacement = Replacement(tuple(some), owned, tuple(there))
-    try:
-        return await replace_segments(opened.store, opened.manifest, base, [], replacement)
-    except PassedError:
-        return False
+    uploaded: list[str] = []  # runs written anew
+    won = False
+    with contextlib.suppress(DoomedError, PassedError):
+        won = await replace_segments(opened.store, opened.manifest, base, uploaded, replacement)
+    if not won and uploaded:
+        await opened.manifest.doom(uploaded)
+    return won
 
 
 _HELPS = ("index", "kfst")

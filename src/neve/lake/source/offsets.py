@@ -90,14 +90,15 @@ def limited(
 ) -> StreamOffsets:
     """`end`, or less: at most so many records behind `start`.
 
-    `begins` has the first offset of partitions that `start` does not know.
+    `begins` has the first offset that each partition has.
     """
     firsts: dict[tuple[str, int], int] = {}
     lags: dict[tuple[str, int], int] = {}
     for name, topic in end.topics.items():
         known = known_offsets(start, name, topic.id)
         for number, offset in topic.offsets.items():
-            first = known.get(number, begins.get((name, number), 0))
+            # What was removed below a partition's beginning is no record of any batch.
+            first = max(known.get(number, 0), begins.get((name, number), 0))
             firsts[name, number] = min(first, offset)
             lags[name, number] = offset - firsts[name, number]
     wanted = shares(lags, records_max)

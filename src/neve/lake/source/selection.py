@@ -194,13 +194,11 @@ def _numbers(
     bucket: Bucket, topic: TopicInfo, given: Mapping[int, int], own_edge: str
 ) -> dict[int, int]:
     edges = {EARLIEST_NUMBER: EARLIEST, LATEST_NUMBER: LATEST}
-    found: dict[int, int] = {}
-    for partition, number in given.items():
-        edge = edges.get(number)
-        if edge is None:
-            found[partition] = number
-        elif edge != own_edge:
-            found[partition] = edge_offsets(bucket, topic, edge)[partition]
+    found = {partition: number for partition, number in given.items() if number not in edges}
+    for number, edge in edges.items():
+        at_edge = tuple(partition for partition in given if given[partition] == number)
+        if at_edge and edge != own_edge:
+            found |= edge_offsets(bucket, topic._replace(partitions=at_edge), edge)
     return found
 
 

@@ -34,7 +34,7 @@ from node_world import (
     crash_everywhere,
     small_settings,
 )
-from scripted_store import ScriptedStore, in_simulation
+from scripted_store import ScriptedStore, first, in_simulation
 from simulation.truth import read_all
 
 
@@ -474,3 +474,32 @@ async def test_what_another_import_began_is_not_mixed_in() -> None:
     (ended,) = await imported(store, namespace="production")
     assert ended.outcome == "imported"
     assert await offsets(store.bucket) == list(range(10))
+
+
+def test_a_run_that_is_doomed_while_ownership_is_taken_is_written_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importing, "RUN_SEGMENTS_MAX", 2)
+
+    async def run() -> None:
+        store = ScriptedStore()
+        many(store.bucket, 4)
+        await imported(store)
+        await build_partition_indexes(store, "orders", 0, complete=True)
+        manifest = await manifest_of(store.memory)
+        doomed: list[str] = []
+
+        async def doom() -> None:
+            runs = [key for key in store.bucket.keys if "/run/" in key]
+            doomed.extend(await manifest.doom(runs))
+
+        is_number = manifest.keys.number_of
+        store.when("create", lambda key: is_number(key) is not None, first(doom))
+        taken = await take_ownership(store, "orders", 0)
+        assert doomed
+        assert taken.taken == 4
+        await merge_partition(store, "orders", 0, orphan_age_ms=0)
+        assert await offsets(store.bucket) == list(range(40))
+        await assert_clean(store)
+
+    runtime.simulate(run(), seed=1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import bucket_samples as samples
 from bucket_samples import Writer
+from neve.bucket.facade import Bucket
 from neve.bucket.model import TopicReplacedError
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError, LostRangeError
@@ -262,4 +264,25 @@ async def test_no_task_reads_more_than_it_may() -> None:
     assert len(planned) > 5
     assert all(sum(each.bytes for each in task.ranges) <= 300 for task in planned)
     assert query.step() == 80
+    await writer.close()
+
+
+async def test_a_limit_is_not_used_up_by_what_retention_removed() -> None:
+    url, writer = await layered(1)
+    query = Query(url, maxOffsetsPerTrigger="10", failOnDataLoss="false")
+    query.offset = json.dumps(query.reader.initialOffset())
+    await writer.start_at("t", 0, 40)
+    assert query.step() == 10
+    assert query.rows == [("t", 0, offset) for offset in range(40, 50)]
+    await writer.close()
+
+
+async def test_edges_of_many_partitions_are_looked_up_together() -> None:
+    url, writer = await layered(3)
+    given = json.dumps({"t": {"0": -1, "1": -1, "2": -2}})
+    query = Query(url, startingOffsets=given)
+    with mock.patch.object(Bucket, "plan", autospec=True, side_effect=Bucket.plan) as planned:
+        start = query.reader.initialOffset()
+    assert start["t"]["offsets"] == {"0": 80, "1": 80, "2": 0}
+    assert planned.call_count == 2
     await writer.close()
