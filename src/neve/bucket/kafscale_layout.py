@@ -170,7 +170,7 @@ class KafScaleSource:
                 found.append(_described(row, after - 1))
         if not selection.by_time:
             return found
-        times = await runtime.gather(*(self._time_range(row.key) for row in found))
+        times = await runtime.gather(*(self._time_range(row) for row in found))
         return [
             segment
             for segment, range_ in zip(found, times, strict=True)
@@ -180,9 +180,12 @@ class KafScaleSource:
     async def totals(self) -> tuple[int, int]:
         return len(self.listed), sum(row.segment_bytes for row in self.listed)
 
-    async def _time_range(self, segment_key: str) -> TimeRange | None:
-        """What a `.kfst` says of a segment; None where there is none that can be believed."""
-        row = next(row for row in self.listed if row.key == segment_key)
+    async def _time_range(self, segment: Segment) -> TimeRange | None:
+        """What a `.kfst` says of a segment; None where there is none that can be believed.
+
+        KafScale writes segments over: one that reaches further than its `.kfst` says is newer.
+        """
+        row = next(row for row in self.listed if row.key == segment.key)
         key = row.times_key
         if key is None:
             return None
@@ -193,9 +196,12 @@ class KafScaleSource:
                 )
             except (NotFoundError, DamagedError, UnsupportedError):
                 found = None
-            believed = found is not None and found.min_offset == row.name.base_offset
-            self._times[key] = found if believed else None
-        return self._times[key]
+            self._times[key] = found
+        found = self._times[key]
+        whole = (segment.base, segment.last)
+        return (
+            found if found is not None and (found.min_offset, found.max_offset) == whole else None
+        )
 
 
 def _may_hold(times: TimeRange, selection: Selection) -> bool:

@@ -275,6 +275,8 @@ async def test_a_kfst_of_other_offsets_is_not_believed() -> None:
     key = foreign.add(10)
     foreign.store.write(f"{key}.kfst", times(0, 5))
     assert await foreign.read(from_timestamp=1012) == list(range(12, 20))
+    foreign.store.write(f"{key}.kfst", times(10, 14))  # of a segment that was written over since
+    assert await foreign.read(from_timestamp=1016) == list(range(16, 20))
 
 
 async def test_new_segments_are_followed() -> None:

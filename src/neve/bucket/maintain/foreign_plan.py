@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from neve import runtime
-from neve.bucket.maintain.kafscale_files import examine, sound_times
+from neve.bucket.maintain.kafscale_files import examine, last_offset, sound_times
 from neve.bucket.verify.segments import NO_CRC
 from neve.errors import DamagedError, InvalidError, NotFoundError, UnsupportedError
 from neve.log.fetch import fetch_checked, fetch_range_checked
@@ -132,16 +132,14 @@ async def _from_edges(store: Store, row: ForeignSegment) -> Segment:
     header = await fetch_range_checked(
         store, key, 0, kfs.HEADER_BYTES, lambda data: kfs.decode_header(data, key)
     )
-    footer = await fetch_range_checked(
-        store, key, size - kfs.FOOTER_BYTES, size, lambda data: kfs.decode_footer(data, key)
-    )
-    if footer.last_offset < header.base_offset:
-        raise DamagedError(key, f"it ends at {footer.last_offset}, before its own base")
-    times = await sound_times(store, row)
+    last = await last_offset(store, row)
+    if last < header.base_offset:
+        raise DamagedError(key, f"it ends at {last}, before its own base")
+    times = await sound_times(store, row, last)
     return Segment(
         key=key,
         base=header.base_offset,
-        last=footer.last_offset,
+        last=last,
         bytes=size,
         records=header.message_count,
         min_timestamp=TIME_MIN if times is None else times.min_timestamp,

@@ -35,6 +35,7 @@ from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import RUN_SEGMENTS_MAX, Manifest
 from neve.log.manifest.records import Add, Change, Runs, Segment, Start
 from neve.log.segment.kafscale import ForeignSegment
+from neve.log.segment.state_table import is_internal
 from neve.settings import Settings
 from neve.store.port import Store
 from neve.store.probe import probe as probe_store
@@ -129,6 +130,8 @@ def _wanted(
 
 def _check_names(topic: str, namespace: str, others: Sequence[str]) -> None:
     check_topic_name(topic)
+    if is_internal(topic):
+        raise InvalidError(f"topic {topic!r} is one of Neve's own: another's cannot take its place")
     if others:
         raise InvalidError(
             f"topic {topic!r} is in the namespaces {', '.join(sorted([namespace, *others]))}: "

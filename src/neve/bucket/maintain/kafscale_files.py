@@ -19,7 +19,7 @@ from neve.bucket.kafscale_layout import KafScaleLayout
 from neve.bucket.model import PartitionName
 from neve.errors import DamagedError, ExistsError, NotFoundError, UnsupportedError
 from neve.log.create import create_own
-from neve.log.fetch import fetch_checked
+from neve.log.fetch import fetch_checked, fetch_range_checked
 from neve.log.segment import frame, kafscale, kfs
 from neve.log.segment.bundle import decode_foreign
 from neve.log.segment.kafscale import ForeignSegment, TimeRange
@@ -89,7 +89,7 @@ async def _complete(
     store: Store, segment: ForeignSegment, result: FilesResult, *, dry_run: bool
 ) -> None:
     entries = await _entries(store, segment)
-    has_times = await sound_times(store, segment) is not None
+    has_times = await sound_times(store, segment, await last_offset(store, segment)) is not None
     if has_times and entries is not None:
         return
     facts = await fetch_checked(store, segment.key, lambda data: examine(data, segment.key))
@@ -156,8 +156,21 @@ def encode_times(times: TimeRange) -> bytes:
     return _TIMES.pack(kafscale.TIMES_MAGIC, kafscale.TIMES_VERSION, *times)
 
 
-async def sound_times(store: Store, segment: ForeignSegment) -> TimeRange | None:
-    """What a segment's `.kfst` says; None where there is none that can be believed."""
+async def last_offset(store: Store, segment: ForeignSegment) -> int:
+    """The last offset that a segment's footer tells."""
+    size, key = segment.segment_bytes, segment.key
+    footer = await fetch_range_checked(
+        store,
+        key,
+        max(0, size - kfs.FOOTER_BYTES),
+        size,
+        lambda data: kfs.decode_footer(data, key),
+    )
+    return footer.last_offset
+
+
+async def sound_times(store: Store, segment: ForeignSegment, last: int) -> TimeRange | None:
+    """What the `.kfst` of a segment that reaches to `last` says; None where none is believed."""
     key = segment.times_key
     if key is None:
         return None
@@ -165,7 +178,8 @@ async def sound_times(store: Store, segment: ForeignSegment) -> TimeRange | None
         found = await fetch_checked(store, key, lambda data: kafscale.decode_times(data, key))
     except (NotFoundError, DamagedError):
         return None
-    return found if found.min_offset == segment.name.base_offset else None
+    whole = (segment.name.base_offset, last)
+    return found if (found.min_offset, found.max_offset) == whole else None
 
 
 async def _entries(store: Store, segment: ForeignSegment) -> tuple[Column, Column] | None:

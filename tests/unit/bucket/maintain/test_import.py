@@ -503,3 +503,22 @@ def test_a_run_that_is_doomed_while_ownership_is_taken_is_written_anew(
         await assert_clean(store)
 
     runtime.simulate(run(), seed=1)
+
+
+@in_simulation
+async def test_a_topic_of_kafscale_does_not_become_an_internal_one() -> None:
+    store = MemoryStore()
+    foreign.add(store.bucket, 0, place="production/__consumer_offsets/0")
+    (told,) = await imported(store)
+    assert (told.outcome, "one of Neve's own" in told.reason) == ("refused", True)
+
+
+@in_simulation
+async def test_times_of_a_segment_that_was_written_over_are_not_trusted() -> None:
+    store = MemoryStore()
+    key = foreign.add(store.bucket, 0, timed=True)
+    store.bucket.write(f"{key}.kfst", foreign.times(0, 4))
+    (told,) = await imported(store, trust=True)
+    assert told.outcome == "imported"
+    (row,) = await listed(await manifest_of(store))
+    assert (row.last, row.max_timestamp) == (9, 2**63 - 1)

@@ -135,3 +135,15 @@ def test_killed_at_any_call_the_next_run_ends_it() -> None:
         assert bucket.objects[f"{key}.kfs"][0] == foreign.segment(0, parts, sum(COUNTS))
 
     crash_everywhere(origin, life, check, step=1, seed=2)
+
+
+@in_simulation
+async def test_times_of_a_segment_that_was_written_over_are_replaced() -> None:
+    store = MemoryStore()
+    key = foreign.add(store.bucket, 0, timed=True)
+    store.bucket.write(f"{key}.kfst", foreign.times(0, 4))
+    found = (await list_kafscale(store)).partitions
+    (name,) = found
+    done = await build_kafscale_files(store, name, found[name])
+    assert done.times == [f"{key}.kfst"]
+    assert bytes(store.bucket.objects[f"{key}.kfst"][0]) == foreign.times(0, 9)
