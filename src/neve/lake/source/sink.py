@@ -196,5 +196,11 @@ def _messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[dict[str, An
             raise InvalidError(f"a row to write has the partition {row['partition']}")
         headers = row.pop("headers", None)
         if headers:
-            row["headers"] = [(each["key"], each["value"]) for each in headers]
+            row["headers"] = [_header(each) for each in headers]
         yield row
+
+
+def _header(given: dict[str, Any] | None) -> tuple[str, bytes | None]:
+    if given is None or given["key"] is None:
+        raise InvalidError("a row to write has a header without a key: it is null")
+    return given["key"], given["value"]
