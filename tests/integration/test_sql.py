@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import time
@@ -218,6 +219,10 @@ def test_explain_tells_what_is_read(engine: Engine) -> None:
         ("SELECT key FROM orders WHERE", QueryError, "yntax"),
         ("SELECT * FROM IDENTIFIER('parquet.`/etc`')", QueryError, "cannot be found"),
         ("DROP TABLE orders", ReadOnlyError, "DROP"),
+        ("SELECT IDENTIFIER('ref' || 'lect')('java.lang.System', 'exit', '1')", QueryError, "rout"),
+        ("SELECT IDENTIFIER('java_method')('java.lang.System', 'exit', '1')", QueryError, "rout"),
+        ("SELECT IDENTIFIER('try_reflect')('java.lang.System', 'x')", QueryError, "rout"),
+        ("SELECT TRANSFORM(key) USING r'cat' FROM orders", ReadOnlyError, "program"),
         ("SELECT assert_true(offset < 5) FROM orders", QueryFailedError, "USER_RAISED|is not true"),
     ],
 )
@@ -294,6 +299,27 @@ def test_a_cancelled_query_ends(engine: Engine) -> None:
     assert rows(engine, "SELECT 1") == [(1,)]
 
 
+def test_a_query_is_forgotten_with_its_result(engine: Engine) -> None:
+    gc.collect()  # errors of other tests hold what they came from
+    assert len(engine._running) == 0
+    unread = engine.execute("SELECT key FROM orders", tag="unread")
+    engine.execute("SHOW TABLES", tag="answered")
+    assert len(engine._running) == 1
+    engine.cancel("unread")
+    with pytest.raises(QueryCancelledError):
+        next(unread.batches())
+    begun = engine.execute("SELECT id FROM range(0, 50000, 1, 5)", tag="unread").batches()
+    del unread
+    next(begun)
+    assert len(engine._running) == 1
+    begun.close()  # type: ignore[attr-defined]
+    del begun
+    with pytest.raises(QueryError):
+        engine.execute("SELECT nothing FROM orders", tag="wrong")
+    gc.collect()
+    assert len(engine._running) == 0
+
+
 # --- nothing is left out that counts
 
 
@@ -346,7 +372,7 @@ def command(
     def same(*_: object) -> Iterator[Any]:
         yield spark
 
-    monkeypatch.setattr(sql_session, "_spark", same)
+    monkeypatch.setattr(sql_session, "quiet_spark", same)
     flags = {"uri": catalog.properties["uri"], "warehouse": catalog.properties["warehouse"]}
     given = [f"{name}={value}" for name, value in flags.items()]
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from neve.errors import UnsupportedError
@@ -30,7 +28,8 @@ from neve.lake.sql.scopes import (
     mentions_of,
     needs_all_columns,
 )
-from neve.lake.sql.statements import DIALECT, Splice
+from neve.lake.sql.statements import Splice, tree_of
+from neve.lake.sql.with_spans import with_spans
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,14 @@ class Analysis:
 
 def analyse(sql: str, tokens: Sequence[Token], constants: Constants) -> Analysis:
     """Look a query over. One that only Spark understands is read whole, wherever FROM is seen."""
-    try:
-        trees = sqlglot.parse(sql, dialect=DIALECT)
-    except (SqlglotError, RecursionError):
+    if _hides_names(tokens):
         return _by_tokens(tokens)
-    tree = trees[0] if trees else None
-    if _hides_names(tokens) or not isinstance(tree, exp.Query):
+    try:
+        tree = tree_of(sql, tokens)
+    except Exception:
+        # What only Spark understands makes that parser fail in more ways than its own error.
+        return _by_tokens(tokens)
+    if not isinstance(tree, exp.Query):
         return _by_tokens(tokens)
     try:
         return _by_tree(tree, tokens, constants)
@@ -169,12 +170,13 @@ def _qualifier_edits(tree: exp.Expr) -> list[Splice]:
 def _by_tokens(tokens: Sequence[Token]) -> Analysis:
     """Names behind FROM and JOIN, with all that they hold."""
     places = []
+    hiding = with_spans(tokens)
     for at, token in enumerate(tokens):
         if token.token_type in (TokenType.FROM, TokenType.JOIN, TokenType.TABLE):
             place = _place_at(tokens, at + 1)
             if place is not None and token.token_type == TokenType.TABLE:
                 place = replace(place, alias_at=None)  # TABLE orders takes no alias
-            if place is not None:
+            if place is not None and not any(span.hides(place.parts, at) for span in hiding):
                 places.append(place)
     return Analysis(tuple(places), understood=False)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from neve import runtime
 from neve.lake.sql.analysis import Analysis, Place, analyse
 from neve.lake.sql.catalogue import Catalogue
-from neve.lake.sql.errors import QueryCancelledError, QueryError
+from neve.lake.sql.errors import QueryError
 from neve.lake.sql.failures import told_plainly
 from neve.lake.sql.json_paths import as_written, with_json_paths
 from neve.lake.sql.literals import Constants
@@ -33,6 +33,7 @@ from neve.lake.sql.model import (
 from neve.lake.sql.names import Named, sql_name
 from neve.lake.sql.outgoing import with_arrow_types
 from neve.lake.sql.ranges import ranges_of
+from neve.lake.sql.running import Running, Ticket
 from neve.lake.sql.statements import (
     Kind,
     explained_query,
@@ -40,6 +41,7 @@ from neve.lake.sql.statements import (
     tokens_of,
     with_named_parameters,
     with_offset_as_column,
+    without_remarks,
 )
 from neve.lake.sql.streaming import ArrowStream
 from neve.lake.sql.topics import CHEAPEST, topic_plan
@@ -62,13 +64,13 @@ class Engine:
         self._store = store
         self._bucket = store.open()
         self._catalogue = Catalogue(self._bucket, catalog)
-        self._running: set[str] = set()
-        self._cancelled: set[str] = set()
+        self._running = Running()
 
     # --- queries
 
     def prepare(self, sql: str, parameters: Sequence[object] = ()) -> Prepared:
         """Look a query over: which relations, columns and ranges. Nothing is read."""
+        sql = without_remarks(sql)
         tokens = tokens_of(sql)
         kind = kind_of(tokens)
         text, mode = sql[tokens[0].start : tokens[-1].end + 1], "simple"
@@ -90,20 +92,15 @@ class Engine:
         """Begin a query: its schema at once, its rows when they are asked for."""
         if not tag or "," in tag:
             raise QueryError("a tag is some text without a comma")
-        self._running.add(tag)
-        self._cancelled.discard(tag)
-        try:
-            prepared = self.prepare(sql, parameters)
-            answer = self._answer(prepared)
-            return answer if answer is not None else self._result(prepared, tag)
-        except BaseException:
-            self._running.discard(tag)
-            raise
+        ticket = self._running.begin(tag)
+        prepared = self.prepare(sql, parameters)
+        ticket.check()
+        answer = self._answer(prepared)
+        return answer if answer is not None else self._result(prepared, ticket)
 
     def cancel(self, tag: str) -> None:
         """End what runs under a tag; whoever reads its rows gets QueryCancelledError."""
-        if tag in self._running:
-            self._cancelled.add(tag)
+        if self._running.cancel(tag):
             self._spark.sparkContext.cancelJobsWithTag(tag)
 
     def explain(self, sql: str, parameters: Sequence[object] = ()) -> Explanation:
@@ -188,28 +185,19 @@ class Engine:
         names = [column.name for column in columns]
         return answered(pa.table({"col_name": names, "data_type": kinds, "nullable": nullable}))
 
-    def _result(self, prepared: Prepared, tag: str) -> Result:
+    def _result(self, prepared: Prepared, ticket: Ticket) -> Result:
         views = self._views(prepared)
-        with told_plainly(views.names, lambda: tag in self._cancelled):
+        with told_plainly(views.names, ticket.is_cancelled):
             frame, schema = with_arrow_types(views.frame())
         if prepared.has_paths:
             schema = pa.schema([field.with_name(as_written(field.name)) for field in schema])
-        return Result(schema, lambda: self._streamed(frame, schema, views, tag))
+        return Result(schema, lambda: self._streamed(frame, schema, views, ticket))
 
     def _streamed(
-        self, frame: DataFrame, schema: pa.Schema, views: Views, tag: str
+        self, frame: DataFrame, schema: pa.Schema, views: Views, ticket: Ticket
     ) -> Iterator[pa.RecordBatch]:
-        def check() -> None:
-            if tag in self._cancelled:
-                raise QueryCancelledError("the query was cancelled")
-
-        self._running.add(tag)
-        try:
-            with told_plainly(views.names, lambda: tag in self._cancelled):
-                yield from ArrowStream(frame, schema, tag).batches(check)
-        finally:
-            self._running.discard(tag)
-            self._cancelled.discard(tag)
+        with told_plainly(views.names, ticket.is_cancelled):
+            yield from ArrowStream(frame, schema, ticket.tag).batches(ticket.check)
 
     def _views(self, prepared: Prepared) -> Views:
         return Views(self._spark, self._store, self._catalogue, prepared)

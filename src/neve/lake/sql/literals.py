@@ -32,7 +32,8 @@ _MOMENT = re.compile(
     r"(\d{4}-\d{2}-\d{2})"
     r"(?:[ T](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(Z|[+-]\d{2}:\d{2})?)?"
 )
-_INTEGERS = {exp.DataType.Type.INT, exp.DataType.Type.BIGINT}
+_INTEGERS = {exp.DataType.Type.INT: 2**31, exp.DataType.Type.BIGINT: 2**63}
+"""How far they go: beyond, a cast fails or wraps round, by the session's settings."""
 _TIMESTAMPS = {
     exp.DataType.Type.TIMESTAMP,
     exp.DataType.Type.TIMESTAMPTZ,
@@ -41,6 +42,10 @@ _TIMESTAMPS = {
 }
 _UNITS = {"SECOND": "seconds", "MINUTE": "minutes", "HOUR": "hours", "DAY": "days", "WEEK": "weeks"}
 _SOON = timedelta(minutes=1)
+_LENGTH_MAX = timedelta(days=365 * 300)
+"""More is no window of time that anybody looks back on, and soon no date at all."""
+_DIGITS_MAX = 40
+"""What a number that a column is compared with may have; Spark's decimals have 38."""
 _CLOCK_CHANGE = timedelta(hours=2)
 """A day of the session's zone may be an hour shorter or longer than 24."""
 
@@ -70,9 +75,11 @@ class Constants:
     def _cast(self, node: exp.Cast) -> Value | None:
         inner, wanted = self.value(node.this), node.to.this
         if isinstance(inner, int) and wanted in _INTEGERS:
-            return inner
+            return inner if abs(inner) < _INTEGERS[wanted] else None
         if isinstance(inner, str) and wanted in _TIMESTAMPS:
-            return self.moment_of(inner)
+            without_zone = wanted == exp.DataType.Type.TIMESTAMPNTZ
+            # Spark then passes over the zone in the text, and takes its clock for the session's.
+            return None if without_zone and _names_zone(inner) else self.moment_of(inner)
         if isinstance(inner, str) and wanted == exp.DataType.Type.DATE:
             return day_of(inner)
         return None
@@ -108,6 +115,11 @@ class Constants:
             return None
 
 
+def _names_zone(text: str) -> bool:
+    found = _MOMENT.fullmatch(text.strip())
+    return found is None or found[5] is not None
+
+
 def whole_of(value: Value) -> int | Decimal | None:
     """The number that a column of whole numbers is compared with."""
     if isinstance(value, str):
@@ -134,7 +146,13 @@ def _number(text: str) -> int | Decimal | None:
 def _given(value: object) -> Value | None:
     if isinstance(value, bool):
         return None
+    if isinstance(value, Decimal) and not (value.is_finite() and _is_short(value)):
+        return None  # a billion digits would have to be written out to compare them
     return value if isinstance(value, int | Decimal | str | date) else None
+
+
+def _is_short(value: Decimal) -> bool:
+    return int(value.as_tuple().exponent) >= -_DIGITS_MAX and value.adjusted() <= _DIGITS_MAX
 
 
 def _current(node: exp.Expr) -> FromNow | None:
@@ -158,4 +176,8 @@ def _length(node: exp.Expr) -> timedelta | None:
     count = node.this
     if unit is None or not isinstance(count, exp.Literal) or not count.this.isdecimal():
         return None
-    return timedelta(**{unit: min(int(count.this), 10**6)})
+    try:
+        length = timedelta(**{unit: int(count.this)})
+    except (OverflowError, ValueError):
+        return None
+    return length if length <= _LENGTH_MAX else None

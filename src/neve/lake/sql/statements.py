@@ -11,19 +11,41 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+from typing import ClassVar
 
-import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from neve.lake.sql.errors import QueryError, ReadOnlyError
 
-DIALECT = "spark"
 PARAMETER_PREFIX = "neve_parameter_"
-_RUNNERS = frozenset({"reflect", "java_method", "try_reflect"})
+RUNNERS = frozenset({"reflect", "java_method", "try_reflect"})
 """Functions that call any method of the JVM."""
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
-_WRITES = frozenset({"INTO", "OVERWRITE"})
+_WRITES = {
+    "INSERT": frozenset({"INTO", "OVERWRITE", "WITH"}),
+    "MERGE": frozenset({"INTO", "WITH"}),
+}
+"""Words that begin a change, also behind WITH, and what follows them there."""
+_NO_PROGRAM = frozenset(
+    {TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.FROM, TokenType.ALIAS}
+)
+"""What may follow USING. Anything else might be a program's name: a string of whatever kind."""
+
+
+class SparkWords(Spark):
+    """sqlglot's Spark, except that no word makes one text of all that follows it.
+
+    Otherwise `begin show` would hide the rest of a query from here, and from Spark it would not.
+    """
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+_DIALECT = SparkWords()
 
 
 class Kind(Enum):
@@ -58,7 +80,7 @@ def spliced(sql: str, splices: Iterable[Splice]) -> str:
 def tokens_of(sql: str) -> list[Token]:
     """All tokens but closing semicolons; a text that has none is refused."""
     try:
-        tokens = sqlglot.tokenize(sql, dialect=DIALECT)
+        tokens = _DIALECT.tokenize(sql)
     except SqlglotError as error:
         raise QueryError(f"the query cannot be read: {first_line(error)}") from None
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
@@ -70,9 +92,32 @@ def tokens_of(sql: str) -> list[Token]:
     return tokens
 
 
+def tree_of(sql: str, tokens: Sequence[Token]) -> exp.Expr | None:
+    """The parsed query; raises SqlglotError where only Spark could understand it."""
+    trees = _DIALECT.parser().parse(list(tokens), sql)
+    return trees[0] if trees else None
+
+
+def without_remarks(sql: str) -> str:
+    """The query with spaces for comments, every token in its place.
+
+    Spark ends some comments elsewhere (a backslash goes on behind the line's end): so both see the
+    same query.
+    """
+    parts, done = [], 0
+    for token in tokens_of(sql):  # several may stand for one word, such as 5L
+        parts += [_blank(sql[done : token.start]), sql[max(done, token.start) : token.end + 1]]
+        done = max(done, token.end + 1)
+    return "".join(parts)
+
+
+def _blank(between: str) -> str:
+    return "".join(each if each in "\r\n" else " " for each in between)
+
+
 def kind_of(tokens: Sequence[Token]) -> Kind:
     """What a statement is; whatever is not known only to read is refused."""
-    words = [token.text.upper() for token in tokens[:2]]
+    words = [token.text.upper() for token in tokens[:3]]
     _refuse_changes(tokens)
     if words[0] in _QUERY_WORDS or words[0] == "(":
         return Kind.QUERY
@@ -89,22 +134,33 @@ def kind_of(tokens: Sequence[Token]) -> Kind:
 
 
 def _refuse_changes(tokens: Sequence[Token]) -> None:
-    following = [*tokens[1:], None]
-    for token, after in zip(tokens, following, strict=True):
+    plain = {token.text.upper() for token in tokens if not _is_quoted(token)}
+    around = zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True)
+    for before, token, after in around:
         word = token.text.upper()
-        quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
-        if word == "INSERT" and not quoted and after and after.text.upper() in _WRITES:
-            raise ReadOnlyError("INSERT is not done here: queries only read")
-        if word == "USING" and not quoted and after and after.token_type == TokenType.STRING:
-            raise ReadOnlyError("TRANSFORM … USING runs a program: that is not done here")
-        if word.lower() in _RUNNERS and after and after.token_type == TokenType.L_PAREN:
+        if word.lower() in RUNNERS and after and after.token_type == TokenType.L_PAREN:
             raise ReadOnlyError(f"{word.lower()}() runs code: that is not done here")
+        if _is_quoted(token) or after is None:
+            continue
+        if after.text.upper() in _WRITES.get(word, ()) and not _is_quoted(after):
+            raise ReadOnlyError(f"{word} is not done here: queries only read")
+        if word == "USING" and after.token_type not in _NO_PROGRAM:
+            raise ReadOnlyError("TRANSFORM … USING runs a program: that is not done here")
+        # Names of columns too, but not where a WITH has ended.
+        behind_with = before is None or before.token_type == TokenType.R_PAREN
+        deletes = word == "DELETE" and after.token_type == TokenType.FROM
+        updates = word == "UPDATE" and "SET" in plain and after.token_type not in _NO_PROGRAM
+        if behind_with and (deletes or updates):
+            raise ReadOnlyError(f"{word} is not done here: queries only read")
+
+
+def _is_quoted(token: Token) -> bool:
+    return token.token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
 
 
 def explained_query(sql: str) -> tuple[str, str]:
     """The query inside EXPLAIN, and the mode Spark's own plan is shown in."""
     modes = {"EXTENDED": "extended", "FORMATTED": "formatted", "CODEGEN": "codegen", "COST": "cost"}
-    # To its tokenizer, all behind EXPLAIN is one word.
     rest = sql[tokens_of(sql)[0].end + 1 :]
     if not rest.strip(" \t\r\n;"):
         raise QueryError("EXPLAIN needs a query: write EXPLAIN SELECT …")
@@ -175,7 +231,7 @@ def with_offset_as_column(sql: str) -> str:
 def split(text: str) -> tuple[list[str], str]:
     """The statements of a text that a semicolon ends, and what follows the last one."""
     try:
-        tokens = sqlglot.tokenize(text, dialect=DIALECT)
+        tokens = _DIALECT.tokenize(text)
     except SqlglotError:
         return [], text  # a quote or a comment that is still open
     statements, begin = [], 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from neve import runtime
 from neve.lake.sql.catalogue import Catalogue
 from neve.lake.sql.model import Needed, Prepared
 from neve.lake.sql.names import quoted, sql_name
-from neve.lake.sql.statements import Splice, spliced
+from neve.lake.sql.statements import RUNNERS, Splice, spliced
 from neve.lake.sql.tables import TableQuery
 from neve.lake.sql.topics import topic_frame
 
@@ -37,7 +38,26 @@ def session_for(spark: SparkSession) -> SparkSession:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     for name, value in {**SETTINGS, "spark.sql.session.timeZone": str(zone)}.items():
         own.conf.set(name, value)
+    _forget_runners(own)
     return own
+
+
+def _forget_runners(own: SparkSession) -> None:
+    """Takes the functions that run code out of this session, by whatever name one would call them.
+
+    Their names in a query's text are refused before; `IDENTIFIER('ref' || 'lect')` is no such name.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    java: Any = own._jsparkSession
+    jvm: Any = own.sparkContext._jvm
+    registry = java.sessionState().functionRegistry()
+    named = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+    builtin, system = (jvm.scala.Option.apply(part) for part in ("builtin", "system"))
+    for name in RUNNERS:
+        registry.dropFunction(named(name, builtin, system))
+        with contextlib.suppress(Py4JError):  # how Spark before 4.3 calls them; later ones refuse
+            registry.dropFunction(named(name))
 
 
 class Views:

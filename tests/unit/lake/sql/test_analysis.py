@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -73,6 +74,24 @@ def test_every_place_is_found(sql: str, parts: list[tuple[str, ...]] | str) -> N
     assert found.understood
     for place in found.places:
         assert sql[place.start : place.end].replace("`", "") == ".".join(place.parts)
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("WITH o AS (SELECT * FROM o WHERE offset < 3) FROM o |> SELECT key", 1),
+        ("WITH a AS (SELECT 1), o(x) AS (SELECT * FROM a) FROM o |> SELECT x", 0),
+        ("WITH o (SELECT 1) SELECT * FROM o JOIN a ON true |> LIMIT 1", 1),
+        ("WITH b AS (SELECT * FROM o), o AS (SELECT 1) FROM b JOIN o ON true |> LIMIT 1", 1),
+        ("FROM (WITH o AS (SELECT 1) SELECT * FROM o) JOIN o ON true |> LIMIT 1", 1),
+        ("WITH RECURSIVE o(n) AS (SELECT 1 UNION ALL SELECT n FROM o) FROM o |> LIMIT 1", 0),
+        ("WITH o AS (SELECT 1) FROM ns.o |> LIMIT 1", 1),
+    ],
+)
+def test_with_expressions_hide_topics_where_only_tokens_are_read(sql: str, found: int) -> None:
+    analysis = looked_over(sql)
+    assert not analysis.understood
+    assert len(analysis.places) == found
 
 
 @pytest.mark.parametrize(
@@ -341,3 +360,30 @@ def test_rows_of_each_place(sql: str, wanted: list[Ranges]) -> None:
 )
 def test_ranges_as_options_of_the_source(given: Ranges, options: dict[str, str]) -> None:
     assert range_options(given) == options
+
+
+def test_a_long_way_back_in_small_units_is_not_cut_short() -> None:
+    month_ms = 30 * 86_400 * 1000
+    (found,) = ranges("SELECT 1 FROM t WHERE timestamp > now() - INTERVAL 2592000 SECONDS")
+    assert NOW_MS - month_ms - 3 * 3600 * 1000 < found.times_ms.first <= NOW_MS - month_ms
+    (found,) = ranges("SELECT 1 FROM t WHERE timestamp > now() - INTERVAL 99999999999 DAYS")
+    assert found == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "CAST('2024-01-01 00:00:00+05:00' AS TIMESTAMP_NTZ)",
+        "TIMESTAMP_NTZ '2024-01-01 00:00:00Z'",
+        "CAST(3000000000 AS INT)",
+    ],
+)
+def test_what_spark_may_read_otherwise_leaves_nothing_out(value: str) -> None:
+    assert ranges(f"SELECT 1 FROM t WHERE timestamp < {value}") == [EVERYTHING]
+    assert ranges(f"SELECT 1 FROM t WHERE offset < {value}") == [EVERYTHING]
+
+
+@pytest.mark.parametrize("number", ["NaN", "sNaN", "Infinity", "1e999999999", "1e-999999999"])
+def test_numbers_without_measure_are_left_to_spark(number: str) -> None:
+    given = Constants(ZoneInfo("UTC"), {"p": Decimal(number)})
+    assert ranges("SELECT 1 FROM t WHERE offset < :p", given) == [EVERYTHING]

@@ -16,6 +16,7 @@ from neve.lake.sql.statements import (
     tokens_of,
     with_named_parameters,
     with_offset_as_column,
+    without_remarks,
 )
 
 
@@ -55,6 +56,16 @@ def test_kinds(sql: str, kind: Kind) -> None:
         "SELECT TRANSFORM(key) USING 'cat' FROM orders",
         'SELECT TRANSFORM(key) USING "cat" FROM orders',
         "FROM orders MAP key USING 'cat' AS x",
+        "SELECT TRANSFORM(key) USING r'cat' FROM orders",
+        "SELECT TRANSFORM(key) USING ? FROM orders",
+        "SELECT TRANSFORM(key) USING $1 FROM orders",
+        "WITH a AS (SELECT 1 AS begin) SELECT a.begin show, reflect('x', 'y') FROM a",
+        "WITH a AS (SELECT 1) INSERT WITH SCHEMA EVOLUTION INTO TABLE t SELECT * FROM a",
+        "FROM a INSERT WITH SCHEMA EVOLUTION INTO TABLE t SELECT 1",
+        "WITH a AS (SELECT 1) MERGE INTO t USING a ON true WHEN MATCHED THEN DELETE",
+        "WITH a AS (SELECT 1) MERGE WITH SCHEMA EVOLUTION INTO t USING a ON true",
+        "WITH a AS (SELECT 1) DELETE FROM t",
+        "WITH a AS (SELECT 1) UPDATE t SET x = 1",
     ],
 )
 def test_only_reading_is_done(sql: str) -> None:
@@ -65,6 +76,30 @@ def test_only_reading_is_done(sql: str) -> None:
 def test_what_only_looks_like_a_change_is_read() -> None:
     sql = "SELECT `insert`, 'INSERT INTO t', transform(a, x -> x), reflect FROM t JOIN u USING (k)"
     assert kind_of(tokens_of(sql)) == Kind.QUERY
+
+
+def test_columns_may_be_called_like_changes() -> None:
+    sql = "SELECT delete, update, (merge) AS using FROM t WHERE update.set > count(delete)"
+    assert kind_of(tokens_of(sql)) == Kind.QUERY
+
+
+@pytest.mark.parametrize(
+    ("sql", "same"),
+    [
+        ("SELECT 1 -- one\\\n, 2", "SELECT 1         \n, 2"),
+        ("SELECT /* a /* b */ c */ '--x' /*+ no hint */, `/**/`", "SELECT '--x' , `/**/`"),
+        ("SELECT 5L, 1.5BD -- end", "SELECT 5L, 1.5BD"),
+        ("SELECT /*+ BROADCAST(a) */ 1 -- end", "SELECT /*+ BROADCAST(a) */ 1"),
+    ],
+)
+def test_comments_are_blanked_so_that_spark_reads_the_same_query(sql: str, same: str) -> None:
+    found = without_remarks(sql)
+    assert found.split() == same.split()
+    assert all(found[t.start : t.end + 1] == sql[t.start : t.end + 1] for t in tokens_of(sql))
+
+
+def test_show_tables_with_more_words_is_spark_s_own() -> None:
+    assert kind_of(tokens_of("SHOW TABLES LIKE 'x'")) == Kind.SHOW
 
 
 @pytest.mark.parametrize("sql", ["", "  ;; ", "-- nothing", "SELECT 1; SELECT 2", "SELECT 'open"])

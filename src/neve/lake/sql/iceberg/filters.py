@@ -26,7 +26,13 @@ class Filters:
     """Turns predicates into expressions over one table."""
 
     def __init__(self, schema: Schema, constants: Constants, now_ms: int) -> None:
-        self._columns = {field.name.lower(): field for field in schema.fields}
+        names = [field.name.lower() for field in schema.fields]
+        # Where two differ in upper and lower case only, Spark's settings decide which is meant.
+        self._columns = {
+            name: field
+            for name, field in zip(names, schema.fields, strict=True)
+            if names.count(name) == 1
+        }
         self._constants = constants
         self._now = datetime.fromtimestamp(now_ms / 1000, UTC)
 
