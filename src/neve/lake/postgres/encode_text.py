@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.lake.postgres.types import is_list, scalar_of
+from neve.lake.sql.far_times import is_far, near_times, texts_of
 
 _SECOND_US = 1_000_000
 _MUST_QUOTE = re.compile(rb'[\s{}",\\]')
@@ -83,6 +84,8 @@ def _bytea(array: pa.Array) -> pa.Array:
 
 def _timestamp(array: pa.Array) -> pa.Array:
     """As `2026-01-31 12:00:00.5`, and `+00` where the column has a zone: times are told in UTC."""
+    if is_far(array):
+        return _as_binary(pa.array(texts_of(array, " ", "+00"), pa.string()))
     zoned = array.type.tz is not None
     counted = _microseconds(array)
     text = _shown_time(counted.cast(pa.timestamp("us")), "%Y-%m-%d %H:%M:%S")
@@ -109,6 +112,8 @@ def _time(array: pa.Array) -> pa.Array:
 
 
 def _date(array: pa.Array) -> pa.Array:
+    if is_far(array):
+        return _as_binary(pa.array(texts_of(array, "", ""), pa.string()))
     return _as_binary(array.cast(pa.date32(), safe=False).cast(pa.string()))
 
 
@@ -189,6 +194,11 @@ _JSON = msgspec.json.Encoder(enc_hook=_json_extra, decimal_format="number")
 
 def json_text(array: pa.Array) -> pa.Array:
     """Nested values as JSON: bytes in base64, times in ISO 8601."""
-    values = array.to_pylist(maps_as_pydicts="lossy")
+    try:
+        values = array.to_pylist(maps_as_pydicts="lossy")
+    except (OverflowError, ValueError):
+        values = near_times(array).to_pylist(maps_as_pydicts="lossy")
+    except TypeError:  # keys that are structs: the pairs as they are
+        values = array.to_pylist()
     encoded = [None if value is None else _JSON.encode(value) for value in values]
     return pa.array(encoded, pa.binary())

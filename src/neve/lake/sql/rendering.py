@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from neve.lake.sql.far_times import near_times
+
 Convert: TypeAlias = Callable[[Any], Any]
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
@@ -35,7 +37,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 def json_lines(batch: pa.RecordBatch) -> bytes:
     """One object a row."""
     names = unique_names(batch.schema.names)
-    columns = [_converted(column, _json_convert(column.type)) for column in batch.columns]
+    columns = [_converted(column, _json_of) for column in batch.columns]
     rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
     return b"".join(_encoder.encode(row) + b"\n" for row in rows)
 
@@ -52,7 +54,7 @@ def csv_lines(batch: pa.RecordBatch) -> bytes:
 def cells(batch: pa.RecordBatch, *, null: str = "NULL") -> list[list[str]]:
     """Every cell as text."""
     columns = [
-        [null if value is None else text(value) for value in _converted(column, _nested(column))]
+        [null if value is None else text(value) for value in _converted(column, _nested)]
         for column in batch.columns
     ]
     return [list(row) for row in zip(*columns, strict=True)]
@@ -85,11 +87,20 @@ def _csv(rows: Sequence[Sequence[str]]) -> bytes:
     return out.getvalue().encode()
 
 
-def _converted(column: pa.Array, convert: Convert | None) -> list[Any]:
-    values: list[Any] = column.to_pylist()
+def _converted(column: pa.Array, convert_of: Callable[[pa.Array], Convert | None]) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        column = near_times(column)
+        values = column.to_pylist()
+    convert = convert_of(column)
     if convert is None:
         return values
     return [None if value is None else convert(value) for value in values]
+
+
+def _json_of(column: pa.Array) -> Convert | None:
+    return _json_convert(column.type)
 
 
 def _json_convert(kind: pa.DataType) -> Convert | None:

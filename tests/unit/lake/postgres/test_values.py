@@ -16,6 +16,7 @@ from neve.lake.postgres.encode import data_rows, encoders, pieces
 from neve.lake.postgres.parameters import decode
 from neve.lake.postgres.sqlstate import SqlError
 from neve.lake.postgres.types import described, pg_type
+from neve.lake.sql.far_times import texts_of
 from unit.lake.postgres.fake_engine import EVERY_TYPE, MOMENT, every_type
 from unit.lake.postgres.wire_client import row_of
 
@@ -170,3 +171,31 @@ def test_any_bytes_are_a_value_or_refused(data: bytes, oid: int, form: int) -> N
     except SqlError as error:
         code = error.code
     assert code in ("", "22P02", "22P03", "0A000")
+
+
+FAR_US = 1_700_000_000_000_000 * 1000
+"""Microseconds where milliseconds were meant."""
+
+
+def test_moments_and_days_beyond_python_s_years() -> None:
+    zoned = pa.timestamp("us", "UTC")
+    assert column([FAR_US, 5, None], zoned) == [
+        b"55840-11-08 22:13:20+00", b"1970-01-01 00:00:00.000005+00", None,
+    ]  # fmt: skip
+    assert column([20_000_000, -719_163], pa.date32()) == [b"56728-02-22", b"0000-12-31"]
+    nested = pa.struct([("t", zoned), ("l", pa.list_(pa.date32()))])
+    values = [{"t": FAR_US, "l": [20_000_000, None]}, None, {"t": None, "l": None}]
+    assert column(values, nested) == [
+        b'{"t":"55840-11-08T22:13:20Z","l":["56728-02-22",null]}', None, b'{"t":null,"l":null}',
+    ]  # fmt: skip
+
+
+def test_maps_whose_keys_are_structs() -> None:
+    kind = pa.map_(pa.struct([("a", pa.int32())]), pa.string())
+    assert column([[({"a": 1}, "x")], None], kind) == [b'[[{"a":1},"x"]]', None]
+
+
+@given(st.integers(-719_162, 2_932_896))
+def test_days_are_written_as_python_writes_them(days: int) -> None:
+    shown = texts_of(pa.array([days], pa.date32()), "", "")
+    assert shown == [(datetime.date(1970, 1, 1) + datetime.timedelta(days=days)).isoformat()]

@@ -77,3 +77,27 @@ def test_cells_show_null_and_bytes() -> None:
 
 def test_names_are_made_unique() -> None:
     assert unique_names(["a", "a", "a_2", "a"]) == ["a", "a_2", "a_2_2", "a_3"]
+
+
+def test_moments_beyond_python_s_years_are_shown() -> None:
+    far = 1_700_000_000_000_000 * 1000
+    kafka = pa.struct([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([far, 0, None], pa.timestamp("us", "UTC")),
+            pa.array([{"offset": 1, "timestamp": far}, None, {"offset": 2}], kafka),
+            pa.array([[3_000_000], [], None], pa.list_(pa.date32())),
+        ],
+        names=["at", "_kafka", "days"],
+    ).slice(0, 3)
+    first, second, third = (json.loads(line) for line in json_lines(batch).splitlines())
+    assert first == {
+        "at": "55840-11-08T22:13:20Z",
+        "_kafka": {"offset": 1, "timestamp": "55840-11-08T22:13:20Z"},
+        "days": ["10183-09-21"],
+    }
+    assert second == {"at": "1970-01-01T00:00:00Z", "_kafka": None, "days": []}
+    assert third == {"at": None, "_kafka": {"offset": 2, "timestamp": None}, "days": None}
+    assert cells(batch)[0][0] == "55840-11-08T22:13:20Z"
+    assert csv_lines(batch.slice(1)).startswith(b"1970-01-01T00:00:00Z,,[]\n")
+    assert len(cells(batch.slice(1))) == 2
