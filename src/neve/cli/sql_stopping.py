@@ -16,6 +16,8 @@ from collections.abc import Callable
 from neve import runtime
 from neve.cli import EXIT_INTERRUPTED
 
+_AGAIN_SECONDS = 0.5
+
 
 def run_stoppable(work: Callable[[], object], stop: Callable[[], object]) -> None:
     """Run some work. On Ctrl-C, stop it and raise KeyboardInterrupt; on a second one, just end."""
@@ -50,4 +52,6 @@ async def _run(work: Callable[[], object], stop: Callable[[], object]) -> None:
 
 async def _stop_when(asked: asyncio.Event, stop: Callable[[], object]) -> None:
     await asked.wait()
-    await runtime.offload(stop)
+    while True:  # until the work ends: a stop may come just before what it is meant for begins
+        await runtime.offload(stop)
+        await runtime.sleep(_AGAIN_SECONDS)
