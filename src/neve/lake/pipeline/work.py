@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from neve import runtime
 from neve.bucket.decode import COLUMNS
 from neve.bucket.model import PARTITION_ERRORS
 from neve.lake.source.tasks import OffsetRange, StoreRef, read_range
-from neve.lake.tables.columns import DEAD_LETTER_SCHEMA, KAFKA_COLUMN, KAFKA_STRUCT
+from neve.lake.tables.columns import DEAD_LETTER_SCHEMA, KAFKA_COLUMN, KAFKA_STRUCT, TIMESTAMP
 from neve.lake.tables.reference import TableRef, WrittenFile
 from neve.lake.tables.writing import write_files
 from neve.lake.values import BadValue, ValueFormat, decode_strictly
+from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 
 
 @dataclass(frozen=True)
@@ -150,4 +152,22 @@ def letters_of(batch: pa.RecordBatch, bad: Sequence[BadValue], topic_id: str) ->
 
 
 def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return column if column.type == wanted else column.cast(wanted)
+    fitting = column if column.type == wanted else column.cast(wanted)
+    return _within_years(fitting) if wanted == TIMESTAMP else fitting
+
+
+def _within_years(times: pa.Array) -> pa.Array:
+    """Without times past year 9999 or before year 1, which are null.
+
+    A producer may put anything there, microseconds for example, and neither Iceberg's partitions
+    nor its statistics know such a day: the record would keep its topic from going on.
+    """
+    counts = times.view(pa.int64())
+    found = pc.min_max(counts)
+    least, most = found["min"].as_py(), found["max"].as_py()
+    if least is None or (least >= MICROSECONDS_MIN and most <= MICROSECONDS_MAX):
+        return times
+    inside = pc.and_(
+        pc.greater_equal(counts, MICROSECONDS_MIN), pc.less_equal(counts, MICROSECONDS_MAX)
+    )
+    return pc.if_else(inside, times, pa.scalar(None, TIMESTAMP))

@@ -16,9 +16,12 @@ import pyarrow.compute as pc
 from neve.lake.values.avro_schema import AvroColumns
 from neve.lake.values.evolution import Path
 from neve.lake.values.rebuilding import rebuild
+from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 from neve.lake.values.types import shown
 
 _DAY_MICROSECONDS = 86_400_000_000
+_DAY_MIN, _DAY_MAX = (each // _DAY_MICROSECONDS for each in (MICROSECONDS_MIN, MICROSECONDS_MAX))
+_YEARS = "outside the years 1 to 9999"
 _DECIMAL_BYTES = 16
 
 
@@ -52,21 +55,26 @@ def _logical(array: pa.Array, target: pa.DataType, name: str, path: Path) -> pa.
         raw = _bytes_of(array) if pa.types.is_string(array.type) else array
         return _decimals(raw.cast(pa.binary()), target, path)
     if name == "date":
+        _refuse_outside(array, _DAY_MIN, _DAY_MAX, f"{shown(path)}: a date {_YEARS}")
         return array.view(target)
     counts = array.cast(pa.int64())
     if name.endswith("millis"):
         counts = pc.multiply_checked(counts, pa.scalar(1000, pa.int64()))
     if name.startswith("time-"):
-        _refuse_outside_a_day(counts, path)
+        _refuse_outside(counts, 0, _DAY_MICROSECONDS - 1, f"{shown(path)}: a time outside the day")
+    else:
+        _refuse_outside(
+            counts, MICROSECONDS_MIN, MICROSECONDS_MAX, f"{shown(path)}: a timestamp {_YEARS}"
+        )
     return counts.view(target)
 
 
-def _refuse_outside_a_day(counts: pa.Array, path: Path) -> None:
+def _refuse_outside(counts: pa.Array, least: int, most: int, reason: str) -> None:
     found = pc.min_max(counts)
     if found["min"].is_valid and not (
-        found["min"].as_py() >= 0 and found["max"].as_py() < _DAY_MICROSECONDS
+        found["min"].as_py() >= least and found["max"].as_py() <= most
     ):
-        raise pa.ArrowInvalid(f"{shown(path)}: a time outside the day")
+        raise pa.ArrowInvalid(reason)
 
 
 def _decimals(raw: pa.BinaryArray, target: pa.Decimal128Type, path: Path) -> pa.Array:

@@ -114,12 +114,34 @@ class _Table:
         written = decoder.columns.columns
         conflict = first_conflict(written, self._struct)
         if conflict is not None:
-            yield _all_bad(conflict, rows, self._schema)
+            wider = self._wider(written)
+            if wider is None:
+                yield _all_bad(conflict, rows, self._schema)
+            else:
+                yield from self._until_wider(decoder.pieces(values, rows), wider, conflict)
             return
         for piece in decoder.pieces(values, rows):
             if len(piece.good):
                 self._note(surplus(written, self._struct))
             yield Piece(rebuild(piece.rows, self._struct, widen_leaf), piece.good, piece.bad)
+
+    def _wider(self, written: pa.StructType) -> pa.StructType | None:
+        """The columns that would have to be wider for this writer, if that is all it takes."""
+        change = evolution(self._schema, pa.schema(list(written)))
+        if change.refused or not change.widen:
+            return None
+        names = {path[0] for path, _ in change.widen}
+        return pa.struct([each for each in written if each.name in names])
+
+    def _until_wider(
+        self, pieces: Iterator[Piece], wider: pa.StructType, conflict: str
+    ) -> Iterator[Piece]:
+        """No row so far, but a word of what would make these rows: the table may grow by it."""
+        for piece in pieces:
+            if len(piece.good):
+                self._note(wider)
+            yield _all_bad(conflict, piece.good, self._schema)
+            yield Piece(nulls(0, self._schema), NO_ROWS, piece.bad)
 
     def unknown(self) -> pa.Schema | None:
         return self._unknown if len(self._unknown) else None

@@ -12,6 +12,7 @@ import pytest
 from neve.bucket.facade import Bucket
 from neve.lake.tables import catalog_of, read_progress
 from unit.lake.pipeline.pipeline_scene import Scene
+from unit.lake.values.fake_registry import FakeRegistry
 
 JSON = {"format": "json"}
 
@@ -167,3 +168,38 @@ def test_nothing_is_twice_in_the_end(scene: Scene) -> None:
     (topic,) = read_progress(catalog.load_table("lake.t")).values()
     assert sum(topic.offsets.values()) == 20
     catalog.close()
+
+
+# --- what records are
+
+
+@pytest.mark.parametrize("timestamp", [1_700_000_000_000_000, 2**62, -(2**62), 253_402_300_800_000])
+def test_a_time_that_no_calendar_has_stops_nothing(scene: Scene, timestamp: int) -> None:
+    value = {"format": "json", "schema": {"id": "long"}}
+    scene.produce("t", [{"id": 1}, b"{"], timestamp=timestamp)
+    scene.produce("t", [{"id": 2}], timestamp=-1)
+    with scene.pipeline({"topic": "t", "value": value}) as pipeline:
+        assert pipeline.run_once(), pipeline.reports
+    first, last = scene.rows("t")
+    assert (first["id"], first["_kafka"]["timestamp"], last["id"]) == (1, None, 2)
+    assert last["_kafka"]["timestamp"].year == 1969
+    assert list(scene.letters("t")) == [1]
+
+
+def test_a_writer_with_a_wider_type_widens_the_table(scene: Scene) -> None:
+    registry = FakeRegistry()
+    try:
+        for schema_id, kind in ((1, "int"), (2, "long"), (3, "string")):
+            fields = [{"name": "id", "type": kind}]
+            registry.add(schema_id, {"type": "record", "name": "order", "fields": fields})
+        value = {"format": "avro", "registry": registry.url}
+        scene.produce("t", [b"\0\0\0\0\1\2"])
+        with scene.pipeline({"topic": "t", "value": value}) as pipeline:
+            assert pipeline.run_once(), pipeline.reports
+            big = b"\x80\x80\x80\x80\x80\x80\x01"
+            scene.produce("t", [b"\0\0\0\0\1\4", b"\0\0\0\0\2" + big, b"\0\0\0\0\3\2x"])
+            assert pipeline.run_once(), pipeline.reports
+    finally:
+        registry.close()
+    assert [row["id"] for row in scene.rows("t")] == [1, 2, 2**41]
+    assert "string" in scene.letters("t")[3]

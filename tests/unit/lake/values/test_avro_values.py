@@ -151,6 +151,17 @@ BAD = [
     (logical("bytes", "decimal", precision=38), b"\x20" + b"\x7f" * 16, "more digits"),
     (logical("int", "time-millis"), b"\x01", "outside the day"),
     (logical("long", "timestamp-millis"), b"\xfe" + b"\xff" * 8 + b"\x01", "overflow"),
+    (logical("int", "date"), b"\x80\x9b\xee\x02", "a date outside the years 1 to 9999"),
+    (
+        logical("long", "timestamp-micros"),
+        b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
+        "a timestamp outside",
+    ),
+    (
+        logical("long", "local-timestamp-millis"),
+        b"\xff\xff\xff\xff\xff\xff\xff\x03",
+        "a timestamp outside",
+    ),
 ]
 
 
