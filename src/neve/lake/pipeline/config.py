@@ -15,6 +15,7 @@ import msgspec
 
 from neve.errors import InvalidError
 from neve.lake.pipeline.quantities import bytes_of, seconds_of
+from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 
 ErrorPolicy: TypeAlias = Literal["dead_letters", "skip", "stop"]
 DEFAULT_NAMESPACE = "lake"
@@ -114,6 +115,7 @@ def _checked(config: PipelineConfig, where: str) -> PipelineConfig:
     topics = [_with_table(each, namespace, where) for each in config.topics]
     _check_once([each.topic for each in topics], f"{where}: topic")
     _check_once([each.table for each in topics], f"{where}: table")
+    _check_letters([each.table for each in topics], where)
     return msgspec.structs.replace(config, topics=topics)
 
 
@@ -159,3 +161,13 @@ def _check_once(names: Sequence[str], what: str) -> None:
         if name in seen:
             raise InvalidError(f"{what} {name} is named twice: each once, please")
         seen[name] = None
+
+
+def _check_letters(tables: Sequence[str], where: str) -> None:
+    """No topic's table is where another's dead letters go."""
+    for table in tables:
+        if table + DEAD_LETTERS_SUFFIX in tables:
+            raise InvalidError(
+                f"{where}: {table}{DEAD_LETTERS_SUFFIX} is where the dead letters of {table} go: "
+                "name another table for that topic"
+            )

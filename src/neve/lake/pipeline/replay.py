@@ -20,9 +20,10 @@ from pyiceberg.table import Table
 
 from neve.errors import InvalidError
 from neve.lake.pipeline.config import PipelineConfig, TopicConfig
-from neve.lake.pipeline.growth import PASSES_MAX, grow, value_schema
+from neve.lake.pipeline.growth import PASSES_MAX, grow, room_for, value_schema
+from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.work import with_origin
-from neve.lake.tables import BusyTableError, catalog_of, table_ref, write_files
+from neve.lake.tables import BusyTableError, table_ref, write_files
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 from neve.lake.tables.replaying import (
     Findings,
@@ -33,7 +34,7 @@ from neve.lake.tables.replaying import (
     places_of,
     replayable,
 )
-from neve.lake.values import ValueFormat, decode_strictly, value_format
+from neve.lake.values import ValueFormat, decode_strictly, evolved, value_format
 
 LOOKS_MAX = 10
 """A pipeline that adds letters all the time may overtake a replay as often."""
@@ -63,7 +64,7 @@ def replay(
     if not topics:
         known = ", ".join(each.topic for each in config.topics)
         raise InvalidError(f"topic {topic} is not in this pipeline, which has {known}")
-    catalog = catalog_of(config.catalog, config.store)
+    catalog = pipeline_catalog(config)
     return [_Replay(catalog, each, folder).run(dry_run=dry_run) for each in topics]
 
 
@@ -108,10 +109,13 @@ class _Replay:
         )
 
     def _grow(self, table: Table, letters: Table, seen: Look) -> None:
-        """New fields get their columns first, as in a pipeline."""
+        """The file's schema and new fields get their columns first, as in a pipeline."""
+        given = self._format.schema()
+        if given is not None:
+            grow(table, self._config, [given])
         for _ in range(PASSES_MAX):
             unknown: list[pa.Schema] = []
-            for batch in replayable(letters, seen):
+            for batch in replayable(letters, seen, self._config.topic):
                 found = self._format.decode(batch.column("value"), value_schema(table)).unknown
                 if found is not None and found not in unknown:
                     unknown.append(found)
@@ -125,7 +129,10 @@ class _Replay:
         found = Findings()
         report.reasons.clear()
         schema = value_schema(table)
-        for batch in replayable(letters, seen):
+        given = self._format.schema()
+        if given is not None and not strict:
+            schema = evolved(schema, room_for(schema, given))
+        for batch in replayable(letters, seen, self._config.topic):
             values = batch.column("value")
             if strict:
                 bad = decode_strictly(self._format, values, schema).bad
@@ -142,7 +149,7 @@ class _Replay:
         self, table: Table, letters: Table, seen: Look, named: Named
     ) -> Iterator[pa.RecordBatch]:
         schema = value_schema(table)
-        for batch in replayable(letters, seen):
+        for batch in replayable(letters, seen, self._config.topic):
             chosen = batch.filter(pa.array(named.among(batch)))
             if chosen.num_rows:
                 decoded = self._format.decode(chosen.column("value"), schema)

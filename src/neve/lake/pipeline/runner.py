@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 
 from neve import runtime
 from neve.bucket.facade import Bucket
+from neve.bucket.reader import settings_of
 from neve.lake.pipeline.config import MaintenanceConfig, PipelineConfig
 from neve.lake.pipeline.quantities import bytes_of, seconds_of
 from neve.lake.pipeline.topic import Step, TopicPipeline
 from neve.lake.source.tasks import StoreRef
 from neve.lake.tables import UpkeepPolicy, catalog_of, maintain
+from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,20 +60,24 @@ class Pipeline:
         self._config = config
         self._store = store_ref(config)
         self._bucket: Bucket = self._store.open()
-        self._catalog: Catalog = catalog_of(config.catalog, config.store)
-        self._topics = [
-            TopicPipeline(
-                spark,
-                self._bucket,
-                self._store,
-                self._catalog,
-                each,
-                portion_bytes=config.batch_bytes,
-                task_bytes=config.task_bytes,
-                folder=folder,
-            )
-            for each in config.topics
-        ]
+        try:
+            self._catalog: Catalog = pipeline_catalog(config)
+            self._topics = [
+                TopicPipeline(
+                    spark,
+                    self._bucket,
+                    self._store,
+                    self._catalog,
+                    each,
+                    portion_bytes=config.batch_bytes,
+                    task_bytes=config.task_bytes,
+                    folder=folder,
+                )
+                for each in config.topics
+            ]
+        except BaseException:
+            self._bucket.close()
+            raise
         self.reports = [TopicReport(each.topic, each.table) for each in config.topics]
         self._maintain_at = runtime.monotonic() + seconds_of(config.maintenance.every, "every")
 
@@ -83,21 +90,26 @@ class Pipeline:
     def close(self) -> None:
         self._bucket.close()
 
-    def run_once(self, on_step: Told = lambda _: None) -> bool:
-        """Bring every table to where its topic ends now; whether nothing failed."""
+    def run_once(
+        self, on_step: Told = lambda _: None, stop: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Bring every table to where its topic ends now, or until told to stop, which is looked at
+        between portions; whether nothing failed.
+        """
         for report in self.reports:
             report.failures.clear()
         pending = list(zip(self._topics, self.reports, strict=True))
         while pending:
-            pending = [pair for pair in pending if self._advance(*pair, on_step)]
+            pending = [pair for pair in pending if not stop() and self._advance(*pair, on_step)]
         return not any(report.failures for report in self.reports)
 
     def run(self, stop: Callable[[], bool], on_step: Told = lambda _: None) -> None:
         """Go on until told to stop, which is looked at between portions and while waiting."""
         while not stop():
             began = runtime.monotonic()
-            self.run_once(on_step)
-            if self._config.maintenance.enabled and runtime.monotonic() >= self._maintain_at:
+            self.run_once(on_step, stop)
+            due = self._config.maintenance.enabled and not stop()
+            if due and runtime.monotonic() >= self._maintain_at:
                 self.maintain()
             until = began + self._config.interval_seconds
             while not stop() and (left := until - runtime.monotonic()) > 0:
@@ -107,12 +119,13 @@ class Pipeline:
         """Keep the tables in shape; one that fails is told and left for the next time."""
         policy = upkeep_policy(self._config.maintenance)
         for each in self._topics:
-            if each.table is None:
-                continue
-            try:
-                maintain(each.table.refresh(), policy)
-            except Exception as error:
-                _log.warning("%s: its upkeep failed: %s", each.config.table, error)
+            for name in (each.config.table, each.config.table + DEAD_LETTERS_SUFFIX):
+                try:
+                    maintain(self._catalog.load_table(name), policy)
+                except NoSuchTableError:
+                    continue
+                except Exception as error:
+                    _log.warning("%s: its upkeep failed: %s", name, error)
         every = seconds_of(self._config.maintenance.every, "maintenance.every")
         self._maintain_at = runtime.monotonic() + every
 
@@ -154,6 +167,12 @@ def store_ref(config: PipelineConfig) -> StoreRef:
     )
 
 
+def pipeline_catalog(config: PipelineConfig) -> Catalog:
+    """The catalog, reached with the endpoint and the region that the pipeline's store has."""
+    settings = settings_of(dict(store_ref(config).settings))
+    return catalog_of(config.catalog, config.store, store=settings.store)
+
+
 def _text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -165,4 +184,5 @@ def upkeep_policy(config: MaintenanceConfig) -> UpkeepPolicy:
         small_bytes=bytes_of(config.small_file_size, "maintenance.small_file_size"),
         keep_snapshots_ms=int(seconds_of(config.keep, "maintenance.keep") * 1000),
         keep_snapshots_least=config.keep_snapshots,
+        keep_snapshots_most=max(UpkeepPolicy.keep_snapshots_most, config.keep_snapshots),
     )

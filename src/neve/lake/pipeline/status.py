@@ -6,7 +6,8 @@ record that is not in the table yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -14,10 +15,11 @@ from pyiceberg.table import Table
 
 from neve import runtime
 from neve.bucket.facade import Bucket
+from neve.bucket.model import PARTITION_ERRORS
 from neve.errors import NeveError
 from neve.lake.pipeline.config import PipelineConfig, TopicConfig
-from neve.lake.pipeline.runner import store_ref
-from neve.lake.tables import catalog_of, read_progress
+from neve.lake.pipeline.runner import pipeline_catalog, store_ref
+from neve.lake.tables import read_progress
 from neve.lake.tables.complaints import complaint_of
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 
@@ -29,10 +31,12 @@ class PartitionStatus:
     partition: int
     committed: int | None
     end: int
+    next: int = 0
+    """The first offset that is still to come: what retention removed before is lost, and no lag."""
 
     @property
     def lag(self) -> int:
-        return max(0, self.end - (self.committed or 0))
+        return max(0, self.end - self.next)
 
 
 @dataclass(frozen=True)
@@ -57,30 +61,26 @@ class TopicStatus:
 
 def pipeline_status(config: PipelineConfig) -> list[TopicStatus]:
     """How every topic of a pipeline stands."""
-    catalog = catalog_of(config.catalog, config.store)
+    catalog = pipeline_catalog(config)
     with store_ref(config).open() as bucket:
         return [_status(bucket, catalog, topic) for topic in config.topics]
 
 
 def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus:
+    """Whatever cannot be seen, the rest is told, and so are other topics."""
     try:
-        return _known(bucket, catalog, config)
+        found = _of_table(catalog, config)
+    except Exception as error:
+        return TopicStatus(config.topic, config.table, error=f"its table cannot be read: {error}")
+    try:
+        return _with_topic(bucket, catalog, config, found)
     except NeveError as error:
-        return TopicStatus(config.topic, config.table, error=str(error))
+        return replace(found, error=str(error), error_ms=None)
 
 
-def _known(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus:
-    topic = bucket.topic(config.topic)
+def _of_table(catalog: Catalog, config: TopicConfig) -> TopicStatus:
     table = _table(catalog, config.table)
-    progress = {} if table is None else read_progress(table)
-    known = progress.get(topic.id)
-    offsets = {} if known is None else known.offsets
-    plans = bucket.plan(config.topic, from_offset=dict(offsets))
-    partitions = tuple(
-        PartitionStatus(plan.partition, offsets.get(plan.partition), plan.end) for plan in plans
-    )
     complaint = None if table is None else complaint_of(table)
-    failures = [str(plan.failure) for plan in plans if plan.failure is not None]
     return TopicStatus(
         config.topic,
         config.table,
@@ -88,10 +88,30 @@ def _known(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus
         _total(table, "total-records"),
         _total(table, "total-data-files"),
         _total(_table(catalog, config.table + DEAD_LETTERS_SUFFIX), "total-records"),
-        partitions,
-        _lag_seconds(bucket, config.topic, partitions),
-        "; ".join(failures) or ("" if complaint is None else complaint.text),
-        None if complaint is None else complaint.at_ms,
+        error="" if complaint is None else complaint.text,
+        error_ms=None if complaint is None else complaint.at_ms,
+    )
+
+
+def _with_topic(
+    bucket: Bucket, catalog: Catalog, config: TopicConfig, found: TopicStatus
+) -> TopicStatus:
+    topic = bucket.topic(config.topic)
+    table = _table(catalog, config.table)
+    known = None if table is None else read_progress(table).get(topic.id)
+    offsets = {} if known is None else known.offsets
+    plans = bucket.plan(config.topic, from_offset=dict(offsets))
+    failures = [str(plan.failure) for plan in plans if plan.failure is not None]
+    partitions = tuple(
+        PartitionStatus(plan.partition, offsets.get(plan.partition), plan.end, plan.first)
+        for plan in plans
+    )
+    lag_seconds = _lag_seconds(bucket, config.topic, partitions, failures)
+    return replace(
+        found,
+        partitions=partitions,
+        lag_seconds=lag_seconds,
+        error="; ".join(failures) or found.error,
     )
 
 
@@ -114,13 +134,19 @@ def _total(table: Table | None, name: str) -> int:
     return int(snapshot.summary.additional_properties.get(name, 0))
 
 
-def _lag_seconds(bucket: Bucket, topic: str, partitions: tuple[PartitionStatus, ...]) -> float:
+def _lag_seconds(
+    bucket: Bucket, topic: str, partitions: Sequence[PartitionStatus], failures: list[str]
+) -> float:
     """The age of the oldest record that is still to come, of all partitions that lag."""
     oldest: int | None = None
     for each in partitions:
-        if each.lag:
-            records = bucket.read(topic, each.partition, from_offset=each.committed)
-            first = next(iter(records), None)
-            if first is not None:
-                oldest = first.timestamp if oldest is None else min(oldest, first.timestamp)
+        if not each.lag:
+            continue
+        try:
+            first = next(bucket.read(topic, each.partition, from_offset=each.next), None)
+        except PARTITION_ERRORS as error:
+            failures.append(f"{topic}-{each.partition}: {error}")
+            continue
+        if first is not None:
+            oldest = first.timestamp if oldest is None else min(oldest, first.timestamp)
     return 0.0 if oldest is None else max(0.0, (runtime.now_ms() - oldest) / 1000)

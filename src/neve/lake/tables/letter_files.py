@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from neve.errors import InvalidError
+from neve.lake.tables.columns import DEAD_LETTER_SCHEMA
 from neve.lake.tables.live import LiveFile, live_entries
 from neve.lake.tables.proposals import Attempt, attempt, propose
 from neve.lake.tables.reference import WrittenFile, table_ref
@@ -64,7 +65,25 @@ def letter_batches(letters: Table) -> Iterator[pa.RecordBatch]:
     live = list(live_entries(letters))
     _refuse_deletes(letters, live)
     for entry in live:
-        yield from _batches(letters, entry.data_file, None)
+        for batch in _batches(letters, entry.data_file, None):
+            yield _as_neve_writes(batch)
+
+
+def _as_neve_writes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Others who mend letters may have written the same columns as large ones, or in an order of
+    their own.
+    """
+    columns = [
+        _of_type(batch.column(field.name), field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in DEAD_LETTER_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)
+
+
+def _of_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return column if column.type == wanted else column.cast(wanted)
 
 
 def _refuse_deletes(letters: Table, entries: Sequence[LiveFile]) -> None:

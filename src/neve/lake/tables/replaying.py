@@ -121,13 +121,14 @@ def look(table: Table, letters: Table) -> Look:
     return Look(progress, _snapshot_id(refreshed(letters)))
 
 
-def replayable(letters: Table, seen: Look) -> Iterator[pa.RecordBatch]:
-    """The letters whose offsets the table has passed; others are a pipeline's to decide.
+def replayable(letters: Table, seen: Look, topic: str) -> Iterator[pa.RecordBatch]:
+    """A topic's letters whose offsets the table has passed; others are a pipeline's to decide.
 
     Those without a place were put there by others, and nobody knows what they are letters of.
+    Topics that share a table share the table of letters, and have formats of their own.
     """
     for batch in letter_batches(letters):
-        placed = batch.filter(_placed(batch))
+        placed = batch.filter(pc.and_(_placed(batch), pc.equal(batch.column("topic"), topic)))
         kept = placed.filter(pa.array(decided(placed, seen.progress)))
         if kept.num_rows:
             yield kept

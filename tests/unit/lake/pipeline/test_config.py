@@ -65,6 +65,7 @@ def test_tables_have_full_names(topic: str, table: str, full: str) -> None:
         ({"topics": [{"topic": "a.b"}, {"topic": "a_b"}]}, "table lake.a_b is named twice"),
         ({"topics": [{"topic": "a", "table": "x.y z"}]}, "'y z' is no name"),
         ({"topics": [{"topic": ""}]}, "a topic without a name"),
+        ({"topics": [{"topic": "a"}, {"topic": "a-dead-letters"}]}, "dead letters of lake.a go"),
         ({"maintenance": {"small_file_size": "1GB"}}, "over and over"),
         ({"maintenance": {"keep_snapshots": 0}}, "1 or more"),
     ],
@@ -74,8 +75,8 @@ def test_a_mistake_is_told_by_its_place(change: dict[str, object], words: str) -
         parse_config({**SMALLEST, **change})
 
 
-@pytest.mark.parametrize("text", ["a: [", "- a\n- b", "just words", ""])
-def test_what_is_no_pipeline_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["a: [", "- a\n- b", "just words", "", b"\xff"])
+def test_what_is_no_pipeline_is_refused(text: str | bytes) -> None:
     with pytest.raises(InvalidError):
         parse_config(text)
 

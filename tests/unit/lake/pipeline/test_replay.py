@@ -46,9 +46,15 @@ def config_of(store: str, value: dict[str, Any] | None = None) -> PipelineConfig
     )
 
 
-def scene(catalog: Catalog, values: list[bytes], *, end: int | None = None) -> tuple[Table, Table]:
+def scene(
+    catalog: Catalog,
+    values: list[bytes],
+    *,
+    end: int | None = None,
+    kind: pa.DataType = pa.int64(),  # noqa: B008 (a constant)
+) -> tuple[Table, Table]:
     """A table whose offsets 0, 2, 4, ... are dead letters with these values."""
-    table = open_table(catalog, NAME, pa.schema([("number", pa.int64())]))
+    table = open_table(catalog, NAME, pa.schema([("number", kind)]))
     letters = open_dead_letters(catalog, NAME)
     commit_range(
         table,
@@ -121,6 +127,36 @@ def test_a_mended_value_is_read(store: str, catalog: Catalog) -> None:
     assert replay(config_of(store))[0].replayed == 1
     assert [row["number"] for row in rows_of(table)] == [7]
     assert offsets_left(letters) == []
+
+
+def test_a_value_that_was_mended_as_it_was_read_is_read(store: str, catalog: Catalog) -> None:
+    table, letters = scene(catalog, [b"{", b'{"number": 2}'])
+    read = letters.refresh().scan().to_arrow()
+    values = pa.array([b'{"number": 7}', b'{"number": 8}'], pa.large_binary())
+    mended = read.set_column(read.schema.get_field_index("value"), "value", values)
+    letters.overwrite(mended)
+    assert replay(config_of(store))[0].replayed == 2
+    assert [row["number"] for row in rows_of(table)] == [7, 8]
+
+
+def test_the_files_new_schema_is_the_tables_first(store: str, catalog: Catalog) -> None:
+    table, letters = scene(catalog, [b'{"number": 5000000000, "share": 1}'], kind=pa.int32())
+    assert replay(config_of(store, {"format": "json", "schema": {"number": "int"}}))[0].left == 1
+    wider = {"format": "json", "schema": {"number": "long", "share": "double"}}
+    (report,) = replay(config_of(store, wider), dry_run=True)
+    assert (report.replayed, report.left) == (1, 0)
+    assert (rows_of(table), offsets_left(letters)) == ([], [0])
+    assert replay(config_of(store, wider))[0].replayed == 1
+    assert [(row["number"], row["share"]) for row in rows_of(table)] == [(5_000_000_000, 1.0)]
+
+
+def test_letters_of_other_topics_of_the_table_are_left(store: str, catalog: Catalog) -> None:
+    table, letters = scene(catalog, [b'{"number": 1}'])
+    other = letters_with([b'{"number": 2}']).to_pylist()[0] | {"topic": "other", "offset": 1}
+    letters.refresh().append(pa.Table.from_pylist([other], schema=DEAD_LETTER_SCHEMA))
+    assert replay(config_of(store))[0].replayed == 1
+    assert [row["number"] for row in rows_of(table)] == [1]
+    assert offsets_left(letters) == [1]
 
 
 def test_new_fields_get_columns(store: str, catalog: Catalog) -> None:

@@ -263,7 +263,7 @@ class World:
         table, letters = table_in(catalog), letters_in(catalog)
         seen = look(table, letters)
         found = Findings()
-        batches = list(replayable(letters, seen))
+        batches = list(replayable(letters, seen, TOPIC))
         for batch in batches:
             offsets = batch.column("offset").to_numpy()
             found.add(places_of(batch), offsets % readable == 0)
