@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import uuid
 from collections.abc import Callable
@@ -24,6 +25,7 @@ _FALSE = ("f", "false", "n", "no", "off", "0")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIMENSIONS_MAX = 1
 _SPACES = " \t\n\r\v\f"
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
 
 
 def decode(value: bytes | None, oid: int, form: int) -> Any:
@@ -89,6 +91,16 @@ def _bool(value: str) -> bool:
     raise ValueError(value)
 
 
+def _whole(first: int, end: int) -> Callable[[str], int]:
+    def read(value: str) -> int:
+        number = int(value) if _WHOLE.fullmatch(value) else None
+        if number is None or not first <= number < end:
+            raise ValueError(value)
+        return number
+
+    return read
+
+
 def _decimal(value: str) -> Decimal:
     try:
         return Decimal(value.strip())
@@ -126,10 +138,10 @@ def _timestamp(value: str) -> datetime:
 
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "bool": _bool,
-    "int2": int,
-    "int4": int,
-    "int8": int,
-    "oid": int,
+    "int2": _whole(-(2**15), 2**15),
+    "int4": _whole(-(2**31), 2**31),
+    "int8": _whole(-(2**63), 2**63),
+    "oid": _whole(0, 2**32),
     "float4": float,
     "float8": float,
     "numeric": _decimal,

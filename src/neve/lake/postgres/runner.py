@@ -74,11 +74,12 @@ class Runner:
         assert prepared.statement is not None
         execution = self.execution(prepared.statement, [stand_in(oid) for oid in prepared.types])
         self._running = execution
-        try:
-            return await execution.schema()
-        finally:
-            self._running = None
-            await execution.close()
+        with _Alarm(execution, self._settings.statement_seconds):
+            try:
+                return await execution.schema()
+            finally:
+                self._running = None
+                await execution.close()
 
     async def open(self, portal: Portal) -> pa.Schema:
         """Begin a portal's query if it has not begun; what its rows look like."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
+from typing import Any
 
 from neve import runtime
 from neve.lake.postgres import Limits
-from unit.lake.postgres.fake_engine import BATCH_ROWS, FakeEngine
+from unit.lake.postgres.fake_engine import BATCH_ROWS, FakeEngine, Result
 from unit.lake.postgres.wire_client import (
+    SYNC,
     WireClient,
+    describe,
     eventually,
     fields_of,
+    parse,
     query,
     running,
     startup,
@@ -188,3 +193,25 @@ async def test_a_query_that_waits_its_turn_is_cancelled_at_once() -> None:
         await busy.until_ready()
         assert len(engine.executed) == begun
         assert await waiting.kinds(query("SELECT 1")) == "TDCZ"
+
+
+class SlowToOpen(FakeEngine):
+    """An engine whose analysis of a query takes until it is cancelled."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), *, tag: str) -> Result:
+        result = super().execute(sql, parameters, tag=tag)
+        if not self._stops[tag].wait(60):
+            raise AssertionError("nobody cancelled it")
+        return result
+
+
+async def test_a_description_that_takes_too_long_is_ended() -> None:
+    engine = SlowToOpen()
+    async with running(engine, Limits(statement_seconds=0.05)) as server:
+        client = await WireClient.logged_in(server)
+        asked = parse("SELECT 1", "s") + describe(b"S", "s") + SYNC
+        async with runtime.deadline(30):
+            answers = await client.ask(asked)
+        (about,) = [fields_of(body) for kind, body in answers if kind == b"E"]
+        assert about["C"] == "57014"
+        assert engine.cancelled

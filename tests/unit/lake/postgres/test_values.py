@@ -199,3 +199,12 @@ def test_maps_whose_keys_are_structs() -> None:
 def test_days_are_written_as_python_writes_them(days: int) -> None:
     shown = texts_of(pa.array([days], pa.date32()), "", "")
     assert shown == [(datetime.date(1970, 1, 1) + datetime.timedelta(days=days)).isoformat()]
+
+
+@pytest.mark.parametrize(
+    ("text", "oid"), [("32768", 21), ("-2147483649", 23), ("9" * 19, 20), ("1_000", 20), ("", 23)]
+)
+def test_whole_numbers_that_their_type_has_not_are_refused(text: str, oid: int) -> None:
+    with pytest.raises(SqlError, match="22P02"):
+        decode(text.encode(), oid, TEXT)
+    assert decode(b" -7 ", oid, TEXT) == -7
