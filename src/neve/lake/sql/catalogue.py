@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,16 +35,11 @@ class Catalogue:
         return Names(self._topics(), table_names(self._catalog))
 
     def find(self, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Named]:
-        """Each name's relation, None for what is not there left out; the catalog only if needed."""
-        names = Names(self._topics(), [])
-        if any(len(parts) > 1 for parts in wanted):
-            names = self.names()
-        found = {}
-        for parts in wanted:
-            try:
-                found[tuple(parts)] = names.find(parts)
-            except UnknownNameError:
-                continue
+        """Each name's relation, what is not there left out; the catalog only if needed."""
+        found = _found(Names(self._topics(), []), wanted)
+        rest = [parts for parts in wanted if tuple(parts) not in found]
+        if any(len(parts) > 1 for parts in rest):
+            found |= _found(self.names(), rest)
         return found
 
     def missing(self, parts: Sequence[str]) -> UnknownNameError:
@@ -86,3 +82,11 @@ class Catalogue:
 
     def _topics(self) -> list[str]:
         return [topic.name for topic in self._bucket.topics()]
+
+
+def _found(names: Names, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Named]:
+    found = {}
+    for parts in wanted:
+        with contextlib.suppress(UnknownNameError):
+            found[tuple(parts)] = names.find(parts)
+    return found

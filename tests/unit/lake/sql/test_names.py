@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from neve.errors import UnavailableError
+from neve.lake.sql.catalogue import Catalogue
 from neve.lake.sql.errors import QueryError, UnknownNameError
 from neve.lake.sql.names import Named, Names, sql_name
 
@@ -67,3 +72,25 @@ def test_names_are_quoted_where_they_must_be() -> None:
     assert sql_name(Named("topic", ("a`b",))) == "`a``b`"
     assert sql_name(Named("table", ("ns", "1st"))) == "ns.`1st`"
     assert sql_name(Named("table", ("topics", "x"))) == "iceberg.topics.x"
+
+
+class _Topics:
+    def topics(self) -> list[Any]:
+        return [SimpleNamespace(name="orders")]
+
+
+class _Deaf:
+    name = "deaf"
+
+    def list_namespaces(self, *_: object) -> list[Any]:
+        raise OSError("connection refused")
+
+
+def test_topics_are_found_while_the_tables_catalog_does_not_answer() -> None:
+    catalogue = Catalogue(cast(Any, _Topics()), cast(Any, _Deaf()))
+    wanted = [("orders",), ("public", "orders"), ("topics", "ORDERS")]
+    assert {named.parts for named in catalogue.find(wanted).values()} == {("orders",)}
+    assert len(catalogue.find(wanted)) == 3
+    assert catalogue.find([("gone",)]) == {}
+    with pytest.raises(UnavailableError):
+        catalogue.find([("orders",), ("sales", "orders")])
