@@ -30,7 +30,7 @@ Value: TypeAlias = int | Decimal | str | datetime | date | FromNow
 _WHOLE = re.compile(r"[+-]?\d{1,18}")
 _MOMENT = re.compile(
     r"(\d{4}-\d{2}-\d{2})"
-    r"(?:[ T](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(Z|[+-]\d{2}:\d{2})?)?"
+    r"(?:[ T](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(Z|[+-]\d{2}(?::\d{2})?)?)?"
 )
 _INTEGERS = {exp.DataType.Type.INT: 2**31, exp.DataType.Type.BIGINT: 2**63}
 """How far they go: beyond, a cast fails or wraps round, by the session's settings."""

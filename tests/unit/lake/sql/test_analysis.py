@@ -387,3 +387,10 @@ def test_what_spark_may_read_otherwise_leaves_nothing_out(value: str) -> None:
 def test_numbers_without_measure_are_left_to_spark(number: str) -> None:
     given = Constants(ZoneInfo("UTC"), {"p": Decimal(number)})
     assert ranges("SELECT 1 FROM t WHERE offset < :p", given) == [EVERYTHING]
+
+
+@pytest.mark.parametrize("zone", ["+02", "+02:00", "Z", "-00:30"])
+def test_zones_as_clients_write_them(zone: str) -> None:
+    (found,) = ranges(f"SELECT 1 FROM t WHERE timestamp >= '2024-01-01 12:00:00{zone}'")
+    wanted = datetime.fromisoformat(f"2024-01-01T12:00:00{zone}").timestamp() * 1000
+    assert found.times_ms == Span(int(wanted))
