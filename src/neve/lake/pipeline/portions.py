@@ -7,7 +7,7 @@ left for the next portion.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from neve.bucket.planning import PartitionPlan
@@ -43,6 +43,8 @@ class Harvest:
     rows: int
     bad: int
     failures: tuple[str, ...]
+    stuck: frozenset[int] = frozenset()
+    """Partitions of which a range ended early."""
 
     def reached(self, plan: PartitionPlan) -> int:
         """The offset of a partition that everything below is done."""
@@ -50,13 +52,27 @@ class Harvest:
         return plan.first if topic is None else topic.offsets.get(plan.partition, plan.first)
 
 
-def choose(plans: Sequence[PartitionPlan], *, portion_bytes: int, task_bytes: int) -> Portion:
-    """As many ranges as fit, at least one where there is any."""
+def choose(
+    plans: Sequence[PartitionPlan],
+    *,
+    portion_bytes: int,
+    task_bytes: int,
+    doubtful: Collection[int] = (),
+) -> Portion:
+    """As many ranges as fit, at least one where there is any.
+
+    Of a doubtful partition it is one at most: what lies behind a place that still cannot be passed
+    would be read and written for nothing, again and again.
+    """
     waiting = {plan.partition: plan_tasks([plan], max_bytes_per_task=task_bytes) for plan in plans}
     chosen: dict[int, list[OffsetRange]] = {number: [] for number in waiting}
     size = 0
-    while size < portion_bytes and any(waiting.values()):
+    while size < portion_bytes and any(
+        ranges for number, ranges in waiting.items() if number not in doubtful or not chosen[number]
+    ):
         for number, ranges in waiting.items():
+            if chosen[number] and number in doubtful:
+                continue
             if ranges and size < portion_bytes:
                 size += ranges[0].bytes
                 chosen[number].append(ranges.pop(0))
@@ -75,6 +91,7 @@ def harvest(portion: Portion, results: Sequence[RangeResult]) -> Harvest:
     kept: list[RangeResult] = []
     offsets: dict[int, int] = {}
     failures: list[str] = []
+    stuck: set[int] = set()
     for plan in portion.plans:
         own = sorted(
             (each for each in results if each.task.partition == plan.partition),
@@ -87,6 +104,7 @@ def harvest(portion: Portion, results: Sequence[RangeResult]) -> Harvest:
                 reached = result.end
             if result.end < result.task.end:
                 reached = result.end
+                stuck.add(plan.partition)
                 failures.append(f"{plan.topic}-{plan.partition}: {result.failure}")
                 break
         if plan.failure is not None:
@@ -100,4 +118,5 @@ def harvest(portion: Portion, results: Sequence[RangeResult]) -> Harvest:
         sum(each.rows for each in kept),
         sum(each.bad for each in kept),
         tuple(failures),
+        frozenset(stuck),
     )

@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from neve.bucket.facade import Bucket
 from neve.bucket.model import LATEST, PARTITION_ERRORS, Offsets, TopicReplacedError
 from neve.bucket.planning import PartitionPlan
-from neve.errors import DamagedError, InvalidError, NeveError, UnavailableError
+from neve.errors import DamagedError, InvalidError, UnavailableError
 from neve.lake.pipeline.config import TopicConfig
 from neve.lake.pipeline.growth import PASSES_MAX, columns_for, grow, value_schema
 from neve.lake.pipeline.portions import Harvest, Portion, choose, harvest
@@ -48,10 +48,6 @@ _log = logging.getLogger(__name__)
 
 SAMPLE_RECORDS = 10_000
 SAMPLE_BYTES = 8 * 1024 * 1024
-
-
-class BadValueError(NeveError):
-    """A value that has no place in the table, where the pipeline is told to stop at one."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +88,8 @@ class TopicPipeline:
         self._portion_bytes = portion_bytes
         self._task_bytes = task_bytes
         self._table: Table | None = None
+        # Only saves work: a pipeline that does not remember reads more than it can commit, once.
+        self._stuck: frozenset[int] = frozenset()
         self.config = config
 
     @property
@@ -112,15 +110,21 @@ class TopicPipeline:
                 "%s: %d offsets were removed by retention before they came into %s",
                 self.config.topic, lost, self.config.table,
             )  # fmt: skip
-        portion = choose(plans, portion_bytes=self._portion_bytes, task_bytes=self._task_bytes)
+        portion = choose(
+            plans,
+            portion_bytes=self._portion_bytes,
+            task_bytes=self._task_bytes,
+            doubtful=self._stuck,
+        )
         found = self._read(portion, table)
+        self._stuck = found.stuck
         if not _moves(expected, found.new):
             return Step(failures=found.failures)
         outcome = self._commit(table, found, expected)
         if not outcome.in_table:
             _log.info("%s: %s; looking again", self.config.table, outcome.reason)
             return Step(behind=True, failures=found.failures)
-        behind = len(portion.whole) < len(plans)
+        behind = any(plan.partition not in portion.whole | found.stuck for plan in plans)
         left = sum(plan.stop for plan in plans) - sum(found.reached(plan) for plan in plans)
         return Step(found.rows, found.bad, lost, left, behind, found.failures)
 
@@ -225,8 +229,6 @@ class TopicPipeline:
                 # What no column can be made for is a dead letter; the table does not lose it.
                 strict = True
             elif not unknown:
-                if self.config.on_error == "stop":
-                    self._stop_at_bad(results)
                 return harvest(portion, results)
         raise UnavailableError(
             self.config.table, "its values bring new fields each time they are read: try later"
@@ -240,7 +242,13 @@ class TopicPipeline:
         if self.config.on_error == "dead_letters":
             letters = table_ref(self._letters())
         work = TopicWork(
-            self._store, self._format, value_schema(table), table_ref(table), letters, strict
+            self._store,
+            self._format,
+            value_schema(table),
+            table_ref(table),
+            letters,
+            strict,
+            stop=self.config.on_error == "stop",
         )
         tasks = self._spark.sparkContext.parallelize(ranges, len(ranges))
         results: list[RangeResult] = tasks.map(lambda task: run_range(work, task)).collect()
@@ -248,14 +256,6 @@ class TopicPipeline:
 
     def _letters(self) -> Table:
         return open_dead_letters(self._catalog, self.config.table)
-
-    def _stop_at_bad(self, results: Sequence[RangeResult]) -> None:
-        for each in results:
-            if each.bad:
-                raise BadValueError(
-                    f"{self.config.topic}-{each.task.partition}, {each.first_bad}; on_error is "
-                    "stop: mend the value's schema, or choose dead_letters or skip"
-                )
 
     def _commit(self, table: Table, found: Harvest, expected: Progress) -> CommitOutcome:
         return commit_range(

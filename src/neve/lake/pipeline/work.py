@@ -21,7 +21,7 @@ from neve.lake.source.tasks import OffsetRange, StoreRef, read_range
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA, KAFKA_COLUMN, KAFKA_STRUCT, TIMESTAMP
 from neve.lake.tables.reference import TableRef, WrittenFile
 from neve.lake.tables.writing import write_files
-from neve.lake.values import BadValue, ValueFormat, decode_strictly
+from neve.lake.values import BadValue, Decoded, ValueFormat, decode_strictly
 from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 
 
@@ -29,7 +29,8 @@ from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 class TopicWork:
     """All that the tasks of one topic have in common. Without `letters`, bad values are counted.
 
-    `strict` makes a bad value of one that has a field without a column.
+    `strict` makes a bad value of one that has a field without a column. `stop` ends a range at its
+    first bad value, as if the log could not be read further.
     """
 
     store: StoreRef
@@ -38,6 +39,7 @@ class TopicWork:
     table: TableRef
     letters: TableRef | None = None
     strict: bool = False
+    stop: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,6 @@ class RangeResult:
     letter_files: tuple[WrittenFile, ...] = ()
     rows: int = 0
     bad: int = 0
-    first_bad: str = ""
     unknown: tuple[pa.Schema, ...] = ()
     failure: str = ""
 
@@ -72,7 +73,6 @@ def run_range(work: TopicWork, task: OffsetRange) -> RangeResult:
         tuple(letter_files),
         reading.row_count,
         reading.bad_count,
-        reading.first_bad,
         tuple(reading.unknown),
         reading.failure,
     )
@@ -88,20 +88,24 @@ class _Reading:
         self.letters: list[pa.RecordBatch] = []
         self.unknown: list[pa.Schema] = []
         self.row_count = self.bad_count = 0
-        self.first_bad = self.failure = ""
+        self.failure = ""
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The good rows, as the table has them."""
         try:
             for batch in read_range(self._work.store, self._task, COLUMNS):
-                yield self._decoded(batch)
+                decoded = self._decoded(batch)
+                if decoded.bad and self._work.stop:
+                    yield self._before_the_first_bad(batch, decoded)
+                    return
+                yield self._good(batch, decoded)
                 self.end = batch.column("offset")[-1].as_py() + 1
         except PARTITION_ERRORS as error:
             self.failure = str(error)
         else:
             self.end = self._task.end
 
-    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _decoded(self, batch: pa.RecordBatch) -> Decoded:
         work = self._work
         values = batch.column("value")
         if work.strict:
@@ -110,16 +114,28 @@ class _Reading:
             decoded = work.value.decode(values, work.schema)
         if decoded.unknown is not None and decoded.unknown not in self.unknown:
             self.unknown.append(decoded.unknown)
+        return decoded
+
+    def _good(self, batch: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
         if decoded.bad:
             self._put_aside(batch, decoded.bad)
         good = batch if not decoded.bad else batch.take(decoded.good)
         self.row_count += good.num_rows
         return with_origin(decoded.rows, good)
 
+    def _before_the_first_bad(self, batch: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
+        """The range ends here, and whoever asks is told why."""
+        first = decoded.bad[0]
+        self.end = batch.column("offset")[first.row].as_py()
+        self.failure = (
+            f"offset {self.end}: {first.reason}; on_error is stop: mend the value's schema, or "
+            "choose dead_letters or skip"
+        )
+        # Every row before it is a good one.
+        self.row_count += first.row
+        return with_origin(decoded.rows.slice(0, first.row), batch.slice(0, first.row))
+
     def _put_aside(self, batch: pa.RecordBatch, bad: Sequence[BadValue]) -> None:
-        if not self.first_bad:
-            offset = batch.column("offset")[bad[0].row].as_py()
-            self.first_bad = f"offset {offset}: {bad[0].reason}"
         self.bad_count += len(bad)
         if self._work.letters is not None:
             self.letters.append(letters_of(batch, bad, self._task.topic_id))

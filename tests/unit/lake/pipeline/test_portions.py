@@ -76,3 +76,15 @@ def test_a_partition_that_could_not_be_seen_stays_where_it_is() -> None:
     found = harvest(portion, [done(task) for task in portion.ranges])
     assert found.new["id"].offsets == {1: 10}
     assert "torn" in found.failures[0]
+
+
+def test_of_a_doubtful_partition_only_one_range_is_tried() -> None:
+    plans = [plan(0, 0, 30), plan(1, 0, 30)]
+    portion = choose(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
+    assert chosen(portion) == [(0, 0, 10), (1, 0, 10), (1, 10, 20), (1, 20, 30)]
+    assert portion.whole == {1}
+    results = [done(task, 0 if task.partition == 0 else None) for task in portion.ranges]
+    found = harvest(portion, results)
+    assert (found.new["id"].offsets, found.stuck) == ({0: 0, 1: 30}, {0})
+    alone = choose(plans[:1], portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
+    assert chosen(alone) == [(0, 0, 10)]

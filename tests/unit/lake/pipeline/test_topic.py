@@ -203,3 +203,43 @@ def test_a_writer_with_a_wider_type_widens_the_table(scene: Scene) -> None:
         registry.close()
     assert [row["id"] for row in scene.rows("t")] == [1, 2, 2**41]
     assert "string" in scene.letters("t")[3]
+
+
+# --- places that cannot be passed
+
+
+def stopping(scene: Scene) -> Any:
+    value = {"format": "json", "schema": {"id": "long"}}
+    return scene.pipeline(
+        {"topic": "t", "value": value, "on_error": "stop"}, batch_size="1GB", task_size="1"
+    )
+
+
+def test_a_bad_value_stops_its_partition_at_it(scene: Scene) -> None:
+    scene.produce("t", [{"id": 0}, {"id": 1}, {"id": 2}, {"id": 3}, b"{", {"id": 5}], partitions=2)
+    with stopping(scene) as pipeline:
+        assert not pipeline.run_once()
+        (failure,) = pipeline.reports[0].failures
+        assert "t-0: offset 2: " in failure
+        assert "on_error is stop" in failure
+    assert sorted(row["id"] for row in scene.rows("t")) == [0, 1, 2, 3, 5]
+
+
+def test_what_lies_behind_a_place_that_cannot_be_passed_is_not_read_over_and_over(
+    scene: Scene,
+) -> None:
+    scene.produce("t", [{"id": 0}, b"{"])
+    for number in range(2, 8):
+        scene.produce("t", [{"id": number}])
+    with stopping(scene) as pipeline:
+        assert not pipeline.run_once()
+        files = set(scene.folder.glob("lake/**/*.parquet"))
+        for _ in range(3):
+            assert not pipeline.run_once()
+            assert len(pipeline.reports[0].failures) == 1
+        assert set(scene.folder.glob("lake/**/*.parquet")) == files
+    assert [row["id"] for row in scene.rows("t")] == [0]
+    with scene.pipeline({"topic": "t", "value": JSON}) as pipeline:  # with dead letters again
+        assert pipeline.run_once(), pipeline.reports
+    assert [row["id"] for row in scene.rows("t")] == [0, *range(2, 8)]
+    assert list(scene.letters("t")) == [1]
