@@ -179,6 +179,13 @@ def offsets_at(
     return found
 
 
+def is_latest(position: Position, topic: str, partition: int) -> bool:
+    """Whether a position is a partition's end, whatever that is at the moment."""
+    if isinstance(position, AtOffsets):
+        return position.offsets.get(topic, {}).get(partition) == LATEST_NUMBER
+    return position == LATEST
+
+
 def _complete(given: ByPartition, topic: TopicInfo, option: str) -> Mapping[int, int]:
     """What an option says of a topic: as with Spark's Kafka source, of every partition."""
     numbers = given.get(topic.name, {})

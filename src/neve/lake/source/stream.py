@@ -7,6 +7,7 @@ knows it is told by Spark's checkpoint and by the bucket.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,6 +27,7 @@ from neve.lake.source.selection import (
     check_named,
     chosen_topics,
     edge_offsets,
+    is_latest,
     name_of,
     offsets_at,
     plan_asked,
@@ -58,6 +60,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._options = options
         self._reading = RangeReading(options.store, columns, options.fail_on_data_loss)
         self._target: tuple[StreamOffsets, Begins] | None = None
+        self._begins_at: StreamOffsets | None = None
 
     # -- what Spark asks ---------------------------------------------------------------------
 
@@ -74,7 +77,8 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             if others:
                 named |= edge_offsets(bucket, topic._replace(partitions=others), "earliest")
             found[topic.name] = TopicOffsets(topic.id, named)
-        return StreamOffsets(found).to_json()
+        self._begins_at = StreamOffsets(found)
+        return self._begins_at.to_json()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         most = self._options.max_offsets_per_trigger
@@ -90,6 +94,10 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         if start is None:  # PySpark 4.1 does not say
             return ends.to_json()
         begun = StreamOffsets.from_json(start)
+        if self._target is not None and any(_beyond(begun, ends)):
+            # Spark asks for the target first, and then where to begin: records came in between.
+            self._target = ends, begins = self._ends()
+        ends = self._first_ends(begun, ends)
         if self._options.fail_on_data_loss:
             _check_topics(begun, ends)
             _check_ends(begun, ends)
@@ -126,6 +134,33 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reading.rows(partition)
+
+    def _first_ends(self, begun: StreamOffsets, ends: StreamOffsets) -> StreamOffsets:
+        """The ends of a batch; of the very first one, where the stream begins if that is the end.
+
+        A checkpoint has the end of a batch alone. Should the first one fail, its beginning is
+        asked for again, and by then the latest offset is another: what came in between would be
+        lost. So the first batch has nothing, and its end is where the stream begins.
+        """
+        first, self._begins_at = self._begins_at, None
+        if first is None or first != begun:
+            return ends
+        starting = self._options.starting or LATEST
+        return StreamOffsets(
+            {
+                name: replace(
+                    topic,
+                    offsets={
+                        number: known[number]
+                        if number in known and is_latest(starting, name, number)
+                        else offset
+                        for number, offset in topic.offsets.items()
+                    },
+                )
+                for name, topic in ends.topics.items()
+                for known in (known_offsets(first, name, topic.id),)
+            }
+        )
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -199,11 +234,17 @@ def _check_topics(begun: StreamOffsets, ends: StreamOffsets) -> None:
 
 def _check_ends(begun: StreamOffsets, ends: StreamOffsets) -> None:
     """Raise LostRangeError for a partition that ends before the offset where the stream is."""
-    for name, topic in begun.topics.items():
-        now = ends.topics[name].offsets
-        for number, offset in topic.offsets.items():
-            if now.get(number, offset) < offset:
-                raise LostRangeError(
-                    f"{name}-{number}: the stream is to go on at offset {offset}, and the log ends "
-                    f"at {now[number]}; set failOnDataLoss to false to go on from there"
-                )
+    for name, number, offset, end in _beyond(begun, ends):
+        raise LostRangeError(
+            f"{name}-{number}: the stream is to go on at offset {offset}, and the log ends at "
+            f"{end}; set failOnDataLoss to false to go on from there"
+        )
+
+
+def _beyond(begun: StreamOffsets, ends: StreamOffsets) -> Iterator[tuple[str, int, int, int]]:
+    """Partitions that end before the offset where the stream is: both, by topic and partition."""
+    for name, topic in ends.topics.items():
+        for number, offset in known_offsets(begun, name, topic.id).items():
+            end = topic.offsets.get(number, offset)
+            if end < offset:
+                yield name, number, offset, end

@@ -286,3 +286,30 @@ async def test_edges_of_many_partitions_are_looked_up_together() -> None:
     assert start["t"]["offsets"] == {"0": 80, "1": 80, "2": 0}
     assert planned.call_count == 2
     await writer.close()
+
+
+@pytest.mark.parametrize("starting", ["latest", '{"t": {"0": -1}}'])
+async def test_a_first_batch_that_fails_does_not_move_the_beginning(starting: str) -> None:
+    url, writer = await layered(1)
+    query = Query(url, startingOffsets=starting)
+    start = query.reader.initialOffset()
+    await writer.append("t", 0, 5)
+    end = query.reader.latestOffset(start, ALL)
+    await writer.append("t", 0, 5)
+    query.restart()  # Spark has written down the end alone, and asks for the beginning again
+    assert query.reader.partitions(query.reader.initialOffset(), end) == []
+    query.offset = json.dumps(end)
+    assert query.step() == 10
+    assert query.rows == [("t", 0, offset) for offset in range(80, 90)]
+    await writer.close()
+
+
+async def test_records_that_come_while_a_query_starts_do_not_fail_it() -> None:
+    url, writer = await layered(1)
+    query = Query(url, startingOffsets="latest")
+    query.reader.prepareForTriggerAvailableNow()
+    await writer.append("t", 0, 5)
+    assert query.step() == 0
+    assert query.offset is not None
+    assert json.loads(query.offset)["t"]["offsets"] == {"0": 85}
+    await writer.close()
