@@ -37,6 +37,7 @@ from pyiceberg.types import (
 from iceberg_deletes import delete_equal, delete_positions
 from neve.lake.sql.iceberg.filters import Filters
 from neve.lake.sql.iceberg.plan import TablePlan, plan_table
+from neve.lake.sql.iceberg.types import converted
 from neve.lake.sql.literals import Constants, FromNow, Value
 from neve.lake.sql.predicates import AllOf, AnyOf, Compare, OneOf, Predicate
 
@@ -264,3 +265,36 @@ def test_what_means_the_same_is_pushed(predicate: Predicate, told: str) -> None:
 def test_an_upper_bound_of_the_clock_is_not_pushed() -> None:
     filters = Filters(schema_of_filters(), CONSTANTS, NOW_MS)
     assert filters.expression(Compare("ts", "<", FromNow(timedelta(hours=-1)))) is None
+
+
+@pytest.mark.parametrize("kind", [pa.uuid(), pa.binary(16)])
+def test_uuids_inside_other_values_are_text(kind: pa.DataType) -> None:
+    some = pa.array([uuid.UUID(int=5).bytes, None], kind)
+    text = str(uuid.UUID(int=5))
+    gone = pa.array([False, True, False])
+    offsets = pa.array([0, 1, 1, 2], pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, some, mask=gone)
+    maps = pa.MapArray.from_arrays(offsets, pa.array(["a", "b"]), some, mask=gone)
+    structs = pa.StructArray.from_arrays(
+        [some, pa.array([1, 2])], names=["u", "n"], mask=pa.array([False, True])
+    )
+    inner = pa.struct([("u", pa.string()), ("n", pa.int64())])
+    of_lists = converted(lists, pa.list_(pa.string()))
+    assert of_lists.to_pylist() == [[text], None, [None]]
+    assert converted(lists.slice(1), pa.list_(pa.string())).to_pylist() == [None, [None]]
+    of_maps = converted(maps, pa.map_(pa.string(), pa.string()))
+    assert of_maps.to_pylist() == [[("a", text)], None, [("b", None)]]
+    assert converted(structs, inner).to_pylist() == [{"u": text, "n": 1}, None]
+    for made in (of_lists, of_maps, converted(structs, inner)):
+        made.validate(full=True)
+
+
+def test_columns_that_differ_in_case_only_prune_nothing() -> None:
+    schema = Schema(
+        NestedField(1, "Id", LongType(), required=False),
+        NestedField(2, "id", LongType(), required=False),
+        NestedField(3, "n", LongType(), required=False),
+    )
+    filters = Filters(schema, Constants(ZoneInfo("UTC")), 0)
+    assert filters.expression(Compare("id", ">", 5)) is None
+    assert filters.expression(Compare("n", ">", 5)) is not None

@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -53,7 +54,40 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         column = column.storage
     if pa.types.is_fixed_size_binary(column.type) and pa.types.is_string(wanted):
         return _texts_of(column)
+    if pa.types.is_nested(wanted) and _holds_texts_of_bytes(column.type, wanted):
+        return _rebuilt(column, wanted)
     return column if column.type == wanted else column.cast(wanted, safe=False)
+
+
+def _holds_texts_of_bytes(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether there are UUIDs inside, which a cast would take for text as they are."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if not pa.types.is_nested(wanted):
+        return bool(pa.types.is_fixed_size_binary(kind) and pa.types.is_string(wanted))
+    if pa.types.is_struct(wanted):
+        inner = [(kind.field(field.name).type, field.type) for field in wanted]
+    elif pa.types.is_map(wanted):
+        inner = [(kind.key_type, wanted.key_type), (kind.item_type, wanted.item_type)]
+    else:
+        inner = [(kind.value_type, wanted.value_type)]
+    return any(_holds_texts_of_bytes(one, other) for one, other in inner)
+
+
+def _rebuilt(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    gone = column.is_null()
+    if pa.types.is_struct(wanted):
+        parts = [converted(column.field(field.name), field.type) for field in wanted]
+        return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=gone)
+    column = pa.concat_arrays([column, column.slice(0, 0)])  # from its own beginning
+    first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    offsets = pc.subtract(column.offsets, pa.scalar(first, column.offsets.type)).cast(pa.int32())
+    if pa.types.is_map(wanted):
+        keys = converted(column.keys.slice(first, end - first), wanted.key_type)
+        items = converted(column.items.slice(first, end - first), wanted.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=gone)
+    values = converted(column.values.slice(first, end - first), wanted.value_type)
+    return pa.ListArray.from_arrays(offsets, values, type=wanted, mask=gone)
 
 
 def _texts_of(column: pa.Array) -> pa.Array:
