@@ -90,7 +90,7 @@ class _Replay:
     ) -> ReplayReport:
         overtaken = 0
         while overtaken < LOOKS_MAX:
-            seen = look(table, letters)
+            seen = look(table, letters, finish=not dry_run)
             if not dry_run:
                 self._grow(table, letters, seen)
             found = self._findings(table, letters, seen, report, strict=not dry_run)

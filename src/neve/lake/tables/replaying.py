@@ -55,10 +55,11 @@ Place: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Look:
-    """What step 1 saw: the table's offsets, and which letters there were."""
+    """What step 1 saw: the table's offsets, which letters there were, which are rows by now."""
 
     progress: Progress
     letters_id: int | None
+    named: tuple[Run, ...] = ()
 
 
 @dataclass
@@ -115,10 +116,10 @@ def places_of(batch: pa.RecordBatch) -> Iterator[Place]:
     return zip(*(batch.column(name).to_pylist() for name in PLACE), strict=True)
 
 
-def look(table: Table, letters: Table) -> Look:
-    """Step 1, once a replay that somebody left half done is finished."""
-    progress = finish_replay(table, letters).progress
-    return Look(progress, _snapshot_id(refreshed(letters)))
+def look(table: Table, letters: Table, *, finish: bool = True) -> Look:
+    """Step 1, once a replay that somebody left half done is finished; or as that one left it."""
+    state = finish_replay(table, letters) if finish else state_of(refreshed(table))
+    return Look(state.progress, _snapshot_id(refreshed(letters)), state.replayed)
 
 
 def replayable(letters: Table, seen: Look, topic: str) -> Iterator[pa.RecordBatch]:
@@ -130,6 +131,8 @@ def replayable(letters: Table, seen: Look, topic: str) -> Iterator[pa.RecordBatc
     for batch in letter_batches(letters):
         placed = batch.filter(pc.and_(_placed(batch), pc.equal(batch.column("topic"), topic)))
         kept = placed.filter(pa.array(decided(placed, seen.progress)))
+        if seen.named:
+            kept = kept.filter(pa.array(~Named(seen.named).among(kept)))
         if kept.num_rows:
             yield kept
 

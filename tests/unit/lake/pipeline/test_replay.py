@@ -17,7 +17,14 @@ from neve.cli import main
 from neve.errors import InvalidError
 from neve.lake.pipeline.config import PipelineConfig, parse_config
 from neve.lake.pipeline.replay import replay
-from neve.lake.tables import catalog_of, commit_range, open_dead_letters, open_table, read_progress
+from neve.lake.tables import (
+    catalog_of,
+    commit_range,
+    open_dead_letters,
+    open_table,
+    read_progress,
+    replaying,
+)
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA
 from neve.lake.tables.history import Run, state_of
 from neve.lake.tables.replaying import RUNS_MAX, Findings, Named, places_of
@@ -172,6 +179,28 @@ def test_a_dry_run_only_tells(store: str, catalog: Catalog) -> None:
     assert (report.replayed, report.left) == (1, 1)
     assert rows_of(table) == []
     assert offsets_left(letters) == [0, 2]
+
+
+def test_a_dry_run_leaves_a_replay_that_was_killed_as_it_is(
+    store: str, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, letters = scene(catalog, [b'{"number": 1}', b"{"])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as changes:
+        changes.setattr(replaying, "_take_out", killed)
+        with pytest.raises(KeyboardInterrupt):
+            replay(config_of(store))
+    before = table.refresh().current_snapshot()
+    (report,) = replay(config_of(store), dry_run=True)
+    assert (report.replayed, report.left) == (0, 1)
+    assert table.refresh().current_snapshot() == before
+    assert offsets_left(letters) == [0, 2]
+    assert replay(config_of(store))[0].replayed == 0
+    assert [row["number"] for row in rows_of(table)] == [1]
+    assert offsets_left(letters) == [2]
 
 
 def test_letters_of_offsets_to_come_are_left_to_the_pipeline(store: str, catalog: Catalog) -> None:
