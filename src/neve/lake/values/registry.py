@@ -35,7 +35,8 @@ UNKNOWN_SECONDS = 30.0
 
 _REGISTRIES_MAX = 16
 _REFERENCES_MAX = 100
-_SCHEMA_NOT_FOUND = 40403
+# The registry's words for: no such subject, no such version of it, no such schema.
+_NOT_FOUND = (40401, 40402, 40403)
 
 
 class UnknownSchemaError(Exception):
@@ -114,13 +115,18 @@ class Registry:
     def _gather(self, references: list[Any], named: dict[str, Any], what: str) -> None:
         """The schemas that a schema refers to, and those that they refer to, by full name."""
         for each in references:
-            if each["name"] in named:
+            try:
+                name, version = str(each["name"]), int(each["version"])
+                subject = quote(each["subject"], safe="")
+            except (KeyError, TypeError, ValueError):
+                raise UnknownSchemaError(f"{what} has a reference {each!r}") from None
+            if name in named:
                 continue
             if len(named) >= _REFERENCES_MAX:
                 raise UnknownSchemaError(f"{what} refers to more than {_REFERENCES_MAX} schemas")
-            subject, version = quote(each["subject"], safe=""), int(each["version"])
-            answer = self._get(f"/subjects/{subject}/versions/{version}", what)
-            named[each["name"]] = _schema_in(answer, what)
+            referred = f"what {what} refers to ({each['subject']}, version {version})"
+            answer = self._get(f"/subjects/{subject}/versions/{version}", referred)
+            named[name] = _schema_in(answer, what)
             self._gather(answer.get("references") or [], named, what)
 
     def _get(self, path: str, what: str) -> dict[str, Any]:
@@ -177,7 +183,7 @@ class Registry:
         if isinstance(answer, dict):
             if status == 200:
                 return answer
-            if status == 404 and answer.get("error_code") == _SCHEMA_NOT_FOUND:
+            if status == 404 and answer.get("error_code") in _NOT_FOUND:
                 raise UnknownSchemaError(f"{what} is not in the registry")
         raise InvalidError(f"{url} answered {status} and not like a schema registry: check the URL")
 

@@ -162,6 +162,27 @@ def test_schemas_that_a_schema_refers_to_are_put_in(fake: FakeRegistry) -> None:
     assert decoded.rows.to_pylist() == [{"at": {"street": "s"}}]
 
 
+@pytest.mark.parametrize("code", [40401, 40402])
+def test_a_reference_to_what_was_deleted_makes_bad_rows(fake: FakeRegistry, code: int) -> None:
+    reference = {"name": "com.x.Address", "subject": "gone", "version": 1}
+    fake.add(7, record(("at", "com.x.Address")), references=[reference])
+    fake.answers["/subjects/gone/versions/1"] = (404, {"error_code": code, "message": "none"})
+    schema = pa.schema([("at", pa.string())])
+    decoded = decode(fake, [struct.pack(">bI", 0, 7) + b"\x02s"], schema)
+    (bad,) = decoded.bad
+    assert bad.reason == "what schema 7 refers to (gone, version 1) is not in the registry"
+
+
+@pytest.mark.parametrize("reference", [{}, {"name": "a", "subject": "s", "version": "x"}, 5])
+def test_a_reference_that_cannot_be_followed_makes_bad_rows(
+    fake: FakeRegistry, reference: object
+) -> None:
+    fake.add(7, record(("n", "int")), references=[reference])
+    schema = pa.schema([("n", pa.int32())])
+    decoded = decode(fake, [struct.pack(">bI", 0, 7) + b"\x02"], schema)
+    assert "schema 7 has a reference" in decoded.bad[0].reason
+
+
 # --- a registry in trouble
 
 
