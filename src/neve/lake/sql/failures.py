@@ -11,7 +11,8 @@ from neve.lake.sql.errors import QueryCancelledError, QueryError, QueryFailedErr
 
 _NEVE_LINE = re.compile(r"^(?:\s*)(neve\.[\w.]+(?:Error)): (.*)$", re.MULTILINE)
 _PYTHON_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception)): (.*)$", re.MULTILINE)
-_CANCELLED = ("cancelled", "SPARK_JOB_CANCELLED", "OPERATION_CANCELED")
+_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|\bJob \d+ cancelled\b")
+"""Spark's words; the word alone may as well be a column or a value of the query."""
 _SQLSTATE = re.compile(r"\s*SQLSTATE: (\w{5})")
 _LENGTH_MAX = 600
 
@@ -43,9 +44,9 @@ def translated(error: Exception, names: Mapping[str, str]) -> NeveError:
     text = _named(_message_of(error), names)
     if (found := _inner(text)) is not None:
         return QueryFailedError(found)
-    if any(word in text for word in _CANCELLED):
-        return QueryCancelledError("the query was cancelled")
     wrong = isinstance(error, ParseException | AnalysisException | IllegalArgumentException)
+    if not wrong and _CANCELLED.search(text):
+        return QueryCancelledError("the query was cancelled")
     told: QueryError | QueryFailedError = (QueryError if wrong else QueryFailedError)(
         _first_paragraph(text)
     )
