@@ -62,15 +62,30 @@ def grow(table: Table, config: TopicConfig, wanted: Sequence[pa.Schema]) -> bool
 def room_for(schema: pa.Schema, wanted: pa.Schema) -> Evolution:
     """The change that the columns allow; the fields that have no place as columns are refused."""
     change = evolution(schema, wanted)
-    add: list[pa.Field] = []
-    refused = list(change.refused)
-    for each in change.add:
-        named = _named(each)
-        if named is None or not _can_stand(evolved(schema, replace(change, add=[*add, named]))):
-            refused.append(((each.name,), "a column cannot be called like this, or like another"))
-        else:
-            add.append(named)
-    return replace(change, add=add, refused=refused)
+    named = [each for each in map(_named, change.add) if each is not None]
+    add = _standing(schema, replace(change, add=[]), named)
+    kept = {each.name for each in add}
+    refused = [
+        ((each.name,), "a column cannot be called like this, or like another")
+        for each in change.add
+        if each.name not in kept
+    ]
+    return replace(change, add=add, refused=[*change.refused, *refused])
+
+
+def _standing(schema: pa.Schema, change: Evolution, more: list[pa.Field]) -> list[pa.Field]:
+    """What the change adds, with those of the fields that can stand beside it.
+
+    Halves are tried until it is one field: few have no place, and there may be very many.
+    """
+    added = [*change.add, *more]
+    if not more or _can_stand(evolved(schema, replace(change, add=added))):
+        return added
+    if len(more) == 1:
+        return change.add
+    middle = len(more) // 2
+    first = _standing(schema, change, more[:middle])
+    return _standing(schema, replace(change, add=first), more[middle:])
 
 
 def columns_for(wanted: pa.Schema) -> pa.Schema:

@@ -1,0 +1,67 @@
+"""Which fields of values become columns, and what several parts of a portion ask for together."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from neve.lake.pipeline import growth
+from neve.lake.pipeline.growth import columns_for, room_for, united
+from neve.lake.values.json_shape import BIG_INTEGER
+
+
+def schema(**kinds: pa.DataType) -> pa.Schema:
+    return pa.schema(list(kinds.items()))
+
+
+def test_many_fields_are_not_tried_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    can_stand = growth._can_stand
+
+    def counted(columns: pa.Schema) -> bool:
+        tried.append(len(columns))
+        return can_stand(columns)
+
+    monkeypatch.setattr(growth, "_can_stand", counted)
+    names = [f"field-{number}" for number in range(100)]
+    wanted = pa.schema([(name, pa.int64()) for name in [*names, "_kafka"]])
+    change = room_for(schema(id=pa.int64()), wanted)
+    assert [each.name for each in change.add] == names
+    assert [path for path, _ in change.refused] == [("_kafka",)]
+    assert len(tried) < 20
+
+
+def test_fields_without_a_name_are_left_out_wherever_they_are() -> None:
+    inside = pa.struct([("", pa.int64()), ("x", pa.int64())])
+    only = pa.struct([("", pa.int64())])
+    found = columns_for(
+        pa.schema([("a", inside), ("b", pa.list_(inside)), ("c", pa.list_(only)), ("", inside)])
+    )
+    kept = pa.struct([("x", pa.int64())])
+    assert found == pa.schema([("a", kept), ("b", pa.list_(pa.field("element", kept)))])
+
+
+def test_a_field_that_would_be_written_like_another_is_left_out() -> None:
+    found = columns_for(pa.schema([("a-b", pa.int64()), ("a_x2Db", pa.int64())]))
+    assert found.names == ["a-b"]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "both"),
+    [
+        (pa.int64(), pa.float64(), pa.float64()),
+        (pa.float64(), pa.int64(), pa.float64()),
+        (pa.int64(), BIG_INTEGER, BIG_INTEGER),
+        (BIG_INTEGER, pa.float64(), pa.float64()),
+        (pa.string(), pa.int64(), pa.string()),
+        (pa.int64(), pa.string(), pa.int64()),
+    ],
+)
+def test_what_is_asked_for_together(
+    first: pa.DataType, then: pa.DataType, both: pa.DataType
+) -> None:
+    def nested(kind: pa.DataType) -> pa.DataType:
+        return pa.list_(pa.field("element", pa.struct([("x", kind)])))
+
+    asked = [schema(a=first, b=nested(first)), schema(a=then, b=nested(then), c=pa.bool_())]
+    assert united(asked) == schema(a=both, b=nested(both), c=pa.bool_())
