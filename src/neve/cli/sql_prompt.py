@@ -26,17 +26,12 @@ Statements end with a semicolon: SELECT …; SHOW TABLES; DESCRIBE name; EXPLAIN
 
 def run_script(text: str, run: Callable[[str], None]) -> int:
     """Run the statements of a text, up to the first that fails."""
-    from neve.lake.sql.statements import split
+    from neve.lake.sql.statements import says_something, split
 
     statements, rest = split(text)
-    for statement in [*statements, *([rest] if _says_something(rest) else [])]:
+    for statement in filter(says_something, [*statements, rest]):
         run(statement)
     return 0
-
-
-def _says_something(text: str) -> bool:
-    lines = (line.strip() for line in text.splitlines())
-    return any(line and not line.startswith("--") for line in lines)
 
 
 def run_prompt(run: Callable[[str], None]) -> int:

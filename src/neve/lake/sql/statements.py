@@ -242,6 +242,14 @@ def split(text: str) -> tuple[list[str], str]:
     return [statement for statement in statements if statement], text[begin:]
 
 
+def says_something(text: str) -> bool:
+    """Whether there is more in a text than spaces and comments."""
+    try:
+        return any(token.token_type != TokenType.SEMICOLON for token in _DIALECT.tokenize(text))
+    except SqlglotError:
+        return True
+
+
 def first_line(error: Exception) -> str:
     """What a parser complains about, without its drawing."""
     text = re.sub(r"\x1b\[\d+m", "", str(error))
