@@ -10,7 +10,7 @@ import pytest
 
 import bucket_samples as samples
 from bucket_samples import Writer, expected, shown
-from lake_session import lake_session
+from lake_session import SPARK_TESTS, lake_session
 from neve import runtime
 from neve.bucket.maintain.jobs import Job, Outcome, plan_units, settings_given
 from neve.bucket.reader import AsyncBucket
@@ -18,7 +18,7 @@ from neve.bucket.verify import Options, verify
 from neve.lake.maintain import run_on_spark
 from neve.store.url import connect
 
-pytestmark = pytest.mark.soak
+pytestmark = [*SPARK_TESTS, pytest.mark.soak]
 
 PARTITIONS = 5
 SETTINGS = samples.settings(store__folder__fsync="false")

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from lake_session import lake_session
+from lake_session import SPARK_TESTS, lake_session
 from neve.lake.java import ensure_java
 from spark_topics import CODECS, Topics, rows_of, sample
 
-pytestmark = pytest.mark.soak
+pytestmark = SPARK_TESTS
 
 START_SECONDS = 120
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import neve
-from lake_session import lake_session
+from lake_session import SPARK_TESTS, lake_session
 from neve.records import reference
 from neve.records.crc import crc32c
 from neve.records.reference import build_batch
 from spark_topics import BEGIN_MS, CODECS, Sent, Topics, rows_of, sample
 
-pytestmark = pytest.mark.soak
+pytestmark = SPARK_TESTS
 
 DURING = "timestamp >= timestamp_millis({}) and timestamp < timestamp_millis({})"
 PARTITIONS = 3

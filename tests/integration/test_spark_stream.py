@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import neve
-from lake_session import lake_session
+from lake_session import SPARK_TESTS, lake_session
 from neve.lake.source.sink import RowsNotWrittenError, WriteOptions, write_rows
 from spark_topics import Topics, rows_of, sample
 
-pytestmark = pytest.mark.soak
+pytestmark = SPARK_TESTS
 
 RESTARTS = 10
 
@@ -99,6 +99,7 @@ def wait_for_batches(query: Any, batches: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.soak
 def test_a_stream_is_written_to_a_topic(spark: Any, topics: Topics, tmp_path: Path) -> None:
     topics.create("copied", 2)
     topics.create("original", 2)

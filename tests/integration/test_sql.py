@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_deletes import delete_equal, delete_positions
-from lake_session import lake_session
+from lake_session import SPARK_TESTS, lake_session
 from neve.errors import NeveError
 from neve.lake.source.tasks import StoreRef
 from neve.lake.sql import streaming
@@ -30,7 +30,7 @@ from neve.lake.sql.errors import (
 from pruning_queries import QUERIES, PruningCheck, generated_queries
 from spark_topics import BEGIN_MS, Sent, Topics
 
-pytestmark = pytest.mark.soak
+pytestmark = [*SPARK_TESTS, pytest.mark.soak]
 
 COUNT = 300
 """Records in each of two partitions, enough for several segments."""
