@@ -6,6 +6,7 @@ made for is left out here, and the values that have it become dead letters.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,6 +34,8 @@ _WIDER = (
     (BIG_INTEGER, pa.float64()),
 )
 
+FIELDS_MAX = 2000
+"""Values whose names are data (an object by customer number) must not become ever more columns."""
 PASSES_MAX = 5
 """New fields are found while values are read, which are then read again with the wider table."""
 
@@ -62,15 +65,28 @@ def grow(table: Table, config: TopicConfig, wanted: Sequence[pa.Schema]) -> bool
 def room_for(schema: pa.Schema, wanted: pa.Schema) -> Evolution:
     """The change that the columns allow; the fields that have no place as columns are refused."""
     change = evolution(schema, wanted)
-    named = [each for each in map(_named, change.add) if each is not None]
+    named = _first_fields(schema, [each for each in map(_named, change.add) if each is not None])
     add = _standing(schema, replace(change, add=[]), named)
     kept = {each.name for each in add}
     refused = [
-        ((each.name,), "a column cannot be called like this, or like another")
+        ((each.name,), f"no column can be called so, or the table has its {FIELDS_MAX} fields")
         for each in change.add
         if each.name not in kept
     ]
     return replace(change, add=add, refused=[*change.refused, *refused])
+
+
+def _first_fields(schema: pa.Schema, more: list[pa.Field]) -> list[pa.Field]:
+    """As many as a table may have beside those that it has."""
+    count = sum(map(_size, schema))
+    sizes = itertools.accumulate(map(_size, more), initial=count)
+    return [each for each, size in zip(more, list(sizes)[1:], strict=True) if size <= FIELDS_MAX]
+
+
+def _size(each: pa.Field) -> int:
+    """How many fields it is, with all that are inside."""
+    inside = range(each.type.num_fields)
+    return 1 + sum(_size(each.type.field(number)) for number in inside)
 
 
 def _standing(schema: pa.Schema, change: Evolution, more: list[pa.Field]) -> list[pa.Field]:

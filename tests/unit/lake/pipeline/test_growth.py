@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from neve.lake.pipeline import growth
-from neve.lake.pipeline.growth import columns_for, room_for, united
+from neve.lake.pipeline.growth import FIELDS_MAX, columns_for, room_for, united
 from neve.lake.values.json_shape import BIG_INTEGER
 
 
@@ -65,3 +65,10 @@ def test_what_is_asked_for_together(
 
     asked = [schema(a=first, b=nested(first)), schema(a=then, b=nested(then), c=pa.bool_())]
     assert united(asked) == schema(a=both, b=nested(both), c=pa.bool_())
+
+
+def test_a_table_has_so_many_fields_at_most() -> None:
+    names = [f"n{number}" for number in range(2 * FIELDS_MAX)]
+    found = columns_for(pa.schema([(name, pa.int64()) for name in names]))
+    assert found.names == names[:FIELDS_MAX]
+    assert room_for(found, schema(n0=pa.int64())).refused == []
