@@ -31,7 +31,8 @@ ROWS = [
         "topic": "orders",
         "partition": n % 3,
         "offset": n // 3,
-        "timestamp": BEGIN + timedelta(minutes=13 * n, microseconds=500 * (n % 2)),
+        # A record's time is whole milliseconds.
+        "timestamp": BEGIN + timedelta(minutes=13 * n, milliseconds=n % 2),
         "timestampType": n % 2,
         "headers": None if n % 2 else [{"key": "h", "value": b"%d" % n}],
     }
@@ -100,6 +101,7 @@ def _milliseconds(moment: Any) -> int:
 
 
 QUERIES = [
+    "WITH c AS (SELECT key, offset, partition, timestamp FROM orders WHERE offset < 12) SELECT count(*) FROM c a WHERE NOT (a.timestamp <= '2024-03-31 01:15:00')",
     "SELECT count(*) FROM orders",
     "SELECT count(*), count(key) FROM orders WHERE offset >= 5 AND partition = 1",
     "SELECT key FROM orders WHERE offset > 3 OR key IS NULL",

@@ -47,7 +47,7 @@ class MaintainLoop:
 
     folder: Path
     seconds: float
-    spark_scan: Callable[[str, str], dict[int, tuple[int, int, int]]] | None = None
+    spark_scan: Callable[[str, str], dict[int, list[tuple[int, bytes]]]] | None = None
     truth: list[dict[int, bytes]] = field(default_factory=lambda: [{} for _ in range(PARTITIONS)])
     counts: Counter[str] = field(default_factory=Counter)
     running: bool = True
@@ -225,11 +225,15 @@ class MaintainLoop:
     async def _scan_on_spark(self) -> None:
         assert self.spark_scan is not None
         found = await runtime.offload(self.spark_scan, self.url, TOPIC)
-        for partition, (count, first, last) in found.items():
-            if count != last - first + 1:
-                raise WrongReadError(
-                    f"Spark: {count} records from {first} to {last} of {partition}"
-                )
+        async with await AsyncBucket.connect(self.url, settings=SETTINGS) as bucket:
+            for partition, rows in found.items():
+                start, _ = await bucket.offsets(TOPIC, partition)
+                due = min(rows)[0]
+                for offset, value in sorted(rows):
+                    if offset != due and not due < offset <= start:
+                        raise WrongReadError(f"Spark: {partition}@{offset}, {due} was due")
+                    self._check(partition, offset, value)
+                    due = offset + 1
         self.counts["scanned"] += 1
 
     async def _verified(self) -> Report:

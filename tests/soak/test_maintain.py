@@ -38,23 +38,13 @@ def test_for_minutes_with_spark(tmp_path: Path) -> None:
     seconds = float(os.environ.get("SOAK_MAINTAIN_SECONDS") or SOAK_SECONDS)
     with lake_session(tmp_path / "spark") as spark:
 
-        def scan(url: str, topic: str) -> dict[int, tuple[int, int, int]]:
-            from pyspark.sql import functions
-
+        def scan(url: str, topic: str) -> dict[int, list[tuple[int, bytes]]]:
             options = {"store": url, "subscribe": topic, "failOnDataLoss": "false"}
-            rows = (
-                spark.read.format("neve")
-                .options(**options)
-                .load()
-                .groupBy("partition")
-                .agg(
-                    functions.count("offset").alias("records"),
-                    functions.min("offset").alias("first"),
-                    functions.max("offset").alias("last"),
-                )
-                .collect()
-            )
-            return {row.partition: (row.records, row["first"], row["last"]) for row in rows}
+            rows = spark.read.format("neve").options(**options).load()
+            found: dict[int, list[tuple[int, bytes]]] = {}
+            for row in rows.select("partition", "offset", "value").collect():
+                found.setdefault(row.partition, []).append((row.offset, bytes(row.value)))
+            return found
 
         least = Counter(produced=10_000, merged=50, expired=10, consumed=3, scanned=1)
         check(MaintainLoop(tmp_path, seconds, scan), least)
