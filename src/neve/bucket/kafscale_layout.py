@@ -64,7 +64,9 @@ class KafScaleLayout:
     def sources(self, names: Sequence[PartitionName]) -> list[KafScaleSource]:
         return [KafScaleSource(self._store, name, self._of(name)) for name in names]
 
-    async def look(self, sources: Sequence[PartitionSource]) -> None:
+    async def look(
+        self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
+    ) -> None:
         """Nothing is shared but the listing, which each source was made of."""
 
     def _of(self, name: PartitionName) -> list[ForeignSegment]:

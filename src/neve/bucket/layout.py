@@ -110,8 +110,13 @@ class Layout(Protocol):
     def sources(self, names: Sequence[PartitionName]) -> Sequence[PartitionSource]:
         """Partitions to read, in this order."""
 
-    async def look(self, sources: Sequence[PartitionSource]) -> None:
-        """Look at what partitions share, once for all of them: their next resolve uses it."""
+    async def look(
+        self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
+    ) -> None:
+        """Look at what partitions share, once for all of them: their next resolve uses it.
+
+        `ends` are the offsets up to which each will be read, where that is known.
+        """
 
     def watcher(self, sources: Sequence[PartitionSource]) -> Watcher:
         """Watch these partitions."""

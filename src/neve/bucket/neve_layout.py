@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from neve import runtime
 from neve.bucket.layout import PartitionInfo, PartitionSource, Resolved, StreamInfo, Watcher
-from neve.bucket.model import PartitionName, Selection, TopicInfo
+from neve.bucket.model import OFFSET_MAX, PARTITION_ERRORS, PartitionName, Selection, TopicInfo
 from neve.bucket.watch import StreamWatcher
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.state import PartitionState, StreamPart
@@ -19,7 +19,8 @@ from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Segment
 from neve.log.tail import assemble
-from neve.log.wal.reader import StreamTail, WalReader
+from neve.log.wal.directories import DirectoryCache
+from neve.log.wal.reader import StreamTail, TailObject, WalReader
 from neve.settings import ReaderSettings
 from neve.store.port import Store
 
@@ -37,6 +38,7 @@ class NeveLayout:
         self._store = store
         self._settings = settings
         self.cluster = ClusterLog(store)
+        self._directories: DirectoryCache[TailObject] = DirectoryCache()
 
     @property
     def cluster_id(self) -> str:
@@ -53,14 +55,27 @@ class NeveLayout:
         ]
 
     def sources(self, names: Sequence[PartitionName]) -> list[NeveSource]:
-        return [NeveSource(self._store, self.cluster, name) for name in names]
+        known = self._directories
+        return [NeveSource(self._store, self.cluster, name, known) for name in names]
 
-    async def look(self, sources: Sequence[PartitionSource]) -> None:
-        """One look at the streams, made now, before any manifest is read."""
+    async def look(
+        self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
+    ) -> None:
+        """One look at the streams, made now, before any manifest is read.
+
+        Partitions that are wanted up to an offset which segments hold need no stream.
+        """
         own = [source for source in sources if isinstance(source, NeveSource)]
+        if ends is not None:
+            tiered = await runtime.gather(
+                *(source.is_tiered_to(end) for source, end in zip(own, ends, strict=True))
+            )
+            own = [source for source, held in zip(own, tiered, strict=True) if not held]
         # As they are now: another reader of this bucket may refresh the cluster log meanwhile.
         parts = [source.parts for source in own]
-        views = await read_views(self._store, (part for each in parts for part in each))
+        views = await read_views(
+            self._store, (part for each in parts for part in each), self._directories
+        )
         for source, looked_at in zip(own, parts, strict=True):
             source.looked_at(looked_at, views)
 
@@ -111,12 +126,16 @@ def _stream_info(incarnation: int, node: int, view: StreamView) -> StreamInfo:
     )
 
 
-async def read_views(store: Store, parts: Iterable[StreamPart]) -> dict[int, StreamView]:
+async def read_views(
+    store: Store,
+    parts: Iterable[StreamPart],
+    known: DirectoryCache[TailObject] | None = None,
+) -> dict[int, StreamView]:
     """The tails of these streams, side by side. One that is damaged does not hide the others."""
 
     async def view(incarnation: int) -> StreamView:
         try:
-            return await WalReader(store, incarnation).tail()
+            return await WalReader(store, incarnation, known=known).tail()
         except (DamagedError, UnsupportedError) as error:
             return error
 
@@ -130,9 +149,17 @@ class NeveSource:
 
     gaps_allowed = False
 
-    def __init__(self, store: Store, cluster: ClusterLog, name: PartitionName) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cluster: ClusterLog,
+        name: PartitionName,
+        known: DirectoryCache[TailObject] | None = None,
+    ) -> None:
         self._store = store
         self._cluster = cluster
+        self._known = known
+        self._tiered: Resolved | None = None
         self._views: tuple[tuple[StreamPart, ...], Mapping[int, StreamView]] | None = None
         topic = cluster.state.topic(name.topic)
         if topic is None:
@@ -157,7 +184,27 @@ class NeveSource:
         """Use these views of `parts` at the next resolve; the cluster log was read before them."""
         self._views = (parts, views)
 
+    async def is_tiered_to(self, end: int) -> bool:
+        """Whether segments hold all offsets below `end`: the next resolve then needs no stream.
+
+        What is in a segment is committed and stays so; only the way to the partition's own end
+        leads over the streams first.
+        """
+        if end >= OFFSET_MAX:
+            return False
+        try:
+            state = await self.manifest.refresh()
+        except PARTITION_ERRORS:
+            return False  # whoever resolves it will be told
+        if state.next < end:
+            return False
+        self._tiered = Resolved(state.start, max(state.start, state.next), (), state.skips)
+        return True
+
     async def resolve(self) -> Resolved:
+        tiered, self._tiered = self._tiered, None
+        if tiered is not None:
+            return tiered
         for attempt in range(RESOLVE_ATTEMPTS_MAX):
             parts, views = await self._look()
             state = await self.manifest.refresh()
@@ -190,7 +237,7 @@ class NeveSource:
             return given
         await self._cluster.refresh()
         parts = self.parts
-        return parts, await read_views(self._store, parts)
+        return parts, await read_views(self._store, parts, self._known)
 
     async def segments(self, first: int, end: int, selection: Selection) -> list[Segment]:
         del selection  # every segment is listed with its times: whoever reads it looks there

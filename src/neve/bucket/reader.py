@@ -329,7 +329,8 @@ class AsyncBucket:
         topic_id: str | None = None,
     ) -> AsyncGenerator[T, None]:
         sources = await self._sources(topic, partitions, topic_id)
-        await self._layout.look(sources)
+        ends = [bounds.of(source.name.partition).to_offset for source in sources]
+        await self._layout.look(sources, ends)
         failures: dict[PartitionName, NeveError] = {}
         async for reader, failure in self._opened(sources, bounds):
             if failure is not None:

@@ -23,6 +23,7 @@ from neve.log.prefetch import PrefetchReader
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object
 from neve.log.wal.checkpoint import PartitionEnd, WalCheckpoint, read_checkpoint
+from neve.log.wal.directories import DirectoryCache
 from neve.log.wal.object import Kind, Slice, WalObject
 from neve.settings import PrefetchSettings
 from neve.store.port import Store
@@ -90,12 +91,20 @@ _Read = tuple[list[TailObject], int, bool]
 
 
 class WalReader:
-    """Reads one stream. Holds no state: what was read is in the tails that it gives out."""
+    """Reads one stream. Holds no state: what was read is in the tails that it gives out.
+
+    Whoever looks at the same streams again and again gives `known`, and reads only what is new.
+    """
 
     def __init__(
-        self, store: Store, incarnation: int, prefetch: PrefetchSettings | None = None
+        self,
+        store: Store,
+        incarnation: int,
+        prefetch: PrefetchSettings | None = None,
+        known: DirectoryCache[TailObject] | None = None,
     ) -> None:
         self._store = store
+        self._known = known
         self._prefetch = prefetch or PrefetchSettings()
         self.incarnation = incarnation
         self.keys: SeriesKeys = wal_stream(incarnation)
@@ -220,10 +229,10 @@ class WalReader:
         """
         rows = await self._store.list(self.keys.prefix, self._before(start))
         sizes = {self.keys.number_of(row.key): row.size for row in rows}
-        objects: list[TailObject] = []
+        objects = [] if whole else self._remembered(start, sizes)
 
         def downloads() -> Iterator[Download[TailObject | _Seal | None]]:
-            number = start
+            number = start + len(objects)
             while number in sizes:
                 size = sizes[number] if whole else min(sizes[number], DIRECTORY_READ_BYTES)
                 fetch = functools.partial(self._number, number=number, whole=whole)
@@ -237,6 +246,16 @@ class WalReader:
                 objects.append(item)
         more, position, sealed = await self._numbers_from(start + len(objects), whole=whole)
         return [*objects, *more], position, sealed
+
+    def _remembered(self, start: int, listed: Mapping[int | None, int]) -> list[TailObject]:
+        """Those at the beginning that are known and still there."""
+        found: list[TailObject] = []
+        while self._known is not None and start + len(found) in listed:
+            item = self._known.get(self.keys.number(start + len(found)))
+            if item is None:
+                break
+            found.append(item)
+        return found
 
     def _before(self, number: int) -> str:
         return self.keys.number(number - 1) if number > 0 else ""
@@ -259,7 +278,10 @@ class WalReader:
             return None
         if decoded.header.kind is Kind.SEAL:
             return _Seal(number)
-        return TailObject(key, number, decoded.slices, data)
+        item = TailObject(key, number, decoded.slices, data)
+        if self._known is not None and not whole:
+            self._known.put(key, item)
+        return item
 
     async def _object(
         self, store: Store, key: str, number: int, *, whole: bool, rollup: bool = False

@@ -1,0 +1,54 @@
+"""Directories of WAL objects that were read before, so that the next look need not ask for them.
+
+A number holds what it was created with for as long as a reader may count it: it is deleted only
+below the stream's greatest checkpoint, at which a reader looks before and after. So what is kept
+here is as good as what the store would answer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, Protocol, TypeVar
+
+BYTES_MAX = 32 * 1024 * 1024
+SLICE_BYTES = 200
+"""About what a slice's entry takes in memory."""
+
+
+class Kept(Protocol):
+    """What is said of an object: its slices, and its bytes where they were read."""
+
+    @property
+    def slices(self) -> tuple[object, ...]: ...
+
+    @property
+    def data(self) -> memoryview | None: ...
+
+
+K = TypeVar("K", bound=Kept)
+
+
+class DirectoryCache(Generic[K]):
+    """By key, those used last, up to so many bytes."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[str, K] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, key: str) -> K | None:
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def put(self, key: str, item: K) -> None:
+        if key not in self._kept:
+            self.bytes += _size(item)
+        self._kept[key] = item
+        while self.bytes > self._bytes_max:
+            self.bytes -= _size(self._kept.popitem(last=False)[1])
+
+
+def _size(item: Kept) -> int:
+    return SLICE_BYTES * (1 + len(item.slices)) + (0 if item.data is None else len(item.data))
