@@ -71,6 +71,8 @@ class NeveLayout:
                 *(source.is_tiered_to(end) for source, end in zip(own, ends, strict=True))
             )
             own = [source for source, held in zip(own, tiered, strict=True) if not held]
+        if not own:
+            return
         # As they are now: another reader of this bucket may refresh the cluster log meanwhile.
         parts = [source.parts for source in own]
         views = await read_views(

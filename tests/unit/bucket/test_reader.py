@@ -267,3 +267,27 @@ def test_importing_neve_is_cheap() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_what_segments_hold_is_read_without_a_look_at_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = samples.fresh_url()
+    writer = await Writer.start(url)
+    await samples.layered(writer, "t")  # 40 of 80 records are in segments
+
+    class LookedAtError(Exception):
+        pass
+
+    async def looked_at(*_: object) -> None:
+        raise LookedAtError
+
+    async with await samples.opened(url) as bucket:
+        monkeypatch.setattr("neve.bucket.neve_layout.read_views", looked_at)
+        rows = [row async for row in bucket.read("t", to_offset=40)]
+        assert shown(rows) == expected("t", 0, 0, 40)
+        with pytest.raises(LookedAtError):
+            [row async for row in bucket.read("t", to_offset=41)]
+        with pytest.raises(LookedAtError):
+            [row async for row in bucket.read("t", from_offset=10)]
+    await writer.close()

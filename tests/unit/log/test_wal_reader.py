@@ -14,8 +14,9 @@ from neve.log.wal.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from neve.log.wal.directories import DirectoryCache
 from neve.log.wal.object import Kind, SliceMeta
-from neve.log.wal.reader import DIRECTORY_READ_BYTES, WalReader
+from neve.log.wal.reader import DIRECTORY_READ_BYTES, TailObject, WalReader
 from scripted_store import ScriptedStore, changed, first, in_simulation, refuse
 from wal_batches import TOPIC, batch, meta, offsets, texts
 
@@ -537,3 +538,61 @@ async def test_the_end_of_a_stream() -> None:
     assert await reader.end() == (3, 0)
     await put_checkpoint(store, 3, "wal/a-roll-up-that-is-gone")
     assert await reader.end() == (3, 3)
+
+
+# --- what was read before
+
+
+@in_simulation
+async def test_known_directories_are_not_asked_for_again() -> None:
+    store = ScriptedStore()
+    await stream(store, 10)
+    known: DirectoryCache[TailObject] = DirectoryCache()
+    first_look = await WalReader(store, INCARNATION, known=known).tail()
+    await put_data(store, 10)
+    store.calls.clear()
+    second = await WalReader(store, INCARNATION, known=known).tail()
+    assert offsets(first_look) == list(range(10))
+    assert offsets(second) == list(range(11))
+    asked = [call.key for call in store.calls if call.key.startswith(KEYS.prefix)]
+    assert KEYS.number(10) in asked
+    assert KEYS.number(9) not in asked
+
+
+@in_simulation
+async def test_known_directories_behind_a_checkpoint_do_not_count() -> None:
+    store = ScriptedStore()
+    await stream(store, 6)
+    known: DirectoryCache[TailObject] = DirectoryCache()
+    await WalReader(store, INCARNATION, known=known).tail()
+    rollup = await put_rollup(store, 4, rows_of(0, 1, 2, 3))
+    await put_checkpoint(store, 4, rollup)
+    for number in range(4):
+        await store.delete(KEYS.number(number))
+    reader = WalReader(store, INCARNATION, known=known)
+    tail = await reader.tail()
+    assert (tail.checkpoint, tail.position) == (4, 6)
+    assert await texts(reader, tail) == list(range(6))
+
+
+@in_simulation
+async def test_a_known_directory_of_an_object_that_is_gone_does_not_count() -> None:
+    store = ScriptedStore()
+    await stream(store, 6)
+    known: DirectoryCache[TailObject] = DirectoryCache()
+    await WalReader(store, INCARNATION, known=known).tail()
+    await store.delete(KEYS.number(3))
+    tail = await WalReader(store, INCARNATION, known=known).tail()
+    assert (offsets(tail), tail.position) == ([0, 1, 2], 3)
+
+
+def test_directories_are_kept_within_a_bound() -> None:
+    kept: DirectoryCache[TailObject] = DirectoryCache(2_000)
+    for number in range(20):
+        data = memoryview(bytes(100))
+        kept.put(str(number), TailObject(str(number), number, (), data))
+        assert kept.bytes <= 2_000
+    assert kept.get("0") is None
+    assert kept.get("19") is not None
+    kept.put("19", TailObject("19", 19, (), memoryview(bytes(100))))
+    assert kept.bytes <= 2_000

@@ -43,8 +43,8 @@ class DirectoryCache(Generic[K]):
         return found
 
     def put(self, key: str, item: K) -> None:
-        if key not in self._kept:
-            self.bytes += _size(item)
+        before = self._kept.pop(key, None)
+        self.bytes += _size(item) - (0 if before is None else _size(before))
         self._kept[key] = item
         while self.bytes > self._bytes_max:
             self.bytes -= _size(self._kept.popitem(last=False)[1])
