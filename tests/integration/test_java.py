@@ -54,6 +54,7 @@ def without_java(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.soak  # every other test on Spark shows it, too
 def test_spark_starts_with_the_java_that_is_found(tmp_path: Path) -> None:
     assert spark_says(dict(os.environ), tmp_path)["count"] == "1000"
 
