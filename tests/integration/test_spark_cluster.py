@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lake_session import SPARK_TESTS, lake_session
 from neve.lake.java import ensure_java
 from spark_topics import CODECS, Topics, rows_of, sample
 
-pytestmark = SPARK_TESTS
+pytestmark = [*SPARK_TESTS, pytest.mark.soak]
 
 START_SECONDS = 120
 
