@@ -66,7 +66,8 @@ def lake_session(folder: Path, *, master: str = "local[2]", **conf: object) -> I
 
 
 def _open_sockets() -> list[socket.socket]:
-    found = [each for each in gc.get_objects() if isinstance(each, socket.socket)]
+    # By type: to ask a weak proxy what it is an instance of fails where its object is gone.
+    found = [each for each in gc.get_objects() if issubclass(type(each), socket.socket)]
     return [each for each in found if each.fileno() >= 0]
 
 
