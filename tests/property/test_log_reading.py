@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from log_reading import World, reading, small_fetch
@@ -73,6 +73,7 @@ def test_every_offset_of_any_log_is_read_right(steps: list[str], seed: int) -> N
 
 @settings(max_examples=20, deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 2**32))
+@example(steps=["send", "tier", "roll_up"], seed=952)  # a reader that waited for its own bytes
 def test_consumers_read_right_while_everything_moves(steps: list[str], seed: int) -> None:
     async def check() -> None:
         store = ScriptedStore(latency=lambda: runtime.chance().random() * 0.005)

@@ -77,7 +77,7 @@ class ReadAhead:
             while cursor.held_bytes + self._part_bytes <= self._window_bytes(cursor):
                 planned_to = cursor.planned_to
                 piece = await self._next(cursor.log, planned_to)
-                if cursor.dropped or piece is None:
+                if cursor.dropped or cursor.waits or piece is None:
                     return
                 if cursor.planned_to != planned_to:
                     continue  # the reader was quicker

@@ -159,26 +159,28 @@ class ColdReader:
                 self.counters.ahead_hits += 1
                 return True
         came_back = cursor.reads > 0
-        wanted = None if came_back else max_bytes
-        piece = await self._ahead.demanded(cursor.log, at, wanted)
-        block = self._kept(cursor, at, await self.blocks.demand(piece, at))
+        block = await self._demanded(cursor, at, None if came_back else max_bytes)
         if came_back:
             self._ahead.kick(cursor)
         try:
             await block.wait()
         except DamagedError as damage:
             cursor.clear()
+            piece = block.piece
             if piece.segment is not None and await self.indexes.distrust(piece.segment):
                 return False
             raise unreadable(cursor.log, damage, piece.first_offset, piece.end_offset) from damage
         return True
 
-    def _kept(self, cursor: Cursor, at: int, block: Block) -> Block:
-        """Put a block into its cursor, unless reading ahead has just put it there."""
-        present = cursor.move_to(at)
-        if present is not None:
-            self.blocks.release(block)
-            return present
+    async def _demanded(self, cursor: Cursor, at: int, wanted: int | None) -> Block:
+        """The block that holds `at`, as the first of a cursor that holds none."""
+        # Who waits for bytes must hold none meanwhile, or it may wait for its own.
+        cursor.waits = True
+        try:
+            piece = await self._ahead.demanded(cursor.log, at, wanted)
+            block = await self.blocks.demand(piece, at)
+        finally:
+            cursor.waits = False
         cursor.blocks.append(block)
         return block
 

@@ -28,6 +28,7 @@ class Cursor:
         self.reads = 0  # those that ended with a chunk
         self.used_at = 0.0
         self.dropped = False
+        self.waits = False  # for bytes that it demanded
         self.planner: asyncio.Task[None] | None = None
         self._pool = blocks
 
