@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -33,6 +34,7 @@ FLAT = pa.schema(
         ("l", list_of(pa.struct([("z", pa.float64())]))),
     ]
 )
+SIMPLE = pa.schema([each for each in FLAT if each.name in "aidsbty"] + [("f", pa.float32())])
 WITH_MAP = pa.schema([("a", pa.int64()), ("m", map_of(pa.int64()))])
 
 # --- the reading
@@ -92,6 +94,13 @@ def real(value: Any) -> float:
         raise BadError("no number")
     try:
         return float(value)
+    except OverflowError:
+        raise BadError("out of range") from None
+
+
+def single(value: Any) -> float:
+    try:
+        return struct.unpack("<f", struct.pack("<f", real(value)))[0]  # type: ignore[no-any-return]
     except OverflowError:
         raise BadError("out of range") from None
 
@@ -170,6 +179,7 @@ def expected(value: Any, type_: pa.DataType) -> Any:
         pa.int64(): whole(-(2**63), 2**63 - 1),
         pa.int32(): whole(-(2**31), 2**31 - 1),
         pa.float64(): real,
+        pa.float32(): single,
         pa.string(): exactly(str),
         pa.bool_(): exactly(bool),
         pa.decimal128(10, 2): money,
@@ -181,10 +191,10 @@ def expected(value: Any, type_: pa.DataType) -> Any:
 
 def oracle(values: list[bytes | None], schema: pa.Schema) -> tuple[list[Any], list[int]]:
     rows, bad = [], []
-    struct = pa.struct(list(schema))
+    type_ = pa.struct(list(schema))
     for row, value in enumerate(values):
         try:
-            found = None if value is None else expected(read(value), struct)
+            found = None if value is None else expected(read(value), type_)
             rows.append((row, found or dict.fromkeys(schema.names)))
         except BadError:
             bad.append(row)
@@ -304,8 +314,8 @@ SPLICES = st.sampled_from(
 
 
 @st.composite
-def corrupted(draw: st.DrawFn) -> bytes:
-    text = draw(encoded)
+def corrupted(draw: st.DrawFn, texts: st.SearchStrategy[bytes]) -> bytes:
+    text = draw(texts)
     for _ in range(draw(st.integers(1, 2))):
         first = draw(st.integers(0, len(text)))
         end = draw(st.sampled_from([first, first, min(first + 1, len(text)), len(text)]))
@@ -313,21 +323,61 @@ def corrupted(draw: st.DrawFn) -> bytes:
     return text
 
 
-encoded = st.one_of(FITTING_DOCUMENT, ANY_DOCUMENT).flatmap(
-    lambda document: st.sampled_from(
+def encodings(document: Any) -> st.SearchStrategy[bytes]:
+    return st.sampled_from(
         [
             json.dumps(document).encode(),
             json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass"),
             json.dumps(document, indent=1).encode(),
         ]
     )
-)
+
+
+encoded = st.one_of(FITTING_DOCUMENT, ANY_DOCUMENT).flatmap(encodings)
 sure = SURE_DOCUMENT.map(lambda document: json.dumps(document).encode())
 fitting = FITTING_DOCUMENT.map(lambda document: json.dumps(document).encode())
 WHOLE_VALUES = st.sampled_from([b"", b"null", b"1", b"[]", b"{}", b'"x"', b" ", b"{}{}", b"true"])
 VALUES = st.lists(
     st.one_of(
-        fitting, fitting, encoded, corrupted(), WHOLE_VALUES, st.binary(max_size=6), st.none()
+        fitting,
+        fitting,
+        encoded,
+        corrupted(encoded),
+        WHOLE_VALUES,
+        st.binary(max_size=6),
+        st.none(),
     ),
+    max_size=12,
+)
+
+# --- for columns without anything inside
+
+SHORT_FRACTIONS = st.decimals(-(10**6), 10**6, places=3).map(float)
+SIMPLE_FITTING = {name: FITTING[name] for name in "aidsbty"} | {
+    "d": st.one_of(
+        FITTING["d"], SHORT_FRACTIONS, st.sampled_from([0.0, -0.0, 1e22, 1e-22, 5e-324])
+    ),
+    "f": st.one_of(SHORT_FRACTIONS, st.floats(width=32, allow_nan=False), FITTING["d"]),
+}
+SIMPLE_SURE = SIMPLE_FITTING | {
+    "a": st.integers(-(2**63) + 1, 2**63 - 1),
+    "d": st.one_of(SHORT_FRACTIONS, st.integers(-(2**53), 2**53)),
+    "t": st.one_of(
+        st.datetimes().map(lambda found: found.isoformat() + "Z"),
+        st.datetimes()
+        .filter(lambda found: found.year > 1)
+        .map(lambda found: f"{found.isoformat(' ')}+05:30"),
+        st.dates().map(lambda found: found.isoformat()),
+        st.integers(-(10**13), 10**13),
+    ),
+    "f": SHORT_FRACTIONS,
+}
+simple = st.one_of(
+    st.fixed_dictionaries({}, optional=SIMPLE_FITTING),
+    st.dictionaries(st.sampled_from(list(SIMPLE_FITTING)), LEAVES, max_size=4),
+).flatmap(encodings)
+simple_sure = st.fixed_dictionaries({}, optional=SIMPLE_SURE).flatmap(encodings)
+SIMPLE_VALUES = st.lists(
+    st.one_of(simple_sure, simple, corrupted(simple_sure), encoded, WHOLE_VALUES, st.none()),
     max_size=12,
 )

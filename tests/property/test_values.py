@@ -15,8 +15,20 @@ from hypothesis import strategies as st
 
 from neve.lake.values import json_format, value_format
 from neve.lake.values.avro_decoding import AvroDecoder, _NotFastError
+from neve.lake.values.json_fast import FastJson
 from neve.lake.values.json_judge import JsonJudge
-from values_oracle import FLAT, VALUES, WITH_MAP, oracle, plain, read, sure
+from values_oracle import (
+    FLAT,
+    SIMPLE,
+    SIMPLE_VALUES,
+    VALUES,
+    WITH_MAP,
+    oracle,
+    plain,
+    read,
+    simple_sure,
+    sure,
+)
 
 QUICK = settings(
     max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -52,6 +64,26 @@ def test_json_that_fits_is_read_without_a_judge(values: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(JsonJudge, "row")
         check_json([*values], FLAT)
+
+
+@pytest.mark.usefixtures("judged_rows")
+@pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "no kernel"])
+@QUICK
+@given(SIMPLE_VALUES)
+def test_simple_json_is_that_of_a_plain_reading(kernel: bool, values: list[bytes | None]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if not kernel:
+            patch.setattr(json_format, "is_flat", lambda _: False)
+        check_json(values, SIMPLE)
+
+
+@QUICK
+@given(st.lists(simple_sure, min_size=1, max_size=20))
+def test_ordinary_json_is_read_by_the_kernel_alone(values: list[bytes]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(JsonJudge, "row")
+        patch.delattr(FastJson, "rows")
+        check_json([*values], SIMPLE)
 
 
 @QUICK

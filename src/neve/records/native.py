@@ -27,7 +27,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _BYTE = ir.IntType(8)
 _HALF = ir.IntType(32)
 _WORD = ir.IntType(64)
-_SOURCES = ("native.py", "varint.py", "kernel.py", "encoder.py")
 
 
 def _loader(kind: ir.IntType, extend: str, *, big_endian: bool = False) -> Any:
@@ -70,6 +69,18 @@ store_int64 = _storer(_WORD)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def store_double(typing: Any, address: Any, value: Any) -> Any:  # noqa: ARG001 (numba's form)
+    """A double's eight bytes."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address, value = arguments
+        builder.store(value, builder.inttoptr(address, ir.DoubleType().as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def copy_bytes(typing: Any, to: Any, source: Any, size: Any) -> Any:  # noqa: ARG001 (numba's form)
     """memcpy between two addresses."""
 
@@ -92,13 +103,13 @@ def inlined(function: Function) -> Function:
 def compiled(signature: str) -> Callable[[Function], Function]:
     """Compile for one signature when the module is imported, or load what an earlier run compiled.
 
-    Numba keys its cache by one source file; the folder is named by all files that a kernel is made
-    from. An operator's NUMBA_CACHE_DIR is left to decide.
+    Numba keys its cache by one source file; the folder is named by all files that a kernel may be
+    made from: those beside it, and those here. An operator's NUMBA_CACHE_DIR is left to decide.
     """
 
     def decorate(function: Function) -> Function:
         before = numba.config.CACHE_DIR
-        folder = before or _cache_folder()
+        folder = before or _cache_folder(Path(function.__code__.co_filename).parent)
         numba.config.CACHE_DIR = folder
         try:
             return numba.njit(signature, nogil=True, cache=bool(folder))(function)  # type: ignore[no-any-return]
@@ -109,17 +120,21 @@ def compiled(signature: str) -> Callable[[Function], Function]:
 
 
 @functools.cache
-def _cache_folder() -> str:
+def _cache_folder(sources: Path) -> str:
     """A folder that only this user can write, or "" where there is none: then nothing is cached.
 
     Cached code is executed, so a folder that others could have filled is never used.
     """
     digest = hashlib.sha256()
-    try:
-        for source in _SOURCES:
-            digest.update(Path(__file__).with_name(source).read_bytes())
-    except OSError:
-        return ""
+    for place in dict.fromkeys((Path(__file__).parent, sources)):
+        files = sorted(place.glob("*.py"))
+        if not files:  # imported from an archive
+            return ""
+        try:
+            for file in files:
+                digest.update(file.read_bytes())
+        except OSError:
+            return ""
     name = f"kernels-{digest.hexdigest()[:16]}"
     for parent in _cache_parents():
         folder = parent / name

@@ -20,8 +20,11 @@ def cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found() -> str:
-    return native._cache_folder.__wrapped__()
+SOURCES = Path(native.__file__).parent
+
+
+def found(sources: Path = SOURCES) -> str:
+    return native._cache_folder.__wrapped__(sources)
 
 
 def test_the_users_own_cache_comes_first(cache_folder: Path) -> None:
@@ -48,6 +51,20 @@ def test_a_folder_that_others_can_write_is_not_trusted(cache_folder: Path) -> No
     shared.mkdir()
     shared.chmod(0o777)
     assert found() == ""
+
+
+def test_each_file_beside_a_kernel_has_a_say_in_the_folder(cache_folder: Path) -> None:
+    beside = cache_folder / "kernels"
+    beside.mkdir()
+    (beside / "rows.py").write_text("one")
+    before = found(beside)
+    assert before not in {"", found()}
+    (beside / "numbers.py").write_text("two")
+    assert found(beside) != before
+
+
+def test_what_lies_in_an_archive_is_not_cached(cache_folder: Path) -> None:
+    assert found(cache_folder / "package.zip" / "kernels") == ""
 
 
 def test_numbas_own_setting_is_left_as_it_was() -> None:

@@ -87,7 +87,7 @@ def assemble(
     """Pieces in any order as one answer, ordered by input row."""
     struct = pa.struct(list(schema))
     rows = [piece.rows for piece in pieces if len(piece.rows)]
-    joined = pa.concat_arrays(rows) if rows else pa.array([], struct)
+    joined = pa.concat_arrays(rows) if len(rows) > 1 else rows[0] if rows else pa.array([], struct)
     good = pa.array(np.concatenate([NO_ROWS, *(piece.good for piece in pieces)]))
     if any(first.good[-1] > then.good[0] for first, then in _neighbours(pieces)):
         order = pc.sort_indices(good)

@@ -1,7 +1,9 @@
-"""JSON values: the fast path for runs of clean ones, the judge for the rest.
+"""JSON values: the kernel for what is flat, the fast path for runs of clean ones, the judge for
+the rest.
 
-Of a run that the fast path does not take, the sieve's suspects are judged and the others tried
-again. If that does not help, the run is cut in parts, and small parts are judged.
+The kernel takes a schema's values one by one, and leaves what it is not sure of. Of a run that the
+fast path does not take, the sieve's suspects are judged and the others tried again. If that does
+not help, the run is cut in parts, and small parts are judged.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from neve.lake.values.json_fast import (
     fits_fast_path,
     number_timestamps,
 )
+from neve.lake.values.json_flat import FlatJson, is_flat
 from neve.lake.values.json_judge import BadValueError, JsonJudge, parse
 from neve.lake.values.json_shape import Shape
 from neve.lake.values.json_sieve import Sieve
@@ -70,7 +73,7 @@ class JsonFormat(ValueFormat):
         check_optional(schema)
         filled, dense, pieces = _without_nulls(values, schema)
         work = _Decoding(dense, schema)
-        for first, end in _runs(dense):
+        for first, end in _runs(dense, work.rows_max):
             pieces += work.run(dense.slice(first, end - first), filled[first:end])
         return assemble(pieces, schema, len(values), work.unknown())
 
@@ -80,7 +83,7 @@ class JsonFormat(ValueFormat):
         judge = JsonJudge(schema, strict=True)
         pieces += [
             judged(judge, dense.slice(first, end - first), filled[first:end], schema)
-            for first, end in _runs(dense)
+            for first, end in _runs(dense, RUN_ROWS_MAX)
         ]
         return assemble(pieces, schema, len(values))
 
@@ -95,10 +98,29 @@ class _Decoding:
         self._expect_unknown = False
         self._fast: FastJson | None = None
         self._sieve: Sieve | None = None
+        self._flat = FlatJson(schema) if is_flat(schema) else None
         if fits_fast_path(self._struct):
             self._fast = FastJson(schema, _number_timestamps(values, self._struct))
 
-    def run(self, values: pa.BinaryArray, rows: Rows, *, sieved: bool = False) -> Iterator[Piece]:
+    @property
+    def rows_max(self) -> int:
+        """How many values one run has at most."""
+        return RUN_ROWS_MAX if self._flat is None else min(RUN_ROWS_MAX, self._flat.rows_max)
+
+    def run(self, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+        if self._flat is not None:
+            taken, places = self._flat.rows(values)
+            yield Piece(taken, rows[places])
+            if len(places) == len(values):
+                return
+            left = np.ones(len(values), np.bool_)
+            left[places] = False
+            values, rows = values.filter(pa.array(left)), rows[left]
+        yield from self._run_together(values, rows)
+
+    def _run_together(
+        self, values: pa.BinaryArray, rows: Rows, *, sieved: bool = False
+    ) -> Iterator[Piece]:
         try:
             yield Piece(self._read(values), rows)
         except FastPathError:
@@ -109,7 +131,7 @@ class _Decoding:
             else:
                 step = -(-len(values) // _PARTS)
                 for part in range(0, len(values), step):
-                    yield from self.run(
+                    yield from self._run_together(
                         values.slice(part, step), rows[part : part + step], sieved=True
                     )
 
@@ -125,7 +147,9 @@ class _Decoding:
         if suspects.any():
             yield self._judged(values.filter(pa.array(suspects)), rows[suspects])
         if not suspects.all():
-            yield from self.run(values.filter(pa.array(~suspects)), rows[~suspects], sieved=True)
+            yield from self._run_together(
+                values.filter(pa.array(~suspects)), rows[~suspects], sieved=True
+            )
 
     def _read(self, values: pa.BinaryArray) -> pa.StructArray:
         if self._fast is None:
@@ -162,13 +186,13 @@ def _without_nulls(
     return filled, dense, [Piece(nulls(int(empty.sum()), schema), np.flatnonzero(empty))]
 
 
-def _runs(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
+def _runs(values: pa.BinaryArray, rows_max: int) -> Iterator[tuple[int, int]]:
     """Cuts the rows into runs within the bounds."""
     offsets = offsets_of(values)
     first = 0
     while first < len(values):
         reach = int(np.searchsorted(offsets, int(offsets[first]) + RUN_BYTES_MAX, side="right")) - 1
-        end = min(max(reach, first + 1), first + RUN_ROWS_MAX, len(values))
+        end = min(max(reach, first + 1), first + rows_max, len(values))
         yield first, end
         first = end
 

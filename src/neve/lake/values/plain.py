@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidError
@@ -26,7 +27,7 @@ class RawFormat(ValueFormat):
     def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         _check_column(schema, self.schema())
         rows = pa.RecordBatch.from_arrays([values], schema=schema)
-        return Decoded(rows, pa.array(range(len(values)), pa.int64()), [])
+        return Decoded(rows, pa.array(np.arange(len(values))), [])
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ class StringFormat(ValueFormat):
     def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         _check_column(schema, self.schema())
         bad = bad_text(values)
-        wrong = {each.row for each in bad}
-        good = pa.array([row for row in range(len(values)) if row not in wrong], pa.int64())
+        good = pa.array(np.delete(np.arange(len(values)), [each.row for each in bad]))
         text = (values.take(good) if bad else values).cast(pa.string())
         return Decoded(pa.RecordBatch.from_arrays([text], schema=schema), good, bad)
 

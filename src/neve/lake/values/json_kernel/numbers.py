@@ -1,0 +1,90 @@
+"""JSON numbers: integers of 64 bits, and the doubles that are right without a doubt.
+
+A double is exact where its digits fit its 53 bits and the power of ten is exact too (Clinger's fast
+path): one rounding, the right one. Others are left to those who do it in full.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neve.lake.values.json_kernel.texts import BAD
+from neve.records.native import inlined, load_byte
+
+ZERO, NINE, MINUS, PLUS, POINT, LOWER_E = 0x30, 0x39, 0x2D, 0x2B, 0x2E, 0x65
+
+_INT64_MAX = 2**63 - 1
+_EXACT_MAX = 2**53
+_POWER_MAX = 22
+_POWERS = np.array([10.0**power for power in range(_POWER_MAX + 1)])
+_EXPONENT_DIGITS_MAX = 3
+
+
+@inlined
+def _digits(at: int, end: int, value: int) -> tuple[int, int]:
+    """Digits behind those of `value`, up to 64 bits; the value, and the address behind or BAD."""
+    while at < end:
+        digit = load_byte(at) - ZERO
+        if digit < 0 or digit > 9:
+            return value, at
+        if value > (_INT64_MAX - digit) // 10:
+            return 0, BAD
+        value = value * 10 + digit
+        at += 1
+    return value, at
+
+
+@inlined
+def read_integer(at: int, end: int) -> tuple[int, int]:
+    """An integer and the address behind it, or BAD. What follows is for the caller to look at."""
+    negative = load_byte(at) == MINUS
+    start = at + negative
+    value, at = _digits(start, end, 0)
+    if at in (BAD, start) or (load_byte(start) == ZERO and at > start + 1):
+        return 0, BAD
+    # Whether minus zero is an integer is not for us to say.
+    if negative and value == 0:
+        return 0, BAD
+    return (-value if negative else value), at
+
+
+@inlined
+def read_double(at: int, end: int) -> tuple[float, int]:
+    """A number and the address behind it, or BAD."""
+    negative = load_byte(at) == MINUS
+    start = at + negative
+    digits, at = _digits(start, end, 0)
+    if at in (BAD, start) or (load_byte(start) == ZERO and at > start + 1):
+        return 0.0, BAD
+    power = 0
+    whole = at
+    if at < end and load_byte(at) == POINT:
+        digits, at = _digits(whole + 1, end, digits)
+        if at == BAD or at == whole + 1:
+            return 0.0, BAD
+        power = whole + 1 - at
+    if at < end and (load_byte(at) | 0x20) == LOWER_E:
+        exponent, at = _exponent(at + 1, end)
+        if at == BAD:
+            return 0.0, BAD
+        power += exponent
+    if digits > _EXACT_MAX or power < -_POWER_MAX or power > _POWER_MAX:
+        return 0.0, BAD
+    if digits == 0 and at == whole and negative:
+        return 0.0, BAD
+    value = float(digits)
+    value = value * _POWERS[power] if power >= 0 else value / _POWERS[-power]
+    return (-value if negative else value), at
+
+
+@inlined
+def _exponent(at: int, end: int) -> tuple[int, int]:
+    """What stands behind the e."""
+    if at == end:
+        return 0, BAD
+    sign = load_byte(at)
+    start = at + 1 if sign in (MINUS, PLUS) else at
+    value, at = _digits(start, end, 0)
+    if at in (BAD, start) or at - start > _EXPONENT_DIGITS_MAX:
+        return 0, BAD
+    return (-value if sign == MINUS else value), at
