@@ -27,6 +27,7 @@ from pyiceberg.typedef import Record
 
 from neve import runtime
 from neve.lake.tables.columns import FileColumns
+from neve.lake.tables.encodings import dictionary_columns
 from neve.lake.tables.reference import TableRef, WrittenFile
 from neve.lake.tables.splitting import PartitionValues, Splitter
 from neve.lake.tables.statistics import statistics_plan
@@ -164,17 +165,18 @@ class _File:
         if self._buffer:
             rows = pa.Table.from_batches(self._buffer)
             if self._writer is None:
-                self._writer = self._begin(rows.schema)
+                self._writer = self._begin(rows)
             self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._buffer = []
         self.buffered_bytes = 0
 
-    def _begin(self, schema: pa.Schema) -> pq.ParquetWriter:
+    def _begin(self, rows: pa.Table) -> pq.ParquetWriter:
         self._stream = self._shared.io.new_output(self._path).create()
         return pq.ParquetWriter(
             self._stream,
-            schema,
+            rows.schema,
             compression=self._shared.compression,
+            use_dictionary=dictionary_columns(rows),
             store_decimal_as_integer=True,
         )
 

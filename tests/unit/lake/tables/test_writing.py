@@ -196,7 +196,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("tight")
 def test_a_file_ends_at_the_target_size(catalog: Catalog) -> None:
-    small = {"write.target-file-size-bytes": "8000"}
+    small = {"write.target-file-size-bytes": "4000"}
     table = open_table(catalog, "lake.sizes", VALUE, [], properties=small)
     files = written(table, rows(0, 1000))
     assert len(files) >= 3
