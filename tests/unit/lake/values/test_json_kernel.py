@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import random
 import struct
 from collections.abc import Iterator
 
@@ -94,7 +95,8 @@ def test_fields_that_are_missing_are_null_and_order_does_not_matter() -> None:
         b'{"total":1e}',
         b'{"total":NaN}',
         b'{"total":1e400}',
-        b'{"total":9007199254740993}',
+        b'{"total":1e-320}',
+        b'{"total":12345678901234567890.5}',
         b'{"weight":3.5e38}',
         b'{"text":"a\nb"}',
         b'{"text":"\\x"}',
@@ -130,6 +132,29 @@ def test_texts_of_all_kinds(text: str, ascii_only: bool) -> None:
     value = json.dumps({"text": text, "id": 5}, ensure_ascii=ascii_only).encode()
     (row,), _ = taken(value)
     assert (row["text"], row["id"]) == (text, 5)
+
+
+def number_texts(count: int) -> Iterator[str]:
+    """Numbers of all sizes, many of them halfway between two doubles or next to that."""
+    chance = random.Random(7)
+    for _ in range(count):
+        odd = 2 * chance.randrange(2**52, 2**53) + 1
+        yield repr(chance.random() * 10.0 ** chance.randrange(-300, 300))
+        yield str(odd << chance.randrange(9))
+        yield f"{odd * 5 + chance.randrange(-1, 2)}e-1"
+        yield f"{odd * 25 + chance.randrange(-1, 2)}E-02"
+        yield f"-{chance.randrange(10**18)}e{chance.randrange(-290, 290)}"
+        yield f"{chance.randrange(10**8)}.{chance.randrange(10**10)}e+{chance.randrange(40)}"
+
+
+def test_doubles_are_the_nearest_there_are() -> None:
+    texts = list(number_texts(5_000))
+    values = [b'{"total":%s}' % text.encode() for text in texts]
+    rows, places = FlatJson(COLUMNS).rows(pa.array(values, pa.binary()))
+    assert len(places) > 0.99 * len(texts)
+    found = rows.field("total").to_numpy(zero_copy_only=False).tolist()
+    expected = [float(texts[place]) for place in places.tolist()]
+    assert list(map(repr, found)) == list(map(repr, expected))
 
 
 def test_many_columns_make_small_runs_that_hold_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,14 @@
-"""JSON numbers: integers of 64 bits, and the doubles that are right without a doubt.
+"""JSON numbers: integers of 64 bits, and doubles of as many digits, each the nearest there is.
 
-A double is exact where its digits fit its 53 bits and the power of ten is exact too (Clinger's fast
-path): one rounding, the right one. Others are left to those who do it in full.
+Where the digits fit a double's 53 bits and the power of ten is exact too, one operation rounds once
+(Clinger's fast path). Others take `rounding`, and a few are left to those who do it in full.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from neve.lake.values.json_kernel.rounding import NO_BITS, double_of, nearest
 from neve.lake.values.json_kernel.texts import BAD
 from neve.records.native import inlined, load_byte
 
@@ -68,13 +69,22 @@ def read_double(at: int, end: int) -> tuple[float, int]:
         if at == BAD:
             return 0.0, BAD
         power += exponent
-    if digits > _EXACT_MAX or power < -_POWER_MAX or power > _POWER_MAX:
-        return 0.0, BAD
     if digits == 0 and at == whole and negative:
         return 0.0, BAD
-    value = float(digits)
-    value = value * _POWERS[power] if power >= 0 else value / _POWERS[-power]
-    return (-value if negative else value), at
+    value, found = _times_ten_to(digits, power)
+    return (-value if negative else value), at if found else BAD
+
+
+@inlined
+def _times_ten_to(digits: int, power: int) -> tuple[float, bool]:
+    """The nearest double, if it can be told."""
+    if digits == 0:
+        return 0.0, True
+    if digits <= _EXACT_MAX and -_POWER_MAX <= power <= _POWER_MAX:
+        value = float(digits)
+        return (value * _POWERS[power] if power >= 0 else value / _POWERS[-power]), True
+    bits = nearest(digits, power)
+    return double_of(bits), bits != NO_BITS
 
 
 @inlined
