@@ -1,8 +1,7 @@
 """Reads a data file's rows as the table has them now: columns by field id, values untouched.
 
-pyiceberg's own reading makes an empty list or map of a null one where structs are inside, which
-does no harm to a query that cannot tell them apart, and would be written down by whoever rewrites
-files with it.
+pyiceberg's own reading makes an empty list or map of a null one where structs are inside, and
+whoever rewrites files with it would write that down.
 """
 
 from __future__ import annotations

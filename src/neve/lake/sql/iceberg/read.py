@@ -104,6 +104,9 @@ class TableRead:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io import pyarrow as reading
 
+        from neve.lake.sql.iceberg.nulls import keep_nulls
+
+        keep_nulls()
         condition = self.row_filter if filtered else AlwaysTrue()
         scan = reading.ArrowScan(self.metadata, self.io, schema, condition)
         # Its public call holds all of a file in memory before it gives the first batch.
