@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+_BEFORE_BODY = frozenset({TokenType.ALIAS, TokenType.NUMBER})
 _LEVELS = frozenset({"MAX", "RECURSION", "LEVEL"})
+"""`MAX RECURSION LEVEL 5` may stand between a name and its AS."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def _body(tokens: Sequence[Token], at: int, closing: dict[int, int]) -> tuple[in
         if tokens[at].token_type == TokenType.L_PAREN:
             body = at
             at = closing[at]
-        elif tokens[at].token_type != TokenType.ALIAS and tokens[at].text.upper() not in _LEVELS:
+        elif tokens[at].token_type not in _BEFORE_BODY and tokens[at].text.upper() not in _LEVELS:
             break
         at += 1
     return body, at

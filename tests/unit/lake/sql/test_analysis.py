@@ -85,6 +85,11 @@ def test_every_place_is_found(sql: str, parts: list[tuple[str, ...]] | str) -> N
         ("WITH b AS (SELECT * FROM o), o AS (SELECT 1) FROM b JOIN o ON true |> LIMIT 1", 1),
         ("FROM (WITH o AS (SELECT 1) SELECT * FROM o) JOIN o ON true |> LIMIT 1", 1),
         ("WITH RECURSIVE o(n) AS (SELECT 1 UNION ALL SELECT n FROM o) FROM o |> LIMIT 1", 0),
+        ("WITH RECURSIVE o MAX RECURSION LEVEL 5 AS (SELECT 1) FROM o |> LIMIT 1", 0),
+        (
+            "WITH RECURSIVE a(n) MAX RECURSION LEVEL 5 AS (SELECT 1), o AS (FROM a) FROM o |> LIMIT 1",
+            0,
+        ),
         ("WITH o AS (SELECT 1) FROM ns.o |> LIMIT 1", 1),
     ],
 )
