@@ -23,6 +23,8 @@ PLACE = ["topic_id", "partition", "offset"]
 BATCH_ROWS = 8192
 
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+Place: TypeAlias = tuple[str, int, int]
+"""Topic id, partition, offset."""
 
 
 def rewrite(
@@ -67,6 +69,11 @@ def letter_batches(letters: Table) -> Iterator[pa.RecordBatch]:
     for entry in live:
         for batch in _batches(letters, entry.data_file, None):
             yield _as_neve_writes(batch)
+
+
+def places_of(batch: pa.RecordBatch) -> Iterator[Place]:
+    """Which records these letters are."""
+    return zip(*(batch.column(name).to_pylist() for name in PLACE), strict=True)
 
 
 def _as_neve_writes(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -28,7 +28,7 @@ from pyiceberg.table import Table
 
 from neve import runtime
 from neve.lake.tables.history import state_of
-from neve.lake.tables.letter_files import PLACE, Mask, rewrite
+from neve.lake.tables.letter_files import PLACE, Mask, places_of, rewrite
 from neve.lake.tables.live import bounds_of
 from neve.lake.tables.outcomes import CommitKind, CommitOutcome, closed, unfit
 from neve.lake.tables.progress import Progress, Standing, offset_of, standing_of
@@ -118,7 +118,7 @@ def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
 
 def decided(batch: pa.RecordBatch, progress: Progress) -> Mask:
     """Which of these letters are of offsets that the table has passed."""
-    places = zip(*(batch.column(name).to_pylist() for name in PLACE), strict=True)
+    places = places_of(batch)
     return np.fromiter((_is_decided(progress, *place) for place in places), dtype=np.bool_)
 
 

@@ -24,7 +24,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +31,14 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from neve.lake.tables.history import Run, TableState, state_of
-from neve.lake.tables.letter_files import PLACE, Mask, letter_batches, rewrite
+from neve.lake.tables.letter_files import (
+    PLACE,
+    Mask,
+    Place,
+    letter_batches,
+    places_of,
+    rewrite,
+)
 from neve.lake.tables.letters import decided
 from neve.lake.tables.outcomes import unfit
 from neve.lake.tables.progress import Progress, offset_of
@@ -48,9 +54,6 @@ from neve.lake.tables.reference import WrittenFile
 
 RUNS_MAX = 4096
 """So many fit into a snapshot's summary; what has more is replayed in several commits."""
-
-Place: TypeAlias = tuple[str, int, int]
-"""Topic id, partition, offset."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,6 @@ class Named:
         runs = self._runs.get((topic_id, partition), [])
         number = bisect.bisect_right(runs, offset, key=lambda run: run[0]) - 1
         return number >= 0 and offset <= runs[number][1]
-
-
-def places_of(batch: pa.RecordBatch) -> Iterator[Place]:
-    return zip(*(batch.column(name).to_pylist() for name in PLACE), strict=True)
 
 
 def look(table: Table, letters: Table, *, finish: bool = True) -> Look:

@@ -27,7 +27,8 @@ from neve.lake.tables import (
 )
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA
 from neve.lake.tables.history import Run, state_of
-from neve.lake.tables.replaying import RUNS_MAX, Findings, Named, places_of
+from neve.lake.tables.letter_files import places_of
+from neve.lake.tables.replaying import RUNS_MAX, Findings, Named
 from unit.lake.tables.table_scene import TOPIC_ID, at, written
 
 NAME = "lake.orders"
