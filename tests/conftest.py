@@ -1,4 +1,6 @@
-"""What all tests share: an `async def test_…` runs in the real world, on Neve's own runner."""
+"""What all tests share: an `async def test_…` runs in the real world, on Neve's own runner, and
+Spark starts quickly.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,9 @@ import inspect
 import pytest
 
 from neve import runtime
+from quick_jvm import start_jvms_quickly
+
+start_jvms_quickly()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import neve.lake
+from quick_jvm import QUICK_JVM
 
 SPARK_TESTS = [
     pytest.mark.slow,
@@ -35,8 +36,7 @@ SMALL = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    # The JVM's own start: less is compiled, and nothing is shared that tests do not use.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": QUICK_JVM,  # a driver's come from the environment
 }
 
 
