@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 TWO_MINUTES = 120
 """The demonstration's own promise. Tests run four at a time on two cores, so it gets some more."""
 
