@@ -101,8 +101,8 @@ async def test_a_client_that_goes_ends_its_query() -> None:
         client = await WireClient.logged_in(server)
         await hanging(engine, client)
         client.writer.transport.abort()
-        await eventually(lambda: engine.executed[-1][2] in engine.cancelled)
         await eventually(lambda: server.clients == 0)
+        assert engine.executed[-1][2] in engine.cancelled
 
 
 async def test_a_client_that_takes_nothing_holds_the_engine_back() -> None:
