@@ -2,14 +2,17 @@
 
 The topic is written, then read from its start through a store that answers every get 10 ms late.
 Beside that cold read runs a producer, and a consumer that waits at the end of another topic: what
-they get is compared with what they get alone. A read from memory says what a client can take.
+they get is compared with what they get alone. A read from memory says what a client can take, and
+plain reads of the bucket's files say what the disk can give at the time.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from neve.bench.broker.compare import Bound
@@ -21,6 +24,8 @@ GET_DELAY_MS = 10
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 CACHED_BYTES = 64_000_000
 BESIDE_SECONDS = 10
+READ_BYTES = 1024 * 1024
+DISK_BYTES_MAX = 512 * 1024 * 1024
 TOPIC, CACHED_TOPIC = "backlog", "cached"
 
 Progress = Callable[[int, int | None], None]
@@ -32,6 +37,7 @@ BOUNDS = (
     Bound("producer.p99", "p99 of acks=all beside the cold read against alone", at_most=2.0),
     Bound("tailing.p99", "p99 to a waiting consumer beside the cold read against alone", at_most=2),
     Bound("cold.mb", "MB/s of the cold read"),
+    Bound("disk.mb", "MB/s of plain reads of the bucket's files, just before"),
 )
 
 
@@ -57,6 +63,7 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
         for _ in range(rounds):
             broker.settle()
             cached = _cached_speed(address, step)
+            figures["disk.mb"].append(_disk_speed(Path(folder)))
             cold = step("consume", address, "--topic", TOPIC)["mb_per_second"]
             alone = step("latency", address, *_probe())
             beside, beside_mb = _beside(broker, step)
@@ -70,6 +77,28 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
         figures["memory.share"].append(broker.memory_peak_bytes() / MEMORY_BYTES_MAX)
     rows = [bound.row(figures[bound.name]) for bound in BOUNDS]
     return {"benchmark": "backlog", "passed": all(row["ok"] for row in rows), "rows": rows}
+
+
+def _disk_speed(folder: Path) -> float:
+    """Files one after the other, none of them from the system's cache; MB/s."""
+    names = sorted(folder.rglob("*.kfs"))
+    buffer = bytearray(READ_BYTES)
+    size = 0
+    watch = Stopwatch()
+    for name in names:
+        with name.open("rb", buffering=0) as file:
+            _leave_the_cache(file.fileno())
+            while count := file.readinto(buffer):
+                size += count
+            _leave_the_cache(file.fileno())
+        if size >= DISK_BYTES_MAX:
+            break
+    return size / watch.seconds() / 1e6
+
+
+def _leave_the_cache(descriptor: int) -> None:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _cached_speed(address: str, step: Callable[..., dict[str, Any]]) -> float:
