@@ -24,16 +24,9 @@ from neve.lake.pipeline.growth import PASSES_MAX, grow, room_for, value_schema
 from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.work import with_origin
 from neve.lake.tables import BusyTableError, table_ref, write_files
+from neve.lake.tables.letter_files import places_of
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
-from neve.lake.tables.replaying import (
-    Findings,
-    Look,
-    Named,
-    commit_replay,
-    look,
-    places_of,
-    replayable,
-)
+from neve.lake.tables.replaying import Findings, Look, Named, commit_replay, look, replayable
 from neve.lake.values import ValueFormat, decode_strictly, evolved, value_format
 
 LOOKS_MAX = 10

@@ -31,15 +31,9 @@ from neve.lake.tables import (
     read_progress,
 )
 from neve.lake.tables.history import SNAPSHOT_PROGRESS, summary_of
+from neve.lake.tables.letter_files import places_of
 from neve.lake.tables.progress import offset_of
-from neve.lake.tables.replaying import (
-    Findings,
-    Named,
-    commit_replay,
-    look,
-    places_of,
-    replayable,
-)
+from neve.lake.tables.replaying import Findings, Named, commit_replay, look, replayable
 from neve.lake.tables.upkeep.merging import merge_small_files
 from unit.lake.tables.table_scene import (
     TOPIC,
