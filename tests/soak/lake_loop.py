@@ -62,7 +62,6 @@ class LakeLoop:
     folder: Path
     seed: int
     kills: int = 4
-    duck: Duck | None = None
     counts: Counter[str] = field(default_factory=Counter)
     truth: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -83,6 +82,7 @@ class LakeLoop:
         return [Fate(each, self.chance.uniform(0.5, 6.0)) for each in who[: self.kills]]
 
     def run(self) -> None:
+        """Play it until the table has every offset that was acknowledged, and stop everybody."""
         (self.folder / "pipeline.yaml").write_text(
             json.dumps(
                 {
@@ -113,7 +113,6 @@ class LakeLoop:
             assert self.producer.flush(SETTLE_SECONDS) == 0
             self._while(lambda: not self._complete(), SETTLE_SECONDS)
             self._stop_drivers()
-            self.check()
         finally:
             for each in self.drivers:
                 _kill_group(each)
@@ -186,12 +185,18 @@ class LakeLoop:
         self.drivers[number] = self._start_driver(number)
 
     def _kill_worker(self) -> None:
-        """One of Spark's Python processes, if there is any at the moment; Spark starts another."""
+        """One of Spark's Python processes, as soon as there is any; Spark starts another."""
+        self._while(lambda: not self._hit_worker(), SETTLE_SECONDS)
+
+    def _hit_worker(self) -> bool:
         workers = [pid for each in self.drivers for pid in _workers_of(each.pid)]
-        if workers:
-            self.counts["workers hit"] += 1
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.chance.choice(workers), signal.SIGKILL)
+        if not workers:
+            return False
+        try:
+            os.kill(self.chance.choice(workers), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
     def _kill_broker(self) -> None:
         self.broker.kill()
@@ -266,23 +271,22 @@ class LakeLoop:
             else:
                 self._load(0.2)  # without any record there is no table
 
-    def check(self) -> None:
+    def check(self, duck: Duck) -> None:
+        """Each offset is in the table, or among the dead letters, once, with its own content."""
         broken = {place for place, value in self.truth.items() if value == b"{broken"}
         with self._table() as table:
             rows = [row for row in table.scan().to_arrow().to_pylist() if row["_kafka"] is not None]
-            letters = catalog_of({}, self.store).load_table(f"{NAME}_dead_letters")
+            letters = table.catalog.load_table(f"{NAME}_dead_letters")
             dead = letters.scan().to_arrow().to_pylist()
-            held = Counter((row["_kafka"]["partition"], row["_kafka"]["offset"]) for row in rows)
-            assert held == Counter(self.truth.keys() - broken), self._difference(held, broken)
-            for row in rows:
-                place = row["_kafka"]["partition"], row["_kafka"]["offset"]
-                assert json.loads(self.truth[place]) == {"id": row["id"], "text": row["text"]}
-            assert Counter((row["partition"], row["offset"]) for row in dead) == Counter(broken)
-            if self.duck is not None:
-                ids = [row["id"] for row in rows]
-                found = self.duck.ask(table.metadata_location)
-                assert found == {"rows": len(ids), "places": len(held), "ids": sum(ids)}
-                self.counts["read by duckdb"] += 1
+            read_by_duckdb = duck.ask(table.metadata_location)
+        held = Counter((row["_kafka"]["partition"], row["_kafka"]["offset"]) for row in rows)
+        assert held == Counter(self.truth.keys() - broken), self._difference(held, broken)
+        for row in rows:
+            place = row["_kafka"]["partition"], row["_kafka"]["offset"]
+            assert json.loads(self.truth[place]) == {"id": row["id"], "text": row["text"]}
+        assert Counter((row["partition"], row["offset"]) for row in dead) == Counter(broken)
+        ids = sum(row["id"] for row in rows)
+        assert read_by_duckdb == {"rows": len(rows), "places": len(held), "ids": ids}
         self.counts["rows"] = len(rows)
         self.counts["letters"] = len(dead)
 

@@ -20,20 +20,21 @@ FIRST_SEED = int(os.environ.get("SOAK_LAKE_SEED") or 1)
 
 @pytest.mark.slow
 def test_each_offset_is_in_the_table_once(tmp_path: Path) -> None:
-    play(tmp_path, 7, kills=3)
+    check_each_offset_is_there_once(tmp_path, seed=7, kills=3)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + RUNS))
 def test_each_offset_is_in_the_table_once_in_many_runs(tmp_path: Path, seed: int) -> None:
-    play(tmp_path, seed, kills=5)
+    check_each_offset_is_there_once(tmp_path, seed, kills=5)
 
 
-def play(folder: Path, seed: int, kills: int) -> None:
-    loop = LakeLoop(folder, seed, kills, Duck())
+def check_each_offset_is_there_once(folder: Path, seed: int, kills: int) -> None:
+    duck = Duck()  # before the run: the first one fetches it
+    loop = LakeLoop(folder, seed, kills)
     loop.run()
+    loop.check(duck)
     print(seed, dict(loop.counts))
-    assert sum(count for what, count in loop.counts.items() if "killed" in what) == kills
+    # Enough happened for that to say something.
     assert loop.counts["rows"] > 100
     assert loop.counts["letters"] > 5
-    assert loop.counts["read by duckdb"] == 1
