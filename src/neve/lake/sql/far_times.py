@@ -76,6 +76,10 @@ def near_times(column: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays(fields, fields=named, mask=column.is_null())
     if pa.types.is_list(kind):
         return _list_of(column, near_times(column.flatten()))
+    if pa.types.is_map(kind):
+        pairs = near_times(column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
+        keys, items = pairs.values.field(0), pairs.values.field(1)
+        return pa.MapArray.from_arrays(pairs.offsets, keys, items, mask=column.is_null())
     return column
 
 

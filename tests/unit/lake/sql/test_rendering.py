@@ -82,22 +82,27 @@ def test_names_are_made_unique() -> None:
 def test_moments_beyond_python_s_years_are_shown() -> None:
     far = 1_700_000_000_000_000 * 1000
     kafka = pa.struct([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
+    named = pa.map_(pa.string(), pa.timestamp("us", "UTC"))
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array([far, 0, None], pa.timestamp("us", "UTC")),
             pa.array([{"offset": 1, "timestamp": far}, None, {"offset": 2}], kafka),
             pa.array([[3_000_000], [], None], pa.list_(pa.date32())),
+            pa.array([[("x", far), ("y", None)], [], None], named),
         ],
-        names=["at", "_kafka", "days"],
-    ).slice(0, 3)
+        names=["at", "_kafka", "days", "named"],
+    )
     first, second, third = (json.loads(line) for line in json_lines(batch).splitlines())
     assert first == {
         "at": "55840-11-08T22:13:20Z",
         "_kafka": {"offset": 1, "timestamp": "55840-11-08T22:13:20Z"},
         "days": ["10183-09-21"],
+        "named": {"x": "55840-11-08T22:13:20Z", "y": None},
     }
-    assert second == {"at": "1970-01-01T00:00:00Z", "_kafka": None, "days": []}
-    assert third == {"at": None, "_kafka": {"offset": 2, "timestamp": None}, "days": None}
+    assert second == {"at": "1970-01-01T00:00:00Z", "_kafka": None, "days": [], "named": {}}
+    assert third == {
+        "at": None, "_kafka": {"offset": 2, "timestamp": None}, "days": None, "named": None
+    }  # fmt: skip
     assert cells(batch)[0][0] == "55840-11-08T22:13:20Z"
-    assert csv_lines(batch.slice(1)).startswith(b"1970-01-01T00:00:00Z,,[]\n")
+    assert csv_lines(batch.slice(1)).startswith(b"1970-01-01T00:00:00Z,,[],{}\n")
     assert len(cells(batch.slice(1))) == 2
