@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import neve
 from lake_session import SPARK_TESTS, lake_session
+from neve.lake.source.tasks import StoreRef
+from neve.lake.sql.engine import Engine
 from neve.records import reference
 from neve.records.crc import crc32c
 from neve.records.reference import build_batch
@@ -133,6 +136,18 @@ def test_what_is_pruned_is_not_read(spark: Any, topics: Topics) -> None:
             loaded(spark, topics).where(wanted).count()
     finally:
         away.rename(segment)
+
+
+def test_explain_shows_what_a_query_prunes(spark: Any, topics: Topics) -> None:
+    query = "SELECT offset FROM truth WHERE partition = 0 AND offset >= 1700"
+    with Engine(spark, StoreRef(topics.store)) as engine:
+        (pruned,) = engine.explain(query).relations
+        shown = pa.Table.from_batches(engine.execute(f"EXPLAIN {query}", tag="shown").batches())
+        found = pa.Table.from_batches(engine.execute(query, tag="found").batches())
+    assert pruned.pruned > 0
+    assert f"{pruned.planned} planned, {pruned.pruned} pruned" in "\n".join(shown[0].to_pylist())
+    wanted = [offset for partition, offset in topics.of("truth") if partition == 0]
+    assert sorted(found["offset"].to_pylist()) == [each for each in sorted(wanted) if each >= 1700]
 
 
 def test_a_filter_does_not_stay_with_the_frame(spark: Any, topics: Topics) -> None:
