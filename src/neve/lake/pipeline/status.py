@@ -107,12 +107,8 @@ def _with_topic(
         for plan in plans
     )
     lag_seconds = _lag_seconds(bucket, config.topic, partitions, failures)
-    return replace(
-        found,
-        partitions=partitions,
-        lag_seconds=lag_seconds,
-        error="; ".join(failures) or found.error,
-    )
+    seen = replace(found, partitions=partitions, lag_seconds=lag_seconds)
+    return replace(seen, error="; ".join(failures), error_ms=None) if failures else seen
 
 
 def _table(catalog: Catalog, name: str) -> Table | None:

@@ -15,6 +15,7 @@ from neve.lake.pipeline import runner
 from neve.lake.pipeline.config import parse_config
 from neve.lake.pipeline.runner import Pipeline, pipeline_catalog, upkeep_policy
 from neve.lake.pipeline.status import TopicStatus, pipeline_status
+from neve.lake.tables.complaints import note_complaint
 from unit.lake.pipeline.pipeline_scene import FakeSpark, Scene
 
 ID = {"format": "json", "schema": {"id": "long"}}
@@ -102,10 +103,15 @@ def test_what_cannot_be_read_hides_nothing_else(
     def damaged(*_: Any, **__: Any) -> Iterator[Any]:
         raise DamagedError("wal/x", "torn")
 
+    catalog = pipeline_catalog(scene.config({"topic": "t"}))
+    note_complaint(catalog.load_table("lake.t"), "an older one")
+    catalog.close()
+    assert (status(scene).error, bool(status(scene).error_ms)) == ("an older one", True)
     monkeypatch.setattr(Bucket, "read", lambda *a, **b: damaged())
     found = status(scene)
     assert (found.rows, found.dead_letters, found.lag_records) == (2, 1, 1)
     assert "t-0: wal/x is damaged" in found.error
+    assert found.error_ms is None, "that is when the older one was met"
     assert found.last_commit_ms
 
 
