@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from neve.lake.pipeline.config import PipelineConfig
     from neve.lake.pipeline.replay import ReplayReport
     from neve.lake.pipeline.runner import TopicReport
+    from neve.lake.pipeline.status import TopicStatus
 
 File = Annotated[Path, Parameter(name=["--file", "-f"], help="The pipeline, a YAML file.")]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
@@ -138,7 +139,7 @@ def _replay_row(each: ReplayReport) -> dict[str, Any]:
     }
 
 
-def _status_row(each: Any) -> dict[str, Any]:
+def _status_row(each: TopicStatus) -> dict[str, Any]:
     return {
         "topic": each.topic,
         "table": each.table,
