@@ -28,10 +28,6 @@ class Portion:
     ranges: tuple[OffsetRange, ...]
     whole: frozenset[int]
 
-    @property
-    def bytes(self) -> int:
-        return sum(each.bytes for each in self.ranges)
-
 
 @dataclass(frozen=True)
 class Harvest:

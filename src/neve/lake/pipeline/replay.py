@@ -57,8 +57,8 @@ def replay(
     if not topics:
         known = ", ".join(each.topic for each in config.topics)
         raise InvalidError(f"topic {topic} is not in this pipeline, which has {known}")
-    catalog = pipeline_catalog(config)
-    return [_Replay(catalog, each, folder).run(dry_run=dry_run) for each in topics]
+    with pipeline_catalog(config) as catalog:
+        return [_Replay(catalog, each, folder).run(dry_run=dry_run) for each in topics]
 
 
 class _Replay:

@@ -6,6 +6,7 @@ next interval. Tables are kept in shape on the side.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -59,9 +60,9 @@ class Pipeline:
     ) -> None:
         self._config = config
         self._store = store_ref(config)
-        self._bucket: Bucket = self._store.open()
-        try:
-            self._catalog: Catalog = pipeline_catalog(config)
+        with contextlib.ExitStack() as opening:
+            self._bucket: Bucket = opening.enter_context(self._store.open())
+            self._catalog: Catalog = opening.enter_context(pipeline_catalog(config))
             self._topics = [
                 TopicPipeline(
                     spark,
@@ -75,9 +76,7 @@ class Pipeline:
                 )
                 for each in config.topics
             ]
-        except BaseException:
-            self._bucket.close()
-            raise
+            self._opened = opening.pop_all()
         self.reports = [TopicReport(each.topic, each.table) for each in config.topics]
         self._maintain_at = runtime.monotonic() + seconds_of(config.maintenance.every, "every")
 
@@ -88,7 +87,7 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        self._bucket.close()
+        self._opened.close()
 
     def run_once(
         self, on_step: Told = lambda _: None, stop: Callable[[], bool] = lambda: False

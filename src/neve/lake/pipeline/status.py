@@ -61,8 +61,7 @@ class TopicStatus:
 
 def pipeline_status(config: PipelineConfig) -> list[TopicStatus]:
     """How every topic of a pipeline stands."""
-    catalog = pipeline_catalog(config)
-    with store_ref(config).open() as bucket:
+    with pipeline_catalog(config) as catalog, store_ref(config).open() as bucket:
         return [_status(bucket, catalog, topic) for topic in config.topics]
 
 

@@ -92,11 +92,6 @@ class TopicPipeline:
         self._stuck: frozenset[int] = frozenset()
         self.config = config
 
-    @property
-    def table(self) -> Table | None:
-        """The table, once there is one."""
-        return self._table
-
     def step(self) -> Step:
         """Bring the table one portion further."""
         table = self._opened()
