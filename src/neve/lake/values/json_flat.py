@@ -60,8 +60,7 @@ class FlatJson:
         """
         ends = offsets_of(values)
         data = values.buffers()[2]
-        if data is None:
-            return pa.array([], self._struct), np.zeros(0, np.int64)
+        address = 0 if data is None else data.address  # without values there is no data
         room = len(values)
         cells = [pa.allocate_buffer(8 * room) for _ in self._kinds]
         valid = np.empty((len(cells), room), np.uint8)
@@ -70,17 +69,15 @@ class FlatJson:
         fields[:, kernel.CELLS] = [each.address for each in cells]
         fields[:, kernel.VALID] = [each.ctypes.data for each in valid]
         fields[:, kernel.SEEN_IN] = -1
-        count = kernel.scan(data.address, ends.ctypes.data, room, fields, taken)
+        count = kernel.scan(address, ends.ctypes.data, room, fields, taken)
         arrays = [
-            self._array(column, data, cells[column], valid[column, :count])
+            self._array(column, address, cells[column], valid[column, :count])
             for column in range(len(cells))
         ]
-        if count == 0:
-            return pa.array([], self._struct), taken[:0]
         return pa.StructArray.from_arrays(arrays, fields=list(self._struct)), taken[:count]
 
     def _array(
-        self, column: int, data: pa.Buffer, cells: pa.Buffer, valid: NDArray[np.uint8]
+        self, column: int, data: int, cells: pa.Buffer, valid: NDArray[np.uint8]
     ) -> pa.Array:
         type_, kind, count = self._schema.field(column).type, self._kinds[column], len(valid)
         bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -97,10 +94,10 @@ class FlatJson:
 
 
 def _texts(
-    data: pa.Buffer, cells: pa.Buffer, valid: NDArray[np.uint8], bits: pa.Buffer | None
+    data: int, cells: pa.Buffer, valid: NDArray[np.uint8], bits: pa.Buffer | None
 ) -> pa.Array:
     count, marks = len(valid), valid.ctypes.data
     ends = pa.allocate_buffer(4 * (count + 1))
     target = pa.allocate_buffer(kernel.text_bytes(cells.address, marks, count))
-    kernel.copy_texts(data.address, cells.address, marks, count, ends.address, target.address)
+    kernel.copy_texts(data, cells.address, marks, count, ends.address, target.address)
     return pa.Array.from_buffers(pa.string(), count, [bits, ends, target])

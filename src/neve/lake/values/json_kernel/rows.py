@@ -21,12 +21,12 @@ from neve.lake.values.json_kernel.numbers import read_double, read_integer
 from neve.lake.values.json_kernel.texts import (
     BAD,
     QUOTE,
-    copy_plainly,
     copy_unescaped,
     end_of_text,
 )
 from neve.records.native import (
     compiled,
+    copy_bytes,
     inlined,
     load_byte,
     load_int32,
@@ -163,11 +163,12 @@ def _value(at: int, end: int, fields: Numbers, column: int, row: int, data: int)
     """Read a value into its cell; the address behind it, or BAD."""
     if at >= end:
         return BAD
+    cell = fields[column, CELLS] + 8 * row
     if end - at >= 4 and load_int32(at) == _NULL:
         store_byte(fields[column, VALID] + row, 0)
+        store_int64(cell, 0)
         return at + 4
     store_byte(fields[column, VALID] + row, 1)
-    cell = fields[column, CELLS] + 8 * row
     kind = fields[column, KIND]
     if kind == TEXT:
         return _text(at, end, cell, data)
@@ -267,5 +268,6 @@ def copy_texts(data: int, cells: int, valid: int, rows: int, ends: int, target: 
             if place >> _ESCAPED_SHIFT:
                 size += copy_unescaped(source, content, target + size)
             else:
-                size += copy_plainly(source, content, target + size)
+                copy_bytes(target + size, source, content)
+                size += content
         store_int32(ends + 4 * row + 4, size)

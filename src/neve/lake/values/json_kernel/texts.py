@@ -6,7 +6,7 @@ does not take.
 
 from __future__ import annotations
 
-from neve.records.native import copy_bytes, inlined, load_byte, load_int64, store_byte
+from neve.records.native import inlined, load_byte, load_int64, store_byte
 
 BAD = -1
 
@@ -124,13 +124,6 @@ def _unit(at: int, end: int) -> int:
             return BAD
         code = code << 4 | digit
     return code
-
-
-@inlined
-def copy_plainly(source: int, size: int, target: int) -> int:
-    """Copy bytes that mean themselves; how many were written."""
-    copy_bytes(target, source, size)
-    return size
 
 
 @inlined
