@@ -186,7 +186,10 @@ class LakeLoop:
 
     def _kill_worker(self) -> None:
         """One of Spark's Python processes, as soon as there is any; Spark starts another."""
-        self._while(lambda: not self._hit_worker(), SETTLE_SECONDS)
+        until = time.monotonic() + SETTLE_SECONDS
+        while not self._hit_worker():
+            assert time.monotonic() < until, f"seed {self.seed}: no worker of Spark was seen"
+            self._load(0.2)  # without any record there is no work
 
     def _hit_worker(self) -> bool:
         workers = [pid for each in self.drivers for pid in _workers_of(each.pid)]
