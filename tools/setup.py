@@ -86,6 +86,11 @@ def install() -> None:
     run([*pip, "--no-build-isolation", "--group", "dev", "-e", ".[lake]"])
 
 
+def compile_kernels() -> None:
+    """Once, rather than in each process that runs first; they are kept in the user's cache."""
+    run([str(PYTHON), "-c", "import neve.records.encoder, neve.lake.values.json_flat"])
+
+
 def run(command: list[str]) -> None:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=ROOT, env=clean, check=False)
@@ -115,6 +120,7 @@ def main() -> None:
     if not environment_works():
         make_environment()
     install()
+    compile_kernels()
     STAMP.write_text(wanted())
 
 
