@@ -135,6 +135,8 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reading.rows(partition)
 
+    # -- parts -------------------------------------------------------------------------------
+
     def _first_ends(self, begun: StreamOffsets, ends: StreamOffsets) -> StreamOffsets:
         """The ends of a batch; of the very first one, where the stream begins if that is the end.
 
@@ -146,23 +148,16 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         if first is None or first != begun:
             return ends
         starting = self._options.starting or LATEST
-        return StreamOffsets(
-            {
-                name: replace(
-                    topic,
-                    offsets={
-                        number: known[number]
-                        if number in known and is_latest(starting, name, number)
-                        else offset
-                        for number, offset in topic.offsets.items()
-                    },
-                )
-                for name, topic in ends.topics.items()
-                for known in (known_offsets(first, name, topic.id),)
+        topics = {}
+        for name, topic in ends.topics.items():
+            begins = known_offsets(first, name, topic.id)
+            stay = {
+                number: offset
+                for number, offset in begins.items()
+                if number in topic.offsets and is_latest(starting, name, number)
             }
-        )
-
-    # -- parts -------------------------------------------------------------------------------
+            topics[name] = replace(topic, offsets={**topic.offsets, **stay})
+        return StreamOffsets(topics)
 
     def _bucket(self) -> Bucket:
         return planning_bucket(self._options.store)
