@@ -83,7 +83,14 @@ _PRODUCE: _Table = (
     (InvalidError, ErrorCode.INVALID_RECORD),
 )
 
-_FETCH: _Table = ((OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),)
+_FETCH: _Table = (
+    (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
+    # Consumers try again after this one. A time-out is no answer to a fetch for them, and ends
+    # Java's.
+    (UnavailableError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (ConflictError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (FullError, ErrorCode.KAFKA_STORAGE_ERROR),
+)
 
 _GROUP: _Table = (
     (FencedError, ErrorCode.NOT_COORDINATOR),

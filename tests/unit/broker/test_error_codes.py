@@ -88,6 +88,10 @@ def test_produced_batches(error: NeveError, code: ErrorCode) -> None:
         (LostRangeError("x"), ErrorCode.KAFKA_STORAGE_ERROR),
         (OffsetOutOfRangeError("t-0", 9, 0, 5), ErrorCode.OFFSET_OUT_OF_RANGE),
         (ClosedError("x"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        # Not a time-out: Java's consumer knows none in the answer to a fetch, and ends.
+        (DOWN, ErrorCode.KAFKA_STORAGE_ERROR),
+        (ConflictError("key", "409"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (FullError("x"), ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
 def test_fetches(error: NeveError, code: ErrorCode) -> None:
