@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.snapshots import ancestors_of
 
 from neve.errors import NeveError
 from neve.lake.tables import (
@@ -310,8 +311,10 @@ class World:
             table.maintenance.expire_snapshots().by_ids(ids).commit()
 
     def _roll_back(self, catalog: Catalog, _: int) -> None:
+        # Back, and not over to one that was left: its letters may be gone, as docs/lake.md says.
         table = table_in(catalog)
-        ours = [each for each in table.snapshots() if SNAPSHOT_PROGRESS in summary_of(each)]
+        line = ancestors_of(table.current_snapshot(), table.metadata)
+        ours = [each for each in line if SNAPSHOT_PROGRESS in summary_of(each)]
         if ours:
             chosen = self.stage.chance.choice(ours).snapshot_id
             table.manage_snapshots().set_current_snapshot(snapshot_id=chosen).commit()
