@@ -55,7 +55,9 @@ class Topics:
         return AdminClient({"bootstrap.servers": self.broker.bootstrap})
 
     def create(self, topic: str, partitions: int) -> None:
-        for made in self.admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        # Records are years old: in a long run retention would take them from under the tests.
+        forever = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        for made in self.admin.create_topics([forever]).values():
             made.result(60)
 
     def ensure(self, topic: str) -> None:
