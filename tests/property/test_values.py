@@ -73,7 +73,7 @@ def test_json_that_fits_is_read_without_a_judge(values: list[bytes]) -> None:
 def test_simple_json_is_that_of_a_plain_reading(kernel: bool, values: list[bytes | None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if not kernel:
-            patch.setattr(json_format, "is_flat", lambda _: False)
+            patch.setattr(json_format, "_flat_reader", lambda _: None)
         check_json(values, SIMPLE)
 
 

@@ -24,6 +24,9 @@ from neve.lake.tables.writing import write_files
 from neve.lake.values import BadValue, Decoded, ValueFormat, decode_strictly
 from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 
+JOINED_BYTES = 2 * 1024 * 1024
+"""Large beside what a batch costs, small beside what a worker holds anyway."""
+
 
 @dataclass(frozen=True)
 class TopicWork:
@@ -93,7 +96,7 @@ class _Reading:
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The good rows, as the table has them."""
         try:
-            for batch in read_range(self._work.store, self._task, COLUMNS):
+            for batch in joined(read_range(self._work.store, self._task, COLUMNS)):
                 decoded = self._decoded(batch)
                 if decoded.bad and self._work.stop:
                     yield self._before_the_first_bad(batch, decoded)
@@ -139,6 +142,33 @@ class _Reading:
         self.bad_count += len(bad)
         if self._work.letters is not None:
             self.letters.append(letters_of(batch, bad, self._task.topic_id))
+
+
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows with small batches put together: what a batch costs is the same for each.
+
+    The end of a log comes in objects of a few hundred records. Where reading fails, what was read
+    before is given first.
+    """
+    held: list[pa.RecordBatch] = []
+    try:
+        for batch in batches:
+            held.append(batch)
+            if sum(each.nbytes for each in held) >= JOINED_BYTES:
+                yield _one(held)
+                held = []
+    except PARTITION_ERRORS:
+        if held:
+            yield _one(held)
+        raise
+    if held:
+        yield _one(held)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def with_origin(values: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ not help, the run is cut in parts, and small parts are judged.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -88,19 +89,36 @@ class JsonFormat(ValueFormat):
         return assemble(pieces, schema, len(values))
 
 
+@functools.lru_cache(maxsize=64)
+def _flat_reader(schema: pa.Schema) -> FlatJson | None:
+    return FlatJson(schema) if is_flat(schema) else None
+
+
 class _Decoding:
     """One call of decode. Values come with the numbers that the caller knows their rows by."""
 
     def __init__(self, values: pa.BinaryArray, schema: pa.Schema) -> None:
+        self._values = values
         self._schema = schema
         self._struct = pa.struct(list(schema))
-        self._judge = JsonJudge(schema)
+        self._flat = _flat_reader(schema)
         self._expect_unknown = False
-        self._fast: FastJson | None = None
-        self._sieve: Sieve | None = None
-        self._flat = FlatJson(schema) if is_flat(schema) else None
-        if fits_fast_path(self._struct):
-            self._fast = FastJson(schema, _number_timestamps(values, self._struct))
+        if self._flat is None:
+            _ = self._judge  # it refuses columns that JSON cannot fill
+
+    @functools.cached_property
+    def _judge(self) -> JsonJudge:
+        return JsonJudge(self._schema)
+
+    @functools.cached_property
+    def _fast(self) -> FastJson | None:
+        if not fits_fast_path(self._struct):
+            return None
+        return FastJson(self._schema, _number_timestamps(self._values, self._struct))
+
+    @functools.cached_property
+    def _sieve(self) -> Sieve:
+        return Sieve(self._struct)
 
     @property
     def rows_max(self) -> int:
@@ -136,13 +154,15 @@ class _Decoding:
                     )
 
     def unknown(self) -> pa.Schema | None:
-        shape = self._judge.unknown
-        if self._fast is not None:
+        """Fields that the schema lacks, as far as anybody had to look for them."""
+        shape = Shape()
+        if "_judge" in vars(self):
+            shape.merge(self._judge.unknown)
+        if "_fast" in vars(self) and self._fast is not None:
             shape.merge(self._fast.unknown)
         return _schema_of(shape)
 
     def _run_sieved(self, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
-        self._sieve = self._sieve or Sieve(self._struct)
         suspects = self._sieve.suspects(values)
         if suspects.any():
             yield self._judged(values.filter(pa.array(suspects)), rows[suspects])
