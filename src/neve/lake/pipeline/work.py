@@ -151,12 +151,14 @@ def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     before is given first.
     """
     held: list[pa.RecordBatch] = []
+    size = 0
     try:
         for batch in batches:
             held.append(batch)
-            if sum(each.nbytes for each in held) >= JOINED_BYTES:
+            size += batch.nbytes
+            if size >= JOINED_BYTES:
                 yield _one(held)
-                held = []
+                held, size = [], 0
     except PARTITION_ERRORS:
         if held:
             yield _one(held)

@@ -36,15 +36,22 @@ def _digits(at: int, end: int, value: int) -> tuple[int, int]:
 
 
 @inlined
-def read_integer(at: int, end: int) -> tuple[int, int]:
-    """An integer and the address behind it, or BAD. What follows is for the caller to look at."""
+def _whole(at: int, end: int) -> tuple[int, bool, int]:
+    """The digits before a point or an e, whether a minus stands before them, and what is behind."""
     negative = load_byte(at) == MINUS
     start = at + negative
     value, at = _digits(start, end, 0)
     if at in (BAD, start) or (load_byte(start) == ZERO and at > start + 1):
-        return 0, BAD
+        return 0, False, BAD
+    return value, negative, at
+
+
+@inlined
+def read_integer(at: int, end: int) -> tuple[int, int]:
+    """An integer and the address behind it, or BAD. What follows is for the caller to look at."""
+    value, negative, at = _whole(at, end)
     # Whether minus zero is an integer is not for us to say.
-    if negative and value == 0:
+    if at == BAD or (negative and value == 0):
         return 0, BAD
     return (-value if negative else value), at
 
@@ -52,10 +59,8 @@ def read_integer(at: int, end: int) -> tuple[int, int]:
 @inlined
 def read_double(at: int, end: int) -> tuple[float, int]:
     """A number and the address behind it, or BAD."""
-    negative = load_byte(at) == MINUS
-    start = at + negative
-    digits, at = _digits(start, end, 0)
-    if at in (BAD, start) or (load_byte(start) == ZERO and at > start + 1):
+    digits, negative, at = _whole(at, end)
+    if at == BAD:
         return 0.0, BAD
     power = 0
     whole = at
