@@ -2,6 +2,7 @@ import asyncio
 import platform
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -56,6 +57,34 @@ async def test_gather_ends_the_others_when_one_fails():
     with pytest.raises(ValueError, match="no"):
         await runtime.gather(waits(), fails())
     assert ended == ["cancelled"]
+
+
+async def test_one_ahead_makes_an_item_while_the_one_before_is_in_use():
+    made: list[int] = []
+    closed: list[str] = []
+
+    async def source() -> AsyncGenerator[int, None]:
+        try:
+            for number in range(4):
+                await runtime.sleep(0)
+                made.append(number)
+                yield number
+            raise ValueError("spoilt")
+        finally:
+            closed.append("closed")
+
+    ahead = runtime.one_ahead(source())
+    for number in range(4):
+        assert await anext(ahead) == number
+        await runtime.sleep(0.01)
+        assert made == list(range(min(number + 2, 4)))
+    with pytest.raises(ValueError, match="spoilt"):
+        await anext(ahead)
+
+    ahead = runtime.one_ahead(source())
+    assert await anext(ahead) == 0
+    await ahead.aclose()  # while the next one is being made
+    assert closed == ["closed", "closed"]
 
 
 async def test_first_takes_the_first_success_and_raises_the_last_failure():

@@ -18,6 +18,8 @@ from neve.records.reference import decode_batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from neve.records.arrow import Part
+
 COLUMNS = (
     "topic",
     "partition",
@@ -43,13 +45,14 @@ class RecordDecoder:
         self._plain_bytes_left = plain_bytes_max
 
     def decode(
-        self, name: PartitionName, chunk: Chunk, selection: Selection
+        self, name: PartitionName, chunks: Sequence[Chunk], selection: Selection
     ) -> Iterator[list[Record]]:
-        self._plain_bytes_left -= len(chunk.data)
-        if self._plain_bytes_left >= 0:
+        self._plain_bytes_left -= sum(len(chunk.data) for chunk in chunks)
+        if self._plain_bytes_left < 0:
+            yield from _compiled(name, chunks, selection)
+            return
+        for chunk in chunks:
             yield from _plain(name, chunk, selection)
-        else:
-            yield from _compiled(name, chunk, selection)
 
 
 def _plain(name: PartitionName, chunk: Chunk, selection: Selection) -> Iterator[list[Record]]:
@@ -81,16 +84,15 @@ def _too_old(header: BatchHeader, selection: Selection) -> bool:
     return selection.from_timestamp is not None and header.max_timestamp < selection.from_timestamp
 
 
-def _compiled(name: PartitionName, chunk: Chunk, selection: Selection) -> Iterator[list[Record]]:
-    from neve.records.arrow import to_arrow_batches
+def _compiled(
+    name: PartitionName, chunks: Sequence[Chunk], selection: Selection
+) -> Iterator[list[Record]]:
+    from neve.records.arrow import parts_to_arrow_batches
 
-    batches = to_arrow_batches(
-        chunk.data,
-        from_offset=chunk.first,
-        to_offset=chunk.end,
+    batches = parts_to_arrow_batches(
+        _parts(chunks),
         headers=True,
         unit="ms",
-        key=chunk.key,
         keep=lambda header: not _too_old(header, selection),
         rows_max=RECORDS_AT_ONCE,
     )
@@ -98,12 +100,24 @@ def _compiled(name: PartitionName, chunk: Chunk, selection: Selection) -> Iterat
         rows = _rows(name, batch)
         if any(_has_odd_key(row) for row in rows):
             # Arrow's text is UTF-8: only the plain decoder has the raw bytes of such a header.
-            part = chunk._replace(first=rows[0].offset, end=rows[-1].offset + 1)
-            yield from _plain(name, part, selection)
+            for chunk in _between(chunks, rows[0].offset, rows[-1].offset + 1):
+                yield from _plain(name, chunk, selection)
             continue
         found = [row for row in rows if selection.wants(row.timestamp)]
         if found:
             yield found
+
+
+def _parts(chunks: Sequence[Chunk]) -> list[Part]:
+    from neve.records.arrow import Part
+
+    return [Part(chunk.data, chunk.first, chunk.end, chunk.key) for chunk in chunks]
+
+
+def _between(chunks: Sequence[Chunk], first: int, end: int) -> Iterator[Chunk]:
+    for chunk in chunks:
+        if chunk.first < end and first < chunk.end:
+            yield chunk._replace(first=max(first, chunk.first), end=min(end, chunk.end))
 
 
 def _rows(name: PartitionName, batch: pa.RecordBatch) -> list[Record]:
@@ -150,24 +164,21 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
 
 
 def decode_arrow(
-    name: PartitionName, chunk: Chunk, selection: Selection, columns: Sequence[str]
+    name: PartitionName, chunks: Sequence[Chunk], selection: Selection, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """A chunk as Arrow batches, never an empty one."""
+    """Chunks as Arrow batches, never an empty one."""
     import pyarrow as pa
 
-    from neve.records.arrow import to_arrow_batches
+    from neve.records.arrow import parts_to_arrow_batches
 
     schema = arrow_schema(columns)
     decoded = [column for column in columns if column not in ("topic", "partition")]
     needed = [*decoded, "timestamp"] if selection.by_time else decoded
     # A batch of no columns has no length: offsets are the cheapest to count by.
     needed = list(dict.fromkeys(needed or ["offset"]))
-    for found in to_arrow_batches(
-        chunk.data,
-        from_offset=chunk.first,
-        to_offset=chunk.end,
+    for found in parts_to_arrow_batches(
+        _parts(chunks),
         columns=needed,
-        key=chunk.key,
         keep=lambda header: not _too_old(header, selection),
     ):
         batch = _in_time(found, selection) if selection.by_time else found

@@ -106,19 +106,21 @@ class Bucket:
         columns: Sequence[str] = COLUMNS,
         topic_id: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same records as Arrow batches, each of one partition."""
-        return self._runner.iterate(
-            self._bucket.arrow(
-                topic,
-                partitions,
-                from_offset=from_offset,
-                to_offset=to_offset,
-                from_timestamp=from_timestamp,
-                to_timestamp=to_timestamp,
-                columns=columns,
-                topic_id=topic_id,
-            )
+        """The same records as Arrow batches, each of one partition.
+
+        The next is decoded while the caller is busy with one: up to two are held besides.
+        """
+        batches = self._bucket.arrow(
+            topic,
+            partitions,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            from_timestamp=from_timestamp,
+            to_timestamp=to_timestamp,
+            columns=columns,
+            topic_id=topic_id,
         )
+        return self._runner.iterate(runtime.one_ahead(batches))
 
     def follow(
         self,

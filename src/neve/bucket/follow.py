@@ -18,18 +18,44 @@ from neve.bucket.partition import PartitionReader
 from neve.errors import NeveError
 
 T = TypeVar("T")
-Decoding: TypeAlias = Callable[[PartitionName, Chunk, Selection], Iterator[T]]
+Decoding: TypeAlias = Callable[[PartitionName, Sequence[Chunk], Selection], Iterator[T]]
+
+GROUP_BYTES = 2 * 1024 * 1024
+"""Chunks that are decoded together: large beside what a call costs, small beside a reader."""
 
 
 async def decoded(
     reader: PartitionReader, chunks: AsyncGenerator[Chunk, None], decode: Decoding[T]
 ) -> AsyncGenerator[T, None]:
     """Chunks as what a caller gets, made beside the loop so that downloads go on meanwhile."""
-    async with contextlib.aclosing(chunks):
-        async for chunk in chunks:
-            parts = decode(reader.name, chunk, reader.selection)
+    async with contextlib.aclosing(_grouped(chunks)) as groups:
+        async for group in groups:
+            parts = decode(reader.name, group, reader.selection)
             while (part := await runtime.offload(next, parts, None)) is not None:
                 yield part
+
+
+async def _grouped(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[list[Chunk], None]:
+    """Small chunks put together: the end of a log lies in objects of a few hundred records.
+
+    Where reading fails, what was read before is given first.
+    """
+    group: list[Chunk] = []
+    size = 0
+    async with contextlib.aclosing(chunks):
+        try:
+            async for chunk in chunks:
+                group.append(chunk)
+                size += len(chunk.data)
+                if size >= GROUP_BYTES:
+                    yield group
+                    group, size = [], 0
+        except PARTITION_ERRORS:
+            if group:
+                yield group
+            raise
+        if group:
+            yield group
 
 
 async def follow(

@@ -207,9 +207,9 @@ class AsyncBucket:
         arrow_schema(wanted)  # a column that does not exist is told at once
 
         def decode(
-            name: PartitionName, chunk: Chunk, selection: Selection
+            name: PartitionName, chunks: Sequence[Chunk], selection: Selection
         ) -> Iterator[pa.RecordBatch]:
-            return decode_arrow(name, chunk, selection, wanted)
+            return decode_arrow(name, chunks, selection, wanted)
 
         return self._read(topic, partitions, bounds, decode, topic_id)
 

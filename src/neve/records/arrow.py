@@ -14,7 +14,8 @@ The types are those of Spark's Kafka source: no large_ types, so a column stays 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,12 +32,27 @@ from neve.records.batch import (
     check_batch,
     parse_header,
 )
-from neve.records.columns import HEADERS_TYPE, UNITS, Section, Wanted, decode
+from neve.records.columns import (
+    HEADERS_TYPE,
+    UNITS,
+    DamagedSectionError,
+    Section,
+    Wanted,
+    decode,
+)
 from neve.records.crc import crc32c
 from neve.records.reference import open_section
 from neve.records.writer import from_arrow
 
-__all__ = ["COLUMNS", "from_arrow", "schema", "to_arrow", "to_arrow_batches"]
+__all__ = [
+    "COLUMNS",
+    "Part",
+    "from_arrow",
+    "parts_to_arrow_batches",
+    "schema",
+    "to_arrow",
+    "to_arrow_batches",
+]
 
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value")
 """What is decoded unless asked otherwise; `headers` besides on request."""
@@ -54,6 +70,15 @@ WALK_ROWS = 256
 """Headers that one call of the kernel looks ahead."""
 
 Keep = Callable[[BatchHeader], bool]
+
+
+class Part(NamedTuple):
+    """Batches back to back, in the object `key`, and which of their offsets are wanted."""
+
+    data: Buffer
+    from_offset: int
+    to_offset: int
+    key: str = ""
 
 
 def schema(
@@ -136,25 +161,57 @@ def to_arrow_batches(
     Each is made of whole Kafka batches with together at most `bytes_max` bytes of decompressed
     records, or of one batch that has more. `keep` may leave out batches by their header.
     """
-    wanted = Wanted(
+    part = Part(
+        data,
         -1 if from_offset is None else from_offset,
         kernel.INT64_MAX if to_offset is None else to_offset,
-        schema(columns, headers=headers, unit=unit),
-        unit,
+        key,
     )
+    return parts_to_arrow_batches(
+        [part],
+        columns=columns,
+        headers=headers,
+        unit=unit,
+        keep=keep,
+        limit=limit,
+        rows_max=rows_max,
+        bytes_max=bytes_max,
+    )
+
+
+def parts_to_arrow_batches(
+    parts: Iterable[Part],
+    *,
+    columns: Sequence[str] = COLUMNS,
+    headers: bool = False,
+    unit: str = "us",
+    keep: Keep | None = None,
+    limit: int = compression.DECOMPRESSED_BYTES_MAX,
+    rows_max: int = BATCH_ROWS_MAX,
+    bytes_max: int = BATCH_BYTES_MAX,
+) -> Iterator[pa.RecordBatch]:
+    """The same for parts of one partition that lie apart, small ones decoded together.
+
+    Where one is damaged, the records before the damage are given first.
+    """
+    wanted = Wanted(schema(columns, headers=headers, unit=unit), unit)
     bytes_max = min(bytes_max, INT32_MAX)
     group: list[Section] = []
     rows = size = 0
-    for section in _sections(data, wanted, keep, min(limit, INT32_MAX), key):
-        count, more = section.row[kernel.COUNT], section.row[kernel.BYTES]
-        if group and (rows + count > rows_max or size + more > bytes_max):
-            yield from _decode(group, wanted, rows_max, key)
-            group, rows, size = [], 0, 0
-        group.append(section)
-        rows += count
-        size += more
-    if group:
-        yield from _decode(group, wanted, rows_max, key)
+    try:
+        for section in _sections(parts, keep, min(limit, INT32_MAX)):
+            count, more = section.row[kernel.COUNT], section.row[kernel.BYTES]
+            if group and (rows + count > rows_max or size + more > bytes_max):
+                full, group = group, []
+                yield from _decode(full, wanted, rows_max)
+                rows = size = 0
+            group.append(section)
+            rows += count
+            size += more
+    except DamagedError:
+        yield from _decode(group, wanted, rows_max)
+        raise
+    yield from _decode(group, wanted, rows_max)
 
 
 def _checked(view: memoryview, address: int, key: str) -> Iterator[list[int]]:
@@ -179,14 +236,17 @@ def _checked(view: memoryview, address: int, key: str) -> Iterator[list[int]]:
             raise DamagedError(key, f"the bytes at {position} changed while they were read")
 
 
-def _sections(
-    data: Buffer, wanted: Wanted, keep: Keep | None, limit: int, key: str
-) -> Iterator[Section]:
+def _sections(parts: Iterable[Part], keep: Keep | None, limit: int) -> Iterator[Section]:
     """The checked batches that may hold wanted records, decompressed one at a time."""
+    for part in parts:
+        yield from _sections_of(part, keep, limit)
+
+
+def _sections_of(part: Part, keep: Keep | None, limit: int) -> Iterator[Section]:
+    data, from_offset, to_offset, key = part
     view = memoryview(data)
     whole = pa.py_buffer(view)
     address = whole.address
-    from_offset, to_offset = wanted.from_offset, wanted.to_offset
     for row in _checked(view, address, key):
         position, size, base_offset, last_delta, _, _, _, count, _, attributes = row
         if base_offset >= to_offset:
@@ -202,12 +262,17 @@ def _sections(
         owner = pa.py_buffer(records) if codec else whole
         row[kernel.ADDRESS] = owner.address if codec else address + start
         row[kernel.BYTES] = len(records)
-        yield Section(owner, row)
+        row[kernel.FROM], row[kernel.TO] = from_offset, to_offset
+        yield Section(owner, row, key)
 
 
-def _decode(
-    group: list[Section], wanted: Wanted, rows_max: int, key: str
-) -> Iterator[pa.RecordBatch]:
-    batch = decode(group, wanted, key)
+def _decode(group: Sequence[Section], wanted: Wanted, rows_max: int) -> Iterator[pa.RecordBatch]:
+    if not group:
+        return
+    try:
+        batch = decode(group, wanted)
+    except DamagedSectionError as error:
+        yield from _decode(group[: error.place], wanted, rows_max)
+        raise
     for start in range(0, batch.num_rows, rows_max):
         yield batch.slice(start, rows_max)

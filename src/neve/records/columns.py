@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,8 +38,6 @@ _ALIGNMENT = 64
 class Wanted(NamedTuple):
     """What a caller asked for."""
 
-    from_offset: int
-    to_offset: int
     schema: pa.Schema
     unit: str
 
@@ -47,19 +45,36 @@ class Wanted(NamedTuple):
 class Section(NamedTuple):
     """The records of one batch, decompressed, as the kernel's `sections` describe them.
 
-    `owner` keeps them where the address points.
+    `owner` keeps them where the address points; `key` is the object that they come from.
     """
 
     owner: pa.Buffer
     row: list[int]
+    key: str
 
 
-def decode(group: list[Section], wanted: Wanted, key: str) -> pa.RecordBatch:
+class DamagedSectionError(DamagedError):
+    """A section, told by its place among those that were decoded together, is not what it says."""
+
+    def __init__(self, key: str, reason: str, place: int) -> None:
+        super().__init__(key, reason)
+        self.place = place
+
+
+def decode(group: Sequence[Section], wanted: Wanted) -> pa.RecordBatch:
     """The wanted records of these sections, which have less than 2 GiB together."""
     sections = np.array([section.row for section in group], np.int64)
     columns = _Columns(int(sections[:, kernel.COUNT].sum()), wanted)
-    columns.scan(sections, wanted, key)
-    return columns.record_batch(wanted, key)
+    code = columns.scan(sections, UNITS[wanted.unit])
+    if code != kernel.OK:
+        place, position = columns.fault
+        raise DamagedSectionError(
+            group[place].key,
+            f"the batch at offset {sections[place, kernel.BASE_OFFSET]}: {kernel.REASONS[code]} "
+            f"(record at byte {position})",
+            place,
+        )
+    return columns.record_batch(wanted, group[0].key)
 
 
 class _Columns:
@@ -89,22 +104,14 @@ class _Columns:
                 np.frombuffer(whole, np.uint8, size, position).fill(0xFF)
             position += size
 
-    def scan(self, sections: NDArray[np.int64], wanted: Wanted, key: str) -> None:
-        code = kernel.scan(
-            sections,
-            wanted.from_offset,
-            wanted.to_offset,
-            UNITS[wanted.unit],
-            self._addresses,
-            self._result,
-        )
-        if code != kernel.OK:
-            base_offset = sections[self._result[kernel.ERROR_SECTION], kernel.BASE_OFFSET]
-            raise DamagedError(
-                key,
-                f"the batch at offset {base_offset}: {kernel.REASONS[code]} "
-                f"(record at byte {self._result[kernel.ERROR_POSITION]})",
-            )
+    def scan(self, sections: NDArray[np.int64], scale: int) -> int:
+        code: int = kernel.scan(sections, scale, self._addresses, self._result)
+        return code
+
+    @property
+    def fault(self) -> tuple[int, int]:
+        """The section that the scan ended in, and how far into its records."""
+        return int(self._result[kernel.ERROR_SECTION]), int(self._result[kernel.ERROR_POSITION])
 
     def record_batch(self, wanted: Wanted, key: str) -> pa.RecordBatch:
         make: dict[str, Callable[[pa.DataType], pa.Array]] = {

@@ -35,10 +35,11 @@ from neve.records.varint import BAD, read_varint, read_varlong
 
 Numbers: TypeAlias = NDArray[np.int64]
 
-# The columns of `sections`, one row a batch: where its decompressed records lie, and its header.
-ADDRESS, BYTES, BASE_OFFSET, LAST_DELTA, BASE_TIME, MAX_TIME, TIME_TYPE, COUNT = range(8)
+# The columns of `sections`, one row a batch: where its decompressed records lie, its header, and
+# the offsets that are wanted of it: from FROM on, below TO.
+ADDRESS, BYTES, BASE_OFFSET, LAST_DELTA, BASE_TIME, MAX_TIME, TIME_TYPE, COUNT, FROM, TO = range(10)
 
-# `walk` has the position and the size of the whole batch in the first two, and two more.
+# `walk` has other things in four of them, the position and the size of the whole batch first.
 POSITION, SIZE, CRC, ATTRIBUTES = 0, 1, 8, 9
 WALK_FIELDS = 10
 
@@ -175,13 +176,11 @@ def _place_headers(row: int, count: int, start: int, limit: int, columns: Number
         _clear_bit(columns[HEADERS_VALID], row)
 
 
-@compiled("int64(int64[:,::1], int64, int64, int64, int64, int64, int64[::1], int64[::1])")
+@compiled("int64(int64[:,::1], int64, int64, int64, int64[::1], int64[::1])")
 def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by position)
     sections: Numbers,
     index: int,
     row: int,
-    from_offset: int,
-    to_offset: int,
     scale: int,
     columns: Numbers,
     result: Numbers,
@@ -190,6 +189,7 @@ def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by p
     end = position + sections[index, BYTES]
     by_append = sections[index, TIME_TYPE] != 0
     fixed_time = sections[index, MAX_TIME]
+    from_offset, to_offset = sections[index, FROM], sections[index, TO]
     most = INT64_MAX // scale
     delta_before = -1
     for _ in range(sections[index, COUNT]):
@@ -228,16 +228,9 @@ def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by p
     return OK if position == end else TRAILING
 
 
-@compiled("int64(int64[:,::1], int64, int64, int64, int64[::1], int64[::1])")
-def scan(  # noqa: PLR0917 (kernels are called by position)
-    sections: Numbers,
-    from_offset: int,
-    to_offset: int,
-    scale: int,
-    columns: Numbers,
-    result: Numbers,
-) -> int:
-    """Check every record of every section; keep those with from_offset <= offset < to_offset.
+@compiled("int64(int64[:,::1], int64, int64[::1], int64[::1])")
+def scan(sections: Numbers, scale: int, columns: Numbers, result: Numbers) -> int:
+    """Check every record of every section; keep those whose offset is wanted of it.
 
     Validity bits come set and `result` zeroed; all buffers have room for the records that the
     sections say they hold, `ends` for one more. Sources are addresses; those of headers are pairs,
@@ -247,9 +240,7 @@ def scan(  # noqa: PLR0917 (kernels are called by position)
         if columns[ends]:
             store_int32(columns[ends], 0)
     for index in range(len(sections)):
-        code = _scan_section(
-            sections, index, result[ROWS], from_offset, to_offset, scale, columns, result
-        )
+        code = _scan_section(sections, index, result[ROWS], scale, columns, result)
         if code != OK:
             result[ERROR_SECTION] = index
             return code

@@ -10,7 +10,7 @@ from neve.runtime.blocking import BlockingRunner
 from neve.runtime.clock import cpu_seconds, deadline, monotonic, now_ms, sleep, wall_from_ms
 from neve.runtime.context import chance, simulated, token
 from neve.runtime.simulation import DeadlockError, simulate
-from neve.runtime.tasks import Tasks, first, gather, run, spawn
+from neve.runtime.tasks import Tasks, first, gather, one_ahead, run, spawn
 from neve.runtime.threads import Lane, favour_the_loop, offload
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "monotonic",
     "now_ms",
     "offload",
+    "one_ahead",
     "run",
     "simulate",
     "simulated",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -55,6 +56,25 @@ async def _end(tasks: list[asyncio.Task[T]]) -> None:
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()  # marks it as seen
+
+
+async def one_ahead(source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The same items, each made while the one before is still in use."""
+    async with contextlib.aclosing(source):
+        following = spawn(_next(source))
+        try:
+            while (found := await following) is not _END:
+                following = spawn(_next(source))
+                yield cast("T", found)
+        finally:
+            await _end([following])
+
+
+_END = object()
+
+
+async def _next(source: AsyncGenerator[T, None]) -> T | object:
+    return await anext(source, _END)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

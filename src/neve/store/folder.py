@@ -348,12 +348,10 @@ class FolderStore:
             return below, files
         for entry in entries:
             key = f"{name}/{entry.name}" if name else entry.name
-            if not self._can_be_key(key):
-                continue
             if entry.is_dir(follow_symlinks=False):
-                if _may_hold(key + "/", prefix, after):
+                if _may_hold(key + "/", prefix, after) and self._can_be_key(key):
                     below.append(key)
-            elif key.startswith(prefix) and key > after:
+            elif key > after and key.startswith(prefix) and self._can_be_key(key):
                 status = _status(folder / entry.name)
                 if status is None:
                     if not entry.is_symlink():

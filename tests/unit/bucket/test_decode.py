@@ -36,9 +36,9 @@ def chunk(first: int = 0, end: int = 1000, data: bytes = DATA) -> Chunk:
     return Chunk("key", memoryview(data), first, end, end)
 
 
-def decode(selection: Selection, piece: Chunk, *, plain: bool) -> list[Record]:
+def decode(selection: Selection, *pieces: Chunk, plain: bool) -> list[Record]:
     decoder = RecordDecoder(plain_bytes_max=10**9 if plain else 0)
-    return [row for rows in decoder.decode(NAME, piece, selection) for row in rows]
+    return [row for rows in decoder.decode(NAME, pieces, selection) for row in rows]
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -73,7 +73,7 @@ def test_both_decoders_and_arrow_agree(first: int, end: int, selection: Selectio
     ]
     assert [row.offset for row in plain] == wanted
     rows = [
-        row for each in decode_arrow(NAME, piece, selection, COLUMNS) for row in each.to_pylist()
+        row for each in decode_arrow(NAME, [piece], selection, COLUMNS) for row in each.to_pylist()
     ]
     assert [row["offset"] for row in rows] == wanted
     assert [row["value"] for row in rows] == [row.value for row in plain]
@@ -88,6 +88,21 @@ def test_a_header_key_that_is_not_text_stays_bytes(plain: bool) -> None:
     found = decode(Selection(), chunk(data=build_batch(rows)), plain=plain)
     assert found[0].headers == ((b"\xff\xfe", b"1"), ("\ufffd", b"2"))
     assert len(found) == 2
+    around = [chunk(0, 2, build_batch(rows)), chunk(2, 5, batch(2, 3)), chunk(5, 6, batch(5, 3))]
+    found = decode(Selection(), *around, plain=plain)
+    assert [row.offset for row in found] == [0, 1, 2, 3, 4, 5]
+    assert found[0].headers == ((b"\xff\xfe", b"1"), ("\ufffd", b"2"))
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_chunks_that_are_decoded_together_give_each_its_own_offsets(plain: bool) -> None:
+    pieces = [chunk(10, 13), chunk(13, 17), chunk(21, 23)]  # each holds more than is wanted of it
+    rows = decode(Selection(), *pieces, plain=plain)
+    assert [row.offset for row in rows] == [*range(10, 17), 21, 22]
+    arrow = list(decode_arrow(NAME, pieces, Selection(), ("offset", "value")))
+    assert len(arrow) == 1
+    assert [row["offset"] for row in arrow[0].to_pylist()] == [row.offset for row in rows]
+    assert [row["value"] for row in arrow[0].to_pylist()] == [row.value for row in rows]
 
 
 def test_log_append_time_is_told() -> None:
@@ -98,11 +113,11 @@ def test_log_append_time_is_told() -> None:
 
 def test_arrow_columns_are_as_asked() -> None:
     found = list(
-        decode_arrow(NAME, chunk(), Selection(from_timestamp=1012), ("partition", "value"))
+        decode_arrow(NAME, [chunk()], Selection(from_timestamp=1012), ("partition", "value"))
     )
     assert all(each.schema == arrow_schema(("partition", "value")) for each in found)
     assert sum(each.num_rows for each in found) == 12
-    (topics,) = decode_arrow(NAME, chunk(10, 12), Selection(), ("topic",))
+    (topics,) = decode_arrow(NAME, [chunk(10, 12)], Selection(), ("topic",))
     assert topics.to_pylist() == [{"topic": "t"}, {"topic": "t"}]
     with pytest.raises(InvalidError, match="no column 'colour'"):
         arrow_schema(("colour",))
@@ -114,3 +129,20 @@ def test_a_damaged_batch_gives_no_record(plain: bool) -> None:
     data[70] ^= 1
     with pytest.raises(DamagedError, match="key is damaged"):
         decode(Selection(), chunk(data=bytes(data)), plain=plain)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_lies_before_damage_is_given_and_the_damaged_object_named(plain: bool) -> None:
+    damaged = bytearray(DATA)
+    damaged[-1] ^= 1
+    pieces = [
+        chunk(10, 15)._replace(key="one"),
+        chunk(15, 1000, bytes(damaged))._replace(key="two"),
+        chunk(1000, 1005, batch(1000, 5))._replace(key="three"),
+    ]
+    decoder = RecordDecoder(plain_bytes_max=10**9 if plain else 0)
+    source = decoder.decode(NAME, pieces, Selection())
+    found: list[Record] = []
+    with pytest.raises(DamagedError, match="two is damaged"):
+        found.extend(row for rows in source for row in rows)
+    assert [row.offset for row in found] == list(range(10, 20))

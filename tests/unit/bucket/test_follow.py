@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+import types
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 import pytest
 
@@ -11,7 +12,10 @@ import bucket_samples as samples
 import neve
 from bucket_samples import QUICK, Writer, expected, shown
 from neve import runtime
-from neve.bucket.model import Bounds, Record
+from neve.bucket import follow as following
+from neve.bucket.chunks import Chunk
+from neve.bucket.follow import decoded
+from neve.bucket.model import Bounds, PartitionName, Record, Selection
 from neve.bucket.reader import AsyncBucket
 from neve.cluster.log import NoTopicError
 from neve.cluster.node import Node
@@ -41,6 +45,59 @@ async def nothing_comes(source: AsyncGenerator[Record, None]) -> bool:
     with contextlib.suppress(BaseException):
         await task
     return not came
+
+
+def chunks_of(*sizes: int) -> list[Chunk]:
+    return [
+        Chunk(f"o{n}", memoryview(bytes(size)), n, n + 1, n + 1) for n, size in enumerate(sizes)
+    ]
+
+
+async def grouping(chunks: list[Chunk], failure: Exception | None = None) -> list[list[int]]:
+    async def source() -> AsyncGenerator[Chunk, None]:
+        for chunk in chunks:
+            yield chunk
+        if failure is not None:
+            raise failure
+
+    groups: list[list[int]] = []
+
+    def decode(_: object, group: Sequence[Chunk], __: object) -> Iterator[int]:
+        groups.append([chunk.first for chunk in group])
+        return iter([chunk.first for chunk in group])
+
+    reader = types.SimpleNamespace(name=PartitionName("t", 0), selection=Selection())
+    delivered: list[int] = []
+
+    async def deliver() -> None:
+        async for row in decoded(reader, source(), decode):  # type: ignore[arg-type]
+            delivered.append(row)
+
+    with contextlib.nullcontext() if failure is None else pytest.raises(type(failure)):
+        await deliver()
+    assert delivered == [chunk.first for chunk in chunks]
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("sizes", "becomes"),
+    [
+        ((), []),
+        ((10,), [[0]]),
+        ((40, 30, 30, 40, 30), [[0, 1, 2], [3, 4]]),
+        ((100, 200), [[0], [1]]),
+        ((1, 200, 1), [[0, 1], [2]]),
+    ],
+)
+@pytest.mark.parametrize("failure", [None, DamagedError("o9", "it is damaged")])
+async def test_small_chunks_are_decoded_together_and_none_is_lost_where_reading_ends(
+    sizes: tuple[int, ...],
+    becomes: list[list[int]],
+    failure: Exception | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "GROUP_BYTES", 100)
+    assert await grouping(chunks_of(*sizes), failure) == becomes
 
 
 async def test_what_is_there_and_then_what_comes() -> None:

@@ -13,6 +13,7 @@ import pytest
 import bucket_samples as samples
 from bucket_samples import Writer
 from neve import runtime
+from neve.bucket import follow
 from neve.bucket.reader import AsyncBucket
 from neve.errors import LostRangeError
 from neve.log.keys import wal_stream
@@ -21,6 +22,12 @@ from node_world import TOPIC, send, small_settings, started, successor
 from scripted_store import ScriptedStore, first, in_simulation
 
 PARTITIONS = 2
+
+
+@pytest.fixture(autouse=True)
+def _object_by_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that these logs hold would be read before a caller gets the first record."""
+    monkeypatch.setattr(follow, "GROUP_BYTES", 1)
 
 
 async def write_and_move(writer: Writer, steps: int) -> None:

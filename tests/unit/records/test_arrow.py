@@ -9,7 +9,14 @@ import pytest
 
 from neve.errors import DamagedError, InvalidError, NeveError
 from neve.records import kernel
-from neve.records.arrow import from_arrow, schema, to_arrow, to_arrow_batches
+from neve.records.arrow import (
+    Part,
+    from_arrow,
+    parts_to_arrow_batches,
+    schema,
+    to_arrow,
+    to_arrow_batches,
+)
 from neve.records.batch import assemble, parse_header, patch_log_append_time, walk
 from neve.records.reference import Record, build_batch, decode_batch, encode_record
 from record_peers import DECODERS, decode
@@ -165,6 +172,23 @@ def test_a_count_that_contradicts_the_content_is_damage(codec: int) -> None:
         for read in (decode_batch, to_arrow):
             with pytest.raises(DamagedError):
                 read(data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_before_one_that_contradicts_itself_are_given(codec: int) -> None:
+    section = b"".join(encode_record(record, 10, 0) for record in RECORDS)
+    wrong = assemble(section, record_count=4, last_offset_delta=9, base_offset=10, codec=codec)
+    before = [Record(offset, 0, None, b"v") for offset in range(10)]
+    parts = [
+        Part(build_batch(before[:5], codec=codec), 0, 5, "one"),
+        Part(build_batch(before[5:], codec=codec) + wrong, 5, 20, "two"),
+        Part(build_batch([Record(20, 0, None, b"v")]), 20, 21, "three"),
+    ]
+    batches = parts_to_arrow_batches(parts, columns=("offset",))
+    found: list[pa.RecordBatch] = []
+    with pytest.raises(DamagedError, match=r"two is damaged.*the batch at offset 10"):
+        found.extend(batches)
+    assert pa.Table.from_batches(found).column("offset").to_pylist() == list(range(10))
 
 
 def test_damage_is_named_with_its_object() -> None:

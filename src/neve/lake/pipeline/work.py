@@ -8,6 +8,8 @@ else that fails, fails the task, and Spark runs it again.
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,9 +25,6 @@ from neve.lake.tables.reference import TableRef, WrittenFile
 from neve.lake.tables.writing import write_files
 from neve.lake.values import BadValue, Decoded, ValueFormat, decode_strictly
 from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
-
-JOINED_BYTES = 2 * 1024 * 1024
-"""Large beside what a batch costs, small beside what a worker holds anyway."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,7 @@ def run_range(work: TopicWork, task: OffsetRange) -> RangeResult:
     letter_files = (
         write_files(work.letters, reading.letters) if work.letters and reading.letters else []
     )
+    _settle()
     return RangeResult(
         task,
         reading.end,
@@ -79,6 +79,17 @@ def run_range(work: TopicWork, task: OffsetRange) -> RangeResult:
         tuple(reading.unknown),
         reading.failure,
     )
+
+
+@functools.cache
+def _settle() -> None:
+    """Keep what a worker has loaded by now out of collections.
+
+    Spark has a worker collect garbage after each of its tasks. Searching all modules takes longer
+    than all the rest that lies between two tasks.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class _Reading:
@@ -96,7 +107,7 @@ class _Reading:
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The good rows, as the table has them."""
         try:
-            for batch in joined(read_range(self._work.store, self._task, COLUMNS)):
+            for batch in read_range(self._work.store, self._task, COLUMNS):
                 decoded = self._decoded(batch)
                 if decoded.bad and self._work.stop:
                     yield self._before_the_first_bad(batch, decoded)
@@ -142,35 +153,6 @@ class _Reading:
         self.bad_count += len(bad)
         if self._work.letters is not None:
             self.letters.append(letters_of(batch, bad, self._task.topic_id))
-
-
-def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows with small batches put together: what a batch costs is the same for each.
-
-    The end of a log comes in objects of a few hundred records. Where reading fails, what was read
-    before is given first.
-    """
-    held: list[pa.RecordBatch] = []
-    size = 0
-    try:
-        for batch in batches:
-            held.append(batch)
-            size += batch.nbytes
-            if size >= JOINED_BYTES:
-                yield _one(held)
-                held, size = [], 0
-    except PARTITION_ERRORS:
-        if held:
-            yield _one(held)
-        raise
-    if held:
-        yield _one(held)
-
-
-def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def with_origin(values: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
