@@ -42,11 +42,12 @@ def run(
 ) -> int:
     """Fill the tables of a pipeline, until stopped. Exit code 1 where something failed."""
     from neve.lake.pipeline.runner import Pipeline
+    from neve.lake.session import PIPELINE_SETTINGS
 
     config = _config(file, interval)
     logging.getLogger("neve.lake").addHandler(_Complaints())
     with (
-        quiet_spark("neve-lake", master) as spark,
+        quiet_spark("neve-lake", master, PIPELINE_SETTINGS) as spark,
         Pipeline(spark, config, folder=file.parent) as pipeline,
         output.progress("records", hidden=json) as bar,
     ):

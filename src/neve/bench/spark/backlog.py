@@ -25,6 +25,7 @@ from neve.bench.spark.records import FIELDS, Progress, Shape, order, produce, te
 from neve.bench.spark.sessions import CORES, local_spark
 from neve.lake.pipeline.config import parse_config
 from neve.lake.pipeline.runner import Pipeline
+from neve.lake.session import PIPELINE_SETTINGS
 from neve.lake.tables import catalog_of
 from neve.lake.tables.encodings import dictionary_columns
 
@@ -51,7 +52,7 @@ def measure(
         with serve(store) as broker:
             for shape in shapes:
                 produce(broker.address, shape)
-        with local_spark(folder) as spark:
+        with local_spark(folder, settings=PIPELINE_SETTINGS) as spark:
             for shape in shapes:
                 on_progress(done := done + 1, total)
                 fill = _Filling(spark, store, shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,15 @@ CORES = 2
 
 
 @contextlib.contextmanager
-def local_spark(folder: Path, jars: Sequence[Path] = ()) -> Iterator[Any]:
+def local_spark(
+    folder: Path, jars: Sequence[Path] = (), settings: Mapping[str, str] | None = None
+) -> Iterator[Any]:
     """With what it leaves behind in `folder`, and gone at the end."""
-    conf: dict[str, object] = {"spark.driver.memory": "4g", "spark.local.dir": str(folder / "tmp")}
+    conf: dict[str, object] = {
+        "spark.driver.memory": "4g",
+        "spark.local.dir": str(folder / "tmp"),
+        **(settings or {}),
+    }
     if jars:
         conf["spark.jars"] = ",".join(map(str, jars))
     spark = session("neve-bench", master=f"local[{CORES}]", **conf)

@@ -23,6 +23,7 @@ from neve.bench.spark.records import FIELDS, PARTITIONS, order
 from neve.bench.spark.sessions import local_spark
 from neve.lake.pipeline.config import parse_config
 from neve.lake.pipeline.runner import Pipeline, TopicReport
+from neve.lake.session import PIPELINE_SETTINGS
 from neve.lake.source.tasks import StoreRef
 from neve.lake.tables import catalog_of, read_progress
 
@@ -39,7 +40,7 @@ def measure(seconds: float = SECONDS_DEFAULT) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="neve-bench-") as place:
         folder = Path(place)
         store = str(folder / "bucket")
-        with serve(store) as broker, local_spark(folder) as spark:
+        with serve(store) as broker, local_spark(folder, settings=PIPELINE_SETTINGS) as spark:
             commits = runtime.run(_both(spark, store, broker.address, seconds))
         waits = _waits(store, commits)
     return [

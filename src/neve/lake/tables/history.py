@@ -84,15 +84,39 @@ def _reopened(
     """The same, but with a claim if the table was rolled back since Neve's last snapshot.
 
     The property is always set together with a snapshot, so it names another one only then. Dead
-    letters of what was rolled back are as open again as its offsets, and must be overwritten.
+    letters of what was rolled back are as open again as its offsets, and must be overwritten. Those
+    of a line that the table had left are overwritten already: it cannot be set forward to that.
     """
     text = metadata.properties.get(TABLE_PROGRESS)
     if text is None:
         return found
-    latest = from_text(text, f"{name}, its property {TABLE_PROGRESS}")[1].get("snapshot")
+    anchor = from_text(text, f"{name}, its property {TABLE_PROGRESS}")[1]
+    latest = int(anchor.get("snapshot", 0))
     if latest == snapshot.snapshot_id:
         return found
+    if _is_beside(metadata, snapshot, latest):
+        raise NoProgressError(
+            f"table {name} stands at snapshot {snapshot.snapshot_id}, which it had left before "
+            f"its last commit, {latest}: dead letters of the time since are not those of this "
+            f"snapshot. Set the table back to snapshot {latest}, or to one of its ancestors; or "
+            "find out what it and its dead letters hold, and state it with declare_progress"
+        )
     return replace(found, claim=f"rolled back from {latest}")
+
+
+def _is_beside(metadata: TableMetadata, snapshot: Snapshot, latest: int) -> bool:
+    """Whether the ancestors of the last commit show that this snapshot is none of them.
+
+    Where they were expired before that can be told, it is taken for one: the first that is left
+    may look like the first there was.
+    """
+    ancestor = metadata.snapshot_by_id(latest)
+    while ancestor is not None and ancestor.snapshot_id != snapshot.snapshot_id:
+        if _sequence(ancestor) < _sequence(snapshot):
+            return True
+        parent = ancestor.parent_snapshot_id
+        ancestor = None if parent is None else metadata.snapshot_by_id(parent)
+    return False
 
 
 def _from_property(name: str, metadata: TableMetadata, walked: list[Snapshot]) -> TableState:

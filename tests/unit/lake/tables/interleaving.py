@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table import Table
 
 from neve.errors import NeveError
 from neve.lake.tables import (
@@ -31,9 +31,14 @@ from neve.lake.tables import (
     commit_range,
     read_progress,
 )
-from neve.lake.tables.history import SNAPSHOT_PROGRESS, summary_of
+from neve.lake.tables.history import (
+    SNAPSHOT_PROGRESS,
+    TABLE_PROGRESS,
+    NoProgressError,
+    summary_of,
+)
 from neve.lake.tables.letter_files import places_of
-from neve.lake.tables.progress import offset_of
+from neve.lake.tables.progress import from_text, offset_of
 from neve.lake.tables.replaying import Findings, Named, commit_replay, look, replayable
 from neve.lake.tables.upkeep.merging import merge_small_files
 from unit.lake.tables.table_scene import (
@@ -160,6 +165,7 @@ class World:
     end: int = 20
     stage: Stage = field(init=False)
     replays: int = 0
+    set_right: int = 0
 
     def __post_init__(self) -> None:
         self.stage = Stage(self.seed)
@@ -190,6 +196,8 @@ class World:
                 with process(self.stage, self.folder, name) as catalog:
                     while not done:
                         done = self._commit_some(catalog, bad_every)
+            except NoProgressError:
+                self._set_right()
             except (Killed, NeveError, FileNotFoundError):
                 continue
 
@@ -311,13 +319,19 @@ class World:
             table.maintenance.expire_snapshots().by_ids(ids).commit()
 
     def _roll_back(self, catalog: Catalog, _: int) -> None:
-        # Back, and not over to one that was left: its letters may be gone, as docs/lake.md says.
+        """To any snapshot of ours: one before the current, or one that the table had left."""
         table = table_in(catalog)
-        line = ancestors_of(table.current_snapshot(), table.metadata)
-        ours = [each for each in line if SNAPSHOT_PROGRESS in summary_of(each)]
+        ours = [each for each in table.snapshots() if SNAPSHOT_PROGRESS in summary_of(each)]
         if ours:
-            chosen = self.stage.chance.choice(ours).snapshot_id
-            table.manage_snapshots().set_current_snapshot(snapshot_id=chosen).commit()
+            _set_current(table, self.stage.chance.choice(ours).snapshot_id)
+
+    def _set_right(self) -> None:
+        """What an operator does who is told that the table was set to what it had left."""
+        with catalog_in(self.folder) as catalog:
+            table = table_in(catalog)
+            text = table.metadata.properties[TABLE_PROGRESS]
+            _set_current(table, int(from_text(text, "table")[1]["snapshot"]))
+        self.set_right += 1
 
     # --- what came of it
 
@@ -337,3 +351,7 @@ class World:
             for place in sorted(wanted | count.keys())
             if count[place] != (place in wanted)
         ]
+
+
+def _set_current(table: Table, snapshot_id: int) -> None:
+    table.manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()

@@ -188,6 +188,54 @@ def test_dead_letters_of_what_was_rolled_back_are_open_again(catalog: Catalog) -
     assert letters_held(letters) == {}
 
 
+def test_a_table_set_forward_to_what_it_had_left_is_refused(catalog: Catalog) -> None:
+    """Its dead letters were overwritten when the table went on elsewhere."""
+    table, letters = table_in(catalog), letters_in(catalog)
+    fill(table, 0, 10)
+    then = head(table)
+    with_letter = commit_range(
+        table,
+        written(table, rows(10, 13), rows(14, 20)),
+        at(10),
+        at(20),
+        letters=lambda: letters,
+        letter_files=written(letters, letter_rows([13])),
+    )
+    assert with_letter.in_table
+    left = head(table)
+    roll_back(table, then)
+    roll_back(table, left)  # nothing was committed in between: nothing is lost
+    assert read_progress(table) == at(20)
+    roll_back(table, then)
+    fill(table, 10, 20)
+    last = head(table)
+    assert letters_held(letters) == {}
+    roll_back(table, left)
+    for act in (read_progress, lambda table: commit(table, [], at(20), at(30))):
+        with pytest.raises(NoProgressError, match=f"Set the table back to snapshot {last}"):
+            act(table)
+    foreign_append(table, rows(900, 905))
+    with pytest.raises(NoProgressError, match="which it had left"):
+        read_progress(table)
+    roll_back(table, last)
+    fill(table, 20, 30)
+    assert held(table) == once(0, 30)
+    roll_back(table, then)  # back is still allowed
+    assert read_progress(table) == at(10)
+
+
+def test_a_roll_back_is_believed_where_the_ancestors_between_were_expired(catalog: Catalog) -> None:
+    table = table_in(catalog)
+    fill(table, 0, 10)
+    then = head(table)
+    fill(table, 10, 20)
+    between = head(table)
+    fill(table, 20, 30)
+    roll_back(table, then)
+    expire(table, between)
+    assert read_progress(table) == at(10)
+
+
 def test_a_commit_planned_before_a_roll_back_is_stale(catalog: Catalog) -> None:
     table = table_in(catalog)
     fill(table, 0, 10)

@@ -34,6 +34,14 @@ def test_letters_are_replayed_in_between(tmp_path: Path) -> None:
     assert world.replays > 1
 
 
+def test_a_table_is_set_to_what_it_had_left_in_between(tmp_path: Path) -> None:
+    """Or the stranger who does it would show nothing."""
+    world = World(tmp_path, 1_003, end=40)
+    world.play()
+    assert world.wrong() == []
+    assert world.set_right > 0
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1_000, 1_060))
 def test_each_offset_is_there_once_in_many_orders(tmp_path: Path, seed: int) -> None:
