@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from neve.errors import DamagedError, InvalidError
+from neve.errors import DamagedError, InvalidError, UnsupportedError
 from neve.records import compression, kernel
 from neve.records.batch import (
     CODEC_MASK,
@@ -192,7 +192,7 @@ def parts_to_arrow_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The same for parts of one partition that lie apart, small ones decoded together.
 
-    Where one is damaged, the records before the damage are given first.
+    Where one cannot be read further, the records before that place are given first.
     """
     wanted = Wanted(schema(columns, headers=headers, unit=unit), unit)
     bytes_max = min(bytes_max, INT32_MAX)
@@ -208,7 +208,7 @@ def parts_to_arrow_batches(
             group.append(section)
             rows += count
             size += more
-    except DamagedError:
+    except (DamagedError, UnsupportedError):
         yield from _decode(group, wanted, rows_max)
         raise
     yield from _decode(group, wanted, rows_max)
