@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from neve.bench.broker import pipelined
 from neve.broker.metrics.catalogue import CATALOGUE
 
 NEVE = Path(sys.executable).with_name("neve")
@@ -100,6 +102,29 @@ def refused(*flags: str, cwd: Path) -> tuple[int, str]:
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
     return done.returncode, done.stderr
+
+
+class Pipelining:
+    """Produce requests of one record each, as fast as a socket takes them, and their answers."""
+
+    def __init__(self, port: int, topic: str) -> None:
+        self._burst = pipelined._frame(topic, -1) * 20
+        self._socket = socket.create_connection(("127.0.0.1", port), 15)
+        self.answers = pipelined._Answers()
+
+    def send_until(self, count: int) -> None:
+        """Send until so many are answered; more are on their way then."""
+        sent = 0
+        while self.answers.count < count:
+            while sent - self.answers.count < 200:
+                self._socket.sendall(self._burst)
+                sent += 20
+            self.answers.take(self._socket.recv(1 << 16))
+
+    def read_to_the_end(self) -> None:
+        with self._socket, contextlib.suppress(ConnectionResetError):
+            while data := self._socket.recv(1 << 16):
+                self.answers.take(data)
 
 
 def produce(port: int, count: int, topic: str = "t") -> None:
@@ -292,3 +317,23 @@ def test_logs_may_be_json(start: Start) -> None:
     lines = serving.err.splitlines()
     assert lines
     assert all(line.startswith('{"time": "') and line.endswith("}") for line in lines)
+
+
+def test_what_was_taken_under_load_is_there_and_answered(start: Start) -> None:
+    """Every record that is in the log was answered, and the other way round."""
+    broker = start()
+    produce(broker.port, 1)
+    load = Pipelining(broker.port, "t")
+    load.send_until(400)
+    broker.process.send_signal(signal.SIGTERM)
+    load.read_to_the_end()
+    assert broker.process.wait(15) == 0, broker.err
+    again = start()
+    consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{again.port}", "group.id": "g"})
+    try:
+        assert consumer.get_watermark_offsets(TopicPartition("t", 0), 15) == (
+            0,
+            1 + load.answers.count,
+        )
+    finally:
+        consumer.close()

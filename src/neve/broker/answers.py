@@ -14,7 +14,13 @@ SMALL_BYTES = 64 * 1024
 
 
 class Answer(Protocol):
-    """A place in the queue. `ready` says that `frame` may be called, once."""
+    """A place in the queue. `ready` says that `frame` may be called, once.
+
+    `owed` says that a broker that stops does not end before it is given.
+    """
+
+    @property
+    def owed(self) -> bool: ...
 
     @property
     def ready(self) -> bool: ...
@@ -28,11 +34,12 @@ class Answer(Protocol):
 class PlainAnswer:
     """The answer of a handler: there at once, or when it is completed."""
 
-    __slots__ = ("_parts", "held_bytes")
+    __slots__ = ("_parts", "held_bytes", "owed")
 
-    def __init__(self, parts: list[Buffer] | None = None) -> None:
+    def __init__(self, parts: list[Buffer] | None = None, *, owed: bool = True) -> None:
         self._parts: list[Buffer] = []
         self.held_bytes = 0
+        self.owed = owed
         if parts is not None:
             self.complete(parts)
 

@@ -141,14 +141,17 @@ class Broker:
 
     # -- the end -----------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Answer what was accepted, commit it, and end. Bounded by broker.stop.grace.ms."""
+    async def stop(self) -> bool:
+        """Answer what was accepted, commit it, and end. Bounded by broker.stop.grace.ms.
+
+        False where that was too short: something that was taken has no answer, or is not committed.
+        """
         self.is_ready = False
         ends_at = runtime.monotonic() + self.settings.broker.stop_grace_ms / 1000
         await self.server.stop_accepting()
         for waiting in list(self.waiting_fetches):
             waiting.hurry()
-        await self.server.drain(ends_at - runtime.monotonic())
+        done = await self.server.drain(ends_at - runtime.monotonic())
         await self.upkeep.close()
         await self.group_state.close()
         try:
@@ -157,7 +160,9 @@ class Broker:
         except (TimeoutError, NeveError) as error:
             log.warning("stopped with records that nobody was told are there: %s", error)
             await self.node.abort()
+            done = False
         await self._close_rest()
+        return done
 
     async def abort(self) -> None:
         """Stop at once, as a crash would."""

@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
             self._out.add_made(_framed(route, header, result))
             self._answered_by(route, result, started)
             return
-        answer = PlainAnswer()
+        answer = PlainAnswer(owed=not route.waits_for_others)
         self._answers.append(answer)
         self._busy = not route.may_be_overtaken
         self._fetching += route.may_be_overtaken
@@ -375,8 +375,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def owes(self) -> bool:
-        """Whether a produce request was taken and is not answered."""
-        return any(isinstance(answer, ProduceAnswer) for answer in self._answers)
+        """Whether a request was taken that has to be answered before the end, and is not."""
+        return any(answer.owed for answer in self._answers)
 
     def _refuse(self, error: NeveError) -> None:
         self._server.complain(self.peer, error)

@@ -60,6 +60,7 @@ class ProduceAnswer:
     """The answer to one produce request, ready when what it waits for is decided."""
 
     held_bytes = 0  # what it holds is counted among what waits for the store
+    owed = True
     __slots__ = (
         "_correlation_id",
         "_given_up",

@@ -39,7 +39,7 @@ from neve.protocol.frames import RequestHeader, response_frame
 from neve.protocol.messages import APIS
 from neve.store.port import Buffer
 
-PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, API_VERSIONS = 0, 1, 11, 14, 18
 _UNSUPPORTED_VERSION = 35
 
 
@@ -55,12 +55,16 @@ Handle = Callable[[Any, Any, Context], Any]
 
 
 class Route(NamedTuple):
-    """One API and what answers it. A handler returns a response, or a coroutine that does."""
+    """One API and what answers it. A handler returns a response, or a coroutine that does.
+
+    What `waits_for_others` may take as long as they like: a broker that stops does not wait for it.
+    """
 
     api: Any
     handle: Handle
     is_produce: bool = False
     may_be_overtaken: bool = False
+    waits_for_others: bool = False
 
 
 def _answered_elsewhere(*_: object) -> Any:
@@ -74,10 +78,10 @@ _HANDLERS: dict[int, Handle] = {
     8: offset_commit.handle,
     9: offset_fetch.handle,
     10: find_coordinator.handle,
-    11: join_group.handle,
+    JOIN_GROUP: join_group.handle,
     12: heartbeat.handle,
     13: leave_group.handle,
-    14: sync_group.handle,
+    SYNC_GROUP: sync_group.handle,
     15: describe_groups.handle,
     16: list_groups.handle,
     API_VERSIONS: api_versions.handle,
@@ -104,7 +108,9 @@ class Router:
 
     def __init__(self) -> None:
         routes = {key: Route(APIS[key], handle) for key, handle in _HANDLERS.items()}
-        routes[FETCH] = routes[FETCH]._replace(may_be_overtaken=True)
+        routes[FETCH] = routes[FETCH]._replace(may_be_overtaken=True, waits_for_others=True)
+        for key in (JOIN_GROUP, SYNC_GROUP):
+            routes[key] = routes[key]._replace(waits_for_others=True)
         routes[PRODUCE] = Route(
             APIS[PRODUCE], _answered_elsewhere, is_produce=True, may_be_overtaken=True
         )

@@ -142,13 +142,17 @@ class Server:
         for connection in list(self._connections):
             connection.stop_reading()
 
-    async def drain(self, seconds: float) -> None:
-        """Wait until every produce request that was taken is answered, or time is up."""
+    async def drain(self, seconds: float) -> bool:
+        """Wait until every request that was taken is answered, or time is up; whether all are.
+
+        Not for those that wait for other members of a group, or for records.
+        """
         ends_at = runtime.monotonic() + seconds
         while any(connection.owes for connection in list(self._connections)):
             if runtime.monotonic() >= ends_at:
-                return
+                return False
             await runtime.sleep(0.01)
+        return True
 
     async def close(self) -> None:
         if self._listener is not None:

@@ -175,11 +175,23 @@ async def _until_the_end(broker: Broker, pages: BrokerPages, signals: _Signals) 
     grace_seconds = broker.settings.broker.stop_grace_ms / 1000 + STOP_MARGIN_SECONDS
     try:
         async with runtime.deadline(grace_seconds):
-            await (broker.stop() if failure is None else broker.abort())
+            if failure is None:
+                return await _stopped(broker)
+            await broker.abort()
+            return _exit_code(failure)
     except TimeoutError:
         log.error("it does not end by itself within %.1f s: leaving", grace_seconds)
         os._exit(EXIT_FAILED)
-    return EXIT_STOPPED if failure is None else _exit_code(failure)
+
+
+async def _stopped(broker: Broker) -> int:
+    if await broker.stop():
+        return EXIT_STOPPED
+    log.error(
+        "stopped after broker.stop.grace.ms with requests that were taken and not answered, or not "
+        "committed: their clients have to send them again"
+    )
+    return EXIT_FAILED
 
 
 async def _outcome(broker: Broker) -> NeveError:
