@@ -15,6 +15,7 @@ import bucket_samples as samples
 import neve
 from bucket_samples import ONE_AT_A_TIME, QUICK, Writer, expected, shown
 from neve import runtime
+from neve.bucket import follow
 from neve.bucket.reader import AsyncBucket
 from neve.cli import main
 from neve.errors import DamagedError, LostRangeError, NeveError, NotFoundError
@@ -299,6 +300,12 @@ async def read_async(url: str) -> tuple[list[tuple[str, int]], NeveError | None]
     return rows, None
 
 
+@pytest.fixture
+def _object_by_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that these logs hold would be read before a caller gets the first record."""
+    monkeypatch.setattr(follow, "GROUP_BYTES", 1)
+
+
 async def read_while(
     scene: Scene, between: Callable[[], Awaitable[object]], after: int, **bounds: object
 ) -> tuple[list[tuple[str, int]], NeveError | None]:
@@ -324,6 +331,7 @@ async def tiered_and_trimmed(scene: Scene) -> None:
     await node.roll_up()
 
 
+@pytest.mark.usefixtures("_object_by_object")
 async def test_what_is_tiered_and_trimmed_under_a_reader_is_read_on() -> None:
     scene = await Scene.set_up()
     rows, error = await read_while(scene, lambda: tiered_and_trimmed(scene), after=3)
@@ -333,6 +341,7 @@ async def test_what_is_tiered_and_trimmed_under_a_reader_is_read_on() -> None:
     await scene.second.close()
 
 
+@pytest.mark.usefixtures("_object_by_object")
 async def test_a_range_deleted_under_a_reader_is_an_error_that_names_it() -> None:
     scene = await Scene.set_up()
     await scene.first.node.log("hurt", 0).tier()
@@ -363,6 +372,7 @@ async def test_a_range_deleted_before_it_is_asked_for_moves_the_earliest() -> No
     await scene.second.close()
 
 
+@pytest.mark.usefixtures("_object_by_object")
 async def test_a_topic_deleted_under_a_reader_is_told() -> None:
     scene = await Scene.set_up()
     await scene.first.node.log("hurt", 0).tier()

@@ -62,7 +62,8 @@ def test_closing_cancels_what_runs_and_ends_the_thread() -> None:
             raise
 
     runner = runtime.BlockingRunner("blocking-test")
-    waiting = threading.Thread(target=lambda: _quiet(runner, waits))
+    told: list[BaseException] = []
+    waiting = threading.Thread(target=lambda: told.append(_failure(runner, waits)))
     waiting.start()
     while not threads():
         pass
@@ -70,6 +71,7 @@ def test_closing_cancels_what_runs_and_ends_the_thread() -> None:
     runner.close()
     waiting.join(5)
     assert cancelled.is_set()
+    assert isinstance(told[0], ClosedError)
     assert threads() == []
     assert runner.closed
     runner.close()
@@ -77,11 +79,12 @@ def test_closing_cancels_what_runs_and_ends_the_thread() -> None:
         runner.run(twice(1))
 
 
-def _quiet(runner: runtime.BlockingRunner, work: object) -> None:
+def _failure(runner: runtime.BlockingRunner, work: object) -> BaseException:
     try:
         runner.run(work())  # type: ignore[operator]
-    except BaseException:
-        return
+    except BaseException as error:
+        return error
+    raise AssertionError("it ended by itself")
 
 
 def test_a_forgotten_runner_is_closed() -> None:

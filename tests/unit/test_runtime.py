@@ -62,13 +62,14 @@ async def test_gather_ends_the_others_when_one_fails():
 async def test_one_ahead_makes_an_item_while_the_one_before_is_in_use():
     made: list[int] = []
     closed: list[str] = []
+    pause = 0.0
 
     async def source() -> AsyncGenerator[int, None]:
         try:
             for number in range(4):
-                await runtime.sleep(0)
                 made.append(number)
                 yield number
+                await runtime.sleep(pause)
             raise ValueError("spoilt")
         finally:
             closed.append("closed")
@@ -83,6 +84,8 @@ async def test_one_ahead_makes_an_item_while_the_one_before_is_in_use():
 
     ahead = runtime.one_ahead(source())
     assert await anext(ahead) == 0
+    pause = 60
+    await runtime.sleep(0.01)
     await ahead.aclose()  # while the next one is being made
     assert closed == ["closed", "closed"]
 

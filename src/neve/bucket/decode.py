@@ -57,6 +57,8 @@ class RecordDecoder:
 
 def _plain(name: PartitionName, chunk: Chunk, selection: Selection) -> Iterator[list[Record]]:
     for position, header in walk(chunk.data, key=chunk.key):
+        if header.base_offset >= chunk.end:
+            return  # nothing behind it is wanted, nor looked at
         if header.is_control or not _overlaps(header, chunk) or _too_old(header, selection):
             continue
         found = [

@@ -38,11 +38,9 @@ LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 PIPELINE_SETTINGS = {
-    # Python does a pipeline's work, and the JVM hands it out. Compiling that to the last, and
-    # collecting on threads of its own, took the workers up to a fifth of two cores.
-    "spark.driver.extraJavaOptions": (
-        "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    ),
+    # Python does a pipeline's work, and the JVM hands it out. Compiling that to the last took the
+    # workers up to a fifth of two cores. What users want of a JVM comes behind it, and wins.
+    "spark.driver.defaultJavaOptions": ("-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"),
 }
 """For `session(**PIPELINE_SETTINGS)` and nothing else but a pipeline: queries run in the JVM."""
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?")

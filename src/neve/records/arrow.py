@@ -204,6 +204,7 @@ def parts_to_arrow_batches(
             if group and (rows + count > rows_max or size + more > bytes_max):
                 full, group = group, []
                 yield from _decode(full, wanted, rows_max)
+                del full  # what it holds may be large, and so may be what comes next
                 rows = size = 0
             group.append(section)
             rows += count

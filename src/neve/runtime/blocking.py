@@ -8,6 +8,7 @@ forgotten is closed when it is collected or the process ends.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 import weakref
@@ -39,6 +40,9 @@ class BlockingRunner:
         future = asyncio.run_coroutine_threadsafe(work, self._loop.loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            # Nobody else cancels: it was closed from another thread while this one waited.
+            raise ClosedError("it was closed meanwhile: open it again") from None
         except BaseException:
             future.cancel()
             raise

@@ -95,6 +95,20 @@ def test_a_header_key_that_is_not_text_stays_bytes(plain: bool) -> None:
 
 
 @pytest.mark.parametrize("plain", [True, False])
+def test_damage_far_behind_such_a_header_hides_nothing(plain: bool) -> None:
+    odd = build_batch([reference.Record(0, 1, b"k", b"v", ((b"\xff", b"1"),))])
+    between = b"".join(batch(at, 1) for at in range(1, 4))
+    data = odd + between + batch(4, 1)[:-1]
+    decoder = RecordDecoder(plain_bytes_max=10**9 if plain else 0)
+    found: list[Record] = []
+    with pytest.raises(DamagedError):
+        found.extend(
+            row for rows in decoder.decode(NAME, [chunk(data=data)], Selection()) for row in rows
+        )
+    assert [row.offset for row in found] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("plain", [True, False])
 def test_chunks_that_are_decoded_together_give_each_its_own_offsets(plain: bool) -> None:
     pieces = [chunk(10, 13), chunk(13, 17), chunk(21, 23)]  # each holds more than is wanted of it
     rows = decode(Selection(), *pieces, plain=plain)

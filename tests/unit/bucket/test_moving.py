@@ -24,10 +24,10 @@ from scripted_store import ScriptedStore, first, in_simulation
 PARTITIONS = 2
 
 
-@pytest.fixture(autouse=True)
-def _object_by_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that these logs hold would be read before a caller gets the first record."""
-    monkeypatch.setattr(follow, "GROUP_BYTES", 1)
+@pytest.fixture(autouse=True, params=[1, 400])
+def _few_at_a_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One object, or some: all of them would be read before a caller gets the first record."""
+    monkeypatch.setattr(follow, "GROUP_BYTES", request.param)
 
 
 async def write_and_move(writer: Writer, steps: int) -> None:

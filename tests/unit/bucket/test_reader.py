@@ -235,11 +235,18 @@ def test_open_is_a_context_and_ends_its_iterators() -> None:
         other = bucket.read("t", 1)
         assert next(other).partition == 1
         left.close()  # type: ignore[attr-defined]
+        batches = bucket.arrow("t")
+        assert next(batches).num_rows > 0
+        batches.close()  # type: ignore[attr-defined]
+        held = bucket.arrow("t")
+        assert next(held).num_rows > 0
     bucket.close()
     with pytest.raises(ClosedError):
         bucket.topics()
     with pytest.raises(ClosedError):
         list(other)
+    with pytest.raises(ClosedError):
+        list(held)
     del writer
 
 

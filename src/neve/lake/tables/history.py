@@ -34,7 +34,7 @@ REPLAYED = "replayed"
 
 
 class NoProgressError(NeveError):
-    """A table has rows, and nothing in it says which offsets they are."""
+    """Nothing in a table says for sure which offsets it and its dead letters hold."""
 
 
 class Run(NamedTuple):
@@ -87,12 +87,8 @@ def _reopened(
     letters of what was rolled back are as open again as its offsets, and must be overwritten. Those
     of a line that the table had left are overwritten already: it cannot be set forward to that.
     """
-    text = metadata.properties.get(TABLE_PROGRESS)
-    if text is None:
-        return found
-    anchor = from_text(text, f"{name}, its property {TABLE_PROGRESS}")[1]
-    latest = int(anchor.get("snapshot", 0))
-    if latest == snapshot.snapshot_id:
+    latest = last_commit_id(metadata, name)
+    if latest is None or latest == snapshot.snapshot_id:
         return found
     if _is_beside(metadata, snapshot, latest):
         raise NoProgressError(
@@ -102,6 +98,15 @@ def _reopened(
             "find out what it and its dead letters hold, and state it with declare_progress"
         )
     return replace(found, claim=f"rolled back from {latest}")
+
+
+def last_commit_id(metadata: TableMetadata, name: str = "table") -> int | None:
+    """The snapshot that Neve made last, as the table's property has it."""
+    text = metadata.properties.get(TABLE_PROGRESS)
+    if text is None:
+        return None
+    anchor = from_text(text, f"{name}, its property {TABLE_PROGRESS}")[1]
+    return int(anchor.get("snapshot", 0))
 
 
 def _is_beside(metadata: TableMetadata, snapshot: Snapshot, latest: int) -> bool:

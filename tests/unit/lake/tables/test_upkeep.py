@@ -20,10 +20,11 @@ from neve.lake.tables import (
     UpkeepPolicy,
     commit,
     commit_dead_letters,
+    commit_range,
     maintain,
     read_progress,
 )
-from neve.lake.tables.history import summary_of
+from neve.lake.tables.history import NoProgressError, summary_of
 from neve.lake.tables.live import LiveFile, bounds_of, live_entries
 from neve.lake.tables.upkeep import merging
 from neve.lake.tables.upkeep.expiring import expire
@@ -249,6 +250,37 @@ def test_too_many_snapshots_go_however_young(
     later(monkeypatch, 0.1)
     expire(table, few, report)
     assert report.snapshots_expired == 1
+
+
+def test_what_tells_a_table_set_to_what_it_had_left_is_kept(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is the snapshot that its operator is told to set it back to."""
+    table = filled(catalog, commits=2)
+    then, left = (each.snapshot_id for each in table.refresh().snapshots()[-2:])
+    table.manage_snapshots().set_current_snapshot(snapshot_id=then).commit()
+    letters = letters_in(catalog)
+    went_on = commit_range(
+        table,
+        written(table, rows(50, 90)),
+        at(50),
+        at(90),
+        letters=lambda: letters,
+        letter_files=[],
+    )
+    assert went_on.in_table
+    last = table.refresh().current_snapshot()
+    assert last is not None
+    table.manage_snapshots().set_current_snapshot(snapshot_id=left).commit()
+    later(monkeypatch, 60)
+    expire(table, UpkeepPolicy(keep_snapshots_least=1), MaintenanceReport())
+    with pytest.raises(NoProgressError, match=str(last.snapshot_id)):
+        read_progress(table)
+    table.manage_snapshots().set_current_snapshot(snapshot_id=last.snapshot_id).commit()
+    assert held(table) == once(0, 90)
+    assert read_progress(table) == at(90)
+    expire(table, UpkeepPolicy(keep_snapshots_least=1), MaintenanceReport())
+    assert [each.snapshot_id for each in table.refresh().snapshots()] == [last.snapshot_id]
 
 
 def test_tags_and_the_way_to_the_offsets_stay(

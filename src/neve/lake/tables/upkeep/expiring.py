@@ -7,7 +7,7 @@ table forgets the snapshots, then their objects go: killed between, it leaves or
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from neve import runtime
-from neve.lake.tables.history import SNAPSHOT_PROGRESS, summary_of
+from neve.lake.tables.history import SNAPSHOT_PROGRESS, last_commit_id, summary_of
 from neve.lake.tables.proposals import MAIN, CommitUnknownError, refreshed, unchanged
 from neve.lake.tables.upkeep.policy import READING_MS, MaintenanceReport, UpkeepPolicy
 from neve.lake.tables.upkeep.reachable import Reachable
@@ -53,11 +53,24 @@ def _kept_ids(metadata: TableMetadata, policy: UpkeepPolicy) -> set[int]:
         (place for place, each in enumerate(chain) if SNAPSHOT_PROGRESS in summary_of(each)), 0
     )
     kept |= {each.snapshot_id for each in chain[: max(policy.keep_snapshots_least, carrying + 1)]}
+    kept |= _left_line(metadata, chain)
     for name, ref in metadata.refs.items():
         if name != MAIN:
             held = metadata.snapshot_by_id(ref.snapshot_id)
             kept |= {each.snapshot_id for each in _ancestors(metadata, held)}
     return kept
+
+
+def _left_line(metadata: TableMetadata, chain: Sequence[Snapshot]) -> set[int]:
+    """Neve's last commit and its ancestors, where the table was set to something else.
+
+    They tell a table that was rolled back from one that was set to what it had left, and are what
+    an operator sets it back to.
+    """
+    latest = last_commit_id(metadata)
+    if latest is None or any(each.snapshot_id == latest for each in chain):
+        return set()
+    return {each.snapshot_id for each in _ancestors(metadata, metadata.snapshot_by_id(latest))}
 
 
 def _ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
