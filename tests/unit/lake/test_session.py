@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from neve.lake.session import settings_for
+from neve.lake.session import WAREHOUSE, settings_for
 
 
 def test_what_a_caller_says_wins() -> None:
@@ -21,7 +24,34 @@ def test_a_cluster_keeps_what_is_for_one_machine_away() -> None:
     found = settings_for("spark://host:7077", {})
     assert "spark.driver.host" not in found
     assert "spark.sql.shuffle.partitions" not in found
+    assert WAREHOUSE not in found
     assert found["spark.python.daemon.module"] == "neve.lake.worker_daemon"
+
+
+def test_tables_that_spark_keeps_do_not_lie_in_the_working_directory() -> None:
+    folder = Path(settings_for("local[*]", {})[WAREHOUSE])
+    assert folder.parent == Path(tempfile.gettempdir())
+    assert folder == Path(settings_for("local", {})[WAREHOUSE]), "one for a process"
+    for name in (WAREHOUSE, "spark_sql_warehouse_dir"):
+        assert settings_for("local[*]", {name: "/mine"})[WAREHOUSE] == "/mine"
+
+
+def test_the_folder_for_tables_goes_with_the_process_unless_it_is_used(tmp_path: Path) -> None:
+    script = (
+        "import sys; from neve.lake.session import settings_for, WAREHOUSE; from pathlib import "
+        "Path; at = Path(settings_for('local', {})[WAREHOUSE]); assert at.is_dir(); "
+        "sys.argv[1:] and (at / 'table').mkdir(); print(at)"
+    )
+    for used in ([], ["used"]):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *used],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert Path(done.stdout.strip()).exists() == bool(used)
 
 
 def test_the_lake_is_imported_without_spark_and_the_daemon_loads_the_kernel_quietly() -> None:
