@@ -21,6 +21,7 @@ from neve.lake.pipeline.config import PipelineConfig, TopicConfig
 from neve.lake.pipeline.runner import pipeline_catalog, store_ref
 from neve.lake.tables import read_progress
 from neve.lake.tables.complaints import complaint_of
+from neve.lake.tables.last_commit import last_commit_of
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 
 
@@ -46,6 +47,8 @@ class TopicStatus:
     topic: str
     table: str
     last_commit_ms: int | None = None
+    last_commit_before_ms: int | None = None
+    """Given in its place where the commit's own snapshot was expired: it was made before this."""
     rows: int = 0
     files: int = 0
     dead_letters: int = 0
@@ -57,6 +60,17 @@ class TopicStatus:
     @property
     def lag_records(self) -> int:
         return sum(each.lag for each in self.partitions)
+
+    @property
+    def committed(self) -> int | None:
+        """The next offsets of the table, added up; None where no partition has been started."""
+        known = [each.committed for each in self.partitions if each.committed is not None]
+        return sum(known) if known else None
+
+    @property
+    def end(self) -> int:
+        """The next offsets of the log, added up."""
+        return sum(each.end for each in self.partitions)
 
 
 def pipeline_status(config: PipelineConfig) -> list[TopicStatus]:
@@ -80,13 +94,15 @@ def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatu
 def _of_table(catalog: Catalog, config: TopicConfig) -> TopicStatus:
     table = _table(catalog, config.table)
     complaint = None if table is None else complaint_of(table)
+    last = None if table is None else last_commit_of(table)
     return TopicStatus(
         config.topic,
         config.table,
-        _committed_ms(table),
-        _total(table, "total-records"),
-        _total(table, "total-data-files"),
-        _total(_table(catalog, config.table + DEAD_LETTERS_SUFFIX), "total-records"),
+        last_commit_ms=None if last is None or last.expired else last.at_ms,
+        last_commit_before_ms=last.at_ms if last is not None and last.expired else None,
+        rows=_total(table, "total-records"),
+        files=_total(table, "total-data-files"),
+        dead_letters=_total(_table(catalog, config.table + DEAD_LETTERS_SUFFIX), "total-records"),
         error="" if complaint is None else complaint.text,
         error_ms=None if complaint is None else complaint.at_ms,
     )
@@ -115,11 +131,6 @@ def _table(catalog: Catalog, name: str) -> Table | None:
         return catalog.load_table(name)
     except NoSuchTableError:
         return None
-
-
-def _committed_ms(table: Table | None) -> int | None:
-    snapshot = None if table is None else table.current_snapshot()
-    return None if snapshot is None else snapshot.timestamp_ms
 
 
 def _total(table: Table | None, name: str) -> int:
