@@ -41,7 +41,10 @@ def run(
     master: Annotated[str, Parameter(help="Where Spark runs.")] = "local[*]",
     json: JsonFlag = False,
 ) -> int:
-    """Fill the tables of a pipeline, until stopped. Exit code 1 where something failed."""
+    """Fill the tables of a pipeline, until stopped.
+
+    With --once, exit code 1 where something failed, or offsets were found to be lost.
+    """
     from neve.lake.pipeline.runner import Pipeline
     from neve.lake.session import PIPELINE_SETTINGS
 
@@ -163,6 +166,8 @@ def _status_row(each: TopicStatus) -> dict[str, Any]:
         ],
         "error": each.error,
         "error_ms": each.error_ms,
+        "loss": each.loss,
+        "loss_ms": each.loss_ms,
     }
 
 
