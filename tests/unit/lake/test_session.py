@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from neve.lake.session import WAREHOUSE, settings_for
 
 
@@ -52,6 +54,26 @@ def test_the_folder_for_tables_goes_with_the_process_unless_it_is_used(tmp_path:
             check=True,
         )
         assert Path(done.stdout.strip()).exists() == bool(used)
+
+
+@pytest.mark.soak  # a JVM takes long to start
+def test_a_session_leaves_nothing_in_the_working_directory(tmp_path: Path) -> None:
+    working, temporary = tmp_path / "working", tmp_path / "temporary"
+    working.mkdir()
+    temporary.mkdir()
+    script = (
+        "from neve.lake import session; spark = session(master='local[1]'); "
+        "spark.sql('SHOW DATABASES').collect(); spark.stop()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=working,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        timeout=300,
+        check=True,
+    )
+    assert list(working.iterdir()) == []
+    assert list(temporary.glob("neve-*")) == []
 
 
 def test_the_lake_is_imported_without_spark_and_the_daemon_loads_the_kernel_quietly() -> None:
