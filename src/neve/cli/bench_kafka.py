@@ -22,7 +22,9 @@ from neve.cli.output import UsageError
 SECONDS_DEFAULT = 10.0
 RECORDS_DEFAULT = 1000
 
-JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
+JsonFlag = Annotated[
+    bool, Parameter(negative="", help="Print one JSON document; otherwise a line for each figure.")
+]
 RecordsFlag = Annotated[int | None, Parameter(help="Stop after so many records.")]
 SecondsFlag = Annotated[float | None, Parameter(help="Stop after so many seconds.")]
 ValueFlag = Annotated[int, Parameter(help="Bytes of each value.")]

@@ -84,9 +84,10 @@ async def _import(
         await stacked.close()
     ok = result.ok and all(row.ok for row in taken)
     if as_json:
-        output.write_json({"url": url, "ok": ok, **_as_json(result, taken)})
+        about = {"url": url, "ok": ok, "dry_run": options.dry_run}
+        output.write_json({**about, **_as_json(result, taken)})
     else:
-        _print(url, result, taken)
+        _print(url, result, taken, options, take_ownership=take_ownership)
     return 0 if ok else 1
 
 
@@ -109,19 +110,36 @@ def _as_json(result: ImportResult, taken: list[Outcome]) -> dict[str, Any]:
     return told
 
 
-def _print(url: str, result: ImportResult, taken: list[Outcome]) -> None:
+def _print(
+    url: str,
+    result: ImportResult,
+    taken: list[Outcome],
+    options: ImportOptions,
+    *,
+    take_ownership: bool,
+) -> None:
     for row in result.topics:
         print(f"{row.topic}: {_outcome(row)}")
+        if take_ownership and row.outcome == "planned":  # its manifests are still to be made
+            print(f"  {_taken(row.segments, dry_run=True)}")
         for note in row.notes:
             print(f"  {note}")
     for key in result.half_pairs:
         print(f"half a pair, left alone: {key}")
     for outcome in taken:
-        told = outcome.error or f"{outcome.result['taken']} segments are Neve's own now"
+        told = outcome.error or _taken(outcome.result["taken"], dry_run=options.dry_run)
         print(f"{outcome.topic}-{outcome.partition}: {told}")
-    done = sum(row.outcome == "imported" for row in result.topics)
+    counted = "planned" if options.dry_run else "imported"
+    done = sum(row.outcome == counted for row in result.topics)
     refused = sum(row.outcome == "refused" for row in result.topics)
-    print(f"{url}: {done} topics imported, {refused} refused")
+    said = "would be imported" if options.dry_run else "imported"
+    print(f"{url}: {done} topics {said}, {refused} refused")
+
+
+def _taken(segments: int, *, dry_run: bool) -> str:
+    if dry_run:
+        return f"{segments} segments would become Neve's own"
+    return f"{segments} segments are Neve's own now"
 
 
 def _outcome(row: ImportedTopic) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,7 +41,10 @@ def run(
     master: Annotated[str, Parameter(help="Where Spark runs.")] = "local[*]",
     json: JsonFlag = False,
 ) -> int:
-    """Fill the tables of a pipeline, until stopped. Exit code 1 where something failed."""
+    """Fill the tables of a pipeline, until stopped.
+
+    With --once, exit code 1 where something failed, or offsets were found to be lost.
+    """
     from neve.lake.pipeline.runner import Pipeline
     from neve.lake.session import PIPELINE_SETTINGS
 
@@ -66,32 +70,12 @@ def status(*, file: File, json: JsonFlag = False) -> int:
     """Show for each topic how far its table has come, and what is in it."""
     from neve.lake.pipeline.status import pipeline_status
 
-    rows = [_status_row(each) for each in pipeline_status(_config(file, None))]
+    topics = pipeline_status(_config(file, None))
     if json:
-        output.write_json(rows)
+        output.write_json([_status_row(each) for each in topics])
     else:
-        titles = (
-            "topic", "table", "last commit", "lag", "lag seconds", "rows", "files",
-            "dead letters", "error",
-        )  # fmt: skip
-        output.print_table(
-            titles,
-            [
-                (
-                    row["topic"],
-                    row["table"],
-                    _time(row["last_commit_ms"]),
-                    row["lag_records"],
-                    f"{row['lag_seconds']:.1f}",
-                    row["rows"],
-                    row["files"],
-                    row["dead_letters"],
-                    _error(row),
-                )
-                for row in rows
-            ],
-        )
-    return 1 if any(row["error"] for row in rows) else 0
+        _print_status(topics)
+    return 1 if any(each.error for each in topics) else 0
 
 
 @app.command
@@ -140,11 +124,37 @@ def _replay_row(each: ReplayReport) -> dict[str, Any]:
     }
 
 
+def _print_status(topics: Sequence[TopicStatus]) -> None:
+    titles = (
+        "topic", "table", "last commit", "committed / end", "lag", "lag seconds", "rows", "files",
+        "dead letters", "error",
+    )  # fmt: skip
+    output.print_table(
+        titles,
+        [
+            (
+                each.topic,
+                each.table,
+                _last_commit(each),
+                _offsets(each),
+                each.lag_records,
+                f"{each.lag_seconds:.1f}",
+                each.rows,
+                each.files,
+                each.dead_letters,
+                _error(each),
+            )
+            for each in topics
+        ],
+    )
+
+
 def _status_row(each: TopicStatus) -> dict[str, Any]:
     return {
         "topic": each.topic,
         "table": each.table,
         "last_commit_ms": each.last_commit_ms,
+        "last_commit_before_ms": each.last_commit_before_ms,
         "lag_records": each.lag_records,
         "lag_seconds": each.lag_seconds,
         "rows": each.rows,
@@ -156,20 +166,31 @@ def _status_row(each: TopicStatus) -> dict[str, Any]:
         ],
         "error": each.error,
         "error_ms": each.error_ms,
+        "loss": each.loss,
+        "loss_ms": each.loss_ms,
     }
 
 
-def _time(at_ms: int | None) -> str:
-    return (
-        "never"
-        if at_ms is None
-        else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds")
-    )
+def _last_commit(each: TopicStatus) -> str:
+    if each.last_commit_ms is not None:
+        return _time(each.last_commit_ms)
+    before_ms = each.last_commit_before_ms
+    return "never" if before_ms is None else f"before {_time(before_ms)}"
 
 
-def _error(row: dict[str, Any]) -> str:
-    since = f" (since {_time(row['error_ms'])})" if row["error_ms"] else ""
-    return f"{row['error']}{since}"
+def _offsets(each: TopicStatus) -> str:
+    """Sums over the partitions; JSON has each of them."""
+    if not each.partitions:
+        return "-"  # nothing of the topic could be seen
+    return f"{'-' if each.committed is None else each.committed} / {each.end}"
+
+
+def _error(each: TopicStatus) -> str:
+    return f"{each.error} (since {_time(each.error_ms)})" if each.error_ms else each.error
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds")
 
 
 def _config(file: Path, interval: str | None) -> PipelineConfig:

@@ -6,9 +6,14 @@ people who bring their own.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import os
 import re
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neve.lake.java import ensure_java
@@ -43,6 +48,7 @@ PIPELINE_SETTINGS = {
     "spark.driver.defaultJavaOptions": ("-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"),
 }
 """For `session(**PIPELINE_SETTINGS)` and nothing else but a pipeline: queries run in the JVM."""
+WAREHOUSE = "spark.sql.warehouse.dir"
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?")
 
 
@@ -78,7 +84,25 @@ def settings_for(master: str, conf: dict[str, object]) -> dict[str, str]:
     for name, value in conf.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         found[name.replace("_", ".") if name.startswith("spark_") else name] = text
+    if local is not None and WAREHOUSE not in found:
+        found[WAREHOUSE] = _warehouse()
     return found
+
+
+@functools.cache
+def _warehouse() -> str:
+    """A folder for the tables that Spark keeps itself: it would make one in the working directory.
+
+    It goes with the process, unless somebody saved a table in it.
+    """
+    folder = tempfile.mkdtemp(prefix="neve-spark-warehouse-")
+    atexit.register(_remove_empty, folder)
+    return folder
+
+
+def _remove_empty(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        Path(folder).rmdir()
 
 
 def _cores(local: re.Match[str]) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 import neve.bench.records
 import neve.bench.storage
-from neve.cli import main
+from neve.cli import bench_kafka, main
 
 
 def test_results_are_shown_and_decide_the_exit(
@@ -42,3 +44,25 @@ def test_storage_takes_its_runs(
     assert json.loads(capfd.readouterr().out) == {"runs": 3, "passed": True}
     assert main(["bench", "storage", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["runs"] == neve.bench.storage.RUNS_DEFAULT
+
+
+@pytest.mark.parametrize("command", ["produce", "consume", "latency"])
+def test_a_load_is_told_in_lines_unless_json_is_asked_for(
+    command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result = {"records": 3, "latency_ms": {"p50": 1.5}, "errors": 0, "error_reasons": []}
+
+    @contextmanager
+    def no_broker(_: Any) -> Iterator[Any]:
+        with bench_kafka.output.progress("records") as bar:
+            yield {}, bar
+
+    monkeypatch.setattr(bench_kafka, "_load", no_broker)
+    for module in (bench_kafka.producing, bench_kafka.consuming, bench_kafka.probing):
+        monkeypatch.setattr(module, "run", lambda *_: result)
+    assert main(["bench", command, "--topic", "t"]) == 0
+    assert capfd.readouterr().out.splitlines() == ["records: 3", "latency ms: p50 1.5", "errors: 0"]
+    assert main(["bench", command, "--topic", "t", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == result
+    assert main(["bench", command, "--help"]) == 0
+    assert "Print one JSON document; otherwise a line" in capfd.readouterr().out

@@ -118,10 +118,24 @@ def test_import_and_taking_ownership(tmp_path: Path, capsysbinary: Any) -> None:
     assert called(import_kafscale.app, "kafscale", url) == 1
     assert "refused" in capsysbinary.readouterr().out.decode()
     assert called(import_kafscale.app, "kafscale", url, *only, "--dry-run") == 0
-    assert "would be imported: 1 partitions, 2 segments" in capsysbinary.readouterr().out.decode()
+    text = capsysbinary.readouterr().out.decode()
+    assert "would be imported: 1 partitions, 2 segments" in text
+    assert "1 topics would be imported, 0 refused" in text
+    assert "Neve's own" not in text
+    dry = [*only, "--take-ownership", "--dry-run"]
+    assert called(import_kafscale.app, "kafscale", url, *dry) == 0
+    assert "2 segments would become Neve's own" in capsysbinary.readouterr().out.decode()
     assert called(import_kafscale.app, "kafscale", url, *only, "--json") == 0
     told = json.loads(capsysbinary.readouterr().out)
-    assert (told["ok"], told["topics"][0]["outcome"]) == (True, "imported")
+    assert (told["ok"], told["dry_run"]) == (True, False)
+    assert told["topics"][0]["outcome"] == "imported"
+    assert called(import_kafscale.app, "kafscale", url, *dry, "--json") == 0
+    told = json.loads(capsysbinary.readouterr().out)
+    assert (told["dry_run"], told["taken"][0]["result"]["taken"]) == (True, 2)
+    assert called(import_kafscale.app, "kafscale", url, *dry) == 0
+    text = capsysbinary.readouterr().out.decode()
+    assert "orders-0: 2 segments would become Neve's own" in text
+    assert "now" not in text
     assert called(import_kafscale.app, "kafscale", url, *only, "--take-ownership") == 0
     text = capsysbinary.readouterr().out.decode()
     assert "imported before" in text

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from neve.lake.session import settings_for
+import pytest
+
+from neve.lake.session import WAREHOUSE, settings_for
 
 
 def test_what_a_caller_says_wins() -> None:
@@ -21,7 +26,54 @@ def test_a_cluster_keeps_what_is_for_one_machine_away() -> None:
     found = settings_for("spark://host:7077", {})
     assert "spark.driver.host" not in found
     assert "spark.sql.shuffle.partitions" not in found
+    assert WAREHOUSE not in found
     assert found["spark.python.daemon.module"] == "neve.lake.worker_daemon"
+
+
+def test_tables_that_spark_keeps_do_not_lie_in_the_working_directory() -> None:
+    folder = Path(settings_for("local[*]", {})[WAREHOUSE])
+    assert folder.parent == Path(tempfile.gettempdir())
+    assert folder == Path(settings_for("local", {})[WAREHOUSE]), "one for a process"
+    for name in (WAREHOUSE, "spark_sql_warehouse_dir"):
+        assert settings_for("local[*]", {name: "/mine"})[WAREHOUSE] == "/mine"
+
+
+def test_the_folder_for_tables_goes_with_the_process_unless_it_is_used(tmp_path: Path) -> None:
+    script = (
+        "import sys; from neve.lake.session import settings_for, WAREHOUSE; from pathlib import "
+        "Path; at = Path(settings_for('local', {})[WAREHOUSE]); assert at.is_dir(); "
+        "sys.argv[1:] and (at / 'table').mkdir(); print(at)"
+    )
+    for used in ([], ["used"]):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *used],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert Path(done.stdout.strip()).exists() == bool(used)
+
+
+@pytest.mark.soak  # a JVM takes long to start
+def test_a_session_leaves_nothing_in_the_working_directory(tmp_path: Path) -> None:
+    working, temporary = tmp_path / "working", tmp_path / "temporary"
+    working.mkdir()
+    temporary.mkdir()
+    script = (
+        "from neve.lake import session; spark = session(master='local[1]'); "
+        "spark.sql('SHOW DATABASES').collect(); spark.stop()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=working,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        timeout=300,
+        check=True,
+    )
+    assert list(working.iterdir()) == []
+    assert list(temporary.glob("neve-*")) == []
 
 
 def test_the_lake_is_imported_without_spark_and_the_daemon_loads_the_kernel_quietly() -> None:

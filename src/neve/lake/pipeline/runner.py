@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class TopicReport:
-    """What became of one topic so far."""
+    """What became of one topic so far; `failures` are the last run's, what was lost among them."""
 
     topic: str
     table: str
@@ -93,7 +93,7 @@ class Pipeline:
         self, on_step: Told = lambda _: None, stop: Callable[[], bool] = lambda: False
     ) -> bool:
         """Bring every table to where its topic ends now, or until told to stop, which is looked at
-        between portions; whether nothing failed.
+        between portions; whether nothing failed, and nothing was found lost.
         """
         for report in self.reports:
             report.failures.clear()
@@ -136,8 +136,8 @@ class Pipeline:
             # Whatever it is, other topics go on, and this one is tried again later.
             step = Step(failures=(f"{report.topic}: {error}",))
         _add(report, step)
-        for failure in step.failures:
-            _log.error("%s", failure)
+        for complaint in step.complaints:
+            _log.error("%s", complaint)
         self._note(topic, step)
         on_step(report)
         return step.behind
@@ -153,10 +153,10 @@ class Pipeline:
 def _add(report: TopicReport, step: Step) -> None:
     report.rows += step.rows
     report.bad += step.bad
-    report.lost += step.lost
+    report.lost += step.lost.offsets
     report.left = step.left
     report.commits += bool(step.rows or step.bad)
-    report.failures.extend(step.failures)
+    report.failures.extend(step.complaints)
 
 
 def store_ref(config: PipelineConfig) -> StoreRef:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -20,7 +21,8 @@ from neve.errors import NeveError
 from neve.lake.pipeline.config import PipelineConfig, TopicConfig
 from neve.lake.pipeline.runner import pipeline_catalog, store_ref
 from neve.lake.tables import read_progress
-from neve.lake.tables.complaints import complaint_of
+from neve.lake.tables.complaints import complaint_of, loss_of
+from neve.lake.tables.last_commit import last_commit_of
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 
 
@@ -41,11 +43,16 @@ class PartitionStatus:
 
 @dataclass(frozen=True)
 class TopicStatus:
-    """One topic and its table. `error` says what is wrong now, or was when a pipeline last ran."""
+    """One topic and its table.
+
+    `error` says what is wrong now, or was when a pipeline last ran, and what was last lost.
+    """
 
     topic: str
     table: str
     last_commit_ms: int | None = None
+    last_commit_before_ms: int | None = None
+    """Given in its place where the commit's own snapshot was expired: it was made before this."""
     rows: int = 0
     files: int = 0
     dead_letters: int = 0
@@ -53,16 +60,29 @@ class TopicStatus:
     lag_seconds: float = 0.0
     error: str = ""
     error_ms: int | None = None
+    loss: str = ""
+    loss_ms: int | None = None
 
     @property
     def lag_records(self) -> int:
         return sum(each.lag for each in self.partitions)
 
+    @property
+    def committed(self) -> int | None:
+        """The next offsets of the table, added up; None where no partition has been started."""
+        known = [each.committed for each in self.partitions if each.committed is not None]
+        return sum(known) if known else None
+
+    @property
+    def end(self) -> int:
+        """The next offsets of the log, added up."""
+        return sum(each.end for each in self.partitions)
+
 
 def pipeline_status(config: PipelineConfig) -> list[TopicStatus]:
     """How every topic of a pipeline stands."""
     with pipeline_catalog(config) as catalog, store_ref(config).open() as bucket:
-        return [_status(bucket, catalog, topic) for topic in config.topics]
+        return [_telling_loss(_status(bucket, catalog, topic)) for topic in config.topics]
 
 
 def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus:
@@ -80,16 +100,35 @@ def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatu
 def _of_table(catalog: Catalog, config: TopicConfig) -> TopicStatus:
     table = _table(catalog, config.table)
     complaint = None if table is None else complaint_of(table)
+    loss = None if table is None else loss_of(table)
+    last = None if table is None else last_commit_of(table)
     return TopicStatus(
         config.topic,
         config.table,
-        _committed_ms(table),
-        _total(table, "total-records"),
-        _total(table, "total-data-files"),
-        _total(_table(catalog, config.table + DEAD_LETTERS_SUFFIX), "total-records"),
+        last_commit_ms=None if last is None or last.expired else last.at_ms,
+        last_commit_before_ms=last.at_ms if last is not None and last.expired else None,
+        rows=_total(table, "total-records"),
+        files=_total(table, "total-data-files"),
+        dead_letters=_total(_table(catalog, config.table + DEAD_LETTERS_SUFFIX), "total-records"),
         error="" if complaint is None else complaint.text,
         error_ms=None if complaint is None else complaint.at_ms,
+        loss="" if loss is None else loss.text,
+        loss_ms=None if loss is None else loss.at_ms,
     )
+
+
+def _telling_loss(found: TopicStatus) -> TopicStatus:
+    """What is wrong besides does not hide what is missing from the table for good."""
+    if not found.loss:
+        return found
+    if not found.error:
+        return replace(found, error=found.loss, error_ms=found.loss_ms)
+    found_at = f" (found {_time(found.loss_ms)})" if found.loss_ms else ""
+    return replace(found, error=f"{found.loss}{found_at}; {found.error}")
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds")
 
 
 def _with_topic(
@@ -115,11 +154,6 @@ def _table(catalog: Catalog, name: str) -> Table | None:
         return catalog.load_table(name)
     except NoSuchTableError:
         return None
-
-
-def _committed_ms(table: Table | None) -> int | None:
-    snapshot = None if table is None else table.current_snapshot()
-    return None if snapshot is None else snapshot.timestamp_ms
 
 
 def _total(table: Table | None, name: str) -> int:

@@ -24,10 +24,12 @@ from neve.bucket.planning import PartitionPlan
 from neve.errors import DamagedError, InvalidError, UnavailableError
 from neve.lake.pipeline.config import TopicConfig
 from neve.lake.pipeline.growth import PASSES_MAX, columns_for, grow, value_schema
+from neve.lake.pipeline.losses import NOTHING_LOST, Loss, loss_of
 from neve.lake.pipeline.portions import Harvest, Portion, choose, harvest
 from neve.lake.pipeline.work import RangeResult, TopicWork, run_range
 from neve.lake.source.tasks import StoreRef
 from neve.lake.tables import (
+    CommitKind,
     CommitOutcome,
     Progress,
     TopicProgress,
@@ -38,7 +40,7 @@ from neve.lake.tables import (
     read_progress,
     table_ref,
 )
-from neve.lake.tables.complaints import note_complaint
+from neve.lake.tables.complaints import loss_property, note_complaint
 from neve.lake.values import value_format
 
 if TYPE_CHECKING:
@@ -54,15 +56,21 @@ SAMPLE_BYTES = 8 * 1024 * 1024
 class Step:
     """What one step did, and how many offsets are left of those it knew of.
 
-    `behind` says that there is more to read at once.
+    `behind` says that there is more to read at once. `failures` keep the table from being filled;
+    what was lost does not, and is wrong all the same.
     """
 
     rows: int = 0
     bad: int = 0
-    lost: int = 0
+    lost: Loss = NOTHING_LOST
     left: int = 0
     behind: bool = False
     failures: tuple[str, ...] = ()
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """All that is wrong."""
+        return (*self.failures, self.lost.text) if self.lost.offsets else self.failures
 
 
 class TopicPipeline:
@@ -99,12 +107,6 @@ class TopicPipeline:
             return Step()
         expected = read_progress(table)
         plans = self._plans(expected, table)
-        lost = sum(plan.lost for plan in plans)
-        if lost:
-            _log.error(
-                "%s: %d offsets were removed by retention before they came into %s",
-                self.config.topic, lost, self.config.table,
-            )  # fmt: skip
         portion = choose(
             plans,
             portion_bytes=self._portion_bytes,
@@ -115,12 +117,15 @@ class TopicPipeline:
         self._stuck = found.stuck
         if not _moves(expected, found.new):
             return Step(failures=found.failures)
-        outcome = self._commit(table, found, expected)
+        lost = loss_of(plans, found.new, self.config.table)
+        outcome = self._commit(table, found, expected, lost)
         if not outcome.in_table:
             _log.info("%s: %s; looking again", self.config.table, outcome.reason)
             return Step(behind=True, failures=found.failures)
         behind = any(plan.partition not in portion.whole | found.stuck for plan in plans)
         left = sum(plan.stop for plan in plans) - sum(found.reached(plan) for plan in plans)
+        if outcome.kind is not CommitKind.COMMITTED:
+            lost = NOTHING_LOST  # somebody else moved the offsets, and may have had the records
         return Step(found.rows, found.bad, lost, left, behind, found.failures)
 
     def note(self, failures: Sequence[str]) -> None:
@@ -252,7 +257,9 @@ class TopicPipeline:
     def _letters(self) -> Table:
         return open_dead_letters(self._catalog, self.config.table)
 
-    def _commit(self, table: Table, found: Harvest, expected: Progress) -> CommitOutcome:
+    def _commit(
+        self, table: Table, found: Harvest, expected: Progress, lost: Loss
+    ) -> CommitOutcome:
         return commit_range(
             table,
             found.files,
@@ -260,6 +267,7 @@ class TopicPipeline:
             found.new,
             letters=self._letters,
             letter_files=found.letter_files,
+            properties=loss_property(lost.text) if lost.offsets else None,
         )
 
 

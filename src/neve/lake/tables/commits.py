@@ -8,7 +8,7 @@ a delayed request may still name them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pyiceberg.table import Table
@@ -37,10 +37,12 @@ def commit(
     new: Progress,
     *,
     claim: Claim | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> CommitOutcome:
     """Append the files and move the offsets from `expected` to `new`, together or not at all.
 
-    `claim` is what `commit_dead_letters` gave, where the range has dead letters.
+    `claim` is what `commit_dead_letters` gave, where the range has dead letters. `properties` of
+    the table are set with them.
     """
     check_forward(expected, new)
     proposals: list[Proposal] = []
@@ -57,7 +59,8 @@ def commit(
         if reason:
             return CommitOutcome(CommitKind.STALE, state.progress, reason)
         after = replace(state, progress=merged(state.progress, new), claim="")
-        proposals.append(propose(table, after, add=[file.entry() for file in files]))
+        entries = [file.entry() for file in files]
+        proposals.append(propose(table, after, add=entries, properties=properties))
         if attempt(table, proposals[-1]) is Attempt.LANDED:
             return CommitOutcome(CommitKind.COMMITTED, after.progress)
     raise BusyTableError(
@@ -73,6 +76,7 @@ def commit_range(
     *,
     letters: Callable[[], Table],
     letter_files: Sequence[WrittenFile] = (),
+    properties: Mapping[str, str] | None = None,
 ) -> CommitOutcome:
     """Dead letters first, then the rows; without any, the rows alone unless letters are open.
 
@@ -87,7 +91,7 @@ def commit_range(
             if isinstance(claimed, CommitOutcome):
                 return claimed
             claim = claimed
-        outcome = commit(table, files, expected, new, claim=claim)
+        outcome = commit(table, files, expected, new, claim=claim, properties=properties)
         if outcome.kind is not CommitKind.CLAIMED:
             return outcome
     assert outcome is not None

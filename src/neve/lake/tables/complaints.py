@@ -2,6 +2,10 @@
 
 A pipeline runs anywhere, and whoever asks how a table stands need not know where. It is kept as a
 property, beside the offsets, and taken away by the next pipeline that succeeds.
+
+Offsets that were removed before a pipeline read them are kept as another property: no success
+brings them back, so only the next such loss takes its place. It is set by the commit that passes
+them over (`commit(..., properties=loss_property(text))`).
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from pyiceberg.table import Table
 from neve import runtime
 
 LAST_ERROR = "neve.last-error"
+LAST_LOSS = "neve.last-loss"
 TEXT_MAX = 1000
 
 
@@ -27,7 +32,21 @@ class Complaint:
 
 def complaint_of(table: Table) -> Complaint | None:
     """The complaint as this object holds the table."""
-    stored = table.metadata.properties.get(LAST_ERROR)
+    return _stored(table, LAST_ERROR)
+
+
+def loss_of(table: Table) -> Complaint | None:
+    """What was last lost, and when that was found, as this object holds the table."""
+    return _stored(table, LAST_LOSS)
+
+
+def loss_property(text: str) -> dict[str, str]:
+    """The table's property that tells of a loss that is found now."""
+    return {LAST_LOSS: _content(text)}
+
+
+def _stored(table: Table, name: str) -> Complaint | None:
+    stored = table.metadata.properties.get(name)
     if stored is None:
         return None
     try:
@@ -46,5 +65,8 @@ def note_complaint(table: Table, text: str | None) -> None:
         return
     text = text[:TEXT_MAX]
     if known is None or known.text != text:
-        content = json.dumps({"error": text, "at": runtime.now_ms()})
-        table.transaction().set_properties({LAST_ERROR: content}).commit_transaction()
+        table.transaction().set_properties({LAST_ERROR: _content(text)}).commit_transaction()
+
+
+def _content(text: str) -> str:
+    return json.dumps({"error": text[:TEXT_MAX], "at": runtime.now_ms()})

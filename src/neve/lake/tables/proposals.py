@@ -13,7 +13,7 @@ and removed as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -85,11 +85,13 @@ def propose(
     add: Iterable[DataFile] = (),
     remove: Iterable[DataFile] = (),
     same_rows: bool = False,
+    properties: Mapping[str, str] | None = None,
 ) -> Proposal:
     """A snapshot on top of the table as this object holds it, carrying the state along.
 
     `same_rows` says that the removed files' rows are all in the added ones: Iceberg's "replace",
-    which readers of changes pass over. A table of dead letters has no state of its own.
+    which readers of changes pass over. A table of dead letters has no state of its own. Further
+    `properties` of the table are set with the state.
     """
     removed = list(remove)
     transaction = _Look(table)
@@ -109,7 +111,8 @@ def propose(
         updates = tuple(_as_replace(update) for update in updates)
     if state:
         snapshot = next(u.snapshot for u in updates if isinstance(u, AddSnapshotUpdate))
-        updates = (*updates, SetPropertiesUpdate(updates=table_property(state, snapshot)))
+        changed = {**(properties or {}), **table_property(state, snapshot)}
+        updates = (*updates, SetPropertiesUpdate(updates=changed))
     return Proposal(producer.snapshot_id, updates, (*requirements, _same_table(table)))
 
 

@@ -4,18 +4,24 @@ from typing import Any
 
 import pytest
 
-from broker_world import NOT_THERE, StandIn, ask, second_epoch, start_broker, versions
+from broker_world import NOT_THERE, StandIn, ask, produce, second_epoch, start_broker, versions
 from neve.broker.handlers import list_offsets
-from neve.broker.handlers.list_offsets import EARLIEST
+from neve.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST_TIERED
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.list_offsets import LIST_OFFSETS as API
 
 EPOCHS_SINCE = 4
+EARLIEST_PENDING_UPLOAD = -6
 _Request = API.Request
 
 
-async def earliest(
+async def earliest(broker: StandIn, **about: Any) -> Any:
+    return await listed(broker, EARLIEST, **about)
+
+
+async def listed(
     broker: StandIn,
+    timestamp: int,
     *,
     epoch: int = -1,
     name: str = "t",
@@ -23,7 +29,7 @@ async def earliest(
     version: int = API.max_version,
 ) -> Any:
     asked = _Request.Partition(
-        partition_index=partition, current_leader_epoch=epoch, timestamp=EARLIEST
+        partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp
     )
     topics = [_Request.Topic(name=name, partitions=[asked])]
     answer = await ask(broker, list_offsets, API, version, replica_id=-1, topics=topics)
@@ -74,4 +80,24 @@ async def test_a_partition_that_another_leads_is_told_as_such() -> None:
     broker = await start_broker({"t": 1})
     broker.node.partitions.clear()
     assert (await earliest(broker)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await broker.node.abort()
+
+
+async def test_where_segments_end_is_told_by_the_times_of_tiered_logs() -> None:
+    broker = await start_broker({"t": 1})
+    await produce(broker, "t", 3)
+
+    async def offsets() -> list[int]:
+        rows = [await listed(broker, time) for time in (EARLIEST_LOCAL, LATEST_TIERED)]
+        assert [row.error_code for row in rows] == [0, 0]
+        return [row.offset for row in rows]
+
+    assert await offsets() == [0, -1], "no segment has anything yet"
+    assert await broker.node.log("t", 0).tier()
+    await produce(broker, "t", 2)
+    assert await offsets() == [3, 2]
+    row = await listed(broker, LATEST_TIERED)
+    assert (row.timestamp, row.leader_epoch) == (-1, broker.node.log("t", 0).epoch)
+    refused = await listed(broker, EARLIEST_PENDING_UPLOAD)
+    assert (refused.error_code, refused.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
     await broker.node.abort()

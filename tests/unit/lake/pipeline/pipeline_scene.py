@@ -85,6 +85,10 @@ class Scene:
             if rows:
                 await node.log(topic, partition).append(bytearray(build_batch(rows))).commit.wait()
 
+    def forget(self, topic: str, partition: int, before: int) -> None:
+        """What retention does: records below this offset are gone."""
+        self._runner.run(self._writer.node.delete_records(topic, partition, before))
+
     def delete(self, topic: str) -> None:
         self._runner.run(self._writer.node.delete_topic(topic))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from neve.lake.pipeline import runner
 from neve.lake.pipeline.config import parse_config
 from neve.lake.pipeline.runner import Pipeline, pipeline_catalog, upkeep_policy
 from neve.lake.pipeline.status import TopicStatus, pipeline_status
+from neve.lake.tables import UpkeepPolicy, maintain
 from neve.lake.tables.complaints import note_complaint
 from unit.lake.pipeline.pipeline_scene import FakeSpark, Scene
 
@@ -113,6 +115,24 @@ def test_what_cannot_be_read_hides_nothing_else(
     assert "t-0: wal/x is damaged" in found.error
     assert found.error_ms is None, "that is when the older one was met"
     assert found.last_commit_ms
+
+
+def test_a_merge_is_no_commit_of_the_pipeline(scene: Scene) -> None:
+    with scene.pipeline({"topic": "t", "value": ID}) as pipeline:
+        for number in range(2):
+            scene.produce("t", [{"id": number}])
+            assert pipeline.run_once()
+    committed_ms = status(scene).last_commit_ms
+    assert committed_ms
+    with contextlib.closing(pipeline_catalog(scene.config({"topic": "t"}))) as catalog:
+        table = catalog.load_table("lake.t")
+        assert maintain(table, UpkeepPolicy(merge_files_least=2)).files_merged == 2
+        merged = table.refresh().current_snapshot()
+    assert merged is not None
+    assert merged.timestamp_ms > committed_ms
+    found = status(scene)
+    assert (found.last_commit_ms, found.last_commit_before_ms) == (committed_ms, None)
+    assert (found.committed, found.end) == (2, 2)
 
 
 def test_a_topic_that_is_gone_leaves_its_table_to_tell_of(scene: Scene) -> None:
