@@ -35,9 +35,11 @@ class FakeBroker:
         self.node = SimpleNamespace(incarnation=7)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
         self.log: list[str] = []
+        self.commits_all = True
 
-    async def stop(self) -> None:
+    async def stop(self) -> bool:
         self.log.append("stopped")
+        return self.commits_all
 
     async def abort(self) -> None:
         self.log.append("aborted")
@@ -239,6 +241,18 @@ def test_bad_flags_and_settings_are_named_in_one_line(
     assert words in err
     assert len(err.splitlines()) == 1
     assert scene.started == {}
+
+
+def test_a_stop_that_could_not_commit_all_is_told_by_its_exit_code(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def then(broker: FakeBroker) -> None:
+        broker.commits_all = False
+        signal.raise_signal(signal.SIGTERM)
+
+    scene.then = then
+    assert main(["serve", *FREE]) == 1
+    assert "taken and not answered" in capsys.readouterr().err
 
 
 def test_a_stop_that_does_not_end_is_left(
