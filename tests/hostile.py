@@ -15,6 +15,8 @@ from brokers import RunningBroker
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.produce import PRODUCE
+from neve.records.batch import assemble
+from neve.records.reference import Record, build_batch
 from soak.wire import Wire
 
 CLOSED_SECONDS = 10.0
@@ -94,6 +96,30 @@ def produce(wire: Wire, topic: str, batch: bytes | None, **more: Any) -> Any:
     """The one partition of the answer."""
     answer = wire.call(PRODUCE, PRODUCE_VERSION, produce_request(topic, batch, **more))
     return answer.responses[0].partition_responses[0]
+
+
+def section(count: int) -> bytes:
+    """The records of a batch, not compressed."""
+    records = [Record(at, 1_000, None, b"value %d" % at) for at in range(count)]
+    return build_batch(records)[61:]
+
+
+def lying(codec: int, told: int, really: int) -> bytes:
+    """A batch whose header tells another number of records than its content has."""
+    return assemble(
+        section(really),
+        codec=codec,
+        record_count=told,
+        last_offset_delta=told - 1,
+        base_timestamp=1_000,
+        max_timestamp=1_000,
+    )
+
+
+def send(broker: RunningBroker, topic: str, batch: bytes) -> None:
+    """Produce a batch as it is, to partition 0."""
+    with Wire(broker.port, "test") as wire:
+        assert produce(wire, topic, batch).error_code == 0
 
 
 def fetch_request(

@@ -1,4 +1,4 @@
-"""Bad values and bad pairs, for everyone who reads: Spark, the lake, SQL and maintenance.
+"""Bad values, batches and pairs, for everyone who reads: Spark, the lake, SQL and maintenance.
 
 The good records arrive, the bad ones are dead letters or named in an error, other partitions go on.
 """
@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from hostile import lying, send
 from lake_session import SPARK_TESTS, lake_session
 from neve import runtime
 from neve.bucket.maintain.jobs import Job, Outcome, plan_units
@@ -45,9 +46,9 @@ VALUES: dict[int, bytes] = {
     6: LARGE,
 }
 BAD_VALUES = {1, 2, 3, 4}
-PAIRS = ("damaged", "no-index", "no-segment", "gone")
+PAIRS = ("damaged", "no-index", "no-segment", "gone", "lying")
 KNOWN_SCHEMA = 7
-READABLE = ("no-index",)
+READABLE, ZSTD = ("no-index",), 4
 RECORDS = 120
 
 
@@ -97,6 +98,8 @@ def _filled(topics: Topics) -> dict[str, list[Path]]:
         for partition in (0, 1):
             for first in range(0, RECORDS, 20):
                 topics.produce(topic, partition, [_sent(n) for n in range(first, first + 20)])
+                if (topic, partition, first) == ("lying", 0, 40):
+                    send(topics.broker, topic, lying(ZSTD, told=3, really=2))
     _produce_values(topics)
     topics.create("vanishing", 1)
     topics.produce("vanishing", 0, [_sent(0)])
@@ -133,7 +136,7 @@ def _wait_for_segments(topics: Topics) -> dict[str, list[Path]]:
 
 
 def _damage(segments: dict[str, list[Path]]) -> None:
-    """The second segment of partition 0, in four ways."""
+    """The second segment of partition 0, in four ways; what lies was produced so."""
     data = bytearray(segments["damaged"][1].read_bytes())
     data[len(data) // 2] ^= 0xFF
     segments["damaged"][1].write_bytes(data)

@@ -2,7 +2,8 @@
 
 A broker does not decompress what it is given. So a count that disagrees with compressed records, or
 a codec that the content is not of, passes it, and a consumer gets the bytes that were produced. Who
-reads with Neve is told: `neve.open`, `neve storage dump`, `neve storage verify`.
+reads with Neve is told: `neve.open`, `neve storage dump`, `neve storage verify`; `test_bad_data.py`
+has Spark, SQL, the lake and maintenance.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 
 import neve
 from brokers import start_broker
-from hostile import fetch, produce
+from hostile import fetch, lying, produce, section
 from neve.errors import DamagedError
 from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.records import compression
@@ -24,23 +25,6 @@ from neve.records.reference import Record, build_batch
 from soak.wire import Wire
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
-
-
-def section(count: int) -> bytes:
-    """The records of a batch, not compressed."""
-    records = [Record(at, 1_000, None, b"value %d" % at) for at in range(count)]
-    return build_batch(records)[61:]
-
-
-def lying(codec: int, told: int, really: int) -> bytes:
-    return assemble(
-        section(really),
-        codec=codec,
-        record_count=told,
-        last_offset_delta=told - 1,
-        base_timestamp=1_000,
-        max_timestamp=1_000,
-    )
 
 
 def mislabelled(codec: int, content: bytes) -> bytes:
@@ -120,7 +104,7 @@ def test_a_reader_is_told_and_gets_what_is_good_before_it(bucket: Path, name: st
     with neve.open(str(bucket)) as opened:
         records = opened.read(topic_of(name), 0)
         assert next(records).offset == 0
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedError, match=f"neve storage verify.*{topic_of(name)}-0.*skip"):
             next(records)
 
 

@@ -3,8 +3,8 @@
 A producer writes orders to a real broker, some of them broken. Two `neve lake run` fill the same
 table, each with a Spark of its own. A driver with its JVM, one of Spark's workers or the broker is
 killed, and started again. Strangers append to the table, delete what they appended, expire
-snapshots, and upkeep merges files. In the end every offset is in the table or among the dead
-letters, once, as pyiceberg and duckdb read them.
+snapshots, and upkeep merges files, each of them until it was done. In the end every offset is in
+the table or among the dead letters, once, as pyiceberg and duckdb read them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ RECORDS_PER_SECOND = 400
 BROKEN_EVERY = 17
 STRANGE_ID = -1
 SETTLE_SECONDS = 180
+REPORT = "report.json"
 STOP_SECONDS = 60
+KILLED = ("driver", "worker", "broker")
+ACTS = ("append_strange", "delete_strange", "expire", "keep_up")
+"""What strangers do to the table; rows are appended before any is deleted."""
 BUSY = (CommitFailedException, NoSuchTableError, FileNotFoundError, NeveError, ValueError)
 
 
@@ -76,10 +80,19 @@ class LakeLoop:
 
     def fates(self) -> list[Fate]:
         """A driver, a worker and the broker each once, then anybody."""
-        who = ["driver", "worker", "broker"]
+        who = list(KILLED)
         self.chance.shuffle(who)
-        who += self.chance.choices(["driver", "worker", "broker"], k=self.kills)
+        who += self.chance.choices(KILLED, k=self.kills)
         return [Fate(each, self.chance.uniform(0.5, 6.0)) for each in who[: self.kills]]
+
+    def acts(self) -> list[str]:
+        """Each act once, then any: one for each fate, and what is left of them at the end."""
+        acts = list(ACTS)
+        self.chance.shuffle(acts)
+        append, delete = acts.index("append_strange"), acts.index("delete_strange")
+        if delete < append:
+            acts[append], acts[delete] = acts[delete], acts[append]
+        return acts + self.chance.choices(ACTS, k=max(0, self.kills - len(acts)))
 
     def run(self) -> None:
         """Play it until the table has every offset that was acknowledged, and stop everybody."""
@@ -104,11 +117,14 @@ class LakeLoop:
             self.producer = self._producer()
             self.drivers = [self._start_driver(number) for number in range(2)]
             self._while(lambda: not self._offsets(), SETTLE_SECONDS)
-            for fate in self.fates():
+            fates, acts = self.fates(), self.acts()
+            for fate in fates:
                 self._load(fate.after)
-                self._meddle()
+                self._meddle(acts.pop(0))
                 getattr(self, f"_kill_{fate.who}")()
                 self.counts[f"{fate.who} killed"] += 1
+            for act in acts:
+                self._meddle(act)
             self._load(2.0)
             assert self.producer.flush(SETTLE_SECONDS) == 0
             self._while(lambda: not self._complete(), SETTLE_SECONDS)
@@ -217,13 +233,24 @@ class LakeLoop:
 
     # -- strangers -----------------------------------------------------------------------------
 
-    def _meddle(self) -> None:
-        act = self.chance.choice(
-            [self._append_strange, self._delete_strange, self._expire, self._keep_up]
-        )
-        with contextlib.suppress(*BUSY), self._table() as table:
-            act(table)
-            self.counts[act.__name__.strip("_")] += 1
+    def _meddle(self, act: str) -> None:
+        """Try an act until it has changed the table: others commit, and may do it before us."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while not self._done(act):
+            assert time.monotonic() < until, f"seed {self.seed}: {act} never came to anything"
+            self._load(0.3)
+
+    def _done(self, act: str) -> bool:
+        """Whether one attempt changed anything; how it went is counted."""
+        self.counts[f"{act} tried"] += 1
+        try:
+            with self._table() as table:
+                changed: int = getattr(self, f"_{act}")(table)
+        except BUSY as error:
+            self.counts[f"{act} refused: {type(error).__name__}"] += 1
+            return False
+        self.counts[f"{act} done"] += changed > 0
+        return changed > 0
 
     @contextlib.contextmanager
     def _table(self) -> Iterator[Table]:
@@ -233,21 +260,31 @@ class LakeLoop:
         finally:
             catalog.close()
 
-    def _append_strange(self, table: Table) -> None:
+    def _append_strange(self, table: Table) -> int:
         columns = [pa.array([STRANGE_ID]), pa.array(["strange"]), pa.array([None], KAFKA_STRUCT)]
         foreign_append(table, pa.RecordBatch.from_arrays(columns, ["id", "text", "_kafka"]))
+        return 1
 
-    def _delete_strange(self, table: Table) -> None:
-        table.delete(f"id == {STRANGE_ID}")
+    def _delete_strange(self, table: Table) -> int:
+        strange = f"id == {STRANGE_ID}"
+        if not table.scan(strange).count():
+            self._append_strange(table)  # a second deletion: the first has left none
+        table.delete(strange)
+        return int(not table.refresh().scan(strange).count())
 
-    def _expire(self, table: Table) -> None:
+    def _expire(self, table: Table) -> int:
         current = table.current_snapshot()
         ids = [each.snapshot_id for each in table.snapshots() if each != current]
         if ids:
             table.maintenance.expire_snapshots().by_ids(ids).commit()
+        return len(ids)
 
-    def _keep_up(self, table: Table) -> None:
-        maintain(table, UpkeepPolicy(merge_files_least=2))
+    def _keep_up(self, table: Table) -> int:
+        """Merging may find nothing to do, since the pipelines' own upkeep does the same."""
+        self.counts["files merged"] += maintain(
+            table, UpkeepPolicy(merge_files_least=2)
+        ).files_merged
+        return 1
 
     # -- what came of it -----------------------------------------------------------------------
 
@@ -292,6 +329,7 @@ class LakeLoop:
         assert read_by_duckdb == {"rows": len(rows), "places": len(held), "ids": ids}
         self.counts["rows"] = len(rows)
         self.counts["letters"] = len(dead)
+        (self.folder / REPORT).write_text(json.dumps(self.counts, indent=1, sort_keys=True))
 
     def _difference(self, held: Counter[tuple[int, int]], broken: set[tuple[int, int]]) -> str:
         wanted = Counter(self.truth.keys() - broken)

@@ -8,12 +8,11 @@ only where retention has moved the log's start beyond it.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -35,6 +34,8 @@ RECORDS_PER_SECOND = 3_000
 VALUE_BYTES = 200
 TURN_SECONDS = 0.05
 PATIENCE_SECONDS = 60.0
+LAST_SCANS_MAX = 10
+Scanned: TypeAlias = dict[int, list[tuple[int, bytes | None]]]
 SETTINGS: Settings = load(flags={"store.folder.fsync": "false"})
 
 
@@ -49,7 +50,9 @@ class MaintainLoop:
     folder: Path
     seconds: float
     least: Counter[str] = field(default_factory=Counter)
-    spark_scan: Callable[[str, str], dict[int, list[tuple[int, bytes]]]] | None = None
+    spark_scan: Callable[[str, str], Scanned] | None = None
+    retention_bytes: int = RETENTION_BYTES
+    patience_seconds: float = PATIENCE_SECONDS
     truth: list[dict[int, bytes]] = field(default_factory=lambda: [{} for _ in range(PARTITIONS)])
     counts: Counter[str] = field(default_factory=Counter)
     running: bool = True
@@ -82,9 +85,7 @@ class MaintainLoop:
         await runtime.offload(self._make_topic, broker)
         tasks = runtime.Tasks(on_failure=self._failed)
         tasks.start(self._produce(broker))
-        works = [self._merge, self._merge, self._expire]
-        works.append(self._scan if self.spark_scan is None else self._scan_on_spark)
-        for work in works:
+        for work in (self._merge, self._merge, self._expire, self._scan):
             tasks.start(self._again(work))
         for number in range(2):
             tasks.start(self._again(lambda number=number: self._consume(broker, number)))
@@ -97,12 +98,13 @@ class MaintainLoop:
             raise self.failure
         await self._expire()
         await self._merge()
+        await self._scan_whole()
         await self._consume(broker, 9)
 
     def _extra_seconds(self) -> float:
         """A slow machine gets more time until everything has happened often enough."""
         short = any(self.counts[what] < count for what, count in self.least.items())
-        return PATIENCE_SECONDS if short else 0.0
+        return self.patience_seconds if short else 0.0
 
     def _failed(self, failure: BaseException) -> None:
         self.failure = self.failure or failure
@@ -115,7 +117,7 @@ class MaintainLoop:
 
     def _make_topic(self, broker: RunningBroker) -> None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        configs = {"retention.bytes": str(RETENTION_BYTES), "retention.ms": "-1"}
+        configs = {"retention.bytes": str(self.retention_bytes), "retention.ms": "-1"}
         topic = NewTopic(TOPIC, PARTITIONS, 1, config=configs)
         admin.create_topics([topic])[TOPIC].result(60)
 
@@ -214,34 +216,63 @@ class MaintainLoop:
             self.counts["expired"] += result["segments"]
 
     async def _scan(self) -> None:
-        with contextlib.suppress(LostRangeError):  # retention has passed it: it says so
-            await self._scan_all()
-            self.counts["scanned"] += 1
-
-    async def _scan_all(self) -> None:
+        """Read all of it, and hold it against where each partition began and ended before."""
         async with await AsyncBucket.connect(self.url, settings=SETTINGS) as bucket:
-            due: dict[int, int] = {}
-            async for row in bucket.read(TOPIC):
-                if row.offset != due.get(row.partition, row.offset):
-                    start, _ = await bucket.offsets(TOPIC, row.partition)
-                    if not due[row.partition] < row.offset <= start:
-                        raise WrongReadError(f"{row.partition}@{row.offset}: {due}")
-                self._check(row.partition, row.offset, row.value)
-                due[row.partition] = row.offset + 1
-
-    async def _scan_on_spark(self) -> None:
-        assert self.spark_scan is not None
-        found = await runtime.offload(self.spark_scan, self.url, TOPIC)
-        async with await AsyncBucket.connect(self.url, settings=SETTINGS) as bucket:
-            for partition, rows in found.items():
-                start, _ = await bucket.offsets(TOPIC, partition)
-                due = min(rows)[0]
-                for offset, value in sorted(rows):
-                    if offset != due and not due < offset <= start:
-                        raise WrongReadError(f"Spark: {partition}@{offset}, {due} was due")
-                    self._check(partition, offset, value)
-                    due = offset + 1
+            before = await self._bounds(bucket)
+            try:
+                found = await self._rows(bucket)
+            except LostRangeError:  # retention has passed it: it says so
+                self.counts["overtaken"] += 1
+                return
+            after = await self._bounds(bucket)
+        whole = [self.check_scan(at, found.get(at, []), before, after) for at in before]
         self.counts["scanned"] += 1
+        self.counts["scanned whole"] += all(whole)
+
+    async def _scan_whole(self) -> None:
+        """Scan until one has passed nothing over: with no load, retention soon comes to rest."""
+        before = self.counts["scanned whole"]
+        for _ in range(LAST_SCANS_MAX):
+            await self._scan()
+            if self.counts["scanned whole"] > before:
+                return
+        raise WrongReadError(f"none of {LAST_SCANS_MAX} scans without load was whole")
+
+    async def _bounds(self, bucket: AsyncBucket) -> dict[int, tuple[int, int]]:
+        return {at: await bucket.offsets(TOPIC, at) for at in range(PARTITIONS)}
+
+    async def _rows(self, bucket: AsyncBucket) -> Scanned:
+        """Each partition's rows: Spark's by offset, a reader's as they come."""
+        if self.spark_scan is not None:
+            rows = await runtime.offload(self.spark_scan, self.url, TOPIC)
+            return {partition: sorted(each) for partition, each in rows.items()}
+        found: Scanned = {}
+        async for row in bucket.read(TOPIC):
+            found.setdefault(row.partition, []).append((row.offset, row.value))
+        return found
+
+    def check_scan(
+        self,
+        partition: int,
+        rows: list[tuple[int, bytes | None]],
+        before: dict[int, tuple[int, int]],
+        after: dict[int, tuple[int, int]],
+    ) -> bool:
+        """Whether nothing was passed over; what was must lie below the start as it is now."""
+        (first, end), (start, _) = before[partition], after[partition]
+        due, whole = first, True
+        for offset, value in rows:
+            if offset != due:
+                if not due < offset <= start:
+                    raise WrongReadError(f"scan: {partition}@{offset}, {due} was due")
+                whole = False
+            self._check(partition, offset, value)
+            due = offset + 1
+        if due < end:
+            if start < end:
+                raise WrongReadError(f"scan: {partition} ended at {due}, not {end}")
+            whole = False
+        return whole
 
     async def _verified(self) -> Report:
         stacked = connect(self.url, SETTINGS.store)

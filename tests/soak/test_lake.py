@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from soak.duck import Duck
-from soak.lake_loop import LakeLoop
+from soak.lake_loop import ACTS, KILLED, LakeLoop
 
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match:UserWarning")
 RUNS = int(os.environ.get("SOAK_LAKE_RUNS") or 30)
@@ -38,3 +38,9 @@ def check_each_offset_is_there_once(folder: Path, seed: int, kills: int) -> None
     # Enough happened for that to say something.
     assert loop.counts["rows"] > 100
     assert loop.counts["letters"] > 5
+    killed = {who: loop.counts[f"{who} killed"] for who in KILLED}
+    assert all(killed.values()), loop.counts
+    assert sum(killed.values()) == kills
+    done = {act: loop.counts[f"{act} done"] for act in ACTS}
+    assert all(done.values()), loop.counts
+    assert sum(done.values()) == max(kills, len(ACTS))

@@ -15,7 +15,7 @@ from neve.bucket.chunks import Chunk
 from neve.bucket.layout import News, Watcher
 from neve.bucket.model import PARTITION_ERRORS, PartitionName, Selection, raise_failures
 from neve.bucket.partition import PartitionReader
-from neve.errors import NeveError
+from neve.errors import DamagedError, NeveError
 
 T = TypeVar("T")
 Decoding: TypeAlias = Callable[[PartitionName, Sequence[Chunk], Selection], Iterator[T]]
@@ -31,8 +31,15 @@ async def decoded(
     async with contextlib.aclosing(_grouped(chunks)) as groups:
         async for group in groups:
             parts = decode(reader.name, group, reader.selection)
-            while (part := await runtime.offload(next, parts, None)) is not None:
+            while (part := await _next(reader, parts)) is not None:
                 yield part
+
+
+async def _next(reader: PartitionReader, parts: Iterator[T]) -> T | None:
+    try:
+        return await runtime.offload(next, parts, None)
+    except DamagedError as error:
+        raise reader.undecodable(error) from error
 
 
 async def _grouped(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[list[Chunk], None]:

@@ -230,6 +230,14 @@ class PartitionReader:
             )
         return DamagedError(error.key, told)
 
+    def undecodable(self, error: DamagedError) -> DamagedError:
+        """Damage that shows only when records are decoded: a batch that contradicts its header."""
+        return DamagedError(
+            error.key,
+            f"{error.reason}. `neve storage verify URL` tells which offsets of {self.name} are "
+            "damaged, and the `neve storage skip` that gives them up for lost",
+        )
+
 
 class _NowhereError(NotFoundError):
     """Offsets that no listed object holds: lost, unless the list is older than they are."""

@@ -45,8 +45,7 @@ class GuardedStore(Wrapper):
             return await work()
         if runtime.monotonic() - self._cluster.read_at > self._half_delay_seconds:
             await self._cluster.refresh()
-        if self._topic.topic_id not in self._cluster.state.topics:
-            raise NoTopicError(f"topic {self._topic.name!r} was deleted meanwhile")
+        check_alive(self._cluster, self._topic)
         try:
             async with runtime.deadline(self._half_delay_seconds):
                 return await work()
@@ -56,6 +55,12 @@ class GuardedStore(Wrapper):
                 f"writing it took longer than {self._half_delay_seconds} s (half of "
                 "cluster.purge.delay.ms)",
             ) from None
+
+
+def check_alive(cluster: ClusterLog, topic: Topic) -> None:
+    """NoTopicError where a topic is gone, as far as the cluster log was read."""
+    if topic.topic_id not in cluster.state.topics:
+        raise NoTopicError(f"topic {topic.name!r} was deleted meanwhile")
 
 
 class Opened(NamedTuple):
@@ -72,6 +77,11 @@ class Opened(NamedTuple):
     def prefix(self) -> str:
         """Where the partition's segments and bundles lie."""
         return segment_prefix(self.topic.name, self.topic.id_bytes, self.place.partition)
+
+    async def must_be_alive(self) -> None:
+        """Ask it before damage is told: a deleted topic's objects are swept while a job reads."""
+        await self.cluster.refresh()
+        check_alive(self.cluster, self.topic)
 
 
 async def open_partition(

@@ -94,6 +94,7 @@ async def _build(opened: Opened, segment: Segment, interval: int, result: IndexR
     except (DamagedError, NotFoundError) as error:
         _, listed = await listed_now(opened.manifest)
         if any(row.key == segment.key for row in listed):
+            await opened.must_be_alive()
             result.failed.append(f"{segment.key}: {error}")
 
 

@@ -170,6 +170,7 @@ class _Merging:
         keys = {row.key for row in listed}
         if isinstance(error, NotFoundError) and error.key not in keys:
             return
+        await self._opened.must_be_alive()
         at_fault = error.key if any(row.key == error.key for row in group) else group[0].key
         self._damaged[at_fault] = error.reason
 
