@@ -31,7 +31,7 @@ async def started(folder: Path, settings: Settings, node_id: int = 1) -> Node:
     return await Node.start(store, settings, node_id=node_id)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 async def test_a_topic_of_many_partitions_is_led_soon_and_idles_cheaply(tmp_path: Path) -> None:
     settings = Settings()
     node = await started(tmp_path, settings)
