@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,7 +189,9 @@ def _error(each: TopicStatus) -> str:
 
 
 def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds")
+    from neve.lake.pipeline.status import time_text
+
+    return time_text(at_ms)
 
 
 def _config(file: Path, interval: str | None) -> PipelineConfig:

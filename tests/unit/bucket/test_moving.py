@@ -112,8 +112,9 @@ def test_what_moves_does_not_show(seed: int) -> None:
     assert runtime.simulate(scenario(), seed=seed) > 100
 
 
-async def _retained() -> None:
-    """Retention passes a slow reader: it is told, and nothing is silently left out."""
+@in_simulation
+async def test_a_reader_that_retention_passes_is_told() -> None:
+    """Nothing is silently left out."""
     url = samples.fresh_url()
     writer = await Writer.start(url)
     await writer.node.create_topic("t", 1)
@@ -130,10 +131,6 @@ async def _retained() -> None:
         assert isinstance(error, LostRangeError)
         assert f"offsets {1 + len(rest)} to 59" in str(error)
     await writer.close()
-
-
-def test_a_reader_that_retention_passes_is_told() -> None:
-    runtime.simulate(_retained(), seed=3)
 
 
 @in_simulation

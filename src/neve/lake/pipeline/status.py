@@ -123,11 +123,12 @@ def _telling_loss(found: TopicStatus) -> TopicStatus:
         return found
     if not found.error:
         return replace(found, error=found.loss, error_ms=found.loss_ms)
-    found_at = f" (found {_time(found.loss_ms)})" if found.loss_ms else ""
+    found_at = f" (found {time_text(found.loss_ms)})" if found.loss_ms else ""
     return replace(found, error=f"{found.loss}{found_at}; {found.error}")
 
 
-def _time(at_ms: int) -> str:
+def time_text(at_ms: int) -> str:
+    """A moment as people are told it, to the second and in UTC."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds")
 
 

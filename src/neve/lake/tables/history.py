@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from neve.errors import NeveError
 from neve.lake.tables.progress import Progress, from_text, to_text
@@ -65,16 +65,13 @@ def state_of(table: Table) -> TableState:
     name = ".".join(table.name())
     metadata = table.metadata
     walked: list[Snapshot] = []
-    snapshot = metadata.current_snapshot()
-    while snapshot is not None:
+    for snapshot in ancestors_of(metadata.current_snapshot(), metadata):
         summary = summary_of(snapshot)
         if SNAPSHOT_PROGRESS in summary:
             where = f"{name}, snapshot {snapshot.snapshot_id}"
             found = _state(summary[SNAPSHOT_PROGRESS], where)
             return _reopened(found, name, metadata, snapshot)
         walked.append(snapshot)
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
     return _from_property(name, metadata, walked)
 
 
@@ -115,12 +112,11 @@ def _is_beside(metadata: TableMetadata, snapshot: Snapshot, latest: int) -> bool
     Where they were expired before that can be told, it is taken for one: the first that is left
     may look like the first there was.
     """
-    ancestor = metadata.snapshot_by_id(latest)
-    while ancestor is not None and ancestor.snapshot_id != snapshot.snapshot_id:
+    for ancestor in ancestors_of(metadata.snapshot_by_id(latest), metadata):
+        if ancestor.snapshot_id == snapshot.snapshot_id:
+            return False
         if _sequence(ancestor) < _sequence(snapshot):
             return True
-        parent = ancestor.parent_snapshot_id
-        ancestor = None if parent is None else metadata.snapshot_by_id(parent)
     return False
 
 

@@ -7,12 +7,12 @@ offsets than its ancestors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from neve.lake.tables.history import CLAIM, REPLAYED, SNAPSHOT_PROGRESS, TABLE_PROGRESS, summary_of
 from neve.lake.tables.progress import Progress, from_text
@@ -31,7 +31,7 @@ def last_commit_of(table: Table) -> LastCommit | None:
     name = ".".join(table.name())
     oldest: Snapshot | None = None
     first: _Carrier | None = None
-    for snapshot in _ancestors(table):
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
         oldest = snapshot
         text = summary_of(snapshot).get(SNAPSHOT_PROGRESS)
         if text is None:
@@ -70,12 +70,3 @@ def _was_moved(table: Table, name: str, first: _Carrier | None) -> bool:
         return bool(first.progress)
     text = table.metadata.properties.get(TABLE_PROGRESS)
     return text is not None and bool(from_text(text, f"{name}, its property {TABLE_PROGRESS}")[0])
-
-
-def _ancestors(table: Table) -> Iterator[Snapshot]:
-    """The current snapshot and those before it, as far as they were not expired."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)

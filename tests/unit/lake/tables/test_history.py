@@ -167,10 +167,8 @@ def test_a_table_rolled_back_goes_on_from_where_it_was_then(catalog: Catalog) ->
     assert held(table) == once(0, 25)
 
 
-def test_dead_letters_of_what_was_rolled_back_are_open_again(catalog: Catalog) -> None:
-    table, letters = table_in(catalog), letters_in(catalog)
-    fill(table, 0, 10)
-    then = head(table)
+def fill_with_a_letter(table: Table, letters: Table) -> None:
+    """Offsets 10 to 19, of which 13 is a dead letter."""
     outcome = commit_range(
         table,
         written(table, rows(10, 13), rows(14, 20)),
@@ -180,6 +178,13 @@ def test_dead_letters_of_what_was_rolled_back_are_open_again(catalog: Catalog) -
         letter_files=written(letters, letter_rows([13])),
     )
     assert outcome.in_table
+
+
+def test_dead_letters_of_what_was_rolled_back_are_open_again(catalog: Catalog) -> None:
+    table, letters = table_in(catalog), letters_in(catalog)
+    fill(table, 0, 10)
+    then = head(table)
+    fill_with_a_letter(table, letters)
     roll_back(table, then)
     # Read with other eyes, 13 is good now; its letter must not stay beside its row.
     assert commit(table, [], at(10), at(20)).kind is CommitKind.CLAIMED
@@ -193,15 +198,7 @@ def test_a_table_set_forward_to_what_it_had_left_is_refused(catalog: Catalog) ->
     table, letters = table_in(catalog), letters_in(catalog)
     fill(table, 0, 10)
     then = head(table)
-    with_letter = commit_range(
-        table,
-        written(table, rows(10, 13), rows(14, 20)),
-        at(10),
-        at(20),
-        letters=lambda: letters,
-        letter_files=written(letters, letter_rows([13])),
-    )
-    assert with_letter.in_table
+    fill_with_a_letter(table, letters)
     left = head(table)
     roll_back(table, then)
     roll_back(table, left)  # nothing was committed in between: nothing is lost

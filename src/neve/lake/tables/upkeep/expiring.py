@@ -7,13 +7,13 @@ table forgets the snapshots, then their objects go: killed between, it leaves or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from neve import runtime
@@ -48,7 +48,7 @@ def _kept_ids(metadata: TableMetadata, policy: UpkeepPolicy) -> set[int]:
         if runtime.now_ms() - each.timestamp_ms
         <= (policy.keep_snapshots_ms if place < policy.keep_snapshots_most else READING_MS)
     }
-    chain = list(_ancestors(metadata, metadata.current_snapshot()))
+    chain = list(ancestors_of(metadata.current_snapshot(), metadata))
     carrying = next(
         (place for place, each in enumerate(chain) if SNAPSHOT_PROGRESS in summary_of(each)), 0
     )
@@ -57,7 +57,7 @@ def _kept_ids(metadata: TableMetadata, policy: UpkeepPolicy) -> set[int]:
     for name, ref in metadata.refs.items():
         if name != MAIN:
             held = metadata.snapshot_by_id(ref.snapshot_id)
-            kept |= {each.snapshot_id for each in _ancestors(metadata, held)}
+            kept |= {each.snapshot_id for each in ancestors_of(held, metadata)}
     return kept
 
 
@@ -70,14 +70,8 @@ def _left_line(metadata: TableMetadata, chain: Sequence[Snapshot]) -> set[int]:
     latest = last_commit_id(metadata)
     if latest is None or any(each.snapshot_id == latest for each in chain):
         return set()
-    return {each.snapshot_id for each in _ancestors(metadata, metadata.snapshot_by_id(latest))}
-
-
-def _ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+    line = ancestors_of(metadata.snapshot_by_id(latest), metadata)
+    return {each.snapshot_id for each in line}
 
 
 def _forget(table: Table, expired: list[Snapshot]) -> bool:
