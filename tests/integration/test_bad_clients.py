@@ -174,6 +174,8 @@ def test_answers_that_nobody_reads_do_not_pile_up(tmp_path: Path) -> None:
         "tail_cache_bytes": MIB,
         "wal_buffer_bytes": 4 * MIB,
         "broker_receive_pool_bytes": MIB,
+        "segment_bytes": 8 * MIB,
+        "tiering_memory_bytes": 16 * MIB,
     }
     with serving(tmp_path, **bounds) as broker, Wire(broker.port, "good") as good:
         create(good, "t")
@@ -197,7 +199,7 @@ def test_answers_that_nobody_reads_do_not_pile_up(tmp_path: Path) -> None:
             held = _held_bytes(broker, "unsent-answers")
             grown = resident_bytes(broker) - before
         assert held < 4 * MIB + 40 * 5 * 900_000
-        assert grown < 250 * MIB, f"{grown >> 20} MiB for answers that nobody reads"
+        assert grown < 100 * MIB, f"{grown >> 20} MiB for answers that nobody reads"
         assert eventually(lambda: _held_bytes(broker, "unsent-answers") == 0)
 
 

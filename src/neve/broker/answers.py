@@ -57,6 +57,10 @@ class PlainAnswer:
         return self._parts
 
 
+# Of the bound. An answer may lie in a piece some times its size, which it keeps in memory.
+PILE_SHARE = 8
+
+
 class Unsent:
     """Bytes of large answers that are made, or being made, and that clients have yet to take.
 
@@ -72,3 +76,8 @@ class Unsent:
     @property
     def room_bytes(self) -> int:
         return max(0, self.bytes_max - self.bytes_held)
+
+    @property
+    def is_piling_up(self) -> bool:
+        """Whether clients are slow enough that what their answers lie in matters too."""
+        return self.bytes_held > self.bytes_max // PILE_SHARE

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from neve.broker.outbox import Outbox
 from neve.cli import main
 from neve.cluster.node import Node
 from neve.errors import DamagedError
@@ -96,6 +97,32 @@ async def test_max_bytes_holds_over_the_whole_request_and_one_batch_always_comes
         assert [len(part.records) // size for part in parts] == [1, 0]
         wire.send_fetch("t", [(0, 1)], partition_bytes=10)
         assert len((await wire.receive()).responses[0].partitions[0].records) == size
+
+
+@pytest.mark.parametrize(("held_share", "pins"), [(0.0, True), (0.5, False)])
+async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep_up(
+    held_share: float, pins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[memoryview] = []
+    write = Outbox._write
+
+    def seen(self: Outbox, parts: list[Any]) -> None:
+        written.extend(part for part in parts if isinstance(part, memoryview))
+        write(self, parts)
+
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 1)
+        for _ in range(20):  # in a few objects
+            wire.send_batch("t", batch(b"x" * 10_000))
+        for _ in range(20):
+            await wire.produced()
+        broker.unsent.bytes_held += int(held_share * broker.unsent.bytes_max)
+        monkeypatch.setattr(Outbox, "_write", seen)
+        for offset in range(20):
+            wire.send_fetch("t", [(0, offset)], max_bytes=1)
+            assert (await wire.receive()).responses[0].partitions[0].records
+    pinned = max(memoryview(part.obj).nbytes / part.nbytes for part in written)
+    assert (pinned > 2) is pins
 
 
 async def test_a_session_is_told_only_what_changed() -> None:

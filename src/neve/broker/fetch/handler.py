@@ -32,6 +32,8 @@ _READ_COMMITTED = 1
 # Below this, or as long as it is not so many times as large, what is pinned is not worth a copy.
 PINNED_BYTES_MIN = 8 * 1024 * 1024
 PINNED_TIMES_MAX = 4
+# Where clients do not take their answers, a copy costs less than what it frees.
+PINNED_TIMES_MAX_PILED = 2
 _Response = FETCH.Response
 _Topic = _Response.Topic
 _Partition = _Response.Partition
@@ -147,7 +149,8 @@ class _Fetch:
         # At least one batch whatever its size, but only for the first partition that has any.
         if self._size and chunk.size > self._bytes_left:
             return
-        row.chunk = chunk
+        piled = self._broker.unsent.is_piling_up
+        row.chunk = _freed(chunk, piled=piled) if piled or row.cold else chunk
         self._size += chunk.size
         self._bytes_left -= chunk.size
 
@@ -241,7 +244,7 @@ class _Fetch:
         assert row.log is not None
         try:
             chunk = await self._broker.reader.read(row.log, row.wanted.offset, most)
-            self._take(row, _freed(chunk))
+            self._take(row, chunk)
         except OffsetOutOfRangeError:
             row.error = ErrorCode.OFFSET_OUT_OF_RANGE
         except NeveError as error:
@@ -364,12 +367,15 @@ class _Fetch:
         )
 
 
-def _freed(chunk: Chunk) -> Chunk:
+def _freed(chunk: Chunk, *, piled: bool) -> Chunk:
     """The same records, copied where they would keep much more than themselves in memory.
 
     They lie in what was read from the store; a client that takes its time must not pin that.
     """
     pieces = {id(part.obj): memoryview(part.obj).nbytes for part in chunk.parts}
-    if sum(pieces.values()) <= max(PINNED_BYTES_MIN, PINNED_TIMES_MAX * chunk.size):
+    worth_it = PINNED_TIMES_MAX_PILED * chunk.size
+    if not piled:
+        worth_it = max(PINNED_BYTES_MIN, PINNED_TIMES_MAX * chunk.size)
+    if sum(pieces.values()) <= worth_it:
         return chunk
     return chunk._replace(parts=[memoryview(b"".join(chunk.parts))])
