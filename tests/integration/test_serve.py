@@ -218,7 +218,7 @@ def test_health_and_metrics_are_reachable(start: Start) -> None:
     assert sample(metrics, "neve_produced_records_total") == 50
     assert sample(metrics, "neve_objects_written_total", kind="wal") >= 1
     assert sample(metrics, "neve_fetched_bytes_total") > 0
-    assert sample(metrics, "neve_memory_max_bytes", what="wal-buffer") == 64 << 20
+    assert sample(metrics, "neve_memory_max_bytes", what="wal-buffer") == 48 << 20
 
 
 def test_produce_requests_and_acknowledgements_are_measured(start: Start) -> None:
@@ -278,6 +278,21 @@ def test_what_is_wrong_at_the_start_is_named_in_one_line(tmp_path: Path) -> None
     code, said = refused("--store", str(tmp_path / "file"), *FREE, cwd=tmp_path)
     assert code == 1
     assert "file" in said
+
+
+def test_memory_that_does_not_fit_its_bound_ends_a_start(start: Start, tmp_path: Path) -> None:
+    code, said = refused("--set", "tail.cache.bytes=1073741824", *FREE, cwd=tmp_path)
+    assert code == 1
+    assert "broker.memory.bytes is 512 MiB" in said
+    small = start("--set", f"broker.memory.bytes={256 << 20}")
+    bounds = [
+        row.value
+        for family in text_string_to_metric_families(small.get("/metrics")[1])
+        for row in family.samples
+        if row.name == "neve_memory_max_bytes"
+    ]
+    assert max(bounds) == 256 << 20  # the whole process
+    assert sum(bounds) - max(bounds) <= 160 << 20
 
 
 def test_a_damaged_cluster_log_is_told_by_its_key(start: Start, tmp_path: Path) -> None:

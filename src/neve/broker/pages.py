@@ -18,7 +18,7 @@ from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
 from neve.broker.metrics.memory_view import Held, memory_view
 from neve.broker.metrics.objects import ObjectCounts, object_view
-from neve.broker.metrics.process_view import process_view
+from neve.broker.metrics.process_view import process_view, resident_bytes
 from neve.broker.metrics.reading_view import reading_view
 from neve.broker.metrics.store_view import store_view
 from neve.broker.metrics.text import CONTENT_TYPE
@@ -95,19 +95,16 @@ _STATES = tuple(state.value for state in GroupState)
 def held_by(broker: Broker) -> list[Held]:
     """Everything large that a broker keeps in memory, with its bound."""
     settings, cold, scratch = broker.settings, broker.reader.cold, broker.server.scratch
-    pool = scratch.pool
-    indexes_max = (
-        settings.cache.index_memory_bytes
-        if settings.cache.index_folder
-        else settings.cache.index_bytes
-    )
+    pool, segments = scratch.pool, broker.node.tending.memory
     return [
         Held("wal-buffer", broker.node.writer.buffered_bytes, settings.wal.buffer_bytes),
         Held("tail-cache", tail_cached_bytes(broker.node), settings.cache.tail_bytes),
         Held("catch-up", cold.budget.used, cold.budget.bytes_max),
-        Held("indexes", broker.indexes.memory_bytes, indexes_max),
+        Held("indexes", broker.indexes.memory_bytes, settings.cache.index_memory_bytes),
+        Held("segments-being-built", segments.used, segments.bytes_max),
         Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
         Held("receiving", scratch.receiving_bytes, settings.broker.receiving_bytes_max),
+        Held("process", resident_bytes(), settings.broker.memory_bytes),
         Held("unsent-answers", broker.unsent.bytes_held, broker.unsent.bytes_max),
     ]
 

@@ -26,7 +26,7 @@ from cyclopts import Parameter
 from neve import __version__, runtime
 from neve.cli.output import DEFAULT_FLAGS, SettingsFlags
 from neve.errors import FencedError, NeveError, StoreError, UnavailableError
-from neve.settings import Settings
+from neve.settings import Settings, refuse_too_much
 
 if TYPE_CHECKING:
     from neve.broker.addresses import Address
@@ -83,7 +83,9 @@ def serve(
     # Before libraries are loaded that start threads: each would have its own share of memory.
     runtime.keep_freed_memory()
     runtime.favour_the_loop()
-    return runtime.run(_serve(flags.load()))
+    loaded = flags.load()
+    refuse_too_much(loaded)
+    return runtime.run(_serve(loaded))
 
 
 async def _serve(settings: Settings) -> int:

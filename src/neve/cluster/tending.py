@@ -21,14 +21,12 @@ from neve.errors import FencedError, InvalidError, NeveError, UnavailableError
 from neve.log.partition import PartitionLog
 from neve.log.reading.budget import ByteBudget
 from neve.log.retention import move_start
-from neve.settings import Settings
+from neve.settings import COPIES_OF_A_SEGMENT, Settings
 
 T = TypeVar("T")
 
 # Clocks are set and drift: what is due by the wall clock is looked at this often at least.
 LOOK_SECONDS_MAX = 3600.0
-# A segment being built is in memory as the slices that were read, and put together.
-COPIES_OF_A_SEGMENT = 2
 
 
 class Tending:
@@ -44,7 +42,7 @@ class Tending:
         self.retention: Due[PartitionLog] = Due()
         self.collectable: dict[PartitionLog, None] = {}
         self._running: dict[PartitionLog, None] = {}
-        self._memory = ByteBudget(settings.upkeep.tiering_memory_bytes, lambda _: None)
+        self.memory = ByteBudget(settings.upkeep.tiering_memory_bytes, lambda _: None)
         self._retain_at_ms: dict[PartitionLog, int] = {}
         self._retained_ms: dict[PartitionLog, int] = {}
         self._with_old_streams: dict[PartitionLog, None] = {}
@@ -173,7 +171,7 @@ class Tending:
         """Tier one segment of a log that we still lead; whether that was done."""
         self._running[log] = None
         try:
-            async with self._memory.taken(COPIES_OF_A_SEGMENT * log.next_segment_bytes):
+            async with self.memory.taken(COPIES_OF_A_SEGMENT * log.next_segment_bytes):
                 return bool(await self._write(log, log.tier))
         finally:
             self._running.pop(log, None)

@@ -6,7 +6,7 @@ come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_
 docs/operations.md is compared with these declarations by a test.
 
 `storage`, `fetching`, `upkeep`, `groups` and `serving` declare the groups with `declare.setting`;
-`tree` names them all; `loading` reads the sources.
+`tree` names them all; `loading` reads the sources; `memory` divides a broker's bound.
 """
 
 from neve.settings.declare import (
@@ -21,6 +21,7 @@ from neve.settings.declare import (
 from neve.settings.fetching import FetchSettings
 from neve.settings.groups import GroupSettings
 from neve.settings.loading import load
+from neve.settings.memory import COPIES_OF_A_SEGMENT, refuse_too_much
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
@@ -36,6 +37,7 @@ from neve.settings.upkeep import ClusterSettings, UpkeepSettings
 
 __all__ = [
     "COMMAND_VARIABLES",
+    "COPIES_OF_A_SEGMENT",
     "GIB",
     "KIB",
     "MIB",
@@ -59,5 +61,6 @@ __all__ = [
     "WalSettings",
     "declared",
     "load",
+    "refuse_too_much",
     "setting",
 ]

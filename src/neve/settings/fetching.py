@@ -13,7 +13,7 @@ class FetchSettings:
 
     catchup_bytes: int = setting(
         "fetch.catchup.bytes",
-        64 * MIB,
+        48 * MIB,
         "bytes downloading, or read ahead and not consumed, for all consumers that lag; one larger "
         "piece passes alone",
         least=64 * KIB,
@@ -69,7 +69,7 @@ class FetchSettings:
     )
     unsent_bytes: int = setting(
         "fetch.unsent.bytes",
-        64 * MIB,
+        32 * MIB,
         "records in answers that consumers have yet to take; past it, an answer has one batch",
         least=64 * KIB,
     )

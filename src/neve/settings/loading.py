@@ -11,6 +11,7 @@ from typing import Any
 
 from neve.errors import InvalidError
 from neve.settings.declare import COMMAND_VARIABLES, VARIABLE_PREFIX, Declared
+from neve.settings.memory import shares
 from neve.settings.tree import GROUPS, Settings, declared
 
 
@@ -32,6 +33,7 @@ def load(
             if name not in known:
                 raise InvalidError(f"{source}: there is no setting {name!r}{_nearest(name, known)}")
             values[name] = _checked(known[name], value, source)
+    values |= shares(values)
     groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     for name, value in values.items():
         groups[known[name].group][known[name].field] = value

@@ -57,15 +57,21 @@ class BrokerSettings:
         least=64 * 1024,
         most=2**31 - 1,
     )
+    memory_bytes: int = setting(
+        "broker.memory.bytes",
+        512 * MIB,
+        "what the whole process may take up; the bounds that are not set each have their share",
+        least=128 * MIB,
+    )
     receive_pool_bytes: int = setting(
         "broker.receive.pool.bytes",
-        16 * MIB,
+        8 * MIB,
         "receive buffers kept for the next large request while nobody uses them",
         least=0,
     )
     receiving_bytes_max: int = setting(
         "broker.receiving.bytes.max",
-        64 * MIB,
+        24 * MIB,
         "large requests that have begun to come in and are not whole; past it, others are not "
         "read until there is room; one always passes",
         least=64 * 1024,

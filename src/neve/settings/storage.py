@@ -108,7 +108,7 @@ class WalSettings:
     )
     buffer_bytes: int = setting(
         "wal.buffer.bytes",
-        64 * MIB,
+        48 * MIB,
         "appended but uncommitted bytes; past it, producers wait",
         least=64 * KIB,
     )
@@ -178,7 +178,7 @@ class CacheSettings:
     """What is kept near: the tail in memory, indexes in files."""
 
     tail_bytes: int = setting(
-        "tail.cache.bytes", 128 * MIB, "committed records kept in memory for readers", least=0
+        "tail.cache.bytes", 112 * MIB, "committed records kept in memory for readers", least=0
     )
     index_bytes: int = setting("index.cache.bytes", GIB, "size of the index cache's files", least=0)
     index_folder: str = setting(
@@ -186,7 +186,7 @@ class CacheSettings:
     )
     index_memory_bytes: int = setting(
         "index.cache.memory.bytes",
-        32 * MIB,
+        16 * MIB,
         "indexes kept in memory, in front of the index cache's files or without any",
         least=0,
     )

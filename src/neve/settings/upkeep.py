@@ -72,7 +72,7 @@ class UpkeepSettings:
     )
     tiering_memory_bytes: int = setting(
         "tiering.memory.bytes",
-        192 * MIB,
+        128 * MIB,
         "what segments being built may take up, each twice its size; a larger one is built alone",
         least=0,
     )

@@ -18,10 +18,11 @@ from typing import Any
 from neve.bench.broker.compare import Bound
 from neve.bench.broker.processes import Load, Process, load, serve
 from neve.bench.kafka.measure import Stopwatch
+from neve.settings import Settings
 
 ROUNDS_DEFAULT = 3
 GET_DELAY_MS = 10
-MEMORY_BYTES_MAX = 512 * 1024 * 1024
+MEMORY_BYTES_MAX = Settings().broker.memory_bytes
 CACHED_BYTES = 64_000_000
 BESIDE_SECONDS = 10
 READ_BYTES = 1024 * 1024

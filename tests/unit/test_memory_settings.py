@@ -1,0 +1,63 @@
+"""One bound for a broker's memory, and what it is divided into."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neve.errors import InvalidError
+from neve.settings import MIB, Declared, Settings, declared, load, refuse_too_much
+from neve.settings.memory import PARTS, PROCESS_BYTES, WHOLE
+
+KNOWN = declared()
+
+
+def size_of(settings: Settings, name: str) -> int:
+    about: Declared = KNOWN[name]
+    size: int = getattr(getattr(settings, about.group), about.field)
+    return size
+
+
+def test_the_defaults_fill_the_default_bound() -> None:
+    assert sum(KNOWN[name].default for name in PARTS) + PROCESS_BYTES == KNOWN[WHOLE].default
+    refuse_too_much(Settings())
+    refuse_too_much(load())
+
+
+def test_the_default_given_in_words_changes_nothing() -> None:
+    assert load(flags={WHOLE: KNOWN[WHOLE].default}) == load()
+
+
+@given(st.integers(KNOWN[WHOLE].least, 64 * 1024 * MIB))
+def test_parts_that_are_not_set_have_their_share_of_any_bound(whole: int) -> None:
+    settings = load(flags={WHOLE: whole})
+    refuse_too_much(settings)
+    assert settings.segment.bytes * 2 <= settings.upkeep.tiering_memory_bytes
+    assert settings.prefetch.bytes <= whole - PROCESS_BYTES
+    left = (whole - PROCESS_BYTES) / (KNOWN[WHOLE].default - PROCESS_BYTES)
+    for name in PARTS:
+        assert size_of(settings, name) == pytest.approx(KNOWN[name].default * left, abs=2048)
+
+
+def test_what_is_set_is_kept() -> None:
+    settings = load(flags={WHOLE: 256 * MIB, "tail.cache.bytes": 0, "segment.bytes": 8 * MIB})
+    assert settings.cache.tail_bytes == 0
+    assert settings.segment.bytes == 8 * MIB
+
+
+@pytest.mark.parametrize(
+    ("given", "needed_mib"),
+    [({"tail.cache.bytes": 400 * MIB}, 800), ({"segment.bytes": 128 * MIB}, 640)],
+)
+def test_parts_that_do_not_fit_are_refused_with_what_would_do(
+    given: dict[str, int], needed_mib: int
+) -> None:
+    with pytest.raises(InvalidError) as told:
+        refuse_too_much(load(flags=given))
+    message = str(told.value)
+    assert message.startswith("broker.memory.bytes is 512 MiB, but ")
+    assert f"come to {needed_mib} MiB" in message
+    assert f"set broker.memory.bytes to {needed_mib * MIB} or more" in message
+    all_parts = {name: KNOWN[name].default for name in PARTS} | given
+    refuse_too_much(load(flags={**all_parts, WHOLE: needed_mib * MIB}))
