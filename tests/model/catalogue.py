@@ -50,7 +50,6 @@ EXPLORATIONS = (
     Exploration("series: 3 numbers, 2 changes each", SeriesModel(with_reader=False)),
     Exploration("series: 3 numbers, 1 change each, reader", SeriesModel(changes=1)),
     Exploration("wal: 3 numbers, window 2, 2 sealers, reader", WalModel(), mark="slow"),
-    Exploration("wal: 4 numbers, window 2, 2 sealers", WalModel(4, with_reader=False), mark="slow"),
     Exploration("wal: 3 numbers, window 3, 2 sealers", WalModel(window=3, with_reader=False)),
     Exploration(
         "wal: 3 numbers, window 2, 1 sealer, leadership check",
@@ -58,11 +57,6 @@ EXPLORATIONS = (
     ),
     Exploration(
         "roll-up: 2 numbers, owner twice, 1 janitor", RollUpModel(janitors=1, with_reader=False)
-    ),
-    Exploration(
-        "roll-up: 2 numbers, owner once, 2 janitors",
-        RollUpModel(owner_rounds=1, janitors=2, with_reader=False),
-        mark="slow",
     ),
     Exploration(
         "roll-up: 2 numbers, owner once, 1 janitor, reader",
@@ -80,6 +74,7 @@ EXPLORATIONS = (
     Exploration("release: 3 numbers, window 2", ReleaseModel(), mark="slow"),
     Exploration("series: 2 numbers, 2 changes each, reader", SeriesModel(numbers=2), mark="soak"),
     Exploration("series: 3 numbers, 2 changes each, reader", SeriesModel(), mark="soak"),
+    Exploration("wal: 4 numbers, window 2, 2 sealers", WalModel(4, with_reader=False), mark="soak"),
     Exploration(
         "wal: 4 numbers, window 2, 1 sealer, leadership check",
         WalModel(4, sealers=1, with_reader=False, with_request=True),
@@ -89,6 +84,11 @@ EXPLORATIONS = (
         "wal: 4 numbers, window 3, 1 sealer, reader", WalModel(4, window=3, sealers=1), mark="soak"
     ),
     Exploration("wal: 4 numbers, window 2, 2 sealers, reader", WalModel(4), mark="soak"),
+    Exploration(
+        "roll-up: 2 numbers, owner once, 2 janitors",
+        RollUpModel(owner_rounds=1, janitors=2, with_reader=False),
+        mark="soak",
+    ),
     Exploration(
         "roll-up: 3 numbers, owner twice, 1 janitor", RollUpModel(3, with_reader=False), mark="soak"
     ),

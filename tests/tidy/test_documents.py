@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import neve
 import settings_table
+from neve.cli import main
 from neve.settings import COMMAND_VARIABLES, declared
 from tidy.repository import PROJECT, ROOT, links_of, pages, shown_name
 
@@ -117,17 +116,14 @@ def neve_commands() -> list[str]:
 
 @pytest.mark.skipif(not (ROOT / "src/neve/cli/__init__.py").is_file(), reason="no command yet")
 @pytest.mark.parametrize("command", neve_commands())
-def test_every_neve_command_named_exists(command: str) -> None:
-    neve_command = Path(sys.executable).with_name("neve")
-    done = subprocess.run(
-        [neve_command, *command.split(), "--help"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    usage = re.search(r"Usage: (neve(?: [a-z][a-z-]*)*)", done.stdout)
-    assert usage is not None, done.stdout
+def test_every_neve_command_named_exists(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    printed = capsys.readouterr().out
+    usage = re.search(r"Usage: (neve(?: [a-z][a-z-]*)*)", printed)
+    assert usage is not None, printed
     # What follows a command may be a name it is given, as in an example.
     assert f"neve {command} ".startswith(f"{usage[1]} ")
-    assert "COMMAND" not in done.stdout or usage[1] == f"neve {command}"
+    assert "COMMAND" not in printed or usage[1] == f"neve {command}"
 
 
 # --- versions

