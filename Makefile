@@ -23,7 +23,7 @@ test: check  ## all checks and all tests except the long runs
 fast: setup  ## the quick tests alone, for every save
 	$(PYTEST) -m 'not slow and not soak'
 
-soak: setup  ## the long runs: thousands of seeds, kill loops, bad stores, a million frames, Spark
+soak: setup  ## the long runs: thousands of seeds, kill loops, bad stores, a million frames, Spark, real Kafka
 	$(RUN)/pytest -n 2 --dist worksteal -m soak
 
 check: setup  ## lint, format, types and layers

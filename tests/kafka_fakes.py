@@ -106,15 +106,18 @@ class FakeCluster(Connection):
             )
             taken = each.topic in self.held
             answers[each.topic] = failed(KafkaError.TOPIC_ALREADY_EXISTS) if taken else done()
+            self.held.setdefault(each.topic, {0: (0, 0)})
         return answers
 
     def delete_topics(self, names: list[str], **_: Any) -> dict[str, Future[Any]]:
         self.calls.append(("delete", *names))
         unknown = KafkaError.UNKNOWN_TOPIC_OR_PART
-        return {name: done() if name in self.held else failed(unknown) for name in names}
+        return {name: done() if self.held.pop(name, None) else failed(unknown) for name in names}
 
     def create_partitions(self, wanted: Any, **_: Any) -> dict[str, Future[Any]]:
         self.calls.append(("partitions", wanted[0].topic, wanted[0].new_total_count))
+        rows = self.held[wanted[0].topic]
+        rows |= dict.fromkeys(range(len(rows), wanted[0].new_total_count), (0, 0))
         return {wanted[0].topic: done()}
 
     def incremental_alter_configs(self, resources: Any, **_: Any) -> dict[Any, Future[Any]]:
@@ -127,7 +130,7 @@ class FakeCluster(Connection):
     def describe_topics(self, collection: Any, **_: Any) -> dict[str, Future[Any]]:
         (name,) = collection.topic_names
         partitions = [TopicPartitionInfo(n, NODE, [NODE], [NODE]) for n in self.held[name]]
-        return {name: done(TopicDescription(name, "an-id", False, partitions))}
+        return {name: done(TopicDescription(name, "an+id/", False, partitions))}
 
     def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Future[Any]]:
         rows = self.configs.get(resources[0].name, {})

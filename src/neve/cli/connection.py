@@ -220,12 +220,18 @@ class Connection:
         except (ValueError, TypeError) as error:
             raise BrokerError(f"{subject}: {error}") from None
 
-    def watermarks(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Watermarks]:
-        """First and next offset of each partition."""
+    def watermarks(
+        self, places: Sequence[tuple[str, int]], *, readable: bool = False
+    ) -> dict[tuple[str, int], Watermarks]:
+        """First and next offset of each partition; with `readable`, of what a consumer gets.
+
+        Unless told otherwise, a consumer goes no further than a transaction that is open.
+        """
         from confluent_kafka.admin import OffsetSpec
 
         low = self._offsets_at(places, OffsetSpec.earliest())
-        high = self._offsets_at(places, OffsetSpec.latest())
+        committed = readable and self._config.get("isolation.level") != "read_uncommitted"
+        high = self._offsets_at(places, OffsetSpec.latest(), committed=committed)
         return {place: Watermarks(low[place], high[place]) for place in places}
 
     def offsets_at(
@@ -237,13 +243,18 @@ class Connection:
         found = self._offsets_at(places, OffsetSpec.for_timestamp(timestamp_ms))
         return {place: None if offset < 0 else offset for place, offset in found.items()}
 
-    def _offsets_at(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[Any, int]:
-        from confluent_kafka import TopicPartition
+    def _offsets_at(
+        self, places: Sequence[tuple[str, int]], spec: Any, *, committed: bool = False
+    ) -> dict[Any, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
 
         if not places:
             return {}
         asked = {TopicPartition(*place): spec for place in places}
-        futures = self.admin.list_offsets(asked, request_timeout=self.timeout_seconds)
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        futures = self.admin.list_offsets(
+            asked, isolation_level=level, request_timeout=self.timeout_seconds
+        )
         return {
             (place.topic, place.partition): self.result(
                 future, f"offsets of {place.topic}-{place.partition}"

@@ -233,7 +233,13 @@ class _Silence:
                     f"the group gave us no partition within {silent:.0f} s: its members may be "
                     "slow to join again; raise --timeout"
                 )
-            raise self._connection.unreachable()
+            if self._connection.trouble:
+                raise self._connection.unreachable()
+            self._connection.metadata()  # tells a broker that does not answer this either
+            raise BrokerError(
+                f"the broker answers, but sent no record within {silent:.0f} s: a transaction that "
+                "is open may hold them back; -X isolation.level=read_uncommitted reads them"
+            )
         if self._reading.follow and self._connection.trouble and not self._told:
             output.complain(f"{self._connection.trouble}: waiting for the broker to come back")
             self._told = True

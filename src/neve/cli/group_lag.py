@@ -67,10 +67,12 @@ def lags(
         for place, offset in offsets.items()
         if place in marks and offset < marks[place].high
     }
-    timestamps = first_timestamps(connection, behind)
+    timestamps, ends = first_timestamps(connection, behind)
     now_ms = runtime.now_ms()
     ages = {place: max(now_ms - at, 0) / 1000 for place, at in timestamps.items()}
     ages |= {place: 0.0 for place in offsets if place in marks and place not in behind}
+    # Behind an end before the log's are records of an open transaction, whose age is not known.
+    ages |= {place: 0.0 for place, end in ends.items() if end >= marks[place].high}
     return [_lag(place, offsets.get(place), marks.get(place), ages.get(place)) for place in places]
 
 
@@ -86,13 +88,20 @@ def _lag(place: Place, offset: int | None, marks: Watermarks | None, seconds: fl
     return Lag(*place, offset, marks.low, marks.high, seconds)
 
 
-def first_timestamps(connection: Connection, offsets: Mapping[Place, int]) -> dict[Place, int]:
-    """The timestamp of the first record at or after each offset, where it comes in time."""
+def first_timestamps(
+    connection: Connection, offsets: Mapping[Place, int]
+) -> tuple[dict[Place, int], dict[Place, int]]:
+    """The timestamp of the first record at or after each offset, where it comes in time.
+
+    And the ends of partitions without such a record: a log may end with what no consumer is given,
+    such as the marks of transactions.
+    """
     from confluent_kafka import TopicPartition
 
     if not offsets:
-        return {}
+        return {}, {}
     found: dict[Place, int] = {}
+    ends: dict[Place, int] = {}
     open_places = dict.fromkeys(offsets)
     given_up_at = runtime.monotonic() + connection.timeout_seconds
     properties: dict[str, Any] = {
@@ -113,8 +122,10 @@ def first_timestamps(connection: Connection, offsets: Mapping[Place, int]) -> di
                     continue
                 if message.error() is None:
                     found[place] = message.timestamp()[1]
+                elif message.error().name() == "_PARTITION_EOF":
+                    ends[place] = message.offset()
                 del open_places[place]  # an end or an error: there is nothing to be had
                 closed.append(TopicPartition(*place))
             if closed and open_places:
                 consumer.pause(closed)
-    return found
+    return found, ends

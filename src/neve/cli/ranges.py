@@ -13,7 +13,7 @@ from neve.cli.offsets import AtTime, Span
 class Range:
     """What to read of one partition: first up to, not including, end; None means on and on.
 
-    `low` and `high` are what the partition held when it was looked at.
+    `low` and `high` are what could be read of the partition when it was looked at.
     """
 
     topic: str
@@ -41,7 +41,7 @@ class Range:
 
 def place(connection: Connection, span: Span, places: Sequence[tuple[str, int]]) -> list[Range]:
     """A span in each of these partitions."""
-    marks = connection.watermarks(places)
+    marks = connection.watermarks(places, readable=True)
     times = {
         bound.timestamp_ms: connection.offsets_at(places, bound.timestamp_ms)
         for bound in (span.first, span.end)

@@ -6,16 +6,21 @@ command ends with 1.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from neve import runtime
 from neve.cli import output
 from neve.cli.connection import BrokerError, Connection
 from neve.cli.output import UsageError
 
 INTERNAL_PREFIX = "__"
 BROKER_DECIDES = -1
+KNOWN_SECONDS_MAX, KNOWN_WAIT_SECONDS = 5.0, 0.05
+"""How long a change may take to reach a broker, and how often it is asked."""
+
 CONFIG_SOURCES = {
     1: "topic",
     2: "broker",
@@ -24,6 +29,9 @@ CONFIG_SOURCES = {
     5: "default",
 }
 """Kafka's numbers of where a value comes from."""
+
+KAFKA_BASE64 = str.maketrans("+/", "-_")
+"""Kafka writes ids in the base64 of URLs, librdkafka in the other one."""
 
 
 def create(
@@ -50,13 +58,17 @@ def create(
     ]
     futures = connection.admin.create_topics(wanted, request_timeout=connection.timeout_seconds)
 
+    def created(name: str) -> None:
+        _await_partitions(connection, name, lambda count: count > 0)
+        print(f"created {name}")
+
     def left_as_it_is(name: str, error: BrokerError) -> bool:
         if not (if_not_exists and error.code == "TOPIC_ALREADY_EXISTS"):
             return False
         print(f"{name} exists already")
         return True
 
-    return _each(connection, futures, "created {name}", left_as_it_is)
+    return _each(connection, futures, created, left_as_it_is)
 
 
 def delete(connection: Connection, names: Sequence[str], *, confirmed: bool) -> int:
@@ -67,13 +79,18 @@ def delete(connection: Connection, names: Sequence[str], *, confirmed: bool) -> 
     futures = connection.admin.delete_topics(
         list(names), request_timeout=connection.timeout_seconds
     )
-    return _each(connection, futures, "deleted {name}", lambda *_: False)
+
+    def deleted(name: str) -> None:
+        _await_partitions(connection, name, lambda count: count == 0)
+        print(f"deleted {name}")
+
+    return _each(connection, futures, deleted, lambda *_: False)
 
 
 def _each(
     connection: Connection,
     futures: Mapping[str, Any],
-    done: str,
+    done: Callable[[str], None],
     forgiven: Callable[[str, BrokerError], bool],
 ) -> int:
     failed = 0
@@ -85,8 +102,22 @@ def _each(
                 output.complain(error)
                 failed = 1
         else:
-            print(done.format(name=name))
+            done(name)
     return failed
+
+
+def _await_partitions(connection: Connection, name: str, known: Callable[[int], bool]) -> None:
+    """Wait until the broker that is asked knows of a change, for the sake of the next command.
+
+    It is Kafka's controller that makes a change, and brokers hear of it a moment later.
+    """
+    given_up_at = runtime.monotonic() + KNOWN_SECONDS_MAX
+    with contextlib.suppress(BrokerError):  # the change was made, whatever happens now
+        while runtime.monotonic() < given_up_at:
+            found = connection.metadata(name).topics.get(name)
+            if known(0 if found is None or found.error is not None else len(found.partitions)):
+                return
+            runtime.run(runtime.sleep(KNOWN_WAIT_SECONDS))
 
 
 def _confirm(names: Sequence[str]) -> None:
@@ -128,6 +159,7 @@ def _grow(connection: Connection, name: str, before: int, wanted: int) -> None:
         [NewPartitions(name, wanted)], request_timeout=connection.timeout_seconds
     )
     connection.result(futures[name], f"topic {name}")
+    _await_partitions(connection, name, lambda count: count >= wanted)
     print(f"{name} has {wanted} partitions now, {before} before")
 
 
@@ -203,7 +235,7 @@ def described(connection: Connection, name: str) -> dict[str, Any]:
     marks = connection.watermarks([(name, each.id) for each in topic.partitions])
     return {
         "name": name,
-        "id": str(topic.topic_id),
+        "id": str(topic.topic_id).translate(KAFKA_BASE64),
         "internal": bool(topic.is_internal),
         "partitions": [
             {

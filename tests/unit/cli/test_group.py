@@ -30,8 +30,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def _ages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first unconsumed record of a partition is as many minutes old as its offset says."""
 
-    def timestamps(_: Connection, offsets: Mapping[Place, int]) -> dict[Place, int]:
-        return {place: runtime.now_ms() - at * 60_000 for place, at in offsets.items()}
+    def timestamps(
+        _: Connection, offsets: Mapping[Place, int]
+    ) -> tuple[dict[Place, int], dict[Place, int]]:
+        return {place: runtime.now_ms() - at * 60_000 for place, at in offsets.items()}, {}
 
     monkeypatch.setattr(group_lag, "first_timestamps", timestamps)
 
@@ -87,6 +89,18 @@ def test_describe_past_retention_and_a_deleted_topic(
         None,
         None,
     )
+
+
+def test_an_end_without_records_has_no_age(
+    cluster: FakeCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks of transactions are at the end of one partition, an open transaction of the other."""
+    ends = {("t", 0): 10, ("t", 1): 3}
+    monkeypatch.setattr(group_lag, "first_timestamps", lambda *_: ({}, ends))
+    _, out, _ = run(capfd, "group", "describe", "idle", "--json")
+    (found,) = json.loads(out)
+    rows = {(row["topic"], row["partition"]): row["lag_seconds"] for row in found["partitions"]}
+    assert (rows["t", 0], rows["t", 1]) == (0.0, None)
 
 
 def test_describe_as_tables_and_an_unknown_group(

@@ -60,7 +60,7 @@ def test_describe(cluster: FakeCluster, capfd: pytest.CaptureFixture[str]) -> No
     code, out, _ = run(capfd, "topic", "describe", "t", "--json")
     found = json.loads(out)
     assert code == 0
-    assert (found["name"], found["id"], found["internal"]) == ("t", "an-id", False)
+    assert (found["name"], found["id"], found["internal"]) == ("t", "an-id_", False)
     assert [
         (row["partition"], row["leader"], row["start"], row["end"]) for row in found["partitions"]
     ] == [
@@ -73,7 +73,7 @@ def test_describe(cluster: FakeCluster, capfd: pytest.CaptureFixture[str]) -> No
     ]
     _, out, _ = run(capfd, "topic", "describe", "t")
     lines = [line.split() for line in out.splitlines()]
-    assert lines[0] == ["t:", "id", "an-id"]
+    assert lines[0] == ["t:", "id", "an-id_"]
     assert lines[3] == ["0", "1", "1", "1", "5", "10", "5"]
     assert lines[-1] == ["retention.ms", "5", "topic"]
 
@@ -114,6 +114,21 @@ def test_alter_what_cannot_be(cluster: FakeCluster, capfd: pytest.CaptureFixture
     assert [call[0] for call in cluster.calls] == ["config"]
 
 
+def test_a_change_that_comes_late_is_waited_for(
+    cluster: FakeCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with Kafka, whose brokers hear of a topic a moment after its controller has made it."""
+    known, asked = cluster._metadata, []
+
+    def late(name: str) -> object:
+        asked.append(name)
+        return known(name if len(asked) > 3 else "unknown yet")
+
+    monkeypatch.setattr(cluster, "_metadata", late)
+    assert run(capfd, "topic", "create", "new")[:2] == (0, "created new\n")
+    assert asked[2:] == ["new", "new"]
+
+
 def test_delete_asks_first(
     cluster: FakeCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +141,7 @@ def test_delete_asks_first(
     assert cluster.calls == []
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert run(capfd, "topic", "delete", "t")[:2] == (0, "deleted t\n")
+    run(capfd, "topic", "create", "t")
     code, out, err = run(capfd, "topic", "delete", "nope", "t", "--yes")
     assert (code, out) == (1, "deleted t\n")
     assert err.startswith("neve: topic nope does not exist")

@@ -76,7 +76,7 @@ def connector_jars() -> list[Path]:
 
 
 @contextlib.contextmanager
-def kafka(folder: Path) -> Iterator[str]:
+def kafka(folder: Path, *, heap: str = "1g") -> Iterator[str]:
     """A Kafka broker with its log in `folder`; its address."""
     jars = _fetched([("org.apache.kafka", f"kafka_{SCALA}", KAFKA_VERSION)])
     port, controller = _free_port(), _free_port()
@@ -86,10 +86,12 @@ def kafka(folder: Path) -> Iterator[str]:
     )
     java = [str(Path(ensure_java()) / "bin" / "java"), "-cp", str(jars / "*")]
     formatting = ["kafka.tools.StorageTool", "format", "-t", "neve-bench-cluster-id0"]
-    _run([*java, *formatting, "-c", str(config)], folder)
+    _run([*java, *formatting, "-c", str(config)], folder, BenchError)
     with (folder / "kafka.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603
-            [*java, "-Xmx1g", "-Xms1g", "kafka.Kafka", str(config)], stdout=log, stderr=log
+            [*java, f"-Xmx{heap}", f"-Xms{heap}", "kafka.Kafka", str(config)],
+            stdout=log,
+            stderr=log,
         )
     try:
         _wait_for(process, port, folder / "kafka.log")
@@ -126,15 +128,15 @@ def _fetched(wanted: list[tuple[str, str, str]], exclusions: str = "") -> Path:
     return folder
 
 
-def _run(command: list[str], folder: Path) -> None:
+def _run(command: list[str], folder: Path, failure: type[BenchError] = NoPeerError) -> None:
     try:
         done = subprocess.run(  # noqa: S603
             command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise NoPeerError(f"{command[0]} did not end within {FETCH_SECONDS} s") from error
+        raise failure(f"{command[0]} did not end within {FETCH_SECONDS} s") from error
     if done.returncode:
-        raise NoPeerError(f"{' '.join(command)}: {(done.stdout + done.stderr)[-500:].strip()}")
+        raise failure(f"{' '.join(command)}: {(done.stdout + done.stderr)[-500:].strip()}")
 
 
 def _free_port() -> int:
