@@ -50,10 +50,10 @@ def kafkajs_modules() -> Path:
     return _made("kafkajs", [source / "package-lock.json"], fetch) / "node_modules"
 
 
-def java_libraries() -> Path:
-    """Kafka's client and tools with all they need, as pom.xml pins them."""
+def java_libraries(source: Path = HERE / "java", name: str = "java-clients") -> Path:
+    """What the pom.xml of a folder pins, with all it needs: Kafka's client and tools, or others."""
     mvn = command("mvn")
-    pom = HERE / "java" / "pom.xml"
+    pom = source / "pom.xml"
 
     def fetch(folder: Path) -> None:
         shutil.copy(pom, folder)
@@ -61,19 +61,19 @@ def java_libraries() -> Path:
         patience = ["-Dmaven.wagon.rto=30000", "-Daether.connector.connectTimeout=15000"]
         _run([mvn, "-B", "-q", f"{_COPYING}:copy-dependencies", *asked, *patience], folder)
 
-    return _made("java-clients", [pom], fetch)
+    return _made(name, [pom], fetch)
 
 
-def java_classes(libraries: Path) -> Path:
-    """The driver, compiled."""
+def java_classes(libraries: Path, source: Path = HERE / "java", name: str = "java-driver") -> Path:
+    """The program of a folder, compiled: the driver, or another."""
     javac = command("javac")
-    sources = sorted((HERE / "java").glob("*.java"))
+    sources = sorted(source.glob("*.java"))
 
     def compiled(folder: Path) -> None:
         path = str(libraries / "*")
         _run([javac, "-proc:none", "-d", str(folder), "-cp", path, *map(str, sources)], folder)
 
-    return _made("java-driver", [HERE / "java" / "pom.xml", *sources], compiled)
+    return _made(name, [source / "pom.xml", *sources], compiled)
 
 
 def _made(name: str, pins: Sequence[Path], make: Callable[[Path], None]) -> Path:

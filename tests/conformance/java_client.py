@@ -10,7 +10,7 @@ from conformance import installs
 from conformance.driver import DrivenClient, Driver
 
 # Short-lived: a quick start is worth more than quick code.
-_MACHINE = [
+QUICK_MACHINE = [
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
@@ -73,7 +73,7 @@ def java_command(*arguments: str) -> list[str]:
     libraries = installs.java_libraries()
     classes = installs.java_classes(libraries)
     path = os.pathsep.join([str(classes), str(libraries / "*")])
-    return [java, *_MACHINE, "-cp", path, *arguments]
+    return [java, *QUICK_MACHINE, "-cp", path, *arguments]
 
 
 def start_java_client(bootstrap: str, log: Path) -> JavaClient:

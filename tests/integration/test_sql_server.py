@@ -149,6 +149,8 @@ def test_psycopg_sends_parameters(server: Server) -> None:
     with server.connect() as link:
         wanted = "SELECT count(*), max(offset) FROM orders WHERE partition = %s AND offset < %s"
         assert link.execute(wanted, (1, 7)).fetchall() == [(7, 6)]
+        cast = "SELECT count(*) FROM orders WHERE topic = %s::text AND offset < %s::int8"
+        assert link.execute(cast, ("orders", "7")).fetchone() == (14,)
         moment = datetime.datetime.fromtimestamp(BEGIN_MS / 1000 + 390, datetime.UTC)
         late = link.execute("SELECT count(*) FROM orders WHERE timestamp >= %s", (moment,))
         assert late.fetchone() == (20,)

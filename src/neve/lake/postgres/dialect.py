@@ -7,6 +7,7 @@ casts. Everything else reaches the engine as it was written, so all of Spark's S
 from __future__ import annotations
 
 import bisect
+import re
 from dataclasses import dataclass
 
 from neve.lake.postgres.lexer import IDENTIFIER, PARAMETER, STRING, SYMBOL, WORD, Statement, Token
@@ -41,6 +42,7 @@ _SIZED_TYPES: dict[tuple[str, ...], tuple[str, str]] = {
 """Name to what it is without a size, and with one."""
 _TYPE_WORDS_MAX = 4
 _CASTS = ("cast", "try_cast")
+_HEX = re.compile(r"\\x((?:[0-9a-fA-F]{2})*)")
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,16 @@ class _Writer:
             return self._type(at + 1) if token.value == "::" else at + 1
         if token.kind == WORD and token.value == "as" and casts and casts[-1]:
             return self._type(at + 1)
-        self._literal(token)
+        self._literal(
+            token, is_bytes=self._symbol(at + 1) == "::" and self._word(at + 2) == "bytea"
+        )
         return at + 1
 
-    def _literal(self, token: Token) -> None:
-        if token.kind == STRING:
+    def _literal(self, token: Token, *, is_bytes: bool) -> None:
+        written = _HEX.fullmatch(token.value) if is_bytes and token.kind == STRING else None
+        if written is not None:
+            self.replace(token.start, token.end, f"X'{written[1]}'")
+        elif token.kind == STRING:
             self.replace(token.start, token.end, spark_string(token.value))
         elif token.kind == IDENTIFIER:
             self.replace(token.start, token.end, spark_name(token.value))
@@ -154,25 +161,38 @@ def translate(statement: Statement) -> Translated:
     return _Writer(statement).translate()
 
 
-def array_parameters(statement: Statement) -> dict[int, int]:
-    """Parameters that are cast to arrays where they stand, from 0, with the array's oid.
+def cast_parameters(statement: Statement) -> dict[int, int]:
+    """Parameters that are cast where they stand, from 0, with the oid of the type.
 
-    Clients leave the types of lists of texts open, and a cast says what the text of one means.
+    Clients leave types open where a cast tells them. Days and times stay text: Spark reads more
+    forms of them.
     """
     found: dict[int, int] = {}
     values = [token.value for token in statement.tokens]
     for at, token in enumerate(statement.tokens):
-        if token.kind == PARAMETER and values[at + 1 : at + 2] == ["::"] and "[" in values[at:]:
-            end = values.index("[", at)
-            element = _ELEMENTS.get(" ".join(values[at + 2 : end]))
-            if element is not None and values[end + 1 : end + 2] == ["]"]:
-                found[int(token.value) - 1] = element
+        if token.kind != PARAMETER:
+            continue
+        is_cast = values[at + 1 : at + 2] == ["::"]
+        if is_cast or (values[at - 2 : at] == ["cast", "("] and values[at + 1 : at + 2] == ["as"]):
+            oid = _cast_type(values[at + 2 : at + 4 + _TYPE_WORDS_MAX])
+            if oid:
+                found.setdefault(int(token.value) - 1, oid)
     return found
 
 
-_ELEMENTS = {
-    name: each.array_oid
-    for each in SCALARS
-    if each.array_oid
-    for name in (each.name, each.sql_name)
-} | {"int": BY_NAME["int4"].array_oid}
+def _cast_type(values: list[str]) -> int:
+    """The oid of the type that is written here; 0 where it says nothing about a value."""
+    for count in range(_TYPE_WORDS_MAX, 0, -1):
+        each = _CAST_TYPES.get(" ".join(values[:count]))
+        if each is None:
+            continue
+        if values[count : count + 2] == ["[", "]"]:
+            return each.array_oid
+        return each.oid if each.name in _TOLD_BY_CASTS else 0
+    return 0
+
+
+_TOLD_BY_CASTS = ("bool", "int2", "int4", "int8", "float4", "float8", "numeric", "bytea", "uuid")
+_CAST_TYPES = {
+    name: each for each in SCALARS if each.array_oid for name in (each.name, each.sql_name)
+} | {"int": BY_NAME["int4"], "decimal": BY_NAME["numeric"]}

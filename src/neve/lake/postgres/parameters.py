@@ -49,6 +49,8 @@ def decode(value: bytes | None, oid: int, form: int) -> Any:
 
 def stand_in(oid: int) -> Any:
     """A value of a type, for asking what a query's rows look like; NULL where none says more."""
+    if oid in ELEMENT_OF:
+        return [_STAND_INS.get(ELEMENT_OF[oid].name, "")]  # of nothing, a list would have no type
     return _STAND_INS.get(_name_of(oid))
 
 
@@ -62,6 +64,7 @@ _STAND_INS: dict[str, Any] = {
     "numeric": Decimal(0),
     "bytea": b"",
     "date": date(1970, 1, 1),
+    "time": time(),
     "timestamp": datetime(1970, 1, 1),  # noqa: DTZ001 (the type has no zone)
     "timestamptz": _EPOCH,
 }

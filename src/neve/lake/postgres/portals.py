@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from neve.lake.postgres.commands import Command, command_of
-from neve.lake.postgres.dialect import array_parameters
+from neve.lake.postgres.dialect import cast_parameters
 from neve.lake.postgres.encode import ColumnEncoder, encoders
 from neve.lake.postgres.execution import Execution
 from neve.lake.postgres.lexer import Statement
@@ -24,7 +24,7 @@ from neve.lake.postgres.sqlstate import (
     SYNTAX_ERROR,
     SqlError,
 )
-from neve.lake.postgres.wire import TEXT
+from neve.lake.postgres.wire import TEXT, Described
 
 TEXT_OID = 25
 
@@ -37,7 +37,7 @@ class Prepared:
     statement: Statement | None
     command: Command | None
     types: tuple[int, ...]
-    described: pa.Schema | None = None
+    described: Sequence[Described] | None = None
     """What a client was told about its rows before any values were bound."""
 
     @classmethod
@@ -52,10 +52,10 @@ class Prepared:
 
     @classmethod
     def one(cls, statement: Statement, types: Sequence[int] = ()) -> Prepared:
-        arrays = array_parameters(statement)
+        casts = cast_parameters(statement)
         count = max(statement.parameters, len(types))
         given = [*types, *[0] * (count - len(types))]
-        known = [oid or arrays.get(at, TEXT_OID) for at, oid in enumerate(given)]
+        known = [oid or casts.get(at, TEXT_OID) for at, oid in enumerate(given)]
         return cls(statement.text, statement, command_of(statement), tuple(known))
 
 

@@ -19,6 +19,7 @@ from neve.lake.postgres.session_settings import SessionSettings
 from neve.lake.postgres.shared import Shared
 from neve.lake.postgres.sqlstate import FEATURE_NOT_SUPPORTED, QUERY_CANCELED, SqlError
 from neve.lake.postgres.types import described
+from neve.lake.postgres.wire import Described
 
 _READ_AT_ONCE_CHARACTERS = 16 * 1024
 
@@ -95,7 +96,7 @@ class Runner:
         """Execute: rows up to a number (0: all), then the word for how it ended."""
         schema = await self.open(portal)
         told = portal.prepared.described
-        if told is not None and not portal.is_described and described(told) != described(schema):
+        if told is not None and not portal.is_described and not _fits(described(schema), told):
             raise SqlError(FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
         sent = await self.send(portal, rows_max)
         if portal.is_finished:
@@ -124,6 +125,13 @@ class Runner:
             finally:
                 self._running = None
         return sent
+
+
+def _fits(columns: Sequence[Described], told: Sequence[Described]) -> bool:
+    """Whether a client that was told the one can read the other; names do not matter for that."""
+    return [column.type_oid for column in columns] == [each.type_oid for each in told] and all(
+        each.modifier in (-1, column.modifier) for column, each in zip(columns, told, strict=True)
+    )
 
 
 class _Alarm:

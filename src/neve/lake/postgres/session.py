@@ -8,6 +8,7 @@ what runs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -165,8 +166,10 @@ class Session:
         if schema is None:
             self._out.add(wire.NO_DATA)
             return
-        prepared.described = schema
-        self._out.add(wire.row_description(described(schema), [wire.TEXT] * len(schema)))
+        prepared.described = described(schema)
+        if prepared.types:  # the size of a numeric may follow from values that are not known yet
+            prepared.described = [replace(each, modifier=-1) for each in prepared.described]
+        self._out.add(wire.row_description(prepared.described, [wire.TEXT] * len(schema)))
 
     async def _execute(self, body: bytes) -> None:
         asked = wire.parse_execute(body)

@@ -39,10 +39,14 @@ class SparkWords(Spark):
     """sqlglot's Spark, except that no word makes one text of all that follows it.
 
     Otherwise `begin show` would hide the rest of a query from here, and from Spark it would not.
+    Nor is `?::` an operator, as it is on Databricks: here, and to Spark, a parameter is cast.
     """
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "?::"
+        }
 
 
 _DIALECT = SparkWords()

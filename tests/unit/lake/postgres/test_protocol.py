@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 
+import pytest
+
 from neve.lake.postgres import Limits
 from unit.lake.postgres.fake_engine import FakeEngine
 from unit.lake.postgres.wire_client import (
@@ -245,12 +247,31 @@ async def test_rows_that_differ_from_what_was_described_are_not_sent() -> None:
         client = await WireClient.logged_in(server)
         await client.ask(parse("SELECT $1", "s"), describe(b"S", "s"), SYNC)
         assert await client.kinds(bind([b"a"], statement="s"), execute(), SYNC) == "2DCZ"
-        await client.ask(parse("SELECT $1", "n", types=[1009]), describe(b"S", "n"), SYNC)
-        answers = await client.ask(bind([b"{a}"], statement="n"), execute(), SYNC)
+        await client.ask(parse("SELECT $1", "n", types=[26]), describe(b"S", "n"), SYNC)
+        answers = await client.ask(bind([b"7"], statement="n"), execute(), SYNC)
         assert errors_in(answers) == ["0A000"]
-        assert await client.kinds(
-            bind([b"{a}"], statement="n"), describe(b"P"), execute(), SYNC
-        ) == ("2TDCZ")
+        assert await client.kinds(bind([b"7"], statement="n"), describe(b"P"), execute(), SYNC) == (
+            "2TDCZ"
+        )
+
+
+@pytest.mark.parametrize(
+    ("oid", "value"),
+    [
+        (1700, b"12.50"),  # its precision is the value's
+        (1083, b"12:30:15"),
+        (1009, b'{a,"b c"}'),
+        (1007, b"{1,NULL}"),
+        (1183, b"{12:30:15}"),
+    ],
+)
+async def test_a_value_of_the_type_that_was_described_may_come(oid: int, value: bytes) -> None:
+    async with running() as server:
+        client = await WireClient.logged_in(server)
+        asked = parse("SELECT $1", "s", types=[oid]), describe(b"S", "s"), SYNC
+        (told,) = (body for kind, body in await client.ask(*asked) if kind == b"T")
+        assert told[-6:-2] == struct.pack(">i", -1), "no size of a stand-in"
+        assert await client.kinds(bind([value], statement="s"), execute(), SYNC) == "2DCZ"
 
 
 async def test_after_an_error_everything_up_to_sync_is_skipped() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from neve.lake.postgres.commands import command_of
-from neve.lake.postgres.dialect import array_parameters, translate
+from neve.lake.postgres.dialect import cast_parameters, translate
 from neve.lake.postgres.lexer import statements
 from neve.lake.postgres.sqlstate import SqlError
 
@@ -28,6 +28,8 @@ def spark(sql: str) -> str:
         ("SELECT $$it's$$, $x$ $$ $x$", r"SELECT 'it\'s', ' $$ '"),
         ('SELECT "a""b`", "offset" FROM "orders.v1"', 'SELECT `a"b```, `offset` FROM `orders.v1`'),
         ("SELECT `a``b`, r'\\d', x'0A'", "SELECT `a``b`, r'\\d', x'0A'"),
+        (r"SELECT '\x00fF'::bytea, '\x'::bytea", "SELECT X'00fF'::BINARY, X''::BINARY"),
+        (r"SELECT '\x0'::bytea, '\x00'", r"SELECT '\\x0'::BINARY, '\\x00'"),
         ("SELECT $2, $1, $2", "SELECT ?, ?, ?"),
         ("SELECT '$1' -- $2", "SELECT '$1' -- $2"[:11]),
         ("SELECT a::text, b::int8, c::varchar(3)", "SELECT a::STRING, b::BIGINT, c::VARCHAR(3)"),
@@ -70,9 +72,12 @@ def test_any_text_is_read_or_refused(sql: str) -> None:
         translate(one)
 
 
-def test_a_cast_says_that_a_parameter_is_an_array() -> None:
-    (one,) = statements("SELECT $3::character varying[], $1::int, $2::int4 [], $4::nonsense[], $1[")
-    assert array_parameters(one) == {1: 1007, 2: 1015}
+def test_a_cast_says_what_a_parameter_is() -> None:
+    (one,) = statements(
+        "SELECT $3::character varying[], $1::int, $2::int4 [], $4::nonsense[], $5[, $6::date, "
+        "cast($7 AS double precision), $8::numeric(5, 2), $9::text, '$1' :: int, CAST($10 as BIGINT"
+    )
+    assert cast_parameters(one) == {0: 23, 1: 1007, 2: 1015, 6: 701, 7: 1700, 9: 20}
 
 
 def test_scripts_are_cut_at_semicolons_that_mean_it() -> None:

@@ -122,10 +122,11 @@ def test_only_queries_are_explained(sql: str) -> None:
 
 
 def test_parameters_get_names() -> None:
-    sql = "SELECT ?, '?', $2 FROM t WHERE a = $1"
+    sql = "SELECT ?::STRING, '?', $2::INT FROM t WHERE a = $1"
     text, values = with_named_parameters(sql, tokens_of(sql), ["x", 5])
     assert text == (
-        "SELECT :neve_parameter_1, '?', :neve_parameter_2 FROM t WHERE a = :neve_parameter_1"
+        "SELECT :neve_parameter_1::STRING, '?', :neve_parameter_2::INT FROM t "
+        "WHERE a = :neve_parameter_1"
     )
     assert values == {"neve_parameter_1": "x", "neve_parameter_2": 5}
 
