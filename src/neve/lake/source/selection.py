@@ -186,6 +186,13 @@ def is_latest(position: Position, topic: str, partition: int) -> bool:
     return position == LATEST
 
 
+def is_given(position: Position, topic: str, partition: int) -> bool:
+    """Whether a position is an offset that somebody named, and so the same whenever it is asked."""
+    return (
+        isinstance(position, AtOffsets) and position.offsets.get(topic, {}).get(partition, -1) >= 0
+    )
+
+
 def _complete(given: ByPartition, topic: TopicInfo, option: str) -> Mapping[int, int]:
     """What an option says of a topic: as with Spark's Kafka source, of every partition."""
     numbers = given.get(topic.name, {})

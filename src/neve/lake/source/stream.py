@@ -27,6 +27,7 @@ from neve.lake.source.selection import (
     check_named,
     chosen_topics,
     edge_offsets,
+    is_given,
     is_latest,
     name_of,
     offsets_at,
@@ -109,6 +110,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         begun, ended = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
         if self._options.fail_on_data_loss:
             _check_topics(begun, ended)  # PySpark 4.1 could not be told before
+            self._check_begun(begun, ended)
         bucket = self._bucket()
         asked = [
             Asked(
@@ -158,6 +160,29 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             }
             topics[name] = replace(topic, offsets={**topic.offsets, **stay})
         return StreamOffsets(topics)
+
+    def _check_begun(self, begun: StreamOffsets, ended: StreamOffsets) -> None:
+        """Raise LostRangeError for an end before the beginning, for PySpark 4.1.
+
+        It does not tell `latestOffset` where a batch begins, and asks for the first beginning after
+        the first end: one that is not a given offset may well lie behind, and nothing is lost.
+        """
+        if begun != self._begins_at:
+            _check_ends(begun, ended)
+            return
+        starting = self._options.starting or LATEST
+        given = {
+            name: replace(
+                topic,
+                offsets={
+                    number: offset
+                    for number, offset in topic.offsets.items()
+                    if is_given(starting, name, number)
+                },
+            )
+            for name, topic in begun.topics.items()
+        }
+        _check_ends(StreamOffsets(given), ended)
 
     def _bucket(self) -> Bucket:
         return planning_bucket(self._options.store)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,9 +45,18 @@ def _arrow_type(kind: Any) -> pa.DataType | None:
     if _holds(kind, (VariantType, CalendarIntervalType, YearMonthIntervalType)):
         return None
     try:
-        return to_arrow_type(kind, timezone="UTC")
+        return to_arrow_type(kind, **_in_utc())
     except (PySparkException, TypeError):
         return None
+
+
+@functools.cache
+def _in_utc() -> dict[str, str]:
+    """How `to_arrow_type` is told that moments are in UTC; with PySpark 4.1 they are by default."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    known = inspect.signature(to_arrow_type).parameters
+    return {"timezone": "UTC"} if "timezone" in known else {}
 
 
 def _holds(kind: Any, unknown: tuple[type, ...]) -> bool:

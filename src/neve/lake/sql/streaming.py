@@ -70,20 +70,15 @@ class ArrowStream:
     def _job(self, rows: Any, partitions: list[int]) -> list[pa.RecordBatch]:
         """Run some partitions; their batches, in their order."""
         from pyspark.serializers import NoOpSerializer
-        from pyspark.util import _create_local_socket
 
         context = self._context
         with tagged(context, self._tag):
             place = context._jvm.PythonRDD.runJob(context._jsc.sc(), rows, partitions)
-        stream, socket = _create_local_socket(place)
-        try:
+        with _connected(place) as stream:
             return [
                 pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
                 for data in NoOpSerializer().load_stream(stream)
             ]
-        finally:
-            stream.close()
-            socket.close()
 
     def _rows(self) -> Any:
         """Spark's rows as encoded batches. Whatever has to be shuffled is, in this call."""
@@ -106,3 +101,18 @@ class ArrowStream:
 
     def _java(self) -> Any:
         return self._frame._jdf
+
+
+@contextlib.contextmanager
+def _connected(place: Any) -> Iterator[Any]:
+    """What a job gives, to be read. PySpark 4.1 hands out no socket beside it to be closed."""
+    from pyspark.util import _create_local_socket
+
+    given = _create_local_socket(place)
+    stream, *sockets = given if isinstance(given, tuple) else (given,)
+    try:
+        yield stream
+    finally:
+        stream.close()
+        for each in sockets:
+            each.close()

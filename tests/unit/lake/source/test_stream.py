@@ -221,6 +221,29 @@ async def test_a_stream_that_begins_beyond_the_end_is_told(limit: str) -> None:
     await writer.close()
 
 
+async def test_spark_4_1_asks_for_the_end_first_and_does_not_say_where_a_batch_begins() -> None:
+    url, writer = await layered(1)
+    query = Query(url, startingOffsets="")
+    end = query.reader.latestOffset()
+    await writer.append("t", 0, 5)
+    behind = query.reader.initialOffset()
+    assert query.reader.partitions(behind, end) == []
+    query.offset = json.dumps(end)
+    assert query.step() == 5
+    query.restart()
+    beyond = {"t": {**end["t"], "offsets": {"0": 500}}}
+    told = "go on at offset 500, and the log ends at 85"
+    with pytest.raises(LostRangeError, match=told):
+        query.reader.partitions(beyond, query.reader.latestOffset())
+    given = Query(url, startingOffsets='{"t": {"0": 500}}').reader
+    end = given.latestOffset()
+    with pytest.raises(LostRangeError, match=told):
+        given.partitions(given.initialOffset(), end)
+    easy = Query(url, failOnDataLoss="false").reader
+    assert easy.partitions(beyond, easy.latestOffset()) == []
+    await writer.close()
+
+
 async def test_a_partition_that_lost_its_beginning_before_it_was_read_is_told() -> None:
     url, writer = await layered(1)
     careful, easy = Query(url), Query(url, failOnDataLoss="false")
