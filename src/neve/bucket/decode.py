@@ -6,7 +6,7 @@ are left out. Few records are decoded in plain Python: loading the compiled kern
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from neve.bucket.chunks import Chunk
@@ -86,6 +86,13 @@ def _too_old(header: BatchHeader, selection: Selection) -> bool:
     return selection.from_timestamp is not None and header.max_timestamp < selection.from_timestamp
 
 
+def _keep(selection: Selection) -> Callable[[BatchHeader], bool] | None:
+    """What tells batches to be read by their headers; None where all are, and none is looked at."""
+    if selection.from_timestamp is None:
+        return None
+    return lambda header: not _too_old(header, selection)
+
+
 def _compiled(
     name: PartitionName, chunks: Sequence[Chunk], selection: Selection
 ) -> Iterator[list[Record]]:
@@ -95,7 +102,7 @@ def _compiled(
         _parts(chunks),
         headers=True,
         unit="ms",
-        keep=lambda header: not _too_old(header, selection),
+        keep=_keep(selection),
         rows_max=RECORDS_AT_ONCE,
     )
     for batch in batches:
@@ -181,7 +188,7 @@ def decode_arrow(
     for found in parts_to_arrow_batches(
         _parts(chunks),
         columns=needed,
-        keep=lambda header: not _too_old(header, selection),
+        keep=_keep(selection),
     ):
         batch = _in_time(found, selection) if selection.by_time else found
         if batch.num_rows == 0:

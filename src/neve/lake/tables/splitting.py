@@ -19,6 +19,7 @@ from pyiceberg.transforms import (
     HourTransform,
     IdentityTransform,
     MonthTransform,
+    TimeTransform,
     Transform,
     VoidTransform,
     YearTransform,
@@ -43,6 +44,10 @@ class Splitter:
         if not self._columns or batch.num_rows == 0:
             yield (), batch
             return
+        only = [column.only_value(batch) for column in self._columns]
+        if None not in only:
+            yield tuple(only), batch
+            return
         coded = [column.values(batch).dictionary_encode("encode") for column in self._columns]
         codes = np.zeros(batch.num_rows, dtype=np.int64)
         for each in coded:
@@ -61,12 +66,29 @@ class _Column:
         source = schema.find_field(field.source_id)
         self._path = _path_to(schema, field.source_id)
         self._transform = _vectorised(field.transform, source.field_type)
+        self._keeps_order = isinstance(field.transform, TimeTransform)
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
+        return self._transform(self._source(batch))
+
+    def only_value(self, batch: pa.RecordBatch) -> Any:
+        """The one value that all rows have, where their extremes tell; None: there may be others.
+
+        Rows come in the order of their time, or nearly so, and most batches lie in one day.
+        """
+        if not self._keeps_order:
+            return None
+        column = self._source(batch)
+        if column.null_count:
+            return None
+        extremes = pc.min_max(column)
+        both = pa.array([extremes["min"], extremes["max"]], column.type)
+        least, most = self._transform(both).to_pylist()
+        return least if least == most else None
+
+    def _source(self, batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(self._path[0])
-        if len(self._path) > 1:
-            column = pc.struct_field(column, self._path[1:])
-        return self._transform(column)
+        return pc.struct_field(column, self._path[1:]) if len(self._path) > 1 else column
 
 
 def _path_to(schema: Schema, field_id: int) -> list[int]:

@@ -200,6 +200,8 @@ def judged(judge: JsonJudge, values: pa.BinaryArray, rows: Rows, schema: pa.Sche
 def _without_nulls(
     values: pa.BinaryArray, schema: pa.Schema
 ) -> tuple[Rows, pa.BinaryArray, list[Piece]]:
+    if values.null_count == 0 and len(values):
+        return np.arange(len(values)), values, []
     empty = values.is_null().to_numpy(zero_copy_only=False)
     filled = np.flatnonzero(~empty)
     dense = values.drop_null() if len(filled) < len(values) else values
