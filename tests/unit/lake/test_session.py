@@ -76,6 +76,38 @@ def test_a_session_leaves_nothing_in_the_working_directory(tmp_path: Path) -> No
     assert list(temporary.glob("neve-*")) == []
 
 
+def test_a_task_uses_the_memory_of_columns_that_were_dropped_again() -> None:
+    script = """
+import resource, sys
+import numpy as np
+import pyarrow as pa
+from neve.lake.worker_daemon import preload
+preload(sys.argv[1])
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(8):
+        np.ones(5_000_000)  # more than glibc would keep by itself
+        pa.repeat(1, 4_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+print(pa.default_memory_pool().backend_name, faults())
+"""
+    backends, faults = {}, {}
+    for module in ("pyspark.worker", "pyspark.sql.worker.create_data_source"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, module], capture_output=True, text=True, check=True
+        )
+        backends[module], counted = done.stdout.split()
+        faults[module] = int(counted)
+    tasks, others = faults.values()
+    if len(set(backends.values())) == 1:
+        pytest.skip("the C library of this system is not glibc")
+    assert backends["pyspark.worker"] == "system"
+    assert tasks < 1_000 < others
+
+
 def test_the_lake_is_imported_without_spark_and_the_daemon_loads_the_kernel_quietly() -> None:
     script = """
 import sys
