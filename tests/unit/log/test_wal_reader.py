@@ -8,13 +8,14 @@ from neve import runtime
 from neve.errors import DamagedError, NotFoundError, UnavailableError, UnsupportedError
 from neve.log.keys import new_rollup_key, wal_stream
 from neve.log.wal import object as wal_object
+from neve.log.wal import reader as reader_module
 from neve.log.wal.checkpoint import (
     PartitionEnd,
     WalCheckpoint,
     read_checkpoint,
     write_checkpoint,
 )
-from neve.log.wal.directories import DirectoryCache
+from neve.log.wal.directories import SLICE_BYTES, DirectoryCache
 from neve.log.wal.object import Kind, SliceMeta
 from neve.log.wal.reader import DIRECTORY_READ_BYTES, TailObject, WalReader
 from scripted_store import ScriptedStore, changed, first, in_simulation, refuse
@@ -586,6 +587,38 @@ async def test_a_known_directory_of_an_object_that_is_gone_does_not_count() -> N
     assert (offsets(tail), tail.position) == ([0, 1, 2], 3)
 
 
+@in_simulation
+async def test_a_tail_larger_than_what_is_kept_is_not_asked_for_again() -> None:
+    """Each look goes by the objects from the oldest on: its directory must not be what goes."""
+    store = ScriptedStore()
+    await stream(store, 40)
+    known: DirectoryCache[TailObject] = DirectoryCache(40 * 2 * SLICE_BYTES + 500)
+    reader = WalReader(store, INCARNATION, known=known)
+    first_look = await reader.tail()
+    assert all(item.data is not None for item in first_look.objects)
+    store.calls.clear()
+    second = await WalReader(store, INCARNATION, known=known).tail()
+    assert offsets(second) == list(range(40))
+    gets = [call.key for call in store.calls if call.operation.startswith("get")]
+    assert [key for key in gets if KEYS.number_of(key) in range(40)] == []
+    assert any(item.data is None for item in second.objects)
+    assert await texts(reader, second) == list(range(40))
+
+
+@in_simulation
+async def test_a_look_keeps_no_more_bytes_of_objects_than_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader_module, "LOOK_BYTES_MAX", 1_000)
+    store = ScriptedStore()
+    await stream(store, 40)
+    reader = WalReader(store, INCARNATION)
+    tail = await reader.tail()
+    kept = [item.data for item in tail.objects if item.data is not None]
+    assert 0 < sum(map(len, kept)) <= 1_000
+    assert await texts(reader, tail) == list(range(40))
+
+
 def test_directories_are_kept_within_a_bound() -> None:
     kept: DirectoryCache[TailObject] = DirectoryCache(2_000)
     for number in range(20):
@@ -593,6 +626,8 @@ def test_directories_are_kept_within_a_bound() -> None:
         kept.put(str(number), TailObject(str(number), number, (), data))
         assert kept.bytes <= 2_000
     assert kept.get("0") is None
-    assert kept.get("19") is not None
+    latest = kept.get("19")
+    assert latest is not None
+    assert latest.data is None, "bytes go before directories"
     kept.put("19", TailObject("19", 19, (), memoryview(bytes(100))))
     assert kept.bytes <= 2_000

@@ -30,6 +30,8 @@ from neve.store.port import Store
 
 # One ranged get of this size brings the directory of a thousand slices, or a small object whole.
 DIRECTORY_READ_BYTES = 64 * 1024
+# What one look keeps of objects that such a get has brought whole; of others it knows where all is.
+LOOK_BYTES_MAX = 32 * 1024 * 1024
 # How far one look reads beyond what was there when it began: a live writer may be faster than we
 # are, and who chased it to its end would never come back.
 READ_ON_NUMBERS_MAX = 64
@@ -47,6 +49,9 @@ class TailObject(NamedTuple):
     number: int | None
     slices: tuple[Slice, ...]
     data: memoryview | None
+
+    def without_data(self) -> TailObject:
+        return self._replace(data=None)
 
 
 PartitionId = tuple[bytes, int]
@@ -239,11 +244,14 @@ class WalReader:
                 yield Download(key=self.keys.number(number), size_bytes=size, fetch=fetch)
                 number += 1
 
+        kept_bytes = 0
         async with PrefetchReader(self._store, self._prefetch) as ahead:
             async for _, item in ahead.read(downloads()):
                 if item is None or isinstance(item, _Seal):
                     return objects, start + len(objects), item is not None
-                objects.append(item)
+                kept_bytes += 0 if item.data is None else len(item.data)
+                fits = whole or kept_bytes <= LOOK_BYTES_MAX
+                objects.append(item if fits else item.without_data())
         more, position, sealed = await self._numbers_from(start + len(objects), whole=whole)
         return [*objects, *more], position, sealed
 
