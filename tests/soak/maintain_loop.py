@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from brokers import RunningBroker, start_broker
 from neve import runtime
 from neve.bucket.maintain.jobs import Job, do_here, plan_units, settings_given
+from neve.bucket.model import PartitionsFailedError
 from neve.bucket.reader import AsyncBucket
 from neve.bucket.verify import Options, Report, verify
 from neve.errors import LostRangeError
@@ -221,7 +222,9 @@ class MaintainLoop:
             before = await self._bounds(bucket)
             try:
                 found = await self._rows(bucket)
-            except LostRangeError:  # retention has passed it: it says so
+            except (LostRangeError, PartitionsFailedError) as error:
+                if not _is_overtaken(error):
+                    raise
                 self.counts["overtaken"] += 1
                 return
             after = await self._bounds(bucket)
@@ -280,3 +283,9 @@ class MaintainLoop:
             return await verify(stacked.store, Options(probe=False, settle_seconds=0))
         finally:
             await stacked.close()
+
+
+def _is_overtaken(error: LostRangeError | PartitionsFailedError) -> bool:
+    """Whether retention has passed what was read, in one partition or in several: it says so."""
+    failures = error.failures.values() if isinstance(error, PartitionsFailedError) else [error]
+    return all(isinstance(each, LostRangeError) for each in failures)

@@ -105,7 +105,7 @@ print(pa.default_memory_pool().backend_name, faults())
     if len(set(backends.values())) == 1:
         pytest.skip("the C library of this system is not glibc")
     assert backends["pyspark.worker"] == "system"
-    assert tasks < 1_000 < others
+    assert tasks < others / 4  # where pages are large, there are few faults at all
 
 
 def test_the_lake_is_imported_without_spark_and_the_daemon_loads_the_kernel_quietly() -> None:
