@@ -12,6 +12,28 @@ import pytest
 from neve.cli import main
 
 NEVE = Path(sys.executable).with_name("neve")
+BASE_MS = 1_700_000_000_000
+SPANS = [
+    ("start", 0, 20),
+    ("17", 17, 20),
+    ("47", 20, 20),
+    ("-3", 17, 20),
+    ("+2", 2, 20),
+    ("+18", 18, 20),
+    ("5:8", 5, 8),
+    ("10:20", 10, 20),
+    (":2", 0, 2),
+    ("-3:-1", 17, 19),
+    (f"@{BASE_MS + 3000}", 3, 20),
+    (f"@{BASE_MS + 3001}:{BASE_MS + 6000}", 4, 6),
+    (f"@:{BASE_MS + 2000}", 0, 2),
+    ("@2023-11-14T22:13:25Z:2s", 5, 7),
+    ("@2023-11-14:1d", 0, 20),
+    ("@-1m", 20, 20),
+    ("@-1h", 20, 20),
+    (f"@{BASE_MS + 15000}:end", 15, 20),
+]
+"""What `-o` may say, and which of 20 records a second apart from BASE_MS on that means."""
 
 
 def neve(bootstrap: str, *argv: str, data: bytes = b"", code: int = 0, told: str = "") -> bytes:

@@ -13,9 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from brokers import RunningBroker
-from cli_runs import NEVE, neve
-
-BASE_MS = 1_700_000_000_000
+from cli_runs import BASE_MS, NEVE, SPANS, neve
 
 
 def shown(broker: RunningBroker, *argv: str) -> Any:
@@ -80,24 +78,7 @@ def timed(broker: RunningBroker) -> str:
     return "timed"
 
 
-@pytest.mark.parametrize(
-    ("offsets", "first", "end"),
-    [
-        ("start", 0, 20),
-        ("17", 17, 20),
-        ("-3", 17, 20),
-        ("+18", 18, 20),
-        ("5:8", 5, 8),
-        (":2", 0, 2),
-        (f"@{BASE_MS + 3000}", 3, 20),
-        (f"@{BASE_MS + 3001}:{BASE_MS + 6000}", 4, 6),
-        (f"@:{BASE_MS + 2000}", 0, 2),
-        ("@2023-11-14T22:13:25Z:2s", 5, 7),
-        ("@2023-11-14:1d", 0, 20),
-        ("@-1m", 20, 20),
-        (f"@{BASE_MS + 15000}:end", 15, 20),
-    ],
-)
+@pytest.mark.parametrize(("offsets", "first", "end"), SPANS)
 def test_offsets_and_times(
     broker: RunningBroker, timed: str, offsets: str, first: int, end: int
 ) -> None:

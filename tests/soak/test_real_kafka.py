@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from cli_runs import NEVE
+from cli_runs import BASE_MS, NEVE, SPANS
 from neve.bench.spark import peer
 from neve.errors import InvalidError
 
 pytestmark = pytest.mark.soak
 SECONDS_MAX = 120
-BASE_MS = 1_700_000_000_000
 
 
 class Kafka(NamedTuple):
@@ -164,25 +163,7 @@ def timed(kafka: Kafka) -> str:
     return "timed"
 
 
-@pytest.mark.parametrize(
-    ("offsets", "first", "end"),
-    [
-        ("start", 0, 20),
-        ("17", 17, 20),
-        ("47", 20, 20),
-        ("-3", 17, 20),
-        ("+2", 2, 20),
-        ("10:20", 10, 20),
-        (":2", 0, 2),
-        ("-3:-1", 17, 19),
-        (f"@{BASE_MS + 3000}", 3, 20),
-        (f"@{BASE_MS + 3001}:{BASE_MS + 6000}", 4, 6),
-        ("@2023-11-14T22:13:25Z:2s", 5, 7),
-        ("@2023-11-14:1d", 0, 20),
-        ("@-1h", 20, 20),
-        (f"@{BASE_MS + 15000}:end", 15, 20),
-    ],
-)
+@pytest.mark.parametrize(("offsets", "first", "end"), SPANS)
 def test_offsets_and_times(kafka: Kafka, timed: str, offsets: str, first: int, end: int) -> None:
     assert lines(kafka, timed, "-o", offsets) == [f"v{n}" for n in range(first, end)]
 

@@ -67,11 +67,12 @@ class Unsent:
     Past the bound a fetch still gets one batch, so that everybody goes on, and no more.
     """
 
-    __slots__ = ("bytes_held", "bytes_max")
+    __slots__ = ("bytes_held", "bytes_max", "bytes_reserved")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes_held = 0
+        self.bytes_reserved = 0  # of those held: for answers that are being read from the store
 
     @property
     def room_bytes(self) -> int:
@@ -80,4 +81,9 @@ class Unsent:
     @property
     def is_piling_up(self) -> bool:
         """Whether clients are slow enough that what their answers lie in matters too."""
-        return self.bytes_held > self.bytes_max // PILE_SHARE
+        return self.bytes_held - self.bytes_reserved > self.bytes_max // PILE_SHARE
+
+    def reserve(self, count: int) -> None:
+        """Hold bytes for an answer that is being read; the same negative count lets go of them."""
+        self.bytes_held += count
+        self.bytes_reserved += count

@@ -99,9 +99,12 @@ async def test_max_bytes_holds_over_the_whole_request_and_one_batch_always_comes
         assert len((await wire.receive()).responses[0].partitions[0].records) == size
 
 
-@pytest.mark.parametrize(("held_share", "pins"), [(0.0, True), (0.5, False)])
+@pytest.mark.parametrize(
+    ("held_share", "reserved_share", "pins"),
+    [(0.0, 0.0, True), (0.0, 0.5, True), (0.5, 0.0, False)],
+)
 async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep_up(
-    held_share: float, pins: bool, monkeypatch: pytest.MonkeyPatch
+    held_share: float, reserved_share: float, pins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[memoryview] = []
     write = Outbox._write
@@ -117,6 +120,7 @@ async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep
         for _ in range(20):
             await wire.produced()
         broker.unsent.bytes_held += int(held_share * broker.unsent.bytes_max)
+        broker.unsent.reserve(int(reserved_share * broker.unsent.bytes_max))
         monkeypatch.setattr(Outbox, "_write", seen)
         for offset in range(20):
             wire.send_fetch("t", [(0, offset)], max_bytes=1)

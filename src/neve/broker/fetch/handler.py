@@ -218,11 +218,11 @@ class _Fetch:
         if not cold:
             return  # what is in memory fills the answer
         reserved = sum(most for _, most in cold)
-        unsent.bytes_held += reserved
+        unsent.reserve(reserved)
         try:
             await self._read_side_by_side(cold, ends_at)
         finally:
-            unsent.bytes_held -= reserved
+            unsent.reserve(-reserved)
 
     async def _read_side_by_side(self, cold: list[tuple[_Row, int]], ends_at: float) -> None:
         tasks = [runtime.spawn(self._read_cold_row(row, most)) for row, most in cold]
