@@ -29,12 +29,12 @@ _HALF = ir.IntType(32)
 _WORD = ir.IntType(64)
 
 
-def _loader(kind: ir.IntType, extend: str, *, big_endian: bool = False) -> Any:
+def _loader(kind: ir.IntType, extend: str, order: str = sys.byteorder) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
     def load(typing: Any, address: Any) -> Any:  # noqa: ARG001 (numba's form)
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             value = builder.load(builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
-            if big_endian and sys.byteorder == "little":
+            if order != sys.byteorder:
                 value = builder.bswap(value)
             return value if kind is _WORD else getattr(builder, extend)(value, _WORD)
 
@@ -60,9 +60,10 @@ def _storer(kind: ir.IntType) -> Any:
 load_byte = _loader(_BYTE, "zext")
 load_int32 = _loader(_HALF, "sext")
 load_int64 = _loader(_WORD, "")
-load_big_int32 = _loader(_HALF, "sext", big_endian=True)
-load_big_uint32 = _loader(_HALF, "zext", big_endian=True)
-load_big_int64 = _loader(_WORD, "", big_endian=True)
+load_big_int32 = _loader(_HALF, "sext", "big")
+load_big_uint32 = _loader(_HALF, "zext", "big")
+load_big_int64 = _loader(_WORD, "", "big")
+load_little_int64 = _loader(_WORD, "", "little")
 store_byte = _storer(_BYTE)
 store_int32 = _storer(_HALF)
 store_int64 = _storer(_WORD)
@@ -78,6 +79,16 @@ def store_double(typing: Any, address: Any, value: Any) -> Any:  # noqa: ARG001 
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def trailing_zeros(typing: Any, value: Any) -> Any:  # noqa: ARG001 (numba's form)
+    """How many bits below the lowest that is set; 64 where none is."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

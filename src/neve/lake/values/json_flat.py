@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -51,6 +53,9 @@ class FlatJson:
         self._fields[:, kernel.KIND] = self._kinds
         self._fields[:, kernel.NAME] = self._names.address + np.cumsum(sizes) - sizes
         self._fields[:, kernel.NAME_BYTES] = sizes
+        words = [(name + b'"')[: kernel.WORD_BYTES] for name in names]
+        self._fields[:, kernel.NAME_WORD] = [_word(each) for each in words]
+        self._fields[:, kernel.NAME_MASK] = [_word(b"\xff" * len(each)) for each in words]
         self.rows_max = max(1, CELLS_MAX // len(names))
 
     def rows(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Rows]:
@@ -91,6 +96,11 @@ class FlatJson:
         elif kind in (kernel.INT32, kernel.DATE):
             cells = pa.py_buffer(np.frombuffer(cells, np.int64, count).astype(np.int32))
         return pa.Array.from_buffers(type_, count, [bits, cells])
+
+
+def _word(start: bytes) -> int:
+    """Up to eight bytes as the number that the kernel loads; what is missing is 0."""
+    return int.from_bytes(start.ljust(kernel.WORD_BYTES, b"\0"), sys.byteorder, signed=True)
 
 
 def _texts(

@@ -14,6 +14,7 @@ import pytest
 
 from neve.lake.values import json_flat, value_format
 from neve.lake.values.json_flat import FlatJson, is_flat
+from neve.lake.values.json_judge import JsonJudge
 from neve.lake.values.types import TIMESTAMP
 
 COLUMNS = pa.schema(
@@ -118,12 +119,47 @@ def test_fields_that_are_missing_are_null_and_order_does_not_matter() -> None:
         b'{"at":"0001-01-01T00:00:00+01:00"}',
         b'{"at":300000000000000}',
         b'{"at":1.5}',
+        b'{"at":"20}0-01-01T00:00:00Z"}',
+        b'{"day":"20x0-01-01"}',
     ],
 )
 def test_what_it_is_not_sure_of_is_left_and_moves_nothing(value: bytes) -> None:
     rows, places = taken(b'{"id":1,"text":"before"}', value, b'{"id":3,"text":"after"}')
     assert places == [0, 2]
     assert [(row["id"], row["text"]) for row in rows] == [(1, "before"), (3, "after")]
+
+
+@pytest.mark.parametrize("column", ["day", "at", "total", "id"])
+def test_with_any_one_letter_changed_it_means_what_it_means_to_the_judge(column: str) -> None:
+    written = {"day": b'"2026-02-28"', "at": b'"1969-12-31T23:59:58.25+01:00"'}
+    value = b'{"%s":%s}' % (column.encode(), written.get(column, b"-9223372036854775807"))
+    letters = [bytes([letter]) for letter in range(0x20, 0x7F)]
+    values = [value[:at] + each + value[at + 1 :] for at in range(len(value)) for each in letters]
+    rows, places = taken(*values)
+    judge = JsonJudge(COLUMNS)
+    judged = pa.array([judge.row(values[place]) for place in places], pa.struct(list(COLUMNS)))
+    assert rows == judged.to_pylist()
+
+
+@pytest.mark.parametrize("size", range(20))
+def test_a_name_is_told_from_all_that_differ_in_one_letter(size: int) -> None:
+    name = "abcdefghijklmnopqrstuvwxyz"[:size]
+    others = [name[:at] + "!" + name[at + 1 :] for at in range(size)]
+    others += [name + "!", "!" + name, name[:-1] if size else "!"]
+    values = [b'{"%s":1}' % each.encode() for each in (name, *others)]
+    rows, places = taken(*values, schema=pa.schema([(name, pa.int64())]))
+    assert (rows, places) == ([{name: 1}], [0])
+
+
+@pytest.mark.parametrize("size", range(20))
+@pytest.mark.parametrize("letter", ["\x1f", '"', "\\", "é", "\x7f"])
+def test_a_letter_that_matters_is_seen_at_every_place(size: int, letter: str) -> None:
+    texts = ["x" * at + letter + "x" * (size - at) for at in range(size + 1)]
+    values = [json.dumps({"text": text}, ensure_ascii=False).encode() for text in texts]
+    rows, _ = taken(*values)
+    assert [row["text"] for row in rows] == texts
+    plain = [b'{"text":"%s"}' % text.encode() for text in texts]
+    assert len(taken(*plain)[0]) == (len(plain) if letter in "é\x7f" else 0)
 
 
 @pytest.mark.parametrize("text", ["", "é", "€", "😀", "\x7f", "a" * 7 + '"', "\\" * 9, "\t\b\f\r/"])

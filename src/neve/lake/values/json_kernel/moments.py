@@ -45,11 +45,12 @@ def _month_days(year: int, month: int) -> int:
 def _days(at: int) -> int:
     """Days since 1970 of the ten bytes of a date."""
     century = _two(at)
-    year = century * 100 + _two(at + 2)
+    of_century = _two(at + 2)
+    year = century * 100 + of_century
     month = _two(at + 5)
     day = _two(at + 8)
     dashes = load_byte(at + 4) == MINUS and load_byte(at + 7) == MINUS
-    if not dashes or century > 99 or year < 1 or year > 9999 or month < 1 or month > 12:
+    if not dashes or century > 99 or of_century > 99 or year < 1 or month < 1 or month > 12:
         return NO_MOMENT
     if day < 1 or day > _month_days(year, month):
         return NO_MOMENT

@@ -14,7 +14,8 @@ from neve.records.native import inlined, load_byte
 
 ZERO, NINE, MINUS, PLUS, POINT, LOWER_E = 0x30, 0x39, 0x2D, 0x2B, 0x2E, 0x65
 
-_INT64_MAX = 2**63 - 1
+# An int64 holds ten times this and seven more.
+_TENTH_MAX, _LAST_DIGIT_MAX = divmod(2**63 - 1, 10)
 _EXACT_MAX = 2**53
 _POWER_MAX = 22
 _POWERS = np.array([10.0**power for power in range(_POWER_MAX + 1)])
@@ -28,7 +29,7 @@ def _digits(at: int, end: int, value: int) -> tuple[int, int]:
         digit = load_byte(at) - ZERO
         if digit < 0 or digit > 9:
             return value, at
-        if value > (_INT64_MAX - digit) // 10:
+        if value >= _TENTH_MAX and (value > _TENTH_MAX or digit > _LAST_DIGIT_MAX):
             return 0, BAD
         value = value * 10 + digit
         at += 1

@@ -42,10 +42,13 @@ Numbers: TypeAlias = NDArray[np.int64]
 BOOLEAN, INT32, INT64, FLOAT, DOUBLE, TEXT, DATE, MOMENT = range(8)
 
 # The columns of `fields`, one row a column of the table: its kind, its name's address and size,
-# the addresses of its cells and of its validity (a byte each), and the row that last had it.
-KIND, NAME, NAME_BYTES, CELLS, VALID, SEEN_IN = range(6)
-FIELDS = 6
+# the first eight bytes of the name and its closing quote as a number, and the mask of those that
+# there are, the addresses of its cells and of its validity (a byte each), and the row that last had
+# it.
+KIND, NAME, NAME_BYTES, NAME_WORD, NAME_MASK, CELLS, VALID, SEEN_IN = range(8)
+FIELDS = 8
 
+WORD_BYTES = 8
 PROBES_MAX = 64
 """Names that one is compared with. A value whose fields come in no order is not taken."""
 
@@ -69,15 +72,19 @@ def _past_blanks(at: int, end: int) -> int:
 
 
 @inlined
-def _is_name(at: int, end: int, name: int, size: int) -> bool:
-    """Whether this name and its closing quote stand here."""
+def _is_name(at: int, end: int, fields: Numbers, column: int) -> bool:
+    """Whether this column's name and its closing quote stand here."""
+    size = fields[column, NAME_BYTES]
     if end - at <= size:
         return False
     place = 0
-    while place + 8 <= size:
-        if load_int64(at + place) != load_int64(name + place):
+    if end - at >= WORD_BYTES:
+        if load_int64(at) & fields[column, NAME_MASK] != fields[column, NAME_WORD]:
             return False
-        place += 8
+        if size < WORD_BYTES:
+            return True
+        place = WORD_BYTES
+    name = fields[column, NAME]
     while place < size:
         if load_byte(at + place) != load_byte(name + place):
             return False
@@ -93,7 +100,7 @@ def _column_of(at: int, end: int, fields: Numbers, guess: int) -> int:
         column = guess + probe
         if column >= count:
             column -= count
-        if _is_name(at, end, fields[column, NAME], fields[column, NAME_BYTES]):
+        if _is_name(at, end, fields, column):
             return column
     return BAD
 

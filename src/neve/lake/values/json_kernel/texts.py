@@ -6,7 +6,13 @@ does not take.
 
 from __future__ import annotations
 
-from neve.records.native import inlined, load_byte, load_int64, store_byte
+from neve.records.native import (
+    inlined,
+    load_byte,
+    load_little_int64,
+    store_byte,
+    trailing_zeros,
+)
 
 BAD = -1
 
@@ -23,12 +29,15 @@ _BLANKS = BLANKS_END * _LOW
 
 
 @inlined
-def _is_plain(word: int) -> bool:
-    """Whether all eight bytes are ASCII that means itself; False is only a doubt."""
+def _doubts(word: int) -> int:
+    """Bits of the bytes that are not ASCII which means itself; 0 where all eight are.
+
+    The lowest is sure. Others are not: what a byte borrows, the one above it lacks.
+    """
     quotes = word ^ _QUOTES
     backslashes = word ^ _BACKSLASHES
     found = word | (quotes - _LOW) | (backslashes - _LOW) | (word - _BLANKS)
-    return (found & _HIGH) == 0
+    return found & _HIGH
 
 
 @inlined
@@ -36,10 +45,12 @@ def end_of_text(at: int, end: int) -> tuple[int, bool]:
     """The closing quote of a string whose content begins at `at`, and whether it has escapes."""
     escaped = False
     while at < end:
-        while at + 8 <= end and _is_plain(load_int64(at)):
-            at += 8
-        if at == end:
-            break
+        if at + 8 <= end:
+            doubts = _doubts(load_little_int64(at))
+            if doubts == 0:
+                at += 8
+                continue
+            at += trailing_zeros(doubts) >> 3
         byte = load_byte(at)
         if byte == QUOTE:
             return at, escaped
