@@ -12,12 +12,14 @@ from neve.runtime.context import chance, simulated, token
 from neve.runtime.simulation import DeadlockError, simulate
 from neve.runtime.tasks import Tasks, first, gather, one_ahead, run, spawn
 from neve.runtime.threads import Lane, favour_the_loop, offload
+from neve.runtime.turns import SharedTurns
 
 __all__ = [
     "Backoff",
     "BlockingRunner",
     "DeadlockError",
     "Lane",
+    "SharedTurns",
     "Tasks",
     "backoff_seconds",
     "chance",

@@ -48,6 +48,8 @@ LARGE_WRITE_BYTES = 8 * 1024 * 1024
 # system's cache it takes fresh pages each time, which cost more than to write it, and pushes out
 # what somebody does read. Smaller objects are not worth the call.
 UNCACHED_BYTES = 64 * 1024
+# So many bytes are read in less time than it takes to ask a thread for them.
+SMALL_READ_BYTES = 256 * 1024
 # No writer holds a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
 # Whose removal is noticed: those that were written to last. Every topic ever made has its own.
@@ -74,6 +76,7 @@ class FolderStore:
         self._lock = threading.Lock()
         self._writers = runtime.Lane(WRITERS_MAX, "folder-write")
         self._large_writers = runtime.Lane(LARGE_WRITERS_MAX, "folder-write-large")
+        self._small_reads = runtime.SharedTurns()
         self._closed = False
 
     async def get(self, key: str) -> memoryview:
@@ -85,6 +88,8 @@ class FolderStore:
         if start == end:
             return memoryview(b"")
         with self._telling(key):
+            if end - start <= SMALL_READ_BYTES:
+                return await self._small_reads.offload(self._read, key, start, end)
             return await runtime.offload(self._read, key, start, end)
 
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
