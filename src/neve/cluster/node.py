@@ -29,12 +29,15 @@ from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.partition import Appended, PartitionLog
 from neve.log.wal.reader import PartitionId
 from neve.log.wal.writer import CommittedObject, WalWriter
-from neve.settings import Settings
+from neve.settings import KIB, Settings
 from neve.store.port import Store
 from neve.store.probe import probe as probe_store
 
 # The delay that wal.linger.ms = -1 means where each PUT is paid for.
 LINGER_MS_WHERE_PUTS_COST = 100
+# What it means elsewhere, for each upload under way. On a disk a small object takes about as long
+# as one of this size, and objects beside each other take longer than one after the other.
+JOIN_BYTES = 128 * KIB
 
 
 class Node:
@@ -46,7 +49,9 @@ class Node:
         settings: Settings,
         cluster: ClusterLog,
         incarnation: int,
+        *,
         linger_ms: int,
+        join_bytes: int,
     ) -> None:
         self._store = store
         self._end: NeveError | None = None
@@ -64,6 +69,7 @@ class Node:
             incarnation,
             settings.wal,
             linger_ms=linger_ms,
+            join_bytes=join_bytes,
             on_commit=self._committed,
             on_end=self._ended,
         )
@@ -112,13 +118,16 @@ class Node:
             if probe:
                 await probe_store(store)
             await cluster.init()
-        linger_ms = settings.wal.linger_ms
+        linger_ms, join_bytes = settings.wal.linger_ms, 0
         if linger_ms < 0:
             linger_ms = LINGER_MS_WHERE_PUTS_COST if puts_cost else 0
+            join_bytes = 0 if puts_cost else JOIN_BYTES
         incarnation = await cluster.register(
             node_id, inflight=settings.wal.inflight_max, host=host, port=port, rack=rack
         )
-        return cls(store, settings, cluster, incarnation, linger_ms)
+        return cls(
+            store, settings, cluster, incarnation, linger_ms=linger_ms, join_bytes=join_bytes
+        )
 
     # -- topics ------------------------------------------------------------------------------
 

@@ -96,8 +96,8 @@ class WalSettings:
     linger_ms: int = setting(
         "wal.linger.ms",
         -1,
-        "wait this long for more records before an object is cut; -1: 0 on memory and folders, "
-        "100 where a PUT costs money",
+        "wait this long for more records before an object is cut; -1: on memory and folders for "
+        "as long as uploads are under way or 128 KiB for each of them, 100 where a PUT costs money",
         least=-1,
     )
     object_bytes: int = setting(

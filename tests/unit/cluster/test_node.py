@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -39,7 +40,7 @@ from node_world import (
     topic_of,
     values_of,
 )
-from scripted_store import ScriptedStore, in_simulation, refuse
+from scripted_store import ScriptedStore, hold, in_simulation, refuse
 
 
 def segment_keys(store: ScriptedStore, node: Node, partition: int = 0) -> list[str]:
@@ -722,6 +723,34 @@ async def test_a_bucket_is_probed_at_its_first_start_alone() -> None:
     assert [call.key for call in store.calls if call.key.startswith("probe/")] == probed
     await first.abort()
     await second.abort()
+
+
+@pytest.mark.parametrize(
+    ("linger_ms", "puts_cost", "objects"), [(-1, False, 2), (0, False, 4), (0, True, 4)]
+)
+def test_small_records_join_unless_told_otherwise(
+    linger_ms: int, puts_cost: bool, objects: int
+) -> None:
+    async def written() -> int:
+        store = ScriptedStore()
+        settings = Settings(wal=WalSettings(linger_ms=linger_ms))
+        node = await Node.start(store, settings, node_id=1, puts_cost=puts_cost, probe=False)
+        await node.create_topic(TOPIC, 1)
+        prefix = wal_stream(node.incarnation).prefix
+        before = len(store.listed(prefix))
+        release = asyncio.Event()
+        store.when("create", wal_stream(node.incarnation).number(0), hold(release))
+        sending = []
+        for text in "abcd":
+            sending.append(runtime.spawn(send(node, [text])))
+            await runtime.sleep(0.001)
+        release.set()
+        await asyncio.gather(*sending)
+        count = len(store.listed(prefix)) - before
+        await node.abort()
+        return count
+
+    assert runtime.simulate(written(), seed=1) == objects
 
 
 @pytest.mark.parametrize(

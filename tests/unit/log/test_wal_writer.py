@@ -103,6 +103,78 @@ async def test_without_a_linger_an_append_leaves_at_once() -> None:
 
 
 @in_simulation
+async def test_small_appends_join_while_an_upload_is_under_way() -> None:
+    store = ScriptedStore()
+    release = asyncio.Event()
+    store.when("create", KEYS.number(0), hold(release))
+    writer = writer_on(store, join_bytes=1000)
+    first = append(writer, 0)
+    await turns()
+    joined = []
+    for offset in range(1, 6):
+        joined.append(append(writer, offset))
+        await turns()
+    assert store.asked("create") == 1
+    release.set()
+    for commit in (first, *joined):
+        await commit.wait()
+    assert [commit.number for commit in (first, *joined)] == [0, 1, 1, 1, 1, 1]
+    assert await written(store) == list(range(6))
+    await writer.close()
+
+
+@in_simulation
+async def test_what_has_grown_enough_flies_beside_the_others() -> None:
+    store = ScriptedStore()
+    release = asyncio.Event()
+    store.when("create", KEYS.number(0), hold(release))
+    writer = writer_on(store, join_bytes=1000)
+    started = []
+    for offset, size in enumerate((100, 400, 600, 1999, 1)):
+        append(writer, offset, size=size)
+        await turns()
+        started.append(store.asked("create"))
+    assert started == [1, 1, 2, 2, 3]
+    release.set()
+    await writer.flush()
+    assert await written(store) == list(range(5))
+    await writer.close()
+
+
+@in_simulation
+async def test_a_flush_does_not_wait_for_more_to_join() -> None:
+    store = ScriptedStore()
+    release = asyncio.Event()
+    store.when("create", KEYS.number(0), hold(release))
+    writer = writer_on(store, join_bytes=1000)
+    append(writer, 0)
+    await turns()
+    append(writer, 1)
+    await turns()
+    flushing = runtime.spawn(writer.flush())
+    await turns()
+    assert store.asked("create") == 2
+    release.set()
+    await flushing
+    await writer.close()
+
+
+@in_simulation
+async def test_what_waits_to_join_is_refused_with_the_stream() -> None:
+    store = ScriptedStore()
+    release = asyncio.Event()
+    store.when("create", KEYS.number(0), hold(release))
+    writer = writer_on(store, join_bytes=1000)
+    append(writer, 0)
+    await turns()
+    waiting = append(writer, 1)
+    await turns()
+    await writer.abort()
+    assert await outcome(waiting) is ClosedError
+    assert no_task_is_left()
+
+
+@in_simulation
 async def test_a_linger_waits_for_more() -> None:
     store = ScriptedStore()
     writer = writer_on(store, linger_ms=100)

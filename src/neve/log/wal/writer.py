@@ -1,8 +1,9 @@
 """The writer of one broker process's WAL stream: group commit, pipelined uploads, ordered commit.
 
-Records of all partitions share an object. An object is cut when it has waited long enough, is large
-enough, or (without a linger) as soon as an upload slot is free. Several uploads run at once, but
-numbers commit in order: a record is acknowledged when its object and every one before it is there.
+Records of all partitions share an object. One is cut when it has waited long enough, is large
+enough, or (without a linger) as soon as an upload slot is free and it is worth one. Several uploads
+run at once, but numbers commit in order: a record is acknowledged when its object and every one
+before it is there.
 
 An upload is repeated with the same bytes until its fate is known. A seal in its place means that
 somebody took over: everything from there on is refused, and this stream never writes again. So
@@ -59,6 +60,9 @@ class CommittedObject(NamedTuple):
 class WalWriter:
     """One stream, from its first number to its end. Owned by the process whose incarnation it is.
 
+    An object waits for `linger_ms`, and until there are `join_bytes` in it for each upload that is
+    under way.
+
     `on_commit` is called in the order of numbers, before those who wait are told; `on_end` once,
     when the stream can no longer be written.
     """
@@ -70,6 +74,7 @@ class WalWriter:
         settings: WalSettings,
         *,
         linger_ms: int = 0,
+        join_bytes: int = 0,
         on_commit: Callable[[CommittedObject], None] = lambda _: None,
         on_end: Callable[[NeveError], None] = lambda _: None,
     ) -> None:
@@ -78,6 +83,7 @@ class WalWriter:
         self._buffer_bytes = settings.buffer_bytes
         self._object_bytes = settings.object_bytes
         self._linger_seconds = linger_ms / 1000
+        self._join_bytes = join_bytes
         self._on_commit = on_commit
         self._on_end = on_end
         self._author = runtime.token(wal_object.AUTHOR_BYTES)
@@ -86,7 +92,7 @@ class WalWriter:
         self._flights: deque[Flight] = deque()
         self._next_number = 0
         self._appended = asyncio.Event()
-        self._settled = asyncio.Event()
+        self._changed = asyncio.Event()
         self._tasks = runtime.Tasks(on_failure=self._task_failed)
         self._leading = SharedLook(self._look)
         self.incarnation = incarnation
@@ -118,8 +124,11 @@ class WalWriter:
             self._waiting.append(current)
             self._appended.set()
         self.buffered_bytes += len(batch)
-        if current.add(meta, batch) >= self._object_bytes:
+        size = current.add(meta, batch)
+        if size >= self._object_bytes:
             current.close()
+        if size >= self._join_bytes * len(self._flights):
+            self._changed.set()
         return current.commit
 
     @property
@@ -129,14 +138,14 @@ class WalWriter:
     async def room(self) -> None:
         """Wait until there is room to append; raises when the stream has ended."""
         while self.full and self.ended is None:
-            await self._settlement()
+            await self._change()
         if self.ended is not None:
             raise self.ended
 
-    async def _settlement(self) -> None:
-        """Wait until some flight is decided."""
-        self._settled.clear()
-        await self._settled.wait()
+    async def _change(self) -> None:
+        """Wait until some flight is decided, or what waits need not wait any longer."""
+        self._changed.clear()
+        await self._changed.wait()
 
     # -- cutting and uploading ---------------------------------------------------------------
 
@@ -145,17 +154,22 @@ class WalWriter:
             await self._appended.wait()
             await self._linger()
             while self._window_is_full():
-                await self._settlement()
+                await self._change()
             if self._waiting:
                 self._upload(self._waiting.popleft())
             if not self._waiting:
                 self._appended.clear()
 
     async def _linger(self) -> None:
-        """Wait until the oldest object is large enough, old enough, or wanted."""
-        if not self._waiting or self._linger_seconds == 0:
+        """Wait until the oldest object is large enough, old enough, or wanted.
+
+        What waits cannot commit before what is under way, so joining costs it one upload at most.
+        """
+        if not self._waiting:
             return
         oldest = self._waiting[0]
+        while not oldest.closed and oldest.size_bytes < self._join_bytes * len(self._flights):
+            await self._change()
         left = oldest.opened_at + self._linger_seconds - runtime.monotonic()
         if left > 0:
             with contextlib.suppress(TimeoutError):
@@ -256,7 +270,7 @@ class WalWriter:
         flight.durable = True
         while self._flights and self._flights[0].durable:
             self._commit(self._flights.popleft())
-        self._settled.set()
+        self._changed.set()
 
     def _commit(self, flight: Flight) -> None:
         self.committed_end = flight.number + 1
@@ -285,7 +299,7 @@ class WalWriter:
             unsent = self._waiting.popleft()
             self.buffered_bytes -= unsent.size_bytes
             unsent.commit.fail(error)
-        self._settled.set()
+        self._changed.set()
         if first_end:
             self._on_end(error)
 
@@ -332,6 +346,7 @@ class WalWriter:
         commits = [flight.commit for flight in self._flights]
         for filled in self._waiting:
             filled.close()
+            self._changed.set()
             commits.append(filled.commit)
         for commit in commits:
             await commit.wait()
