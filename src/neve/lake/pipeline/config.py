@@ -58,7 +58,7 @@ class PipelineConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     catalog: dict[str, Any] = msgspec.field(default_factory=dict)
     namespace: str = DEFAULT_NAMESPACE
     interval: str = "10s"
-    batch_size: str = "1GB"
+    batch_size: str = "4GB"
     task_size: str = "64MiB"
     maintenance: MaintenanceConfig = msgspec.field(default_factory=MaintenanceConfig)
 
