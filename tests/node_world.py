@@ -33,7 +33,9 @@ def small_settings(
     cache_bytes: int = 1 << 20,
 ) -> Settings:
     return Settings(
-        wal=WalSettings(inflight_max=4, tail_objects=tail_objects, tail_bytes=tail_bytes),
+        wal=WalSettings(
+            linger_ms=0, inflight_max=4, tail_objects=tail_objects, tail_bytes=tail_bytes
+        ),
         segment=SegmentSettings(
             bytes=segment_bytes,
             ms=segment_ms,

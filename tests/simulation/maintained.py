@@ -46,7 +46,7 @@ from simulation.truth import read_all
 TOPIC, PARTITIONS = "events", 2
 SETTINGS = Settings(
     store=StoreSettings(request_timeout_ms=10_000),
-    wal=WalSettings(inflight_max=4, tail_objects=16),
+    wal=WalSettings(linger_ms=0, inflight_max=4, tail_objects=16),
     segment=SegmentSettings(bytes=1_500, ms=2_000, checkpoint_numbers=4, index_interval=3),
     cache=CacheSettings(tail_bytes=2 * 1024),
 )

@@ -62,7 +62,7 @@ def commit_past_a_hole() -> Iterator[None]:
         if flight in self._flights:
             self._flights.remove(flight)
             self._commit(flight)
-        self._settled.set()
+        self._changed.set()
 
     with mock.patch.object(WalWriter, "_durable", eager):
         yield

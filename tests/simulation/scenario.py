@@ -32,7 +32,8 @@ SETTINGS = Settings(
     store=StoreSettings(
         request_timeout_ms=400, retry_attempts_max=2, retry_base_ms=5, retry_cap_ms=40
     ),
-    wal=WalSettings(inflight_max=4, tail_objects=24, buffer_bytes=256 * 1024),
+    # Without a linger uploads run beside each other, however little is in them.
+    wal=WalSettings(linger_ms=0, inflight_max=4, tail_objects=24, buffer_bytes=256 * 1024),
     segment=SegmentSettings(bytes=3 * 1024, ms=4_000, checkpoint_numbers=4, index_interval=10),
     cache=CacheSettings(tail_bytes=8 * 1024),
 )

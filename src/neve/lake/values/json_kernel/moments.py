@@ -8,8 +8,9 @@ ends at `end`.
 from __future__ import annotations
 
 from neve.lake.values.json_kernel.numbers import MINUS, NINE, PLUS, POINT, ZERO
+from neve.lake.values.json_kernel.texts import BAD
 from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
-from neve.records.native import inlined, load_byte
+from neve.records.native import inlined, load_byte, load_little_int64
 
 NO_MOMENT = -(2**63)
 """Stands for everything that is not taken. It lies outside of all years."""
@@ -18,6 +19,14 @@ _DATE_BYTES = 10
 _TIME_BYTES = 19
 _FRACTION_DIGITS_MAX = 18
 _COLON, _LETTER_T, _LETTER_Z, _SPACE = 0x3A, 0x54, 0x5A, 0x20
+_DATE, _TIME = b"0000-00-", b"00:00:00"
+# As they lie in memory, and what may be added to each byte's digit before its highest bit is set.
+_DATE_MARKS, _TIME_MARKS = (int.from_bytes(form, "little") for form in (_DATE, _TIME))
+_DATE_ROOM, _TIME_ROOM = (
+    int.from_bytes(bytes(0x7F - 9 * (mark == ZERO) for mark in form), "little")
+    for form in (_DATE, _TIME)
+)
+_HIGH = -0x7F7F7F7F7F7F7F80
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _MILLIS_MIN, _MILLIS_MAX = MICROSECONDS_MIN // 1000, MICROSECONDS_MAX // 1000
@@ -42,17 +51,29 @@ def _month_days(year: int, month: int) -> int:
 
 
 @inlined
+def _digits_of(at: int, marks: int, room: int) -> int:
+    """The digits of eight bytes, a byte each, with 0 for a mark; BAD if they are not so written."""
+    digits = load_little_int64(at) ^ marks
+    return digits if ((digits | digits + room) & _HIGH) == 0 else BAD
+
+
+@inlined
+def _pair(digits: int, place: int) -> int:
+    """The number that two of the bytes write, from this one on."""
+    two = digits >> 8 * place
+    return (two & 0xFF) * 10 + (two >> 8 & 0xFF)
+
+
+@inlined
 def _days(at: int) -> int:
     """Days since 1970 of the ten bytes of a date."""
-    century = _two(at)
-    of_century = _two(at + 2)
-    year = century * 100 + of_century
-    month = _two(at + 5)
+    digits = _digits_of(at, _DATE_MARKS, _DATE_ROOM)
     day = _two(at + 8)
-    dashes = load_byte(at + 4) == MINUS and load_byte(at + 7) == MINUS
-    if not dashes or century > 99 or of_century > 99 or year < 1 or month < 1 or month > 12:
+    if digits == BAD:
         return NO_MOMENT
-    if day < 1 or day > _month_days(year, month):
+    year = _pair(digits, 0) * 100 + _pair(digits, 2)
+    month = _pair(digits, 5)
+    if year < 1 or month < 1 or month > 12 or day < 1 or day > _month_days(year, month):
         return NO_MOMENT
     # Years that begin in March have their leap day at the end; 146,097 days are 400 of them.
     shifted = year - 1 if month <= 2 else year
@@ -71,11 +92,11 @@ def date_of(at: int, end: int) -> int:
 @inlined
 def _seconds(at: int) -> int:
     """Seconds of the day of the eight bytes of a time."""
-    hour = _two(at)
-    minute = _two(at + 3)
-    second = _two(at + 6)
-    colons = load_byte(at + 2) == _COLON and load_byte(at + 5) == _COLON
-    if not colons or hour > 23 or minute > 59 or second > 59:
+    digits = _digits_of(at, _TIME_MARKS, _TIME_ROOM)
+    hour = _pair(digits, 0)
+    minute = _pair(digits, 3)
+    second = _pair(digits, 6)
+    if digits == BAD or hour > 23 or minute > 59 or second > 59:
         return NO_MOMENT
     return hour * 3600 + minute * 60 + second
 
