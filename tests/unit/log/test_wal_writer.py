@@ -142,6 +142,24 @@ async def test_what_has_grown_enough_flies_beside_the_others() -> None:
 
 
 @in_simulation
+async def test_an_object_that_is_large_enough_waits_for_nobody_to_join() -> None:
+    store = ScriptedStore()
+    release = asyncio.Event()
+    store.when("create", KEYS.number(0), hold(release))
+    writer = writer_on(store, join_bytes=100 * SMALL.object_bytes)
+    append(writer, 0)
+    await turns()
+    for offset in range(1, 5):
+        append(writer, offset, size=SMALL.object_bytes // 4)
+        await turns()
+    assert store.asked("create") == 2
+    release.set()
+    await writer.flush()
+    assert await written(store) == list(range(5))
+    await writer.close()
+
+
+@in_simulation
 async def test_a_flush_does_not_wait_for_more_to_join() -> None:
     store = ScriptedStore()
     release = asyncio.Event()

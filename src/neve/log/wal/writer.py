@@ -127,7 +127,7 @@ class WalWriter:
         size = current.add(meta, batch)
         if size >= self._object_bytes:
             current.close()
-        if size >= self._join_bytes * len(self._flights):
+        if current.closed or size >= self._join_bytes * len(self._flights):
             self._changed.set()
         return current.commit
 
