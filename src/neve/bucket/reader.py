@@ -19,6 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from neve import runtime
@@ -46,17 +47,20 @@ from neve.bucket.partition import PartitionReader, ReadCounters
 from neve.bucket.planning import PartitionPlan, plan_partitions
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError, NeveError
+from neve.log.fetch import PART_BYTES_DEFAULT
 from neve.log.index_cache import IndexCache
 from neve.log.prefetch import PrefetchReader
 from neve.log.remote import BucketRemoteStorage
 from neve.settings import CacheSettings, Settings, load
-from neve.store.url import Stack, connect
+from neve.store.url import Stack, connect, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
 Url: TypeAlias = str | os.PathLike[str]
+NEAR_BYTES_MAX = 3 * PART_BYTES_DEFAULT
+"""Read ahead from memory and folders: a part that is taken in, one that waits, and one to come."""
 LayoutName: TypeAlias = Literal["neve", "kafscale"]
 LAYOUTS: tuple[LayoutName, ...] = ("neve", "kafscale")
 Topics: TypeAlias = str | Sequence[str] | None
@@ -89,7 +93,7 @@ class AsyncBucket:
         cls, url: Url, *, layout: LayoutName = "neve", settings: GivenSettings = None
     ) -> AsyncBucket:
         """Open the bucket at a URL or path; nothing is asked of it before the first call."""
-        chosen = settings_of(settings)
+        chosen = _near(os.fspath(url), settings_of(settings))
         return await cls.over(connect(os.fspath(url), chosen.store), layout=layout, settings=chosen)
 
     @classmethod
@@ -343,6 +347,17 @@ class AsyncBucket:
             except PARTITION_ERRORS as error:
                 failures[reader.name] = error
         raise_failures(failures)
+
+
+def _near(url: str, settings: Settings) -> Settings:
+    """Settings that read little ahead where that takes no time: it is then still in CPU caches.
+
+    A disk that is read for many at once also gives the first of them last.
+    """
+    if not parse(url).is_local or settings.store.get_delay_ms:
+        return settings
+    ahead = min(settings.prefetch.bytes, NEAR_BYTES_MAX)
+    return replace(settings, prefetch=replace(settings.prefetch, bytes=ahead))
 
 
 def _span(partitions: Sequence[int]) -> str:

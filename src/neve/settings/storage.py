@@ -203,7 +203,10 @@ class PrefetchSettings:
         "prefetch.downloads", 8, "downloads at once; never more than the window", least=1, most=1024
     )
     bytes: int = setting(
-        "prefetch.bytes", 128 * MIB, "bytes downloaded and not yet consumed", least=1
+        "prefetch.bytes",
+        128 * MIB,
+        "bytes downloaded and not yet consumed; at most 12 MiB for a reader of a local bucket",
+        least=1,
     )
     retries: int = setting("prefetch.retries", 5, "retries of one download", least=0)
     retry_base_ms: int = setting("prefetch.retry.base.ms", 100, "first pause", least=1)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,17 @@ import bucket_samples as samples
 import neve
 from bucket_samples import QUICK, Writer, expected, shown
 from neve import runtime
+from neve.bucket import reader as reader_module
 from neve.bucket.model import PartitionsFailedError, Record
-from neve.bucket.reader import AsyncBucket
+from neve.bucket.reader import NEAR_BYTES_MAX, AsyncBucket
 from neve.cluster.log import NoClusterError, NoTopicError
 from neve.errors import ClosedError, DamagedError, InvalidError, LostRangeError
 from neve.log.manifest.records import Skip
+from neve.log.prefetch import PrefetchReader
 from neve.records import reference
 from neve.records.reference import build_batch
+from neve.settings import PrefetchSettings
+from neve.store.port import Store
 
 END = 80
 
@@ -161,6 +166,33 @@ async def test_a_path_may_be_a_path_object(tmp_path: Path) -> None:
     await writer.close()
     async with await neve.open_async(tmp_path, settings=QUICK) as bucket:
         assert [topic.name for topic in await bucket.topics()] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("given", "ahead"),
+    [
+        ({}, NEAR_BYTES_MAX),
+        ({"prefetch.bytes": "1024"}, 1024),
+        ({"store.get.delay.ms": "1"}, PrefetchSettings().bytes),
+    ],
+)
+async def test_little_is_read_ahead_of_a_folder_that_is_near(
+    given: dict[str, str], ahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: set[int] = set()
+
+    class Noted(PrefetchReader):
+        def __init__(self, store: Store, settings: PrefetchSettings, **more: Any) -> None:
+            used.add(settings.bytes)
+            super().__init__(store, settings, **more)
+
+    writer = await Writer.start(str(tmp_path))
+    await samples.layered(writer, "t")
+    await writer.close()
+    monkeypatch.setattr(reader_module, "PrefetchReader", Noted)
+    async with await AsyncBucket.connect(tmp_path, settings=given) as bucket:
+        assert await rows(bucket.read("t")) == expected("t", 0, 0, END)
+    assert used == {ahead}
 
 
 async def test_what_is_not_there_is_said_so() -> None:
