@@ -21,6 +21,7 @@ CACHED_PASSES = 5
 LATENCY_RECORDS = 2_000
 REQUESTS = 100_000
 SETTLE_SECONDS = 1.0
+WARM_UP_LOADS = 3  # after two, a load takes a broker's processor no longer than those that follow
 
 Progress = Callable[[int, int | None], None]
 
@@ -103,8 +104,9 @@ class _Bench:
         A bucket in memory grows with what is written. Its memory is used again once a topic is
         deleted, and only what is used again costs what it costs in the long run.
         """
-        for process in (self._memory, self._folder, self._peer):
-            _produced(process)
+        for _ in range(WARM_UP_LOADS):
+            for process in (self._memory, self._folder, self._peer):
+                _produced(process)
 
     def steps(self, figures: _Figures, number: int) -> Iterator[Callable[[], None]]:
         """One round, begun with another step each time."""

@@ -25,7 +25,7 @@ def test_a_store_and_a_topic_are_enough() -> None:
         "dead_letters",
     )
     assert topic.partition_by == ["day(_kafka.timestamp)"]
-    assert (config.interval_seconds, config.batch_bytes) == (10.0, 10**9)
+    assert (config.interval_seconds, config.batch_bytes) == (10.0, 4_000_000_000)
     assert config.maintenance.enabled
 
 
