@@ -834,6 +834,31 @@ async def test_a_stream_rolled_up_past_our_undecided_number_is_not_led() -> None
 
 
 @in_simulation
+async def test_a_look_ends_while_others_write_faster_than_it_reads() -> None:
+    store = ScriptedStore()
+    store.when("get_range", lambda key: key.startswith(KEYS.prefix), slow(0.01), times=None)
+    writer = writer_on(store)
+    written = 0
+
+    async def write_on() -> None:
+        nonlocal written
+        while True:
+            await append(writer, written).wait()
+            written += 1
+            await runtime.sleep(0.001)
+
+    writing = runtime.spawn(write_on())
+    await runtime.sleep(0.1)
+    started = runtime.monotonic()
+    async with runtime.deadline(10):
+        assert await writer.still_leading()
+    assert runtime.monotonic() - started < 0.1
+    assert written > 50
+    writing.cancel()
+    await writer.close()
+
+
+@in_simulation
 async def test_one_look_serves_all_who_wait() -> None:
     store = ScriptedStore(latency=lambda: 0.1)
     writer = writer_on(store)

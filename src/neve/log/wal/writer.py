@@ -320,9 +320,15 @@ class WalWriter:
         return self.ended is None and await self._leading.ask()
 
     async def _look(self) -> bool:
-        """Walk from the lowest number not known to be committed to the first that is not ours."""
+        """Walk from the lowest number not known to be committed to the first that is not ours.
+
+        A number that was tried only after the look began, and is ours, tells as much: whoever takes
+        over seals the stream, and behind a seal nothing of ours is created. Without that a stream
+        which is written faster than it can be read would never be caught up with.
+        """
         number = self.committed_end
-        while self.ended is None:
+        untried = self._next_number
+        while self.ended is None and max(number, self.committed_end) <= untried:
             number = max(number, self.committed_end)
             # A number that was never tried can only be absent, or sealed for good.
             idle = not self._flights
