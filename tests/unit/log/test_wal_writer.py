@@ -38,6 +38,14 @@ def writer_on(store: ScriptedStore, settings: WalSettings = SMALL, **options: ob
     return WalWriter(store, INCARNATION, settings, **options)  # type: ignore[arg-type]
 
 
+def joining(join_bytes: int = 1000) -> tuple[ScriptedStore, asyncio.Event, WalWriter]:
+    """A writer whose first upload is under way until it is released."""
+    store = ScriptedStore()
+    release = asyncio.Event()
+    store.when("create", KEYS.number(0), hold(release))
+    return store, release, writer_on(store, join_bytes=join_bytes)
+
+
 async def turns(count: int = 20) -> None:
     """Let everything that can go on without time go on."""
     for _ in range(count):
@@ -104,10 +112,7 @@ async def test_without_a_linger_an_append_leaves_at_once() -> None:
 
 @in_simulation
 async def test_small_appends_join_while_an_upload_is_under_way() -> None:
-    store = ScriptedStore()
-    release = asyncio.Event()
-    store.when("create", KEYS.number(0), hold(release))
-    writer = writer_on(store, join_bytes=1000)
+    store, release, writer = joining()
     first = append(writer, 0)
     await turns()
     joined = []
@@ -125,10 +130,7 @@ async def test_small_appends_join_while_an_upload_is_under_way() -> None:
 
 @in_simulation
 async def test_what_has_grown_enough_flies_beside_the_others() -> None:
-    store = ScriptedStore()
-    release = asyncio.Event()
-    store.when("create", KEYS.number(0), hold(release))
-    writer = writer_on(store, join_bytes=1000)
+    store, release, writer = joining()
     started = []
     for offset, size in enumerate((100, 400, 600, 1999, 1)):
         append(writer, offset, size=size)
@@ -143,10 +145,7 @@ async def test_what_has_grown_enough_flies_beside_the_others() -> None:
 
 @in_simulation
 async def test_an_object_that_is_large_enough_waits_for_nobody_to_join() -> None:
-    store = ScriptedStore()
-    release = asyncio.Event()
-    store.when("create", KEYS.number(0), hold(release))
-    writer = writer_on(store, join_bytes=100 * SMALL.object_bytes)
+    store, release, writer = joining(join_bytes=100 * SMALL.object_bytes)
     append(writer, 0)
     await turns()
     for offset in range(1, 5):
@@ -161,10 +160,7 @@ async def test_an_object_that_is_large_enough_waits_for_nobody_to_join() -> None
 
 @in_simulation
 async def test_a_flush_does_not_wait_for_more_to_join() -> None:
-    store = ScriptedStore()
-    release = asyncio.Event()
-    store.when("create", KEYS.number(0), hold(release))
-    writer = writer_on(store, join_bytes=1000)
+    store, release, writer = joining()
     append(writer, 0)
     await turns()
     append(writer, 1)
@@ -179,10 +175,7 @@ async def test_a_flush_does_not_wait_for_more_to_join() -> None:
 
 @in_simulation
 async def test_what_waits_to_join_is_refused_with_the_stream() -> None:
-    store = ScriptedStore()
-    release = asyncio.Event()
-    store.when("create", KEYS.number(0), hold(release))
-    writer = writer_on(store, join_bytes=1000)
+    _, _, writer = joining()
     append(writer, 0)
     await turns()
     waiting = append(writer, 1)
