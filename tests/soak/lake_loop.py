@@ -344,20 +344,16 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _workers_of(pid: int) -> list[int]:
-    """Spark's Python processes below a driver: whatever its JVM has started."""
-    children: dict[int, list[int]] = {}
-    names: dict[int, str] = {}
+    """Spark's Python processes of a driver: the other ones of its session.
+
+    They are not all below its JVM: a worker whose daemon was killed goes on, and is nobody's child.
+    """
+    found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             name, _, rest = (folder / "stat").read_text().rpartition(")")
-            children.setdefault(int(rest.split()[1]), []).append(int(folder.name))
-            names[int(folder.name)] = name.partition("(")[2]
-    found: list[int] = []
-    waiting = [(child, False) for child in children.get(pid, [])]
-    while waiting:
-        each, below_java = waiting.pop()
-        if below_java and names[each].startswith("python"):
-            found.append(each)
-        below = below_java or names[each] == "java"
-        waiting += [(child, below) for child in children.get(each, [])]
+            state, _parent, _group, session = rest.split()[:4]
+            alive = state != "Z" and "(python" in name
+            if alive and int(session) == pid != int(folder.name):
+                found.append(int(folder.name))
     return found

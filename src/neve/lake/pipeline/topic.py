@@ -124,8 +124,9 @@ class TopicPipeline:
             return Step(behind=True, failures=found.failures)
         behind = any(plan.partition not in portion.whole | found.stuck for plan in plans)
         left = sum(plan.stop for plan in plans) - sum(found.reached(plan) for plan in plans)
-        if outcome.kind is not CommitKind.COMMITTED:
-            lost = NOTHING_LOST  # somebody else moved the offsets, and may have had the records
+        if outcome.kind is CommitKind.ALREADY:
+            # Somebody else moved the offsets: the rows are theirs to count, and none need be lost.
+            return Step(left=left, behind=behind, failures=found.failures)
         return Step(found.rows, found.bad, lost, left, behind, found.failures)
 
     def note(self, failures: Sequence[str]) -> None:
