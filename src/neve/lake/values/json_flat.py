@@ -49,7 +49,7 @@ class FlatJson:
         # Names lie back to back, where the table of fields points.
         self._names = pa.py_buffer(b"".join(names))
         sizes = np.array([len(name) for name in names], np.int64)
-        self._fields = np.zeros((len(names), kernel.FIELDS), np.int64)
+        self._fields = np.zeros((len(names), kernel.FIELD_WORDS), np.int64)
         self._fields[:, kernel.KIND] = self._kinds
         self._fields[:, kernel.NAME] = self._names.address + np.cumsum(sizes) - sizes
         self._fields[:, kernel.NAME_BYTES] = sizes
@@ -74,7 +74,7 @@ class FlatJson:
         fields[:, kernel.CELLS] = [each.address for each in cells]
         fields[:, kernel.VALID] = [each.ctypes.data for each in valid]
         fields[:, kernel.SEEN_IN] = -1
-        count = kernel.scan(address, ends.ctypes.data, room, fields, taken)
+        count = kernel.scan(address, ends.ctypes.data, room, fields.ctypes.data, len(fields), taken)
         arrays = [
             self._array(column, address, cells[column], valid[column, :count])
             for column in range(len(cells))

@@ -41,14 +41,15 @@ Numbers: TypeAlias = NDArray[np.int64]
 
 BOOLEAN, INT32, INT64, FLOAT, DOUBLE, TEXT, DATE, MOMENT = range(8)
 
-# The columns of `fields`, one row a column of the table: its kind, its name's address and size,
-# the first eight bytes of the name and its closing quote as a number, and the mask of those that
-# there are, the addresses of its cells and of its validity (a byte each), and the row that last had
-# it.
+# The words of a field, which is one column of the table: its kind, its name's address and size, the
+# first eight bytes of the name and its closing quote as a number, and the mask of those that there
+# are, the addresses of its cells and of its validity (a byte each), and the row that last had it.
+# Fields lie one behind the other, and are known by their addresses.
 KIND, NAME, NAME_BYTES, NAME_WORD, NAME_MASK, CELLS, VALID, SEEN_IN = range(8)
-FIELDS = 8
+FIELD_WORDS = 8
 
 WORD_BYTES = 8
+FIELD_BYTES = FIELD_WORDS * WORD_BYTES
 PROBES_MAX = 64
 """Names that one is compared with. A value whose fields come in no order is not taken."""
 
@@ -62,29 +63,34 @@ _SIZE_SHIFT, _ESCAPED_SHIFT, _HALF = 31, 62, 2**31 - 1
 
 
 @inlined
+def _of(field: int, word: int) -> int:
+    return int(load_int64(field + WORD_BYTES * word))
+
+
+@inlined
 def _past_blanks(at: int, end: int) -> int:
     while at < end:
         byte = load_byte(at)
-        if byte not in (0x20, 0x0A, 0x0D, 0x09):
+        if byte > 0x20 or byte not in (0x20, 0x0A, 0x0D, 0x09):
             return at
         at += 1
     return at
 
 
 @inlined
-def _is_name(at: int, end: int, fields: Numbers, column: int) -> bool:
-    """Whether this column's name and its closing quote stand here."""
-    size = fields[column, NAME_BYTES]
+def _is_name(at: int, end: int, field: int) -> bool:
+    """Whether this field's name and its closing quote stand here."""
+    size = _of(field, NAME_BYTES)
     if end - at <= size:
         return False
     place = 0
     if end - at >= WORD_BYTES:
-        if load_int64(at) & fields[column, NAME_MASK] != fields[column, NAME_WORD]:
+        if load_int64(at) & _of(field, NAME_MASK) != _of(field, NAME_WORD):
             return False
         if size < WORD_BYTES:
             return True
         place = WORD_BYTES
-    name = fields[column, NAME]
+    name = _of(field, NAME)
     while place < size:
         if load_byte(at + place) != load_byte(name + place):
             return False
@@ -93,15 +99,16 @@ def _is_name(at: int, end: int, fields: Numbers, column: int) -> bool:
 
 
 @inlined
-def _column_of(at: int, end: int, fields: Numbers, guess: int) -> int:
-    """The column of the name that begins here, looked for from `guess` on; BAD where it is none."""
-    count = len(fields)
-    for probe in range(min(count, PROBES_MAX)):
-        column = guess + probe
-        if column >= count:
-            column -= count
-        if _is_name(at, end, fields, column):
-            return column
+def _field_of(at: int, end: int, fields: int, columns: int, guess: int) -> int:
+    """The field whose name begins here, looked for from `guess` on; BAD where it is none."""
+    past = fields + FIELD_BYTES * columns
+    field = guess
+    for _ in range(min(columns, PROBES_MAX)):
+        if field >= past:
+            field = fields
+        if _is_name(at, end, field):
+            return field
+        field += FIELD_BYTES
     return BAD
 
 
@@ -166,17 +173,22 @@ def _moment(at: int, end: int, cell: int, kind: int) -> int:
 
 
 @inlined
-def _value(at: int, end: int, fields: Numbers, column: int, row: int, data: int) -> int:  # noqa: PLR0917
+def _put_null(field: int, row: int) -> None:
+    store_byte(_of(field, VALID) + row, 0)
+    store_int64(_of(field, CELLS) + 8 * row, 0)
+
+
+@inlined
+def _value(at: int, end: int, field: int, row: int, data: int) -> int:
     """Read a value into its cell; the address behind it, or BAD."""
     if at >= end:
         return BAD
-    cell = fields[column, CELLS] + 8 * row
     if end - at >= 4 and load_int32(at) == _NULL:
-        store_byte(fields[column, VALID] + row, 0)
-        store_int64(cell, 0)
+        _put_null(field, row)
         return at + 4
-    store_byte(fields[column, VALID] + row, 1)
-    kind = fields[column, KIND]
+    cell = _of(field, CELLS) + 8 * row
+    store_byte(_of(field, VALID) + row, 1)
+    kind = _of(field, KIND)
     if kind == TEXT:
         return _text(at, end, cell, data)
     if kind in (INT32, INT64):
@@ -189,50 +201,56 @@ def _value(at: int, end: int, fields: Numbers, column: int, row: int, data: int)
 
 
 @inlined
-def _members(at: int, end: int, fields: Numbers, source: int, row: int, data: int) -> int:  # noqa: PLR0917
-    """Read the members of an object up to its closing brace; the address behind it, or BAD."""
-    guess = 0
+def _members(  # noqa: PLR0917 (kernels are called by position)
+    at: int, end: int, fields: int, columns: int, source: int, row: int, data: int
+) -> tuple[int, int]:
+    """Read the members of an object; how many, and the address behind its closing brace or BAD."""
+    members = 0
+    guess = fields
     while at < end:
         if load_byte(at) != QUOTE:
-            return BAD
-        column = _column_of(at + 1, end, fields, guess)
-        if column == BAD or fields[column, SEEN_IN] == source:
-            return BAD
-        fields[column, SEEN_IN] = source
-        guess = column + 1
-        at = _past_blanks(at + fields[column, NAME_BYTES] + 2, end)
+            return 0, BAD
+        field = _field_of(at + 1, end, fields, columns, guess)
+        if field == BAD or _of(field, SEEN_IN) == source:
+            return 0, BAD
+        store_int64(field + WORD_BYTES * SEEN_IN, source)
+        members += 1
+        guess = field + FIELD_BYTES
+        at = _past_blanks(at + _of(field, NAME_BYTES) + 2, end)
         if at >= end or load_byte(at) != _COLON:
-            return BAD
-        at = _value(_past_blanks(at + 1, end), end, fields, column, row, data)
+            return 0, BAD
+        at = _value(_past_blanks(at + 1, end), end, field, row, data)
         if at == BAD:
-            return BAD
+            return 0, BAD
         at = _past_blanks(at, end)
         if at >= end:
-            return BAD
+            return 0, BAD
         if load_byte(at) == _CLOSE:
-            return at + 1
+            return members, at + 1
         if load_byte(at) != _COMMA:
-            return BAD
+            return 0, BAD
         at = _past_blanks(at + 1, end)
-    return BAD
+    return 0, BAD
 
 
 @inlined
-def _object(at: int, end: int, fields: Numbers, source: int, row: int, data: int) -> bool:  # noqa: PLR0917
-    """Whether this is an object that could be taken, and nothing beside it."""
+def _object(  # noqa: PLR0917
+    at: int, end: int, fields: int, columns: int, source: int, row: int, data: int
+) -> int:
+    """How many members an object has that could be taken, and nothing beside it; else BAD."""
     at = _past_blanks(at, end)
     if at >= end or load_byte(at) != _OPEN:
-        return False
+        return BAD
     at = _past_blanks(at + 1, end)
     if at < end and load_byte(at) == _CLOSE:
-        at += 1
+        members, at = 0, at + 1
     else:
-        at = _members(at, end, fields, source, row, data)
-    return at != BAD and _past_blanks(at, end) == end
+        members, at = _members(at, end, fields, columns, source, row, data)
+    return members if at != BAD and _past_blanks(at, end) == end else BAD
 
 
-@compiled("int64(int64, int64, int64, int64[:,::1], int64[::1])")
-def scan(data: int, ends: int, values: int, fields: Numbers, taken: Numbers) -> int:
+@compiled("int64(int64, int64, int64, int64, int64, int64[::1])")
+def scan(data: int, ends: int, values: int, fields: int, columns: int, taken: Numbers) -> int:  # noqa: PLR0917
     """Read the values between the `ends` behind `data`; `taken` gets the numbers of those taken.
 
     Cells and validity have room for all of them; SEEN_IN comes as -1. Names have no quote,
@@ -242,13 +260,16 @@ def scan(data: int, ends: int, values: int, fields: Numbers, taken: Numbers) -> 
     for source in range(values):
         start = data + load_int32(ends + 4 * source)
         end = data + load_int32(ends + 4 * source + 4)
-        if _object(start, end, fields, source, row, data):
-            for column in range(len(fields)):
-                if fields[column, SEEN_IN] != source:
-                    store_byte(fields[column, VALID] + row, 0)
-                    store_int64(fields[column, CELLS] + 8 * row, 0)
-            taken[row] = source
-            row += 1
+        members = _object(start, end, fields, columns, source, row, data)
+        if members == BAD:
+            continue
+        if members < columns:
+            for column in range(columns):
+                field = fields + FIELD_BYTES * column
+                if _of(field, SEEN_IN) != source:
+                    _put_null(field, row)
+        taken[row] = source
+        row += 1
     return row
 
 
