@@ -59,7 +59,7 @@ class PipelineConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     namespace: str = DEFAULT_NAMESPACE
     interval: str = "10s"
     batch_size: str = "4GB"
-    task_size: str = "64MiB"
+    task_size: str = "128MiB"
     maintenance: MaintenanceConfig = msgspec.field(default_factory=MaintenanceConfig)
 
     @property

@@ -37,6 +37,9 @@ TARGET_BYTES = 128 * MIB
 """A file's size where the table does not say: one task of a reader."""
 ROW_GROUP_BYTES = 32 * MIB
 """Rows in memory that become one row group: large enough to compress, small beside a worker."""
+PAGE_ROWS_MAX = 1 << 20
+"""Pages end by their bytes. At pyarrow's 20,000 rows those of small columns are so short that their
+compression begins anew all the time, and that files are larger by a third and slower to write."""
 BUFFERED_BYTES_MAX = 128 * MIB
 OPEN_PARTITIONS_MAX = 32
 TOKEN_BYTES = 12
@@ -178,6 +181,7 @@ class _File:
             compression=self._shared.compression,
             use_dictionary=dictionary_columns(rows),
             store_decimal_as_integer=True,
+            max_rows_per_page=PAGE_ROWS_MAX,
         )
 
     def finish(self) -> WrittenFile:
