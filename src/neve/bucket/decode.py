@@ -35,6 +35,9 @@ COLUMNS = (
 PLAIN_BYTES_MAX = 256 * 1024
 """Batches that one decoder reads in plain Python before it loads the kernel."""
 RECORDS_AT_ONCE = 16 * 1024
+ARROW_BYTES_MAX = 8 * 1024 * 1024
+"""Decompressed records of one Arrow batch: what is done for each, by us and by those who take it,
+is little beside that, and it is still in a processor's caches."""
 _REPLACEMENT = "\ufffd"
 
 
@@ -189,6 +192,7 @@ def decode_arrow(
         _parts(chunks),
         columns=needed,
         keep=_keep(selection),
+        bytes_max=ARROW_BYTES_MAX,
     ):
         batch = _in_time(found, selection) if selection.by_time else found
         if batch.num_rows == 0:

@@ -20,8 +20,10 @@ from neve.errors import DamagedError, NeveError
 T = TypeVar("T")
 Decoding: TypeAlias = Callable[[PartitionName, Sequence[Chunk], Selection], Iterator[T]]
 
-GROUP_BYTES = 2 * 1024 * 1024
-"""Chunks that are decoded together: large beside what a call costs, small beside a reader."""
+FIRST_GROUP_BYTES = 2 * 1024 * 1024
+"""Chunks that are decoded together, at first: whoever wants few records does not wait for many."""
+GROUP_BYTES = 8 * 1024 * 1024
+"""The same, in the end: large beside what a call costs, small beside a reader."""
 
 
 async def decoded(
@@ -43,20 +45,21 @@ async def _next(reader: PartitionReader, parts: Iterator[T]) -> T | None:
 
 
 async def _grouped(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[list[Chunk], None]:
-    """Small chunks put together: the end of a log lies in objects of a few hundred records.
+    """Chunks put together: the end of a log lies in objects of a few hundred records.
 
-    Where reading fails, what was read before is given first.
+    Each group is twice as large as the one before, up to GROUP_BYTES. Where reading fails, what was
+    read before is given first.
     """
     group: list[Chunk] = []
-    size = 0
+    size, enough = 0, min(FIRST_GROUP_BYTES, GROUP_BYTES)
     async with contextlib.aclosing(chunks):
         try:
             async for chunk in chunks:
                 group.append(chunk)
                 size += len(chunk.data)
-                if size >= GROUP_BYTES:
+                if size >= enough:
                     yield group
-                    group, size = [], 0
+                    group, size, enough = [], 0, min(2 * enough, GROUP_BYTES)
         except PARTITION_ERRORS:
             if group:
                 yield group

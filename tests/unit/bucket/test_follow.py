@@ -100,6 +100,13 @@ async def test_small_chunks_are_decoded_together_and_none_is_lost_where_reading_
     assert await grouping(chunks_of(*sizes), failure) == becomes
 
 
+async def test_groups_grow_to_what_is_large_beside_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "FIRST_GROUP_BYTES", 20)
+    monkeypatch.setattr(following, "GROUP_BYTES", 60)
+    groups = await grouping(chunks_of(*[20] * 14), None)
+    assert [len(group) for group in groups] == [1, 2, 3, 3, 3, 2]
+
+
 async def test_what_is_there_and_then_what_comes() -> None:
     url = samples.fresh_url()
     writer = await Writer.start(url)

@@ -32,7 +32,7 @@ from neve.lake.tables.encodings import dictionary_columns
 ROUNDS_DEFAULT = 5
 SHARE = 0.5
 # Large beside what has not been tiered when the broker stops, and beside what one job costs.
-SHAPES = (Shape("raw", 12_000_000, text_of(100)), Shape("json", 6_000_000, order))
+SHAPES = (Shape("raw", 12_000_000, text_of(100)), Shape("json", 12_000_000, order))
 FORMATS: dict[str, dict[str, Any]] = {
     "raw": {"format": "raw"},
     "json": {"format": "json", "schema": FIELDS},

@@ -70,8 +70,8 @@ class _TaskWriter:
     def add(self, batch: pa.RecordBatch) -> None:
         for part in _sliced(self._columns.fit(batch)):
             for values, rows in self._splitter.split(part):
-                self._file_of(values).add(self._columns.named(rows))
-                self._buffered_bytes += rows.nbytes
+                file = self._file_of(values)  # which may make room, and change what is buffered
+                self._buffered_bytes += file.add(self._columns.named(rows))
                 self._relieve(values)
 
     def _file_of(self, values: PartitionValues) -> _File:
@@ -160,9 +160,12 @@ class _File:
     def bytes(self) -> int:
         return 0 if self._stream is None else int(self._stream.tell())
 
-    def add(self, rows: pa.RecordBatch) -> None:
+    def add(self, rows: pa.RecordBatch) -> int:
+        """Keep rows until they are flushed; how many bytes they are."""
+        size = int(rows.nbytes)  # Arrow adds them up anew each time
         self._buffer.append(rows)
-        self.buffered_bytes += rows.nbytes
+        self.buffered_bytes += size
+        return size
 
     def flush(self) -> None:
         if self._buffer:
