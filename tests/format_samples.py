@@ -100,9 +100,8 @@ def wal_slices() -> list[tuple[wal.SliceMeta, list[bytes]]]:
 
 def wal_object(kind: wal.Kind = wal.Kind.DATA, number: int = 6) -> bytes:
     slices = [] if kind is wal.Kind.SEAL else wal_slices()
-    return wal.encode(
-        kind, slices, incarnation=5, number=number, author=AUTHOR, created_ms=1234
-    ).data
+    encoded = wal.encode(kind, slices, incarnation=5, number=number, author=AUTHOR, created_ms=1234)
+    return bytes(encoded.data)
 
 
 def read_wal_whole(data: bytes, *, rollup: bool) -> object:

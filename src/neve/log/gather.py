@@ -1,4 +1,4 @@
-"""Many buffers made into one without holding up other threads.
+"""Many buffers made into one, in memory that a disk can read, without holding up other threads.
 
 `bytes.join` keeps the interpreter's lock for all of its copying, some 20 ms for a segment, in which
 the event loop stands still. An array lets it go while it copies.
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from neve.store.direct import room
 from neve.store.port import Buffer
 
 # Smaller parts are joined first: a copy of its own costs each more than its bytes do.
@@ -19,7 +20,10 @@ RUN_BYTES = 256 * 1024
 
 def gather(parts: Sequence[Buffer]) -> memoryview:
     """All parts one behind the other, as bytes that nobody changes any more."""
-    whole = np.empty(sum(map(len, parts)), np.uint8)
+    size = sum(map(len, parts))
+    if size < RUN_BYTES:
+        return memoryview(b"".join(parts))
+    whole = room(size)
     at = 0
     for part in _runs(parts):
         whole[at : at + len(part)] = np.frombuffer(part, np.uint8)

@@ -31,6 +31,7 @@ from neve.errors import (
     StoreFailedError,
     UnavailableError,
 )
+from neve.store.direct import write_blocks
 from neve.store.durable import Durable
 from neve.store.key import checked_key, checked_range, is_key
 from neve.store.port import Buffer, ObjectInfo
@@ -44,9 +45,10 @@ WRITE_ATTEMPTS_MAX = 3
 WRITERS_MAX = 4
 LARGE_WRITERS_MAX = 2
 LARGE_WRITE_BYTES = 8 * 1024 * 1024
-# What is written is rarely read from here soon: the newest records are in memory. Left in the
-# system's cache it takes fresh pages each time, which cost more than to write it, and pushes out
-# what somebody does read. Smaller objects are not worth the call.
+# What is written is rarely read from here soon: the newest records are in memory. In the system's
+# cache it takes fresh pages each time, which cost more than to write it, and pushes out what
+# somebody does read. So it goes past it, or else leaves it at once. Smaller objects are not worth
+# the calls.
 UNCACHED_BYTES = 64 * 1024
 # So many bytes are read in less time than it takes to ask a thread for them.
 SMALL_READ_BYTES = 256 * 1024
@@ -238,11 +240,13 @@ class FolderStore:
             try:
                 descriptor = self._open_temporary(path)
                 try:
-                    _write_all(descriptor, data)
+                    uncached = self._fsync and len(data) >= UNCACHED_BYTES
+                    written = write_blocks(descriptor, data) if uncached else 0
+                    _write_all(descriptor, memoryview(data)[written:])
                     if self._fsync:
                         os.fsync(descriptor)
-                        if len(data) >= UNCACHED_BYTES:
-                            _leave_cache(descriptor)
+                    if uncached:
+                        _leave_cache(descriptor)
                 finally:
                     os.close(descriptor)
             except OSError as error:

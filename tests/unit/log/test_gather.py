@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from neve.log.gather import RUN_BYTES, SMALL_BYTES, gather
+from neve.store.direct import BLOCK_BYTES
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -18,5 +20,12 @@ def test_parts_lie_one_behind_the_other(seed: int) -> None:
     assert gather(views) == b"".join(parts)
 
 
-def test_what_was_gathered_cannot_be_changed() -> None:
-    assert gather([b"abc", b"def"]).readonly
+@pytest.mark.parametrize("size", [3, RUN_BYTES])
+def test_what_was_gathered_cannot_be_changed(size: int) -> None:
+    assert gather([bytes(size), b"def"]).readonly
+
+
+def test_a_disk_can_take_what_is_large_from_where_it_lies() -> None:
+    for size in (RUN_BYTES, RUN_BYTES + 1, 3 * RUN_BYTES + 7):
+        lies = np.frombuffer(gather([bytes(size)]), np.uint8).__array_interface__["data"][0]
+        assert lies % BLOCK_BYTES == 0

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from neve.errors import DamagedError, InvalidError, UnsupportedError
+from neve.log.gather import gather
 from neve.records.batch import HEADER_BYTES as BATCH_HEADER_BYTES
 from neve.records.batch import Buffer, batches_crc, check_batch
 from neve.records.crc import crc32c
@@ -128,9 +129,9 @@ class Encoded(NamedTuple):
     slices: tuple[Slice, ...]
 
     @property
-    def data(self) -> bytes:
+    def data(self) -> memoryview:
         """The object's bytes, copied once."""
-        return b"".join(self.parts)
+        return gather(self.parts)
 
 
 def directory_bytes(header: Header) -> int:
@@ -206,7 +207,7 @@ def _encode_directory(
     return b"".join(entries), body, position - directory_end
 
 
-def encode_seal(*, incarnation: int, number: int, author: bytes, created_ms: int) -> bytes:
+def encode_seal(*, incarnation: int, number: int, author: bytes, created_ms: int) -> memoryview:
     """The object that ends a stream where its owner may still be writing."""
     return encode(
         Kind.SEAL,

@@ -111,7 +111,7 @@ class Flight:
     number: int
     commit: Commit
     size_bytes: int
-    data: bytes
+    data: memoryview
     slices: tuple[Slice, ...]
     durable: bool = False
     upload: asyncio.Task[None] | None = None

@@ -16,7 +16,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from neve import runtime
 from neve.errors import InvalidError, NotFoundError
 from neve.log.create import create_own
-from neve.log.gather import gather
 from neve.log.keys import new_rollup_key, rollup_checkpoint
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object
@@ -169,7 +168,7 @@ def _encode(
         author=runtime.token(AUTHOR_BYTES),
         created_ms=runtime.now_ms(),
     )
-    return gather(encoded.parts), encoded.slices
+    return encoded.data, encoded.slices
 
 
 async def _read_by_object(reader: WalReader, piece: list[Kept]) -> list[Buffer]:

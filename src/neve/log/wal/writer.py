@@ -275,9 +275,8 @@ class WalWriter:
     def _commit(self, flight: Flight) -> None:
         self.committed_end = flight.number + 1
         self.buffered_bytes -= flight.size_bytes
-        data = memoryview(flight.data)
         try:
-            self._on_commit(CommittedObject(flight.number, flight.slices, data))
+            self._on_commit(CommittedObject(flight.number, flight.slices, flight.data))
         except Exception as failure:  # at once, before the next number can be told as committed
             flight.commit.fail(self._broke(failure))
         else:

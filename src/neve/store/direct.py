@@ -1,0 +1,60 @@
+"""Writing a file past the system's cache.
+
+The cache takes a fresh page for every 4 KiB, copies them there, and keeps account of each until it
+is given back: with a quick disk that is most of what a write costs. A disk can also take bytes from
+where they lie, if memory, place in the file and length are whole blocks. Who makes a large object
+makes it in `room`; what is left behind the last block, and whatever a file system does not take
+this way, is written as usual.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from neve.store.port import Buffer
+
+try:
+    import fcntl
+except ImportError:  # not on every system
+    fcntl = None  # type: ignore[assignment]
+
+# No disk has larger blocks, and memory is handed out in pages of this size at least.
+BLOCK_BYTES = 4096
+# Where the system has no such writes, nothing is written so.
+_DIRECT = getattr(os, "O_DIRECT", 0)
+
+
+def room(size: int) -> npt.NDArray[np.uint8]:
+    """Memory for an object, of which a disk can take whole blocks."""
+    memory = np.empty(size + BLOCK_BYTES, np.uint8)
+    first = -_address(memory) % BLOCK_BYTES
+    return memory[first : first + size]
+
+
+def write_blocks(descriptor: int, data: Buffer) -> int:
+    """Write as many blocks as can go directly to a new file; how many bytes they are."""
+    if not _DIRECT or fcntl is None or _address(np.frombuffer(data, np.uint8)) % BLOCK_BYTES:
+        return 0
+    rest = memoryview(data)[: len(data) - len(data) % BLOCK_BYTES]
+    written = 0
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, _DIRECT)
+        while rest:
+            count = os.write(descriptor, rest)
+            rest = rest[count:]
+            written += count
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # that is how a file system refuses
+            raise
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)
+    return written
+
+
+def _address(memory: npt.NDArray[np.uint8]) -> int:
+    address: int = memory.__array_interface__["data"][0]
+    return address

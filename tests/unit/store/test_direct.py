@@ -1,0 +1,146 @@
+"""Writing past the cache: every byte arrives, whatever the system takes this way."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from neve.store import direct
+from neve.store.direct import BLOCK_BYTES, room, write_blocks
+from neve.store.folder import UNCACHED_BYTES, FolderStore
+
+SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_001, 3 * 1024 * 1024]
+
+
+def filled(size: int) -> memoryview:
+    memory = room(size)
+    memory[:] = [n % 251 for n in range(size)]
+    memory.flags.writeable = False
+    return memory.data
+
+
+@pytest.fixture
+def descriptor(tmp_path: Path) -> Iterator[int]:
+    opened = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT, 0o644)
+    yield opened
+    os.close(opened)
+
+
+class Writes:
+    """Records how much each write was asked for and whether it was a direct one."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[int, bool]] = []
+        self.answer: Callable[[int], int | None] = lambda _: None
+        self._write = os.write
+        patch.setattr(os, "write", self._call)
+
+    def _call(self, descriptor: int, data: memoryview) -> int:
+        assert direct.fcntl is not None
+        flags = direct.fcntl.fcntl(descriptor, direct.fcntl.F_GETFL)
+        self.made.append((len(data), bool(flags & os.O_DIRECT)))
+        count = self.answer(len(self.made))
+        return self._write(descriptor, data if count is None else data[:count])
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Writes]:
+    with monkeypatch.context() as patch:
+        yield Writes(patch)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_whole_blocks_are_written_and_the_rest_is_left(
+    size: int, descriptor: int, tmp_path: Path
+) -> None:
+    data = filled(size)
+    written = write_blocks(descriptor, data)
+    assert written == size // BLOCK_BYTES * BLOCK_BYTES
+    assert (tmp_path / "file").read_bytes() == data[:written]
+
+
+def test_what_does_not_begin_at_a_block_is_left(descriptor: int) -> None:
+    assert write_blocks(descriptor, filled(2 * BLOCK_BYTES)[1:]) == 0
+
+
+def test_a_system_without_such_writes_is_not_asked(
+    descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "_DIRECT", 0)
+    assert write_blocks(descriptor, filled(BLOCK_BYTES)) == 0
+    monkeypatch.undo()
+    monkeypatch.setattr(direct, "fcntl", None)
+    assert write_blocks(descriptor, filled(BLOCK_BYTES)) == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_an_object_of_a_folder_is_whole(size: int, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    await store.create("k", filled(size))
+    assert await store.get("k") == filled(size)
+
+
+async def test_a_large_object_is_written_directly_but_for_its_end(
+    tmp_path: Path, writes: Writes
+) -> None:
+    store = FolderStore(tmp_path)
+    await store.create("k", filled(UNCACHED_BYTES + 5))
+    assert writes.made == [(UNCACHED_BYTES, True), (5, False)]
+
+
+async def test_small_objects_and_those_that_nobody_syncs_go_through_the_cache(
+    tmp_path: Path, writes: Writes
+) -> None:
+    await FolderStore(tmp_path).create("small", filled(UNCACHED_BYTES - 1))
+    await FolderStore(tmp_path, fsync=False).create("unsynced", filled(UNCACHED_BYTES))
+    assert writes.made == [(UNCACHED_BYTES - 1, False), (UNCACHED_BYTES, False)]
+
+
+@pytest.mark.parametrize("refused", ["the flag", "the first write", "a later write"])
+async def test_where_a_file_system_refuses_the_object_is_whole_all_the_same(
+    refused: str, tmp_path: Path, writes: Writes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 2 * UNCACHED_BYTES
+
+    def refuse(*_: object) -> int | None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    if refused == "the flag":
+        assert direct.fcntl is not None
+        set_flag = direct.fcntl.fcntl
+        monkeypatch.setattr(
+            direct.fcntl, "fcntl", lambda d, c, flag=0: refuse() if flag else set_flag(d, c, flag)
+        )
+    elif refused == "the first write":
+        writes.answer = lambda number: refuse() if number == 1 else None
+    else:
+        writes.answer = lambda number: (
+            refuse() if number == 2 else [BLOCK_BYTES, None, None][number - 1]
+        )
+    await FolderStore(tmp_path).create("k", filled(size))
+    assert (tmp_path / "k").read_bytes() == filled(size)
+    assert not writes.made[-1][1]
+
+
+async def test_short_writes_go_on_where_they_ended(tmp_path: Path, writes: Writes) -> None:
+    writes.answer = lambda _: BLOCK_BYTES
+    await FolderStore(tmp_path).create("k", filled(UNCACHED_BYTES))
+    assert (tmp_path / "k").read_bytes() == filled(UNCACHED_BYTES)
+    assert len(writes.made) == UNCACHED_BYTES // BLOCK_BYTES
+
+
+async def test_a_file_whose_blocks_cannot_be_written_is_written_anew(
+    tmp_path: Path, writes: Writes
+) -> None:
+    def broken(number: int) -> None:
+        if number == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    writes.answer = broken
+    await FolderStore(tmp_path).create("k", filled(UNCACHED_BYTES))
+    assert (tmp_path / "k").read_bytes() == filled(UNCACHED_BYTES)
+    assert not list((tmp_path / ".tmp").iterdir())
