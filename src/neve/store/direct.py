@@ -24,6 +24,8 @@ except ImportError:  # not on every system
 
 # No disk has larger blocks, and memory is handed out in pages of this size at least.
 BLOCK_BYTES = 4096
+# Of a large object so much at once: what is small, and waited for, need not wait behind all of it.
+STEP_BYTES = 1024 * 1024
 # Where the system has no such writes, nothing is written so.
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
@@ -44,7 +46,7 @@ def write_blocks(descriptor: int, data: Buffer) -> int:
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, _DIRECT)
         while rest:
-            count = os.write(descriptor, rest)
+            count = os.write(descriptor, rest[:STEP_BYTES])
             rest = rest[count:]
             written += count
     except OSError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neve.store import direct
-from neve.store.direct import BLOCK_BYTES, room, write_blocks
+from neve.store.direct import BLOCK_BYTES, STEP_BYTES, room, write_blocks
 from neve.store.folder import UNCACHED_BYTES, FolderStore
 
 SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_001, 3 * 1024 * 1024]
@@ -90,6 +90,13 @@ async def test_a_large_object_is_written_directly_but_for_its_end(
     store = FolderStore(tmp_path)
     await store.create("k", filled(UNCACHED_BYTES + 5))
     assert writes.made == [(UNCACHED_BYTES, True), (5, False)]
+
+
+async def test_an_object_does_not_fill_the_queue_of_the_disk(
+    tmp_path: Path, writes: Writes
+) -> None:
+    await FolderStore(tmp_path).create("k", filled(2 * STEP_BYTES + BLOCK_BYTES))
+    assert writes.made == [(STEP_BYTES, True), (STEP_BYTES, True), (BLOCK_BYTES, True)]
 
 
 async def test_small_objects_and_those_that_nobody_syncs_go_through_the_cache(
