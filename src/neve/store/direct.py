@@ -22,7 +22,7 @@ try:
 except ImportError:  # not on every system
     fcntl = None  # type: ignore[assignment]
 
-# No disk has larger blocks, and memory is handed out in pages of this size at least.
+# A file system whose blocks are larger refuses.
 BLOCK_BYTES = 4096
 # Of a large object so much at once: what is small, and waited for, need not wait behind all of it.
 STEP_BYTES = 1024 * 1024

@@ -130,7 +130,7 @@ class Encoded(NamedTuple):
 
     @property
     def data(self) -> memoryview:
-        """The object's bytes, copied once."""
+        """The object's bytes in one piece, copied from the parts."""
         return gather(self.parts)
 
 
