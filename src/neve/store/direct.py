@@ -15,8 +15,6 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from neve.store.port import Buffer
-
 try:
     import fcntl
 except ImportError:  # not on every system
@@ -37,11 +35,11 @@ def room(size: int) -> npt.NDArray[np.uint8]:
     return memory[first : first + size]
 
 
-def write_blocks(descriptor: int, data: Buffer) -> int:
+def write_blocks(descriptor: int, data: memoryview) -> int:
     """Write as many blocks as can go directly to a new file; how many bytes they are."""
     if not _DIRECT or fcntl is None or _address(np.frombuffer(data, np.uint8)) % BLOCK_BYTES:
         return 0
-    rest = memoryview(data)[: len(data) - len(data) % BLOCK_BYTES]
+    rest = data[: len(data) - len(data) % BLOCK_BYTES]
     written = 0
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, _DIRECT)

@@ -235,14 +235,15 @@ class FolderStore:
                 del self._used[next(iter(self._used))]
 
     def _write_temporary(self, data: Buffer) -> Path:
+        whole = memoryview(data).cast("B")  # of which every length is one in bytes
         for attempt in range(1, WRITE_ATTEMPTS_MAX + 1):
             path = self.root / TEMPORARY / runtime.token(16).hex()
             try:
                 descriptor = self._open_temporary(path)
                 try:
-                    uncached = self._fsync and len(data) >= UNCACHED_BYTES
-                    written = write_blocks(descriptor, data) if uncached else 0
-                    _write_all(descriptor, memoryview(data)[written:])
+                    uncached = self._fsync and len(whole) >= UNCACHED_BYTES
+                    written = write_blocks(descriptor, whole) if uncached else 0
+                    _write_all(descriptor, whole[written:])
                     if self._fsync:
                         os.fsync(descriptor)
                     if uncached:
@@ -404,7 +405,6 @@ def _leave_cache(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _write_all(descriptor: int, data: Buffer) -> None:
-    rest = memoryview(data)
+def _write_all(descriptor: int, rest: memoryview) -> None:
     while rest:
         rest = rest[os.write(descriptor, rest) :]

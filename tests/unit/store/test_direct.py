@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from neve.store import direct
@@ -73,8 +74,21 @@ def test_whole_blocks_are_written_and_the_rest_is_left(
     assert (tmp_path / "file").read_bytes() == data[:written]
 
 
-def test_what_does_not_begin_at_a_block_is_left(descriptor: int) -> None:
+def test_what_does_not_begin_at_a_block_is_left(descriptor: int, writes: Writes) -> None:
     assert write_blocks(descriptor, filled(2 * BLOCK_BYTES)[1:]) == 0
+    assert writes.made == []
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_failure_is_told_and_not_taken_for_a_refusal(
+    code: int, descriptor: int, writes: Writes
+) -> None:
+    def fails(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    writes.answer = fails
+    with pytest.raises(OSError, match=os.strerror(code)):
+        write_blocks(descriptor, filled(BLOCK_BYTES))
 
 
 def test_a_system_without_such_writes_is_not_asked(
@@ -99,8 +113,17 @@ async def test_a_large_object_is_written_directly_but_for_its_end(
     tmp_path: Path, writes: Writes
 ) -> None:
     store = FolderStore(tmp_path)
-    await store.create("k", filled(UNCACHED_BYTES + 5))
-    assert writes.made == [(UNCACHED_BYTES, True), (5, False)]
+    await store.create("k", filled(UNCACHED_BYTES))
+    assert writes.made == [(UNCACHED_BYTES, True)]
+    await store.create("l", filled(UNCACHED_BYTES + 5))
+    assert writes.made[1:] == [(UNCACHED_BYTES, True), (5, False)]
+
+
+async def test_lengths_are_counted_in_bytes_whatever_a_buffer_counts(tmp_path: Path) -> None:
+    numbers = room(2 * STEP_BYTES * 4).view(np.int32)
+    numbers[:] = np.arange(len(numbers))
+    await FolderStore(tmp_path).create("k", numbers.data)
+    assert (tmp_path / "k").read_bytes() == numbers.tobytes()
 
 
 @pytest.mark.usefixtures("taken_directly")
@@ -151,9 +174,11 @@ async def test_short_writes_go_on_where_they_ended(tmp_path: Path, writes: Write
     writes.answer = lambda _: BLOCK_BYTES
     await FolderStore(tmp_path).create("k", filled(UNCACHED_BYTES))
     assert (tmp_path / "k").read_bytes() == filled(UNCACHED_BYTES)
-    assert len(writes.made) == UNCACHED_BYTES // BLOCK_BYTES
+    asked = range(UNCACHED_BYTES, 0, -BLOCK_BYTES)
+    assert writes.made == [(size, True) for size in asked]
 
 
+@pytest.mark.usefixtures("taken_directly")
 async def test_a_file_whose_blocks_cannot_be_written_is_written_anew(
     tmp_path: Path, writes: Writes
 ) -> None:
@@ -164,4 +189,5 @@ async def test_a_file_whose_blocks_cannot_be_written_is_written_anew(
     writes.answer = broken
     await FolderStore(tmp_path).create("k", filled(UNCACHED_BYTES))
     assert (tmp_path / "k").read_bytes() == filled(UNCACHED_BYTES)
+    assert writes.made == [(UNCACHED_BYTES, True), (UNCACHED_BYTES, True)]
     assert not list((tmp_path / ".tmp").iterdir())
