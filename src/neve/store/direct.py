@@ -10,15 +10,11 @@ this way, is written as usual.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 
 import numpy as np
 import numpy.typing as npt
-
-try:
-    import fcntl
-except ImportError:  # not on every system
-    fcntl = None  # type: ignore[assignment]
 
 # A file system whose blocks are larger refuses.
 BLOCK_BYTES = 4096
@@ -37,7 +33,7 @@ def room(size: int) -> npt.NDArray[np.uint8]:
 
 def write_blocks(descriptor: int, data: memoryview) -> int:
     """Write as many blocks as can go directly to a new file; how many bytes they are."""
-    if not _DIRECT or fcntl is None or _address(np.frombuffer(data, np.uint8)) % BLOCK_BYTES:
+    if not _DIRECT or _address(np.frombuffer(data, np.uint8)) % BLOCK_BYTES:
         return 0
     rest = data[: len(data) - len(data) % BLOCK_BYTES]
     written = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,8 +51,7 @@ class Writes:
         patch.setattr(os, "write", self._call)
 
     def _call(self, descriptor: int, data: memoryview) -> int:
-        assert direct.fcntl is not None
-        flags = direct.fcntl.fcntl(descriptor, direct.fcntl.F_GETFL)
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         self.made.append((len(data), bool(flags & direct._DIRECT)))
         count = self.answer(len(self.made))
         return self._write(descriptor, data if count is None else data[:count])
@@ -79,6 +79,7 @@ def test_what_does_not_begin_at_a_block_is_left(descriptor: int, writes: Writes)
     assert writes.made == []
 
 
+@pytest.mark.usefixtures("taken_directly")
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_failure_is_told_and_not_taken_for_a_refusal(
     code: int, descriptor: int, writes: Writes
@@ -95,9 +96,6 @@ def test_a_system_without_such_writes_is_not_asked(
     descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "_DIRECT", 0)
-    assert write_blocks(descriptor, filled(BLOCK_BYTES)) == 0
-    monkeypatch.undo()
-    monkeypatch.setattr(direct, "fcntl", None)
     assert write_blocks(descriptor, filled(BLOCK_BYTES)) == 0
 
 
@@ -153,10 +151,9 @@ async def test_where_a_file_system_refuses_the_object_is_whole_all_the_same(
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     if refused == "the flag":
-        assert direct.fcntl is not None
-        set_flag = direct.fcntl.fcntl
+        set_flag = fcntl.fcntl
         monkeypatch.setattr(
-            direct.fcntl, "fcntl", lambda d, c, flag=0: refuse() if flag else set_flag(d, c, flag)
+            fcntl, "fcntl", lambda d, c, flag=0: refuse() if flag else set_flag(d, c, flag)
         )
     elif refused == "the first write":
         writes.answer = lambda number: refuse() if number == 1 else None
