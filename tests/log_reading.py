@@ -130,6 +130,7 @@ async def reading(
         await node.close()
     assert reader.cold.budget.used == 0
     assert len(reader.cold.blocks) == 0
+    assert reader.cold.cursors.readers == 0
 
 
 def small_fetch(**given: int) -> FetchSettings:

@@ -68,7 +68,8 @@ class ReadAhead:
         await self._tasks.close()
 
     def _window_bytes(self, cursor: Cursor) -> int:
-        share = self._budget.bytes_max // (len(self._cursors) + 2)
+        # One share is left for those who come anew.
+        share = self._budget.bytes_max // (self._cursors.readers + 1)
         parts = min(PARTS_AHEAD_MAX, 1 << min(cursor.reads, PARTS_AHEAD_MAX))
         return max(self._part_bytes, min(share, parts * self._part_bytes))
 

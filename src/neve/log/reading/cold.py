@@ -84,10 +84,11 @@ class ColdReader:
             await self.pace.turn()
             self.counters.reads += 1
             cursor = self.cursors.take(log, offset) or Cursor(log, offset, self.blocks)
+            self.cursors.use(cursor)
             try:
                 chunk = await self._read(cursor, offset, max_bytes)
             except Exception:
-                cursor.drop()
+                self.cursors.drop(cursor)
                 raise
             except asyncio.CancelledError:
                 cursor.next_offset = offset
@@ -228,7 +229,7 @@ class ColdReader:
         log, at = cursor.log, cursor.next_offset
         recent = row_holding(log.recent, at)
         if at >= log.high_watermark or (recent is not None and recent.held.data is not None):
-            cursor.drop()  # it has caught up
+            self.cursors.drop(cursor)  # it has caught up
         else:
             self.cursors.rest(cursor)
             if cursor.reads > 1:

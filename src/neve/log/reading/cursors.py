@@ -66,19 +66,29 @@ class Cursor:
 
 
 class Cursors:
-    """Cursors at rest. One that is being used is not among them, and so is not dropped."""
+    """Cursors at rest. One that is being used is not among them, and so is not dropped.
+
+    `readers` counts those as well: whoever uses a cursor says so, and puts it to rest or drops it
+    here.
+    """
 
     def __init__(self, cursors_max: int, idle_ms: int) -> None:
         self._cursors_max = cursors_max
         self._idle_seconds = idle_ms / 1000
         self._at: dict[Place, list[Cursor]] = {}
         self._order: dict[Cursor, None] = {}
+        self._used: set[Cursor] = set()
         self._tasks = runtime.Tasks()
         self._closed = False
         self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._order)
+
+    @property
+    def readers(self) -> int:
+        """How many there are, reading at this moment or not."""
+        return len(self._order) + len(self._used)
 
     def peek(self, log: ReadableLog, offset: int) -> Cursor | None:
         found = self._at.get((log, offset))
@@ -91,8 +101,18 @@ class Cursors:
             self._remove(cursor)
         return cursor
 
+    def use(self, cursor: Cursor) -> None:
+        """Count a cursor that was taken, or is new, until it rests or is dropped."""
+        self._used.add(cursor)
+
+    def drop(self, cursor: Cursor) -> None:
+        """Forget a cursor that does not rest."""
+        self._used.discard(cursor)
+        cursor.drop()
+
     def rest(self, cursor: Cursor) -> None:
         """Keep a cursor until its reader comes back."""
+        self._used.discard(cursor)
         if self._closed:
             cursor.drop()
             return

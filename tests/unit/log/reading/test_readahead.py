@@ -77,6 +77,34 @@ async def test_what_is_read_ahead_is_bounded_and_released() -> None:
 
 
 @in_simulation
+async def test_a_reader_alone_has_half_of_the_budget_and_less_beside_one_that_waits() -> None:
+    store = ScriptedStore()
+    fetch = small_fetch(catchup_bytes=12_000)
+    async with reading(store=store, settings=LARGE, fetch=fetch) as world:
+        await cold(world)
+
+        async def held_ahead(offset: int) -> tuple[int, int]:
+            for _ in range(6):
+                offset = (await world.read_checked(offset, 300)).next_offset
+            await runtime.sleep(1)
+            cursor = world.reader.cold.cursors.peek(world.log, offset)
+            assert cursor is not None
+            return offset, cursor.held_bytes
+
+        offset, alone = await held_ahead(0)
+        assert 5_000 < alone <= 6_000
+        never = asyncio.Event()
+        store.when("get_range", lambda _: True, hold(never), times=1)
+        other = runtime.spawn(world.reader.read(world.log, 150, 900))
+        await runtime.sleep(0.1)
+        for _ in range(4):
+            offset, beside = await held_ahead(offset)
+        assert 3_000 < beside <= 4_000, "it counts as a reader while it waits for the store"
+        never.set()
+        await other
+
+
+@in_simulation
 async def test_consumed_blocks_are_let_go_at_once() -> None:
     async with reading(settings=LARGE) as world:
         await cold(world)
