@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from neve.store.direct import room
 from neve.store.port import Buffer
+from neve.store.room import room
 
 # Smaller parts are joined first: a copy of its own costs each more than its bytes do.
 SMALL_BYTES = 16 * 1024

@@ -14,26 +14,18 @@ import fcntl
 import os
 
 import numpy as np
-import numpy.typing as npt
 
-# A file system whose blocks are larger refuses.
-BLOCK_BYTES = 4096
+from neve.store.room import BLOCK_BYTES, address
+
 # Of a large object so much at once: what is small, and waited for, need not wait behind all of it.
 STEP_BYTES = 1024 * 1024
 # Where the system has no such writes, nothing is written so.
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
-def room(size: int) -> npt.NDArray[np.uint8]:
-    """Memory for an object, of which a disk can take whole blocks."""
-    memory = np.empty(size + BLOCK_BYTES, np.uint8)
-    first = -_address(memory) % BLOCK_BYTES
-    return memory[first : first + size]
-
-
 def write_blocks(descriptor: int, data: memoryview) -> int:
     """Write as many blocks as can go directly to a new file; how many bytes they are."""
-    if not _DIRECT or _address(np.frombuffer(data, np.uint8)) % BLOCK_BYTES:
+    if not _DIRECT or address(np.frombuffer(data, np.uint8)) % BLOCK_BYTES:
         return 0
     rest = data[: len(data) - len(data) % BLOCK_BYTES]
     written = 0
@@ -49,8 +41,3 @@ def write_blocks(descriptor: int, data: memoryview) -> int:
     finally:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)
     return written
-
-
-def _address(memory: npt.NDArray[np.uint8]) -> int:
-    address: int = memory.__array_interface__["data"][0]
-    return address

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from neve.store import direct
-from neve.store.direct import BLOCK_BYTES, STEP_BYTES, room, write_blocks
+from neve.store.direct import STEP_BYTES, write_blocks
 from neve.store.folder import UNCACHED_BYTES, FolderStore
+from neve.store.room import BLOCK_BYTES, room
 
 SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_001, 3 * 1024 * 1024]
 

@@ -1,6 +1,7 @@
 """A broker with a topic much larger than its memory.
 
-The topic is written, then read from its start through a store that answers every get 10 ms late.
+The topic is written, then read from its start through a store that answers every get 10 ms late,
+and from the disk: what an earlier round left in the system's cache is given up before.
 Beside that cold read runs a producer, and a consumer that waits at the end of another topic: what
 they get is compared with what they get alone. A read from memory says what a client can take, and
 plain reads of the bucket's files say what the disk can give at the time.
@@ -20,7 +21,7 @@ from neve.bench.broker.processes import Load, Process, load, serve
 from neve.bench.kafka.measure import Stopwatch
 from neve.settings import Settings
 
-ROUNDS_DEFAULT = 3
+ROUNDS_DEFAULT = 5
 GET_DELAY_MS = 10
 MEMORY_BYTES_MAX = Settings().broker.memory_bytes
 CACHED_BYTES = 64_000_000
@@ -65,8 +66,10 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
             broker.settle()
             cached = _cached_speed(address, step)
             figures["disk.mb"].append(_disk_speed(Path(folder)))
+            _leave_the_cache(Path(folder))
             cold = step("consume", address, "--topic", TOPIC)["mb_per_second"]
             alone = step("latency", address, *_probe())
+            _leave_the_cache(Path(folder))
             beside, beside_mb = _beside(broker, step)
             figures["cold.mb"].append(cold)
             figures["cold.share"].append(cold / cached)
@@ -82,24 +85,30 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
 
 def _disk_speed(folder: Path) -> float:
     """Files one after the other, none of them from the system's cache; MB/s."""
-    names = sorted(folder.rglob("*.kfs"))
+    _leave_the_cache(folder)
     buffer = bytearray(READ_BYTES)
     size = 0
     watch = Stopwatch()
-    for name in names:
+    for name in _segments(folder):
         with name.open("rb", buffering=0) as file:
-            _leave_the_cache(file.fileno())
             while count := file.readinto(buffer):
                 size += count
-            _leave_the_cache(file.fileno())
         if size >= DISK_BYTES_MAX:
             break
     return size / watch.seconds() / 1e6
 
 
-def _leave_the_cache(descriptor: int) -> None:
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+def _leave_the_cache(folder: Path) -> None:
+    """Make the next read of any segment one of the disk, where the system can be told to."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for name in _segments(folder):
+        with name.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _segments(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.kfs"))
 
 
 def _cached_speed(address: str, step: Callable[..., dict[str, Any]]) -> float:

@@ -1,0 +1,145 @@
+"""Memory for objects: it begins at a block, and large ones use theirs again, never too soon."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from neve.log.gather import gather
+from neve.store import room as module
+from neve.store.port import Buffer
+from neve.store.room import (
+    BLOCK_BYTES,
+    KEPT_MAX,
+    LARGE_BYTES,
+    ROUNDED_TO_BYTES,
+    Mappings,
+    address,
+    room,
+)
+
+SIZE = 3 * BLOCK_BYTES
+used_again = pytest.mark.skipif(sys.platform != "linux", reason="mappings cannot be resized here")
+
+
+@pytest.fixture
+def mappings(monkeypatch: pytest.MonkeyPatch) -> Mappings:
+    monkeypatch.setattr(module, "ROUNDED_TO_BYTES", BLOCK_BYTES)
+    return Mappings()
+
+
+@pytest.mark.parametrize("size", [1, BLOCK_BYTES, 300_001, LARGE_BYTES - 1, LARGE_BYTES + 1])
+def test_it_begins_at_a_block_and_has_its_size(size: int) -> None:
+    memory = room(size)
+    assert address(memory) % BLOCK_BYTES == 0
+    assert (memory.nbytes, memory.flags.writeable) == (size, True)
+
+
+@used_again
+def test_a_mapping_is_used_again_when_nobody_has_a_view(mappings: Mappings) -> None:
+    memory = mappings.room(SIZE)
+    memory[:] = 7
+    place = address(memory)
+    del memory
+    again = mappings.room(SIZE - 1)
+    assert address(again) == place
+    assert again.flags.writeable
+    assert len(again) == SIZE - 1
+
+
+@used_again
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda memory: memory[5:9],
+        lambda memory: memory.data[5:9],
+        lambda memory: memory.view(np.int32)[1:2],
+        lambda memory: memoryview(memory).cast("B")[5:9],
+        lambda memory: memory[:8].reshape(2, 4).data,
+    ],
+)
+def test_a_mapping_of_which_any_view_is_left_stays_as_it_is(
+    mappings: Mappings, view: Callable[[npt.NDArray[np.uint8]], Buffer]
+) -> None:
+    memory = mappings.room(SIZE)
+    memory[:] = 7
+    place = address(memory)
+    left = view(memory)
+    del memory
+    other = mappings.room(SIZE)
+    other[:] = 9
+    assert address(other) != place
+    assert set(memoryview(left).tobytes()) == {7}
+    del left
+    assert address(mappings.room(SIZE)) == place, "now it is free"
+
+
+def test_what_a_forgotten_thread_still_writes_is_not_touched(mappings: Mappings) -> None:
+    def write(data: memoryview) -> None:
+        go_on.wait(10)
+        seen.append(bytes(data[:4]))
+
+    go_on, seen = threading.Event(), list[bytes]()
+    memory = mappings.room(SIZE)
+    memory[:] = 7
+    writer = threading.Thread(target=write, args=(memory.data,))
+    writer.start()
+    del memory
+    mappings.room(SIZE)[:] = 9
+    go_on.set()
+    writer.join()
+    assert seen == [b"\x07" * 4]
+
+
+@used_again
+def test_one_that_is_too_small_makes_room_for_a_larger_one(mappings: Mappings) -> None:
+    mappings.room(SIZE)
+    mappings.room(2 * SIZE)
+    assert [len(pages) for pages in mappings._kept] == [2 * SIZE]
+
+
+@used_again
+def test_no_more_are_kept_than_were_in_use_at_once_and_never_too_many(mappings: Mappings) -> None:
+    in_use = [mappings.room(SIZE) for _ in range(3)]
+    for number, memory in enumerate(in_use):
+        memory[:] = number
+    del in_use[0], memory
+    for _ in range(10):
+        mappings.room(SIZE)
+    assert len(mappings._kept) == 3
+    in_use += [mappings.room(SIZE) for _ in range(KEPT_MAX + 5)]
+    assert len(mappings._kept) == KEPT_MAX
+    assert [memory[0] for memory in in_use[:2]] == [1, 2], "who is not kept has his bytes"
+
+
+def test_where_nothing_can_be_resized_nothing_is_used_again(
+    mappings: Mappings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fixed(mmap.mmap):
+        def resize(self, newsize: int) -> None:
+            raise SystemError("mmap: resizing not available--no mremap()")
+
+    monkeypatch.setattr(module.mmap, "mmap", Fixed)
+    places = {address(memory) for memory in [mappings.room(SIZE) for _ in range(3)]}
+    assert len(places) == 3
+
+
+@used_again
+def test_a_segment_is_gathered_in_a_mapping_that_the_next_one_gets() -> None:
+    parts = [bytes([n]) * (1024 * 1024) for n in range(18)]
+    whole = gather(parts)
+    assert whole == b"".join(parts)
+    place = address(np.frombuffer(whole, np.uint8))
+    beside = gather(parts[::-1])
+    assert whole == b"".join(parts), "another one at the same time has another place"
+    assert whole.readonly
+    assert beside.readonly
+    del whole
+    third = gather([*parts, bytes(ROUNDED_TO_BYTES // 2)])
+    assert address(np.frombuffer(third, np.uint8)) == place
