@@ -22,6 +22,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from neve import runtime
 from neve.errors import (
     ClosedError,
@@ -52,6 +54,10 @@ LARGE_WRITE_BYTES = 8 * 1024 * 1024
 UNCACHED_BYTES = 64 * 1024
 # So many bytes are read in less time than it takes to ask a thread for them.
 SMALL_READ_BYTES = 256 * 1024
+# Who writes reads so much at once, and has the system read nothing beyond it. A disk works off what
+# it is asked for in order, and a write that somebody waits for should not be behind many MiB that
+# somebody will want. A process that only reads is left what reading ahead gives.
+READ_STEP_BYTES = 1024 * 1024
 # No writer holds a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
 # Whose removal is noticed: those that were written to last. Every topic ever made has its own.
@@ -178,11 +184,25 @@ class FolderStore:
             if not _is_file(status):
                 raise NotFoundError(key, "there is a folder of this name, not an object")
             last = status.st_size if end is None else min(end, status.st_size)
-            data = _pread(descriptor, start, last)
+            data = self._pread(descriptor, start, last)
         finally:
             os.close(descriptor)
         self._believe(path.parent, {key: status})
-        return memoryview(data)
+        return data
+
+    def _pread(self, descriptor: int, start: int, end: int) -> memoryview:
+        """The bytes from start up to end, or to where the file ends by now."""
+        step = whole = max(0, end - start)
+        if self._used and whole > READ_STEP_BYTES:
+            _read_no_further(descriptor)
+            step = READ_STEP_BYTES
+        data, read = np.empty(whole, np.uint8).data, 0
+        while read < whole:
+            count = os.preadv(descriptor, [data[read : read + step]], start + read)
+            if count == 0:
+                break
+            read += count
+        return data[:read].toreadonly()
 
     def _believe(self, folder: Path, files: dict[str, os.stat_result]) -> None:
         """Sync the folder unless all these files in it are known to have been synced."""
@@ -388,15 +408,10 @@ def _status(path: Path) -> os.stat_result | None:
         return None  # deleted meanwhile
 
 
-def _pread(descriptor: int, start: int, end: int) -> bytes:
-    parts: list[bytes] = []
-    while start < end:
-        part = os.pread(descriptor, end - start, start)
-        if not part:
-            break
-        parts.append(part)
-        start += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def _read_no_further(descriptor: int) -> None:
+    """Have the system read what it is asked for, and not what follows: see READ_STEP_BYTES."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 def _leave_cache(descriptor: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 from neve import runtime
 from neve.errors import ExistsError, InvalidError, StoreFailedError, UnavailableError
 from neve.store import folder
-from neve.store.folder import UNCACHED_BYTES, FolderStore
+from neve.store.folder import READ_STEP_BYTES, UNCACHED_BYTES, FolderStore
 from store_contract import StoreContract, StoreFactory
 
 
@@ -131,9 +131,52 @@ async def test_a_large_object_leaves_the_cache_once_it_is_synced(
     await store.put("k", bytes(UNCACHED_BYTES))
     made = [call for call in calls.take() if not call.startswith("unlink")]
     assert made == ["fsync .tmp/*", "posix_fadvise .tmp/*", "replace .tmp/* k", "fsync ."]
-    calls.fails = failing("posix_fadvise", errno.EINVAL, 1)
+    calls.fails = failing("posix_fadvise .tmp/*", errno.EINVAL, 1)
     await store.put("k", bytes(UNCACHED_BYTES))  # it is advice
     assert await store.get("k") == bytes(UNCACHED_BYTES)
+
+
+async def test_who_writes_reads_in_steps_and_no_further_than_asked(
+    tmp_path: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def preadv(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        asked.append((offset, len(buffers[0])))
+        return real(descriptor, buffers, offset)
+
+    asked, real = list[tuple[int, int]](), os.preadv
+    monkeypatch.setattr(os, "preadv", preadv)
+    step = READ_STEP_BYTES
+    data = bytes(range(251)) * (2 * step // 251 + 1)
+    writer = FolderStore(tmp_path, fsync=False)
+    await writer.put("k", data)
+    calls.take()
+    assert await writer.get_range("k", 5, 5 + 2 * step) == data[5 : 5 + 2 * step]
+    assert (calls.take(), asked) == (["posix_fadvise k"], [(5, step), (5 + step, step)])
+    assert await writer.get("k") == data
+    assert calls.take() == ["posix_fadvise k"]
+    assert await writer.get_range("k", 5, 5 + step) == data[5 : 5 + step]
+    assert calls.take() == [], "one step"
+    calls.fails = failing("posix_fadvise k", errno.EINVAL, 1)
+    assert await writer.get("k") == data, "it is advice"
+    calls.take()
+    asked.clear()
+    assert await FolderStore(tmp_path, fsync=False).get("k") == data
+    assert (calls.take(), asked) == ([], [(0, len(data))]), "who only reads reads all at once"
+
+
+async def test_reads_that_come_short_are_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.preadv
+    data = bytes(range(251)) * 8_000
+    store = FolderStore(tmp_path, fsync=False)
+    await store.put("k", data)
+    monkeypatch.setattr(os, "preadv", lambda d, buffers, at: real(d, [buffers[0][:10_007]], at))
+    assert await store.get("k") == data
+    assert (
+        await FolderStore(tmp_path, fsync=False).get_range("k", 3, 1_500_000) == data[3:1_500_000]
+    )
+    assert (await store.get("k")).readonly
 
 
 async def test_a_delete_is_synced(tmp_path: Path, calls: Calls) -> None:
