@@ -33,3 +33,28 @@ def test_large_blocks_are_used_again():
     if tuned == "False":
         pytest.skip("the C library of this system is not glibc")
     assert int(faults_after) < FAULTS_MAX < int(faults_before)
+
+
+GIVING = """
+from neve.broker.metrics.process_view import resident_bytes
+from neve.runtime.allocator import give_back_freed_memory, keep_freed_memory
+
+keep_freed_memory()
+parts = [bytes([1]) * 1_000_000 for _ in range(200)]
+last = bytes(1000)
+del parts[::2], parts[:50]
+held = resident_bytes()
+given = give_back_freed_memory()
+print(given, held - resident_bytes(), sum(map(len, parts)))
+"""
+
+
+def test_freed_memory_is_given_back_when_asked():
+    done = subprocess.run(
+        [sys.executable, "-c", GIVING], capture_output=True, text=True, check=True
+    )
+    given, less, held = done.stdout.split()
+    if given == "False":
+        pytest.skip("the C library of this system is not glibc")
+    assert int(held) == 50_000_000
+    assert int(less) > 100_000_000

@@ -91,6 +91,7 @@ def serve(
 async def _serve(settings: Settings) -> int:
     from neve.broker import logs
     from neve.broker.addresses import address_of, advertised_address, bind, parse_address
+    from neve.broker.memory import stay_below
     from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
     from neve.store.url import connect
@@ -114,7 +115,11 @@ async def _serve(settings: Settings) -> int:
             pages.broker = broker
             print(_ready_line(settings, broker, bound, http), flush=True)
             _tune_collector()
-            return await _until_the_end(broker, pages, signals)
+            memory = runtime.spawn(stay_below(settings.broker.memory_bytes))
+            try:
+                return await _until_the_end(broker, pages, signals)
+            finally:
+                memory.cancel()
 
 
 async def _start(

@@ -4,7 +4,7 @@ Everything above asks here, so the whole system runs in simulation from a seed: 
 the event loop's clock, the wall clock and the source of chance, and nothing else needs to know.
 """
 
-from neve.runtime.allocator import keep_freed_memory
+from neve.runtime.allocator import give_back_freed_memory, keep_freed_memory
 from neve.runtime.backoff import Backoff, backoff_seconds
 from neve.runtime.blocking import BlockingRunner
 from neve.runtime.clock import cpu_seconds, deadline, monotonic, now_ms, sleep, wall_from_ms
@@ -28,6 +28,7 @@ __all__ = [
     "favour_the_loop",
     "first",
     "gather",
+    "give_back_freed_memory",
     "keep_freed_memory",
     "monotonic",
     "now_ms",

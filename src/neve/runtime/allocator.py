@@ -32,3 +32,14 @@ def keep_freed_memory() -> bool:
     )
     accepted = [mallopt(name, value) for name, value in wanted]
     return all(accepted)
+
+
+def give_back_freed_memory() -> bool:
+    """Give the system all pages of which nothing is in use; False where nothing can be given."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError):
+        return False
+    trim.argtypes = (ctypes.c_size_t,)
+    trim.restype = ctypes.c_int
+    return bool(trim(0))

@@ -1,0 +1,56 @@
+"""Memory near its bound: what is free is given back, and no more often than it helps."""
+
+from __future__ import annotations
+
+from neve import runtime
+from neve.broker.memory import GROWN_BYTES, LOOK_SECONDS, stay_below
+from neve.settings import MIB
+from scripted_store import in_simulation
+
+BOUND = 500 * MIB
+
+
+class Process:
+    """One whose memory grows as told, of which some is free."""
+
+    def __init__(self) -> None:
+        self.resident_bytes = 100 * MIB
+        self.free_bytes = 0
+        self.given_back = 0
+
+    def resident(self) -> int:
+        return self.resident_bytes
+
+    def give_back(self) -> bool:
+        self.given_back += 1
+        self.resident_bytes -= self.free_bytes
+        self.free_bytes = 0
+        return True
+
+    async def grows_to(self, resident: int, free: int = 0) -> int:
+        """How often memory was given back, some looks later."""
+        self.resident_bytes, self.free_bytes = resident, free
+        await runtime.sleep(5 * LOOK_SECONDS)
+        return self.given_back
+
+
+@in_simulation
+async def test_what_is_free_is_given_back_near_the_bound_and_not_before() -> None:
+    process = Process()
+    keeper = runtime.spawn(stay_below(BOUND, process.resident, process.give_back))
+    assert await process.grows_to(449 * MIB, free=200 * MIB) == 0
+    assert await process.grows_to(460 * MIB, free=200 * MIB) == 1
+    assert process.resident_bytes == 260 * MIB
+    assert await process.grows_to(449 * MIB) == 1
+    assert await process.grows_to(451 * MIB, free=100 * MIB) == 2
+    keeper.cancel()
+
+
+@in_simulation
+async def test_where_nothing_is_free_it_is_tried_again_only_once_more_is_held() -> None:
+    process = Process()
+    keeper = runtime.spawn(stay_below(BOUND, process.resident, process.give_back))
+    assert await process.grows_to(470 * MIB) == 1
+    assert await process.grows_to(470 * MIB + GROWN_BYTES) == 1
+    assert await process.grows_to(471 * MIB + GROWN_BYTES) == 2
+    keeper.cancel()
