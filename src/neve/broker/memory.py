@@ -3,7 +3,7 @@
 What is held is bounded part by part, and what was freed is kept for the next use, which may find no
 place of its size among it. So much can come together that is nobody's that the process nears its
 bound. Then the freed part is given back. That costs fresh pages afterwards, so it is not done
-before, and not again before the process has grown.
+before, and not again at once, nor before the process has grown.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from neve.broker.metrics.process_view import resident_bytes
 from neve.settings import MIB
 
 LOOK_SECONDS = 1.0
+REST_SECONDS = 10.0
 NEAR_SHARE = 0.9
 GROWN_BYTES = 16 * MIB
 
@@ -31,3 +32,4 @@ async def stay_below(
         if resident() > limit:
             await runtime.offload(give_back)
             limit = max(near, resident() + GROWN_BYTES)
+            await runtime.sleep(REST_SECONDS)

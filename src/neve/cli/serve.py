@@ -91,7 +91,6 @@ def serve(
 async def _serve(settings: Settings) -> int:
     from neve.broker import logs
     from neve.broker.addresses import address_of, advertised_address, bind, parse_address
-    from neve.broker.memory import stay_below
     from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
     from neve.store.url import connect
@@ -115,11 +114,23 @@ async def _serve(settings: Settings) -> int:
             pages.broker = broker
             print(_ready_line(settings, broker, bound, http), flush=True)
             _tune_collector()
-            memory = runtime.spawn(stay_below(settings.broker.memory_bytes))
-            try:
+            async with _memory_looked_after(settings):
                 return await _until_the_end(broker, pages, signals)
-            finally:
-                memory.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _memory_looked_after(settings: Settings) -> AsyncIterator[None]:
+    from neve.broker.memory import stay_below
+    from neve.store.url import parse
+
+    if parse(settings.broker.store).scheme == "memory":
+        yield  # the bucket is in it, and has no bound
+        return
+    keeper = runtime.spawn(stay_below(settings.broker.memory_bytes))
+    try:
+        yield
+    finally:
+        keeper.cancel()
 
 
 async def _start(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neve import runtime
-from neve.broker.memory import GROWN_BYTES, LOOK_SECONDS, stay_below
+from neve.broker.memory import GROWN_BYTES, LOOK_SECONDS, REST_SECONDS, stay_below
 from neve.settings import MIB
 from scripted_store import in_simulation
 
@@ -30,7 +30,7 @@ class Process:
     async def grows_to(self, resident: int, free: int = 0) -> int:
         """How often memory was given back, some looks later."""
         self.resident_bytes, self.free_bytes = resident, free
-        await runtime.sleep(5 * LOOK_SECONDS)
+        await runtime.sleep(REST_SECONDS + 5 * LOOK_SECONDS)
         return self.given_back
 
 
@@ -53,4 +53,15 @@ async def test_where_nothing_is_free_it_is_tried_again_only_once_more_is_held() 
     assert await process.grows_to(470 * MIB) == 1
     assert await process.grows_to(470 * MIB + GROWN_BYTES) == 1
     assert await process.grows_to(471 * MIB + GROWN_BYTES) == 2
+    keeper.cancel()
+
+
+@in_simulation
+async def test_what_grows_again_at_once_is_not_chased() -> None:
+    process = Process()
+    keeper = runtime.spawn(stay_below(BOUND, process.resident, process.give_back))
+    for _ in range(100):
+        process.resident_bytes, process.free_bytes = 480 * MIB, 200 * MIB
+        await runtime.sleep(LOOK_SECONDS)
+    assert 5 <= process.given_back <= 100 / REST_SECONDS
     keeper.cancel()
