@@ -33,7 +33,7 @@ from neve.errors import (
     StoreFailedError,
     UnavailableError,
 )
-from neve.store.direct import write_blocks
+from neve.store.direct import STEP_BYTES, read_blocks, write_blocks
 from neve.store.durable import Durable
 from neve.store.key import checked_key, checked_range, is_key
 from neve.store.port import Buffer, ObjectInfo
@@ -56,8 +56,10 @@ UNCACHED_BYTES = 64 * 1024
 SMALL_READ_BYTES = 256 * 1024
 # Who writes reads so much at once, and has the system read nothing beyond it. A disk works off what
 # it is asked for in order, and a write that somebody waits for should not be behind many MiB that
-# somebody will want. A process that only reads is left what reading ahead gives.
-READ_STEP_BYTES = 1024 * 1024
+# somebody will want. Larger reads go past the cache as what they read went: a reader that lags has
+# them once, and the pages would cost it more than all else that is done with the bytes. A process
+# that only reads is left what cache and reading ahead give.
+READ_STEP_BYTES = STEP_BYTES
 # No writer holds a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
 # Whose removal is noticed: those that were written to last. Every topic ever made has its own.
@@ -193,10 +195,14 @@ class FolderStore:
     def _pread(self, descriptor: int, start: int, end: int) -> memoryview:
         """The bytes from start up to end, or to where the file ends by now."""
         step = whole = max(0, end - start)
-        if self._used and whole > READ_STEP_BYTES:
+        in_steps = bool(self._used) and whole > READ_STEP_BYTES
+        if in_steps and self._fsync:  # else what was written is in the cache
+            data, read = read_blocks(descriptor, start, end)
+        else:
+            data, read = np.empty(whole, np.uint8).data, 0
+        if in_steps and read < whole:
             _read_no_further(descriptor)
             step = READ_STEP_BYTES
-        data, read = np.empty(whole, np.uint8).data, 0
         while read < whole:
             count = os.preadv(descriptor, [data[read : read + step]], start + read)
             if count == 0:

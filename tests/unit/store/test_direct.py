@@ -1,4 +1,4 @@
-"""Writing past the cache: every byte arrives, whatever the system takes this way."""
+"""Past the cache: every byte arrives, there and back, whatever the system takes this way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from neve.store import direct
-from neve.store.direct import STEP_BYTES, write_blocks
-from neve.store.folder import UNCACHED_BYTES, FolderStore
+from neve.store.direct import STEP_BYTES, read_blocks, write_blocks
+from neve.store.folder import READ_STEP_BYTES, UNCACHED_BYTES, FolderStore
 from neve.store.room import BLOCK_BYTES, room
 
 SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_001, 3 * 1024 * 1024]
@@ -189,3 +189,147 @@ async def test_a_file_whose_blocks_cannot_be_written_is_written_anew(
     assert (tmp_path / "k").read_bytes() == filled(UNCACHED_BYTES)
     assert writes.made == [(UNCACHED_BYTES, True), (UNCACHED_BYTES, True)]
     assert not list((tmp_path / ".tmp").iterdir())
+
+
+class Reads:
+    """Records where each read began, for how much it asked, and whether it was a direct one."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[int, int, bool]] = []
+        self.answer: Callable[[int], int | None] = lambda _: None
+        self._preadv = os.preadv
+        patch.setattr(os, "preadv", self._call)
+
+    def _call(self, descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        self.made.append((offset, len(buffers[0]), bool(flags & direct._DIRECT)))
+        count = self.answer(len(self.made))
+        whole = buffers[0] if count is None else buffers[0][:count]
+        return self._preadv(descriptor, [whole], offset)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+    with monkeypatch.context() as patch:
+        yield Reads(patch)
+
+
+FILE_BYTES = 3 * STEP_BYTES + BLOCK_BYTES + 7
+CONTENT = bytes(range(251)) * (FILE_BYTES // 251) + bytes(FILE_BYTES % 251)
+RANGES = [
+    (0, FILE_BYTES),
+    (0, BLOCK_BYTES),
+    (1, 2),
+    (BLOCK_BYTES - 1, BLOCK_BYTES + 1),
+    (5, 2 * STEP_BYTES),
+    (STEP_BYTES, FILE_BYTES - 1),
+    (FILE_BYTES - 1, FILE_BYTES),
+    (FILE_BYTES - 7, FILE_BYTES),
+]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[int]:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    opened = os.open(path, os.O_RDONLY)
+    yield opened
+    os.close(opened)
+
+
+@pytest.mark.usefixtures("taken_directly")
+@pytest.mark.parametrize(("start", "end"), RANGES)
+def test_any_range_is_read_directly(start: int, end: int, written: int, reads: Reads) -> None:
+    data, count = read_blocks(written, start, end)
+    assert count == len(data) == end - start
+    assert data == CONTENT[start:end]
+    assert all(is_direct for _, _, is_direct in reads.made)
+    assert not fcntl.fcntl(written, fcntl.F_GETFL) & direct._DIRECT
+
+
+@pytest.mark.usefixtures("taken_directly")
+def test_a_read_does_not_fill_the_queue_of_the_disk(written: int, reads: Reads) -> None:
+    read_blocks(written, BLOCK_BYTES + 1, BLOCK_BYTES + 2 * STEP_BYTES + 1)
+    assert reads.made == [
+        (BLOCK_BYTES, STEP_BYTES, True),
+        (BLOCK_BYTES + STEP_BYTES, STEP_BYTES, True),
+        (BLOCK_BYTES + 2 * STEP_BYTES, BLOCK_BYTES, True),
+    ]
+
+
+@pytest.mark.usefixtures("taken_directly")
+def test_a_file_that_has_become_shorter_gives_what_it_has(written: int, tmp_path: Path) -> None:
+    for size in (STEP_BYTES + 9, 5):
+        os.truncate(tmp_path / "file", size)
+        data, count = read_blocks(written, 5, FILE_BYTES)
+        assert count == size - 5
+        assert data[:count] == CONTENT[5:size]
+
+
+@pytest.mark.usefixtures("taken_directly")
+def test_a_read_that_fails_is_told_and_not_taken_for_a_refusal(written: int, reads: Reads) -> None:
+    def broken(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    reads.answer = broken
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        read_blocks(written, 0, FILE_BYTES)
+
+
+def test_a_system_without_such_reads_is_not_asked(
+    written: int, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "_DIRECT", 0)
+    data, count = read_blocks(written, 3, FILE_BYTES)
+    assert (len(data), count, reads.made) == (FILE_BYTES - 3, 0, [])
+
+
+@pytest.mark.usefixtures("taken_directly")
+@pytest.mark.parametrize("refused", ["the flag", "the first read", "a later read", "a short one"])
+async def test_where_a_file_system_refuses_the_range_is_whole_all_the_same(
+    refused: str, tmp_path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int | None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    if refused == "the flag":
+        set_flag = fcntl.fcntl
+        monkeypatch.setattr(
+            fcntl, "fcntl", lambda d, c, flag=0: refuse() if flag else set_flag(d, c, flag)
+        )
+    elif refused == "the first read":
+        reads.answer = lambda number: refuse() if number == 1 else None
+    elif refused == "a later read":
+        reads.answer = lambda number: refuse() if number == 3 else None
+    else:  # a direct read that ended within a block: nothing can follow it
+        reads.answer = lambda number: BLOCK_BYTES + 9 if number == 1 else None
+    store = FolderStore(tmp_path)
+    await store.put("k", CONTENT)
+    assert await store.get_range("k", 1, FILE_BYTES) == CONTENT[1:]
+    assert not reads.made[-1][2], "the rest was read as usual"
+
+
+@pytest.mark.usefixtures("taken_directly")
+async def test_who_writes_and_syncs_reads_large_ranges_directly(
+    tmp_path: Path, reads: Reads
+) -> None:
+    def directly() -> bool:
+        is_direct = {is_direct for _, _, is_direct in reads.made}
+        reads.made.clear()
+        (only,) = is_direct
+        return only
+
+    writer = FolderStore(tmp_path)
+    await writer.put("k", CONTENT)
+    assert await writer.get("k") == CONTENT
+    assert directly()
+    assert (await writer.get("k")).readonly
+    assert directly()
+    await writer.get_range("k", 0, READ_STEP_BYTES)
+    assert not directly(), "it is small"
+    assert await FolderStore(tmp_path).get("k") == CONTENT
+    assert not directly(), "who only reads has the cache"
+    unsynced = FolderStore(tmp_path, fsync=False)
+    await unsynced.put("l", CONTENT)
+    assert await unsynced.get("l") == CONTENT
+    assert not directly(), "what nobody synced is in the cache"
