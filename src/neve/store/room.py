@@ -8,6 +8,7 @@ fresh pages cost more than the copy into them. As many are kept as were in use a
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import threading
 
@@ -62,7 +63,7 @@ class Mappings:
 
 def _fresh(size: int) -> mmap.mmap:
     pages = mmap.mmap(-1, -(-size // ROUNDED_TO_BYTES) * ROUNDED_TO_BYTES, flags=_PRIVATE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    with contextlib.suppress(OSError, AttributeError):  # advice, and not every kernel takes it
         pages.madvise(mmap.MADV_HUGEPAGE)
     return pages
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -128,6 +130,17 @@ def test_where_nothing_can_be_resized_nothing_is_used_again(
     monkeypatch.setattr(module.mmap, "mmap", Fixed)
     places = {address(memory) for memory in [mappings.room(SIZE) for _ in range(3)]}
     assert len(places) == 3
+
+
+def test_a_kernel_without_huge_pages_has_mappings_all_the_same(
+    mappings: Mappings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Plain(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(module.mmap, "mmap", Plain)
+    assert mappings.room(SIZE).nbytes == SIZE
 
 
 @used_again
