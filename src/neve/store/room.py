@@ -57,7 +57,8 @@ class Mappings:
                 # What is free and too small was for segments of another size.
                 self._kept = [pages for pages in self._kept if pages not in free][1 - KEPT_MAX :]
                 found = _fresh(size)
-                self._kept.append(found)
+                if _is_free(found):  # where not even a fresh one is, none ever is told to be
+                    self._kept.append(found)
             return np.frombuffer(found, np.uint8, size)
 
 
@@ -72,7 +73,9 @@ def _is_free(pages: mmap.mmap) -> bool:
     """Whether nobody has a view: only then may a mapping be resized, here to what it is."""
     try:
         pages.resize(len(pages))
-    except (BufferError, SystemError):  # in use; a system on which none can be resized
+    except BufferError:  # in use
+        return False
+    except (SystemError, AttributeError):  # a system on which none can be resized
         return False
     return True
 

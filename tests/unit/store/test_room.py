@@ -120,16 +120,18 @@ def test_no_more_are_kept_than_were_in_use_at_once_and_never_too_many(mappings: 
     assert [memory[0] for memory in in_use[:2]] == [1, 2], "who is not kept has his bytes"
 
 
-def test_where_nothing_can_be_resized_nothing_is_used_again(
-    mappings: Mappings, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [SystemError("no mremap()"), AttributeError("resize")])
+def test_where_nothing_can_be_resized_nothing_is_used_again_nor_kept(
+    mappings: Mappings, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     class Fixed(mmap.mmap):
         def resize(self, newsize: int) -> None:
-            raise SystemError("mmap: resizing not available--no mremap()")
+            raise error
 
     monkeypatch.setattr(module.mmap, "mmap", Fixed)
-    places = {address(memory) for memory in [mappings.room(SIZE) for _ in range(3)]}
-    assert len(places) == 3
+    in_use = [mappings.room(SIZE) for _ in range(3)]
+    assert len({address(memory) for memory in in_use}) == 3
+    assert mappings._kept == [], "each goes with its last view"
 
 
 def test_a_kernel_without_huge_pages_has_mappings_all_the_same(
