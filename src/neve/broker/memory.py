@@ -13,6 +13,7 @@ from collections.abc import Callable
 from neve import runtime
 from neve.broker.metrics.process_view import resident_bytes
 from neve.settings import MIB
+from neve.store.room import give_back_free_mappings
 
 LOOK_SECONDS = 1.0
 REST_SECONDS = 10.0
@@ -20,10 +21,16 @@ NEAR_SHARE = 0.9
 GROWN_BYTES = 16 * MIB
 
 
+def give_back_free() -> None:
+    """Give the system what is kept for the next use: mappings and parts of the heap."""
+    give_back_free_mappings()
+    runtime.give_back_freed_memory()
+
+
 async def stay_below(
     bytes_max: int,
     resident: Callable[[], int] = resident_bytes,
-    give_back: Callable[[], bool] = runtime.give_back_freed_memory,
+    give_back: Callable[[], None] = give_back_free,
 ) -> None:
     """Look after the memory of this process, for as long as it runs."""
     limit = near = int(NEAR_SHARE * bytes_max)

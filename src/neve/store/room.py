@@ -33,6 +33,11 @@ def room(size: int) -> npt.NDArray[np.uint8]:
     return memory[first : first + size]
 
 
+def give_back_free_mappings() -> None:
+    """Keep nothing for the next large object: the system gets what nobody has a view of."""
+    _mappings.give_back_free()
+
+
 def address(memory: npt.NDArray[np.uint8]) -> int:
     found: int = memory.__array_interface__["data"][0]
     return found
@@ -60,6 +65,10 @@ class Mappings:
                 if _is_free(found):  # where not even a fresh one is, none ever is told to be
                     self._kept.append(found)
             return np.frombuffer(found, np.uint8, size)
+
+    def give_back_free(self) -> None:
+        with self._lock:
+            self._kept = [pages for pages in self._kept if not _is_free(pages)]
 
 
 def _fresh(size: int) -> mmap.mmap:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
+
 from neve import runtime
-from neve.broker.memory import GROWN_BYTES, LOOK_SECONDS, REST_SECONDS, stay_below
+from neve.broker.memory import (
+    GROWN_BYTES,
+    LOOK_SECONDS,
+    REST_SECONDS,
+    give_back_free,
+    stay_below,
+)
+from neve.broker.metrics.process_view import resident_bytes
 from neve.settings import MIB
+from neve.store.room import room
 from scripted_store import in_simulation
 
 BOUND = 500 * MIB
@@ -21,11 +33,10 @@ class Process:
     def resident(self) -> int:
         return self.resident_bytes
 
-    def give_back(self) -> bool:
+    def give_back(self) -> None:
         self.given_back += 1
         self.resident_bytes -= self.free_bytes
         self.free_bytes = 0
-        return True
 
     async def grows_to(self, resident: int, free: int = 0) -> int:
         """How often memory was given back, some looks later."""
@@ -65,3 +76,11 @@ async def test_what_grows_again_at_once_is_not_chased() -> None:
         await runtime.sleep(LOOK_SECONDS)
     assert 5 <= process.given_back <= 100 / REST_SECONDS
     keeper.cancel()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings cannot be resized here")
+def test_what_is_kept_for_the_next_segment_is_given_back_too() -> None:
+    room(200 * MIB)[:] = 1
+    held = resident_bytes()
+    give_back_free()
+    assert held - resident_bytes() > 190 * MIB

@@ -120,6 +120,17 @@ def test_no_more_are_kept_than_were_in_use_at_once_and_never_too_many(mappings: 
     assert [memory[0] for memory in in_use[:2]] == [1, 2], "who is not kept has his bytes"
 
 
+@used_again
+def test_what_is_free_is_given_back_when_asked_and_nothing_else(mappings: Mappings) -> None:
+    in_use = [mappings.room(SIZE) for _ in range(3)]
+    in_use[1][:] = 7
+    del in_use[2], in_use[0]
+    mappings.give_back_free()
+    assert len(mappings._kept) == 1
+    mappings.room(SIZE)[:] = 9
+    assert set(in_use[0].tolist()) == {7}
+
+
 @pytest.mark.parametrize("error", [SystemError("no mremap()"), AttributeError("resize")])
 def test_where_nothing_can_be_resized_nothing_is_used_again_nor_kept(
     mappings: Mappings, monkeypatch: pytest.MonkeyPatch, error: Exception
