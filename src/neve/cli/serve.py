@@ -126,11 +126,16 @@ async def _memory_looked_after(settings: Settings) -> AsyncIterator[None]:
     if parse(settings.broker.store).scheme == "memory":
         yield  # the bucket is in it, and has no bound
         return
-    keeper = runtime.spawn(stay_below(settings.broker.memory_bytes))
+    keeper = runtime.Tasks(on_failure=_tell_unkept_memory)
+    keeper.start(stay_below(settings.broker.memory_bytes), name="memory")
     try:
         yield
     finally:
-        keeper.cancel()
+        await keeper.close()
+
+
+def _tell_unkept_memory(failure: BaseException) -> None:
+    log.error("nobody looks after broker.memory.bytes any more", exc_info=failure)
 
 
 async def _start(

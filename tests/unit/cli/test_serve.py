@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 
 from neve import __version__
+from neve.broker import memory
 from neve.broker.addresses import Address
 from neve.cli import main
 from neve.cli import serve as serving
 from neve.errors import FencedError, InvalidError, NeveError, StoreFailedError, UnavailableError
+from neve.settings import MIB
 
 FREE = ["--listen", "127.0.0.1:0", "--set", "http.listen="]
 
@@ -104,6 +106,35 @@ def test_without_flags_it_serves_a_folder_here(
     assert scene.started["puts_cost"] is False
     assert scene.broker is not None
     assert scene.broker.log == ["stopped"]
+
+
+@pytest.mark.parametrize(("store", "bounds"), [("data", [256 * MIB]), ("memory://x", [])])
+def test_memory_is_looked_after_unless_the_bucket_is_in_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, store: str, bounds: list[int]
+) -> None:
+    async def stay_below(bytes_max: int) -> None:
+        seen.append(bytes_max)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(bytes_max)
+
+    seen, ended = list[int](), list[int]()
+    monkeypatch.setattr(memory, "stay_below", stay_below)
+    flags = ["--store", store, "--set", f"broker.memory.bytes={256 * MIB}"]
+    assert main(["serve", *FREE, *flags]) == 0
+    assert seen == ended == bounds
+
+
+def test_that_memory_is_not_looked_after_any_more_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def stay_below(_: int) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(memory, "stay_below", stay_below)
+    assert main(["serve", *FREE]) == 0, "it serves on"
+    assert "nobody looks after broker.memory.bytes any more: can't start" in capsys.readouterr().err
 
 
 def test_a_store_that_is_away_is_waited_for(
