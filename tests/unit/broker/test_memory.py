@@ -79,8 +79,17 @@ async def test_what_grows_again_at_once_is_not_chased() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mappings cannot be resized here")
-def test_what_is_kept_for_the_next_segment_is_given_back_too() -> None:
+def test_what_is_kept_for_the_next_segment_is_given_back_with_the_heap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def trim() -> bool:
+        trims.append(resident_bytes())
+        return True
+
+    trims = list[int]()
+    monkeypatch.setattr(runtime, "give_back_freed_memory", trim)
     room(200 * MIB)[:] = 1
     held = resident_bytes()
     give_back_free()
     assert held - resident_bytes() > 190 * MIB
+    assert len(trims) == 1

@@ -179,6 +179,24 @@ async def test_reads_that_come_short_are_gone_on_with(
     assert (await store.get("k")).readonly
 
 
+@pytest.mark.parametrize("fsync", [True, False])
+async def test_a_file_that_gets_shorter_while_it_is_read_gives_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
+    def preadv(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        os.truncate(tmp_path / "k", left)
+        return real(descriptor, buffers, offset)
+
+    real, left = os.preadv, READ_STEP_BYTES + 9
+    data = bytes(range(251)) * (3 * READ_STEP_BYTES // 251)
+    writer = FolderStore(tmp_path, fsync=fsync)
+    for store in (writer, FolderStore(tmp_path, fsync=fsync)):
+        await writer.put("k", data)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "preadv", preadv)
+            assert await store.get_range("k", 5, len(data)) == data[5:left]
+
+
 async def test_a_delete_is_synced(tmp_path: Path, calls: Calls) -> None:
     store = FolderStore(tmp_path)
     await store.put("a/k", b"1")

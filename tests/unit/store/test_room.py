@@ -100,6 +100,29 @@ def test_what_a_forgotten_thread_still_writes_is_not_touched(mappings: Mappings)
 
 
 @used_again
+def test_two_threads_that_ask_at_once_never_get_the_same(
+    mappings: Mappings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(pages: mmap.mmap) -> bool:
+        found = real(pages)
+        threading.Event().wait(0.05)
+        return found
+
+    def take() -> None:
+        taken.append(mappings.room(SIZE))
+
+    mappings.room(SIZE)
+    real, taken = module._is_free, list[npt.NDArray[np.uint8]]()
+    monkeypatch.setattr(module, "_is_free", slow)
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert address(taken[0]) != address(taken[1])
+
+
+@used_again
 def test_one_that_is_too_small_makes_room_for_a_larger_one(mappings: Mappings) -> None:
     mappings.room(SIZE)
     mappings.room(2 * SIZE)
