@@ -3,7 +3,8 @@
 What is held is bounded part by part, and what was freed is kept for the next use, which may find no
 place of its size among it. So much can come together that is nobody's that the process nears its
 bound. Then the freed part is given back. That costs fresh pages afterwards, so it is not done
-before, and not again at once, nor before the process has grown.
+before, and not again at once, nor before the process has grown, unless it is past its bound: what
+was in use then may be free by now, and does not show.
 """
 
 from __future__ import annotations
@@ -38,5 +39,5 @@ async def stay_below(
         await runtime.sleep(LOOK_SECONDS)
         if resident() > limit:
             await runtime.offload(give_back)
-            limit = max(near, resident() + GROWN_BYTES)
+            limit = min(bytes_max, max(near, resident() + GROWN_BYTES))
             await runtime.sleep(REST_SECONDS)

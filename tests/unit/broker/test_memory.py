@@ -68,6 +68,16 @@ async def test_where_nothing_is_free_it_is_tried_again_only_once_more_is_held() 
 
 
 @in_simulation
+async def test_past_the_bound_it_is_tried_again_though_nothing_grows() -> None:
+    process = Process()
+    keeper = runtime.spawn(stay_below(BOUND, process.resident, process.give_back))
+    assert await process.grows_to(BOUND + 10 * MIB) >= 1
+    await process.grows_to(BOUND + 10 * MIB, free=200 * MIB)
+    assert process.resident_bytes == BOUND - 190 * MIB
+    keeper.cancel()
+
+
+@in_simulation
 async def test_what_grows_again_at_once_is_not_chased() -> None:
     process = Process()
     keeper = runtime.spawn(stay_below(BOUND, process.resident, process.give_back))
