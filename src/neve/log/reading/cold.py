@@ -73,7 +73,11 @@ class ColdReader:
             return None
         self.cursors.take(log, offset)
         self.counters.ahead_hits += 1
-        chunk = self._consumed(cursor, offset, max_bytes)
+        try:
+            chunk = self._consumed(cursor, offset, max_bytes)
+        except NeveError:
+            self.cursors.drop(cursor)
+            raise
         cursor.reads += 1
         self._rest(cursor)
         return chunk

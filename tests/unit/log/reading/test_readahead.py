@@ -9,7 +9,8 @@ import pytest
 
 from log_reading import World, reading, small_fetch
 from neve import runtime
-from neve.errors import ClosedError, UnavailableError
+from neve.errors import ClosedError, DamagedError, UnavailableError
+from neve.log.reading.blocks import Block
 from neve.log.reading.chunk import Chunk
 from neve.settings import Settings
 from neve.store.gate import Gate
@@ -102,6 +103,26 @@ async def test_a_reader_alone_has_half_of_the_budget_and_less_beside_one_that_wa
         assert 3_000 < beside <= 4_000, "it counts as a reader while it waits for the store"
         never.set()
         await other
+
+
+@in_simulation
+async def test_what_was_read_ahead_and_cannot_be_cut_is_let_go() -> None:
+    def refuse_to_cut(*_: object, **__: object) -> None:
+        raise DamagedError("topics/t/segment", "there is no batch at 17")
+
+    async with reading(settings=LARGE) as world:
+        await cold(world)
+        offset = 0
+        for _ in range(4):
+            offset = (await world.read_checked(offset, 700)).next_offset
+        await runtime.sleep(1)
+        assert world.reader.cold.budget.used > 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Block, "cut", refuse_to_cut)
+            with pytest.raises(DamagedError):
+                world.reader.read_now(world.log, offset, 700)
+        assert world.reader.cold.budget.used == 0
+        await world.read_checked(offset, 700)
 
 
 @in_simulation
