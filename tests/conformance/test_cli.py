@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -195,6 +197,47 @@ def test_a_group_with_members(broker: RunningBroker, member: Consumer) -> None:
     at = broker.bootstrap
     neve(at, "group", "seek", "live", "--to", "start", code=1, told="live has 1 members")
     neve(at, "group", "delete", "live", code=1, told="group live still has members")
+
+
+@contextlib.contextmanager
+def reader_that_commits_nothing(broker: RunningBroker, topic: str, group: str) -> Iterator[None]:
+    """A member of a cooperative group that holds all partitions until another one comes."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    joined, over = threading.Event(), threading.Event()
+    consumer.subscribe([topic], on_assign=lambda *_: joined.set())
+
+    def poll() -> None:
+        while not over.is_set():
+            consumer.poll(0.1)
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    try:
+        assert joined.wait(30)
+        yield
+    finally:
+        over.set()
+        polling.join()
+        consumer.close()
+
+
+def test_a_member_waits_until_others_let_go_what_it_is_to_have(broker: RunningBroker) -> None:
+    fill(broker, "shared", partitions=2, records=5)
+    neve(broker.bootstrap, "topic", "produce", "shared", "-p", "1", data=b"v0\nv1\nv2\nv3\nv4\n")
+    cooperative = ["-X", "partition.assignment.strategy=cooperative-sticky"]
+    with reader_that_commits_nothing(broker, "shared", "sharing"):
+        found = lines(broker, "shared", "-g", "sharing", "--timeout", "30", *cooperative)
+        assert found == [f"v{n}" for n in range(5)]
+        (left,) = shown(broker, "group", "describe", "sharing")
+        assert len(left["members"]) == 1
 
 
 # --- loads

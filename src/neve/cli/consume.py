@@ -1,8 +1,8 @@
 """What `neve topic consume` does: records of topics to standard output, in order by partition.
 
 Without a group, each partition is read from where it was asked to where it was asked, or to where
-its log ended when the command began; `--follow` goes on. With a group, it is a member: it begins
-where the group has come to, and commits what it has written. A count ends both.
+its log ended when the command began; `--follow` goes on. A count ends it as well. With a group,
+`consume_member` says which partitions are read.
 
 A broker that falls silent is told after `--timeout` seconds, and ends the command unless it
 follows.
@@ -18,7 +18,7 @@ from neve import runtime
 from neve.bucket.model import Record
 from neve.cli import output, ranges
 from neve.cli.connection import BrokerError, Connection, explained
-from neve.cli.offsets import AfterStart, BeforeEnd, Span
+from neve.cli.offsets import BeforeEnd, Span
 from neve.cli.output import UsageError
 from neve.cli.ranges import Range
 from neve.cli.record_format import Renderer
@@ -27,7 +27,6 @@ BATCH_RECORDS = 1000
 POLL_SECONDS = 0.2
 """Ctrl-C waits no longer than this."""
 
-COMMIT_EVERY_SECONDS = 5.0
 TIMESTAMP_APPENDED = 2
 READING = {
     "enable__partition__eof": True,
@@ -44,7 +43,6 @@ class Wanted:
     span: Span
     partitions: Sequence[int] | None = None
     count: int | None = None
-    group: str | None = None
     follow: bool = False
 
 
@@ -52,12 +50,10 @@ def consume(connection: Connection, wanted: Wanted, render: Renderer) -> int:
     """Write records until the end that was asked for."""
     if wanted.count == 0:
         return 0
-    if wanted.group is not None:
-        return _consume_as_member(connection, wanted, render)
     if not wanted.follow and wanted.span == Span(BeforeEnd()):
         raise UsageError("-o end begins where this command would stop: add --follow")
     asked = ranges.place(connection, wanted.span, _places(connection, wanted))
-    reading = _Reading(wanted, {each.place: each for each in asked}, render)
+    reading = Reading(wanted, {each.place: each for each in asked}, render)
     if reading.done:
         return 0
     from confluent_kafka import TopicPartition
@@ -67,7 +63,7 @@ def consume(connection: Connection, wanted: Wanted, render: Renderer) -> int:
         consumer.assign(
             [TopicPartition(*each.place, each.begin) for each in asked if each.place in reading]
         )
-        _run(connection, consumer, reading, lambda _: None)
+        run(connection, consumer, reading, lambda _: None)
     return 0
 
 
@@ -85,7 +81,7 @@ def _places(connection: Connection, wanted: Wanted) -> list[tuple[str, int]]:
     return places
 
 
-class _Reading:
+class Reading:
     """Which partitions are still read, up to where, and how many records were written."""
 
     def __init__(
@@ -178,12 +174,13 @@ def as_record(message: Any) -> Record:
     )
 
 
-def _run(
+def run(
     connection: Connection,
     consumer: Any,
-    reading: _Reading,
+    reading: Reading,
     on_written: Callable[[Sequence[Any]], None],
 ) -> None:
+    """Read until it is done. `on_written` is told after each wait, also where nothing came."""
     from confluent_kafka import TopicPartition
 
     silence = _Silence(connection, reading)
@@ -216,7 +213,7 @@ def next_messages(consumer: Any) -> list[Any]:
 class _Silence:
     """A broker that says nothing: an error after a while, or a line where we wait for it."""
 
-    def __init__(self, connection: Connection, reading: _Reading) -> None:
+    def __init__(self, connection: Connection, reading: Reading) -> None:
         self._connection = connection
         self._reading = reading
         self._told = False
@@ -243,78 +240,3 @@ class _Silence:
         if self._reading.follow and self._connection.trouble and not self._told:
             output.complain(f"{self._connection.trouble}: waiting for the broker to come back")
             self._told = True
-
-
-# --- as a member of a group
-
-
-def _consume_as_member(connection: Connection, wanted: Wanted, render: Renderer) -> int:
-    if wanted.partitions is not None:
-        raise UsageError("-p goes without -g: a group gives its members their partitions")
-    if wanted.span.end is not None or wanted.span.first not in (AfterStart(), BeforeEnd()):
-        raise UsageError("with -g, -o is start or end: where the group begins without a commit")
-    for topic in wanted.topics:
-        connection.partitions(topic)
-    reset = "earliest" if wanted.span.first == AfterStart() else "latest"
-    properties = {**READING, "group__id": wanted.group, "auto__offset__reset": reset}
-    with connection.consumer(**properties) as consumer:
-        member = _Member(connection, consumer, wanted, render)
-        consumer.subscribe(
-            list(wanted.topics), on_assign=member.on_assign, on_revoke=member.on_revoke
-        )
-        try:
-            member.run()
-        finally:
-            member.commit()
-    return 0
-
-
-class _Member:
-    """A member of a group: it reads what it is given and commits what it has written."""
-
-    def __init__(
-        self, connection: Connection, consumer: Any, wanted: Wanted, render: Renderer
-    ) -> None:
-        self._connection = connection
-        self._consumer = consumer
-        self._reading = _Reading(wanted, {}, render)
-        self._uncommitted: dict[tuple[str, int], int] = {}
-        self._committed_at = runtime.monotonic()
-        self._reading.waiting = True
-
-    def run(self) -> None:
-        _run(self._connection, self._consumer, self._reading, self._written)
-
-    def on_assign(self, _: Any, given: Sequence[Any]) -> None:
-        self._reading.waiting = self._reading.follow
-        if not given:
-            output.complain("the other members of the group read all partitions")
-        places = [(each.topic, each.partition) for each in given]
-        for each in ranges.place(self._connection, Span(AfterStart()), places):
-            self._reading.open(each)
-
-    def on_revoke(self, _: Any, taken: Sequence[Any]) -> None:
-        self.commit()
-        for each in taken:
-            self._reading.close((each.topic, each.partition))
-
-    def _written(self, messages: Sequence[Any]) -> None:
-        for message in messages:
-            self._uncommitted[message.topic(), message.partition()] = message.offset() + 1
-        if runtime.monotonic() - self._committed_at > COMMIT_EVERY_SECONDS:
-            self.commit()
-
-    def commit(self) -> None:
-        """Commit what was written: first it is on its way out, then the group may forget it."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        output.flush()
-        self._committed_at = runtime.monotonic()
-        offsets = [TopicPartition(*place, at) for place, at in self._uncommitted.items()]
-        if not offsets:
-            return
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            raise explained(error.args[0], "committing to the group") from None
-        self._uncommitted.clear()

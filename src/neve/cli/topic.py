@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from neve import runtime
 from neve.cli import consume as consuming
-from neve.cli import input_format, record_format, topic_admin
+from neve.cli import consume_member, input_format, record_format, topic_admin
 from neve.cli import produce as producing
 from neve.cli.connection import DEFAULT_FLAGS, BrokerFlags, assignments
 from neve.cli.names import named
@@ -251,7 +251,6 @@ def consume(
         span=parse_span(offsets, runtime.now_ms()),
         partitions=None if partitions is None else numbers("--partitions", partitions),
         count=count,
-        group=group,
         follow=follow,
     )
     render = (
@@ -260,6 +259,8 @@ def consume(
         else record_format.compile_format("%v\\n" if format is None else format)
     )
     with broker.connect() as connection:
+        if group is not None:
+            return consume_member.consume(connection, wanted, group, render)
         return consuming.consume(connection, wanted, render)
 
 

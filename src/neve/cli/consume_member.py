@@ -1,0 +1,151 @@
+"""What `neve topic consume -g` does: a member of a group reads what the group gives it.
+
+It begins where the group has come to, commits what it has written, and is done when all that it was
+given is read. A member without a partition is not done: what it had was taken for the group to
+divide anew, or others have to let go first what it is to have. Only where the group has settled and
+others read every partition, there is nothing to come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from neve import runtime
+from neve.cli import output, ranges
+from neve.cli.connection import BrokerError, Connection, explained
+from neve.cli.consume import READING, Reading, Wanted, run
+from neve.cli.group_admin import find, state_name
+from neve.cli.offsets import AfterStart, BeforeEnd, Span
+from neve.cli.output import UsageError
+from neve.cli.record_format import Renderer
+
+COMMIT_EVERY_SECONDS = 5.0
+LOOK_EVERY_SECONDS = 0.5
+SETTLED = "Stable"
+
+
+def consume(connection: Connection, wanted: Wanted, group: str, render: Renderer) -> int:
+    """Write what the group gives us until it is read, and commit it."""
+    if wanted.partitions is not None:
+        raise UsageError("-p goes without -g: a group gives its members their partitions")
+    if wanted.span.end is not None or wanted.span.first not in (AfterStart(), BeforeEnd()):
+        raise UsageError("with -g, -o is start or end: where the group begins without a commit")
+    if wanted.count == 0:
+        return 0
+    places = {(topic, number) for topic in wanted.topics for number in connection.partitions(topic)}
+    reset = "earliest" if wanted.span.first == AfterStart() else "latest"
+    properties = {**READING, "group__id": group, "auto__offset__reset": reset}
+    with connection.consumer(**properties) as consumer:
+        others = _Others(connection, group, places)
+        member = Member(connection, consumer, Reading(wanted, {}, render), others)
+        consumer.subscribe(
+            list(wanted.topics), on_assign=member.on_assign, on_revoke=member.on_revoke
+        )
+        try:
+            member.run()
+        finally:
+            member.commit()
+            # Closed alone, a member without a partition would stay in a cooperative group until its
+            # session is over.
+            consumer.unsubscribe()
+    return 0
+
+
+class Member:
+    """A member of a group: it reads what it is given and commits what it has written."""
+
+    def __init__(
+        self, connection: Connection, consumer: Any, reading: Reading, others: _Others
+    ) -> None:
+        self._connection = connection
+        self._consumer = consumer
+        self._reading = reading
+        self._others = others
+        self._given: set[tuple[str, int]] = set()
+        self._empty_handed = False  # since the group last changed
+        self._uncommitted: dict[tuple[str, int], int] = {}
+        self._committed_at = runtime.monotonic()
+        self._reading.waiting = True
+
+    def run(self) -> None:
+        run(self._connection, self._consumer, self._reading, self._written)
+
+    def on_assign(self, _: Any, given: Sequence[Any]) -> None:
+        places = [(each.topic, each.partition) for each in given]
+        self._given.update(places)
+        self._changed()
+        for each in ranges.place(self._connection, Span(AfterStart()), places):
+            self._reading.open(each)
+
+    def on_revoke(self, _: Any, taken: Sequence[Any]) -> None:
+        self.commit()
+        for each in taken:
+            self._given.discard((each.topic, each.partition))
+            self._reading.close((each.topic, each.partition))
+        self._changed()
+
+    def _changed(self) -> None:
+        self._empty_handed = not self._given
+        self._reading.waiting = self._reading.follow or self._empty_handed
+
+    def _written(self, messages: Sequence[Any]) -> None:
+        for message in messages:
+            self._uncommitted[message.topic(), message.partition()] = message.offset() + 1
+        if runtime.monotonic() - self._committed_at > COMMIT_EVERY_SECONDS:
+            self.commit()
+        if self._empty_handed and self._others.read_all(self._consumer.memberid()):
+            output.complain("the other members of the group read all partitions")
+            self._empty_handed = False
+            self._reading.waiting = self._reading.follow
+
+    def commit(self) -> None:
+        """Commit what was written: first it is on its way out, then the group may forget it."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        output.flush()
+        self._committed_at = runtime.monotonic()
+        offsets = [TopicPartition(*place, at) for place, at in self._uncommitted.items()]
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise explained(error.args[0], "committing to the group") from None
+        self._uncommitted.clear()
+
+
+class _Others:
+    """What the group says of its members; asked now and then while we have no partition."""
+
+    def __init__(self, connection: Connection, group: str, places: set[tuple[str, int]]) -> None:
+        self._connection = connection
+        self._group = group
+        self._places = places
+        self._looked_at: float | None = None
+
+    def read_all(self, own_id: str) -> bool:
+        """Whether the group has settled with us, and every partition is another member's.
+
+        A group that hands partitions over one by one looks settled before it is done. Those on
+        their way are nobody's then.
+        """
+        now = runtime.monotonic()
+        if self._looked_at is not None and now - self._looked_at < LOOK_EVERY_SECONDS:
+            return False
+        self._looked_at = now
+        with contextlib.suppress(BrokerError):  # it may say so the next time
+            found = find(self._connection, self._group)
+            ours = [each for each in found.members if each.member_id == own_id]
+            if state_name(found.state) == SETTLED and ours:
+                return self._places <= _owned(found.members) - _owned(ours)
+        return False
+
+
+def _owned(members: Sequence[Any]) -> set[tuple[str, int]]:
+    return {
+        (each.topic, each.partition)
+        for member in members
+        for each in (member.assignment.topic_partitions if member.assignment else [])
+    }
