@@ -16,7 +16,8 @@ GONE = "Dead"
 def state_name(state: Any) -> str:
     """Kafka's name of a state: PreparingRebalance, Stable, Empty, …"""
     name = state if isinstance(state, str) else getattr(state, "name", "Unknown")
-    return "".join(word.capitalize() for word in str(name).split("_"))
+    words = "".join(word.capitalize() for word in str(name).split("_"))
+    return words.replace("Rebalancing", "Rebalance")  # as librdkafka has it
 
 
 def show_all(connection: Connection, *, states: Sequence[str], as_json: bool) -> int:

@@ -58,6 +58,16 @@ def test_list(cluster: FakeCluster, capfd: pytest.CaptureFixture[str]) -> None:
     assert "--state nonsense: there is no such state, only Stable, Empty" in err
 
 
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
+def test_a_group_that_is_divided_anew_is_found_by_kafka_s_name_of_that(
+    cluster: FakeCluster, capfd: pytest.CaptureFixture[str], state: str
+) -> None:
+    known = getattr(ConsumerGroupState, state.upper().replace("REBALANCE", "_REBALANCING"))
+    cluster.add_group("moving", known, member("m1"))
+    _, out, _ = run(capfd, "group", "list", "--state", state, "--json")
+    assert json.loads(out) == [{"group": "moving", "state": state, "type": "Unknown"}]
+
+
 def test_describe_tells_lag_in_records_and_seconds(
     cluster: FakeCluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
