@@ -234,9 +234,10 @@ def _moment(text: str, now_ms: int, length_from_ms: int | None) -> tuple[int, st
 
 def _from_iso(text: str) -> int:
     try:
-        return round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+        since_1970_ms = round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise OffsetSyntaxError(f"there is no time {text}") from None
+    return max(since_1970_ms, 0)  # Kafka's negative times are names of offsets: -1 is the end
 
 
 def _length_ms(text: str) -> int:

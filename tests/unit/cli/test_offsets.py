@@ -51,6 +51,8 @@ FIRST = AtTime(NOW_MS - DAY_MS)
         ("@2026-01-01T00:00:00Z:1.5s", Span(FIRST, AtTime(FIRST.timestamp_ms + 1500))),
         ("@:2026-01-01", Span(AfterStart(), FIRST)),
         ("@-9999999w", Span(AtTime(0))),
+        ("@1969-12-31T23:59:59.999Z", Span(AtTime(0))),
+        ("@0001-01-01:2026-01-01", Span(AtTime(0), FIRST)),
         ("@1767312000000:1h", Span(AtTime(NOW_MS), AtTime(NOW_MS + 3_600_000))),
     ],
 )
