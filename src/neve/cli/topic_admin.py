@@ -15,6 +15,7 @@ from neve import runtime
 from neve.cli import output
 from neve.cli.connection import BrokerError, Connection
 from neve.cli.output import UsageError
+from neve.errors import NeveError
 
 INTERNAL_PREFIX = "__"
 BROKER_DECIDES = -1
@@ -32,6 +33,10 @@ CONFIG_SOURCES = {
 
 KAFKA_BASE64 = str.maketrans("+/", "-_")
 """Kafka writes ids in the base64 of URLs, librdkafka in the other one."""
+
+
+class NotDoneError(NeveError):
+    """Somebody was asked, and did not say yes."""
 
 
 def create(
@@ -123,9 +128,13 @@ def _await_partitions(connection: Connection, name: str, known: Callable[[int], 
 def _confirm(names: Sequence[str]) -> None:
     if not os.isatty(output.STANDARD_INPUT):
         raise UsageError("deleting asks first, and nobody can answer here: add --yes")
-    answer = input(f"Delete {', '.join(names)} with all records? [y/N] ")
+    try:
+        answer = input(f"Delete {', '.join(names)} with all records? [y/N] ")
+    except EOFError:  # Ctrl-D: no answer is no
+        answer = ""
+        print()
     if answer.strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was deleted")
+        raise NotDoneError("nothing was deleted")
 
 
 def alter(

@@ -137,7 +137,13 @@ def test_delete_asks_first(
     assert "add --yes" in err
     monkeypatch.setattr(os, "isatty", lambda _: True)
     monkeypatch.setattr("builtins.input", lambda _: "n")
-    assert run(capfd, "topic", "delete", "t")[0] == 2
+    assert run(capfd, "topic", "delete", "t") == (1, "", "neve: nothing was deleted\n")
+
+    def ctrl_d(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", ctrl_d)
+    assert run(capfd, "topic", "delete", "t") == (1, "\n", "neve: nothing was deleted\n")
     assert cluster.calls == []
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert run(capfd, "topic", "delete", "t")[:2] == (0, "deleted t\n")
