@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from neve.cli.output import UsageError
 
-OFFSET_MAX = 2**63 - 1
+OFFSET_MAX = TIME_MS_MAX = 2**63 - 1
 GRAMMAR = "start, end, 47, +2 (after the start), -3 (before the end), 10:20, @-1h or @2026-01-01"
 
 
@@ -226,7 +226,7 @@ def _moment(text: str, now_ms: int, length_from_ms: int | None) -> tuple[int, st
             return max(now_ms - length, 0), text[found.end() :]
         if length_from_ms is None:
             raise OffsetSyntaxError(f"{found[0]} from now is not written yet: write -{found[0]}")
-        return length_from_ms + length, text[found.end() :]
+        return min(length_from_ms + length, TIME_MS_MAX), text[found.end() :]
     if found := _NUMBER.match(text):
         return _from_number(found[0]), text[found.end() :]
     raise OffsetSyntaxError(_TIME_HELP)

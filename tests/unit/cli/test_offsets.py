@@ -53,6 +53,7 @@ FIRST = AtTime(NOW_MS - DAY_MS)
         ("@-9999999w", Span(AtTime(0))),
         ("@1969-12-31T23:59:59.999Z", Span(AtTime(0))),
         ("@0001-01-01:2026-01-01", Span(AtTime(0), FIRST)),
+        ("@2026-01-01:999999999999w", Span(FIRST, AtTime(2**63 - 1))),
         ("@1767312000000:1h", Span(AtTime(NOW_MS), AtTime(NOW_MS + 3_600_000))),
     ],
 )
