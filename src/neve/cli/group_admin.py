@@ -98,7 +98,7 @@ def described(connection: Connection, name: str) -> dict[str, Any]:
         "protocol": group.partition_assignor or None,
         "coordinator": _node(group.coordinator),
         "members": [_member(member) for member in group.members],
-        "lag": sum(known),
+        "lag": sum(known) if known or not rows else None,
         "lag_seconds": max(ages, default=None),
         "partitions": [_partition(row, owners) for row in rows],
     }
@@ -142,7 +142,7 @@ def _print_group(document: Mapping[str, Any]) -> None:
     print(f"state        {document['state']}")
     print(f"protocol     {_shown(document['protocol'])}")
     print(f"coordinator  {'-' if at is None else '{id} at {host}:{port}'.format(**at)}")
-    print(f"lag          {document['lag']} records, {_seconds(document['lag_seconds'])}")
+    print(f"lag          {_shown(document['lag'])} records, {_seconds(document['lag_seconds'])}")
     if document["members"]:
         print()
         output.print_table(

@@ -87,6 +87,16 @@ def test_describe_tells_lag_in_records_and_seconds(
     assert found["lag_seconds"] == pytest.approx(420, abs=5)
 
 
+def test_the_lag_of_a_group_that_committed_nothing_is_not_known(
+    cluster: FakeCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster.add_group("new", ConsumerGroupState.STABLE, member("m1", ("t", 0)))
+    _, out, _ = run(capfd, "group", "describe", "new", "--json")
+    assert json.loads(out)[0]["lag"] is None
+    _, out, _ = run(capfd, "group", "describe", "new")
+    assert out.splitlines()[4].split() == ["lag", "-", "records,", "-"]
+
+
 def test_describe_past_retention_and_a_deleted_topic(
     cluster: FakeCluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
