@@ -103,6 +103,10 @@ class Connection:
     def bootstrap(self) -> str:
         return self._config["bootstrap.servers"]
 
+    def given(self, name: str) -> str | None:
+        """What -X says of a property."""
+        return self._config.get(name)
+
     def config(self, **properties: object) -> dict[str, Any]:
         """What a client is made with: dots are written as `__` in `properties`; -X is stronger."""
         quiet = {} if "debug" in self._config else {"log_level": 0}
@@ -230,7 +234,7 @@ class Connection:
         from confluent_kafka.admin import OffsetSpec
 
         low = self._offsets_at(places, OffsetSpec.earliest())
-        committed = readable and self._config.get("isolation.level") != "read_uncommitted"
+        committed = readable and self.given("isolation.level") != "read_uncommitted"
         high = self._offsets_at(places, OffsetSpec.latest(), committed=committed)
         return {place: Watermarks(low[place], high[place]) for place in places}
 

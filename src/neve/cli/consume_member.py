@@ -14,7 +14,7 @@ from typing import Any
 
 from neve import runtime
 from neve.cli import output, ranges
-from neve.cli.connection import BrokerError, Connection, explained
+from neve.cli.connection import BrokerError, Connection, plain
 from neve.cli.consume import READING, Reading, Wanted, run
 from neve.cli.group_admin import find, state_name
 from neve.cli.offsets import AfterStart, BeforeEnd, Span
@@ -22,6 +22,9 @@ from neve.cli.output import UsageError
 from neve.cli.record_format import Renderer
 
 COMMIT_EVERY_SECONDS = 5.0
+SESSION_SECONDS_MIN, SESSION_SECONDS_MAX = 6.0, 45.0
+"""What brokers take unless told otherwise, and librdkafka's own."""
+
 LOOK_EVERY_SECONDS = 0.5
 SETTLED = "Stable"
 
@@ -36,7 +39,12 @@ def consume(connection: Connection, wanted: Wanted, group: str, render: Renderer
         return 0
     places = {(topic, number) for topic in wanted.topics for number in connection.partitions(topic)}
     reset = "earliest" if wanted.span.first == AfterStart() else "latest"
-    properties = {**READING, "group__id": group, "auto__offset__reset": reset}
+    properties = {
+        **READING,
+        **_patience(connection),
+        "group__id": group,
+        "auto__offset__reset": reset,
+    }
     with connection.consumer(**properties) as consumer:
         others = _Others(connection, group, places)
         member = Member(connection, consumer, Reading(wanted, {}, render), others)
@@ -53,6 +61,15 @@ def consume(connection: Connection, wanted: Wanted, group: str, render: Renderer
     return 0
 
 
+def _patience(connection: Connection) -> dict[str, int]:
+    """How long a commit waits for a broker: nothing, not even Ctrl-C, ends it earlier."""
+    seconds = min(max(connection.timeout_seconds, SESSION_SECONDS_MIN), SESSION_SECONDS_MAX)
+    patience = {"socket__timeout__ms": round(seconds * 1000)}
+    if connection.given("group.protocol") != "consumer":  # KIP-848: brokers set the session
+        patience["session__timeout__ms"] = round(seconds * 1000)
+    return patience
+
+
 class Member:
     """A member of a group: it reads what it is given and commits what it has written."""
 
@@ -66,7 +83,8 @@ class Member:
         self._given: set[tuple[str, int]] = set()
         self._empty_handed = False  # since the group last changed
         self._uncommitted: dict[tuple[str, int], int] = {}
-        self._committed_at = runtime.monotonic()
+        self._sent: dict[tuple[str, int], int] = {}
+        self._sent_at = runtime.monotonic()
         self._reading.waiting = True
 
     def run(self) -> None:
@@ -80,7 +98,12 @@ class Member:
             self._reading.open(each)
 
     def on_revoke(self, _: Any, taken: Sequence[Any]) -> None:
-        self.commit()
+        try:
+            self.commit()
+        except BrokerError as error:
+            if not self._reading.follow:
+                raise
+            output.complain(error)
         for each in taken:
             self._given.discard((each.topic, each.partition))
             self._reading.close((each.topic, each.partition))
@@ -93,27 +116,44 @@ class Member:
     def _written(self, messages: Sequence[Any]) -> None:
         for message in messages:
             self._uncommitted[message.topic(), message.partition()] = message.offset() + 1
-        if runtime.monotonic() - self._committed_at > COMMIT_EVERY_SECONDS:
-            self.commit()
+        if runtime.monotonic() - self._sent_at > COMMIT_EVERY_SECONDS:
+            self._commit_meanwhile()
         if self._empty_handed and self._others.read_all(self._consumer.memberid()):
             output.complain("the other members of the group read all partitions")
             self._empty_handed = False
             self._reading.waiting = self._reading.follow
 
+    def _commit_meanwhile(self) -> None:
+        """Commit without waiting for it: a broker that is away must not hold up its follower.
+
+        Whether it was taken shows when partitions are taken from us, or at the end.
+        """
+        self._sent_at = runtime.monotonic()
+        if self._uncommitted != self._sent:
+            output.flush()
+            self._sent = dict(self._uncommitted)
+            self._send(asynchronous=True)
+
     def commit(self) -> None:
         """Commit what was written: first it is on its way out, then the group may forget it."""
+        output.flush()
+        try:
+            if self._uncommitted:
+                self._send(asynchronous=False)
+        finally:
+            self._uncommitted.clear()  # who leaves would try, and wait, once more
+
+    def _send(self, *, asynchronous: bool) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
-        output.flush()
-        self._committed_at = runtime.monotonic()
         offsets = [TopicPartition(*place, at) for place, at in self._uncommitted.items()]
-        if not offsets:
-            return
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
+            self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except KafkaException as error:
-            raise explained(error.args[0], "committing to the group") from None
-        self._uncommitted.clear()
+            reason = self._connection.trouble or plain(error.args[0])
+            raise BrokerError(
+                f"what was written is not committed, and will be read again: {reason}"
+            ) from None
 
 
 class _Others:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaError, TopicPartition
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 
 from kafka_fakes import FakeCluster, member
 from neve.cli import consume_member, main
@@ -45,6 +45,7 @@ class ScriptedConsumer:
     def __init__(self, steps: list[list[Any] | Callable[[ScriptedConsumer], None]]) -> None:
         self.steps = steps
         self.committed: dict[int, int] = {}
+        self.refusal: KafkaError | None = None
         self.left = False
 
     def subscribe(self, _: list[str], on_assign: Any, on_revoke: Any) -> None:
@@ -69,10 +70,15 @@ class ScriptedConsumer:
         pass
 
     def commit(self, offsets: list[TopicPartition], **_: Any) -> None:
+        if self.refusal is not None:
+            raise KafkaException(self.refusal)
         self.committed.update({each.partition: each.offset for each in offsets})
 
     def given(self, *partitions: int) -> None:
         self._on_assign(self, [TopicPartition("t", each) for each in partitions])
+
+    def refuse(self, code: int) -> None:
+        self.refusal = KafkaError(code)
 
     def taken(self, *partitions: int) -> None:
         self._on_revoke(self, [TopicPartition("t", each) for each in partitions])
@@ -100,7 +106,6 @@ def reads(
 
         monkeypatch.setattr(cluster, "consumer", made)
         code = main(["topic", "consume", "t", "-g", "g", *flags])
-        assert consumer.left
         return code, *capfd.readouterr()
 
     return run
@@ -117,6 +122,7 @@ def test_what_is_given_is_read_and_committed(reads: Reads) -> None:
     )
     assert reads(consumer) == (0, "0@0\n1@0\n0@1\n", "")
     assert consumer.committed == {0: 2, 1: 1}
+    assert consumer.left
 
 
 def test_what_is_taken_to_be_divided_anew_is_waited_for(reads: Reads) -> None:
@@ -169,8 +175,10 @@ def test_where_others_read_all_there_is_nothing_to_come(cluster: FakeCluster, re
 
 def test_one_that_follows_says_so_once_and_waits(cluster: FakeCluster, reads: Reads) -> None:
     settled(cluster, *ALL)
-    steps = [lambda it: it.given(), [], [], lambda it: it.given(1), [record(1, 0)]]
-    told = reads(ScriptedConsumer(steps), "--follow", "-n", "1")
+    consumer = ScriptedConsumer(
+        [lambda it: it.given(), [], [], lambda it: it.given(1), [record(1, 0)]]
+    )
+    told = reads(consumer, "--follow", "-n", "1")
     assert told == (0, "1@0\n", SAYS_ALL)
 
 
@@ -191,3 +199,58 @@ def test_a_group_that_gives_nothing_is_told(cluster: FakeCluster, reads: Reads) 
     code, out, err = reads(ScriptedConsumer([lambda it: it.given(), []]))
     assert (code, out) == (1, "")
     assert "the group gave us no partition within 0 s" in err
+
+
+NOT_COMMITTED = "neve: what was written is not committed, and will be read again: "
+
+
+def test_what_cannot_be_committed_is_told(reads: Reads) -> None:
+    consumer = ScriptedConsumer(
+        [lambda it: it.given(1), lambda it: it.refuse(KafkaError._WAIT_COORD), [record(1, 0)]]
+    )
+    code, out, err = reads(consumer)
+    assert (code, out) == (1, "1@0\n")
+    assert err.startswith(NOT_COMMITTED)
+
+
+def test_one_that_follows_outlasts_a_group_that_has_forgotten_it(reads: Reads) -> None:
+    consumer = ScriptedConsumer(
+        [
+            lambda it: it.given(1),
+            [record(1, 0)],
+            lambda it: it.refuse(KafkaError.UNKNOWN_MEMBER_ID),
+            lambda it: it.taken(1),
+            lambda it: setattr(it, "refusal", None),
+            lambda it: it.given(1),
+            [record(1, 0)],
+        ]
+    )
+    code, out, err = reads(consumer, "--follow", "-n", "2")
+    assert (code, out) == (0, "1@0\n1@0\n")
+    assert err.startswith(NOT_COMMITTED)
+    assert consumer.committed == {1: 1}
+
+
+def test_it_commits_now_and_then(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume_member, "COMMIT_EVERY_SECONDS", 0.0)
+    seen: list[dict[int, int]] = []
+    consumer = ScriptedConsumer(
+        [
+            lambda it: it.given(0),
+            [record(0, 0)],
+            lambda it: seen.append(dict(it.committed)),
+            [record(0, 1)],
+        ]
+    )
+    assert reads(consumer)[0] == 0
+    assert seen == [{0: 1}]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_both_protocols_of_groups_take_what_a_member_is_made_with(protocol: str) -> None:
+    """librdkafka refuses a client's own session where brokers set it."""
+    flags = BrokerFlags("127.0.0.1:1", [f"group.protocol={protocol}"], 0.1)
+    properties = consume_member._patience(flags.connect())
+    with flags.connect().consumer(group__id="g", **properties):
+        pass
+    assert properties["socket__timeout__ms"] == 6000

@@ -1,0 +1,35 @@
+"""`neve topic consume -g` when its broker goes away with what was written not yet committed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from brokers import start_broker
+from cli_runs import NEVE, neve
+
+TIMEOUT_SECONDS = 6  # the shortest session that brokers take
+
+
+def test_ctrl_c_waits_no_longer_for_a_commit_than_for_a_broker(tmp_path: Path) -> None:
+    broker = start_broker(tmp_path / "bucket", tmp_path / "log")
+    try:
+        neve(broker.bootstrap, "topic", "create", "t")
+        neve(broker.bootstrap, "topic", "produce", "t", data=b"value\n")
+        command = [NEVE, "topic", "consume", "t", "-g", "g", "--follow"]
+        command += ["--bootstrap", broker.bootstrap, "--timeout", str(TIMEOUT_SECONDS)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == b"value\n"
+            broker.kill()
+            began_at = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 1
+            assert time.monotonic() - began_at < 2 * TIMEOUT_SECONDS
+            assert b"neve: what was written is not committed" in process.stderr.read()
+    finally:
+        if broker.process.poll() is None:
+            broker.kill()
