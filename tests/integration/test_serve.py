@@ -275,9 +275,11 @@ def test_what_is_wrong_at_the_start_is_named_in_one_line(tmp_path: Path) -> None
     assert code == 1
     assert "bad.toml: wal.linger.ms = 'soon' is not a whole number" in said
     (tmp_path / "file").write_text("not a folder")
-    code, said = refused("--store", str(tmp_path / "file"), *FREE, cwd=tmp_path)
-    assert code == 1
-    assert "file" in said
+    for store in ("file", "file/below"):
+        code, said = refused("--store", store, *FREE, cwd=tmp_path)
+        assert code == 1
+        assert f"neve: this broker cannot start on {store}: " in said
+        assert "a file is where a folder should be" in said
 
 
 def test_memory_that_does_not_fit_its_bound_ends_a_start(start: Start, tmp_path: Path) -> None:

@@ -25,7 +25,14 @@ from cyclopts import Parameter
 
 from neve import __version__, runtime
 from neve.cli.output import DEFAULT_FLAGS, SettingsFlags
-from neve.errors import FencedError, NeveError, StoreError, UnavailableError
+from neve.errors import (
+    DeniedError,
+    FencedError,
+    NeveError,
+    StoreError,
+    StoreFailedError,
+    UnavailableError,
+)
 from neve.settings import Settings, refuse_too_much
 
 if TYPE_CHECKING:
@@ -47,6 +54,10 @@ START_PAUSE_MS, START_PAUSE_MS_MAX = 200, 5_000
 # Objects made before young ones are looked at. Requests, answers and batches hold no cycles and are
 # freed the moment they are done with, so looking often finds nothing and costs a busy broker time.
 GC_THRESHOLDS = (50_000, 20, 50)
+
+
+class StartError(NeveError):
+    """The store lets no broker start, and will not by itself."""
 
 
 def serve(
@@ -182,6 +193,9 @@ async def _started(
     except OSError as error:  # two that bound the same port: only one may listen
         await stack.close()
         raise refused("broker.listen", asked, error) from error
+    except (StoreFailedError, DeniedError) as error:
+        await stack.close()
+        raise StartError(f"this broker cannot start on {url}: {error}") from error
     except BaseException:
         await stack.close()
         raise

@@ -73,6 +73,16 @@ _PASSING = frozenset(
 )
 # A key that lies below another object, names a folder of objects, or is too long with the root.
 _BAD_KEY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
+_REMEDIES = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT), "free some space, or move the folder to a larger disk"
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "let this process write there, or give another folder",
+    ),
+    errno.ENOTDIR: "a file is where a folder should be: move it, or give another folder",
+}
 
 
 class FolderStore:
@@ -155,13 +165,13 @@ class FolderStore:
             reason = f"{self.root}: {error.strerror or error}"
             if error.errno in _PASSING:
                 raise UnavailableError(key, reason) from error
-            if error.errno in _BAD_KEY:
+            misplaced = error.errno == errno.ENOTDIR and _file_in_place_of(self.root)
+            if error.errno in _BAD_KEY and not misplaced:
                 raise InvalidError(f"{key!r} cannot be written: {reason}") from error
             if error.errno == errno.ENOENT:  # what is not there while it is read was told before
                 reason = self._removed
-            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                reason += ": free some space, or move the folder to a larger disk"
-            raise StoreFailedError(key, reason) from error
+            remedy = _REMEDIES.get(error.errno or 0)
+            raise StoreFailedError(key, f"{reason}: {remedy}" if remedy else reason) from error
 
     def _path(self, key: str) -> Path:
         checked_key(key)
@@ -401,6 +411,11 @@ def _may_hold(folder: str, prefix: str, after: str) -> bool:
     """Whether a key below `folder` (which ends in a slash) can be wanted."""
     right_prefix = folder.startswith(prefix) or prefix.startswith(folder)
     return right_prefix and (folder > after or after.startswith(folder))
+
+
+def _file_in_place_of(root: Path) -> bool:
+    """Whether a file is where the folder of the store should be, or above it."""
+    return any(path.is_file() for path in (root, *root.absolute().parents))
 
 
 def _is_file(status: os.stat_result) -> bool:

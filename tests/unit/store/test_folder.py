@@ -252,6 +252,24 @@ async def test_a_full_disk_does_not_pass(tmp_path: Path, calls: Calls, code: int
     assert list((tmp_path / ".tmp").iterdir()) == []
 
 
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
+async def test_a_folder_that_may_not_be_written_does_not_pass(
+    tmp_path: Path, calls: Calls, code: int
+) -> None:
+    store = FolderStore(tmp_path)
+    calls.fails = failing("fsync .tmp/*", code, times=1)
+    with pytest.raises(StoreFailedError, match="let this process write there"):
+        await store.create("k", b"x")
+
+
+@pytest.mark.parametrize("root", ["file", "file/below"])
+async def test_a_file_in_place_of_the_folder_does_not_pass(tmp_path: Path, root: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    store = FolderStore(tmp_path / root)
+    with pytest.raises(StoreFailedError, match="a file is where a folder should be"):
+        await store.create("k", b"x")
+
+
 async def test_a_create_whose_folder_cannot_be_synced_is_undecided(
     tmp_path: Path, calls: Calls
 ) -> None:
