@@ -186,7 +186,7 @@ def produce(
     r"""Send records from standard input, a line each unless --format says otherwise.
 
     Fields: %k key, %v value, %p partition, %d timestamp in milliseconds, %K and %V lengths of key
-    and value; %v{hex}, %v{base64}, %v{json}. Escapes: \n \t \r \0 \\ \xNN.
+    and value; %v{hex}, %v{base64}, %v{json}. Escapes: \n \t \r \0 \\\\ \xNN.
     """
     _at_least("--partition", partition, 0)
     headers = [_header(each) for each in header or []]
@@ -241,7 +241,8 @@ def consume(
     r"""Write records to standard output, up to the end that each partition has now.
 
     Fields: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %d timestamp (%d{iso}),
-    %T %K %V lengths; %v{hex}, %v{base64}, %v{json}, %h{%k=%v,}. Escapes: \n \t \r \0 \\ \xNN.
+    %T %K %V lengths, %H how many headers; %v{hex}, %v{base64}, %v{json}, %h{%k=%v,}. Escapes:
+    \n \t \r \0 \\\\ \xNN.
     """
     if json and format is not None:
         raise UsageError("--json and --format exclude each other")

@@ -194,3 +194,12 @@ def test_consume_with_nothing_to_read_ends(
         assert run(capfd, "topic", "consume", "t", *argv) == (0, "", "")
     code, _, err = run(capfd, "topic", "consume", "t", "-p", "7")
     assert (code, err) == (1, "neve: topic t has no partition 7, but 2 from 0 on\n")
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_help_shows_escapes_as_they_are_written(
+    capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    _, out, _ = run(capfd, "topic", command, "--help")
+    assert r"Escapes: \n \t \r \0 \\ \xNN." in " ".join(out.split())
+    assert command == "produce" or "%H" in out
