@@ -131,8 +131,9 @@ class Member:
         self._sent_at = runtime.monotonic()
         if self._uncommitted != self._sent:
             output.flush()
-            self._sent = dict(self._uncommitted)
-            self._send(asynchronous=True)
+            with contextlib.suppress(BrokerError):
+                self._send(asynchronous=True)
+                self._sent = dict(self._uncommitted)
 
     def commit(self) -> None:
         """Commit what was written: first it is on its way out, then the group may forget it."""
@@ -148,9 +149,11 @@ class Member:
 
         offsets = [TopicPartition(*place, at) for place, at in self._uncommitted.items()]
         try:
+            # A commit to a broker that hangs never ends, nor does closing behind it.
+            self._connection.metadata(offsets[0].topic)
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
-        except KafkaException as error:
-            reason = self._connection.trouble or plain(error.args[0])
+        except (BrokerError, KafkaException) as error:
+            reason = error if isinstance(error, BrokerError) else plain(error.args[0])
             raise BrokerError(
                 f"what was written is not committed, and will be read again: {reason}"
             ) from None
