@@ -56,6 +56,7 @@ class Cycle:
         self._delay_left_ms: int | None = None  # only while an empty group gathers its first
         self._newcomer = False  # somebody came during that delay, so it may be prolonged
         self._saving: GenerationSave | None = None
+        self._awaited: dict[Save, int] = {}  # records that members wait for, and until when
 
     # -- time
 
@@ -73,12 +74,15 @@ class Cycle:
             self._join_time_is_up(now_ms)
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
             self._sync_time_is_up(now_ms)
+        for save in [each for each, due in self._awaited.items() if due <= now_ms]:
+            self._store_is_late(now_ms, save)
         self.wake_ms = min(self._deadlines(), default=None)
         return effects
 
     def _deadlines(self) -> list[int]:
         found = [each.session_deadline_ms for each in self.roster if not each.counts_as_alive]
         found += self._pending.values()
+        found += self._awaited.values()
         found += [
             each for each in (self._join_deadline_ms, self._sync_deadline_ms) if each is not None
         ]
@@ -158,6 +162,8 @@ class Cycle:
         self._try_complete(now_ms)
 
     def _refuse_syncs(self, now_ms: int, error: ErrorCode) -> None:
+        if self._saving is not None:
+            self._awaited.pop(self._saving, None)
         self._saving = None
         for member in self.roster:
             member.assignment = b""
@@ -262,9 +268,28 @@ class Cycle:
             ),
         )
 
+    def _await_save(self, now_ms: int, save: Save) -> None:
+        """A member waits for this record, but not for as long as a store may hang."""
+        if save not in self._awaited:
+            self._awaited[save] = self._arm(now_ms + self.settings.offsets_timeout_ms)
+
+    def _store_is_late(self, now_ms: int, save: Save) -> None:
+        """Whoever waits for a record is sent to ask again: heartbeats wait behind its request.
+
+        An assignment is still on its way. The generation stays as it is, so that those who join
+        again are told the same one and wait for the same record, and none is written beside it.
+        """
+        del self._awaited[save]
+        if save is self._saving:
+            for member in self.roster:
+                self._answer_sync(member, now_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif isinstance(save, ReplacementSave):
+            self._replacement_failed(now_ms, save, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
     def saved(self, now_ms: int, save: Save) -> Effects:
         """A record is committed. One that the group has moved on from changes nothing."""
         effects = self._begin()
+        self._awaited.pop(save, None)
         if self._saving is not None and save is self._saving:
             assignments, self._saving = self._saving.assignments, None
             for member in self.roster:
@@ -278,6 +303,7 @@ class Cycle:
     def save_failed(self, now_ms: int, save: Save, error: ErrorCode) -> Effects:
         """A record is not committed. What it would have shown is shown to nobody."""
         effects = self._begin()
+        self._awaited.pop(save, None)
         if save is self._saving:
             self._refuse_syncs(now_ms, error)
             self._rebalance(now_ms)
@@ -342,6 +368,7 @@ class Cycle:
         self._saving = None
         self.state = GroupState.DEAD
         self._pending.clear()
+        self._awaited.clear()
         self._join_deadline_ms = self._sync_deadline_ms = self.wake_ms = None
         return effects
 

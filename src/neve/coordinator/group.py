@@ -246,6 +246,7 @@ class Group(Cycle):
                 knows_skip_assignment=request.knows_skip_assignment,
             )
             self._effects.saves.append(save)
+            self._await_save(now_ms, save)
         elif self.state is not GroupState.PREPARING:
             self._rebalance(now_ms)
 
@@ -300,6 +301,8 @@ class Group(Cycle):
         self._answer(replaced, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
         if member.member_id == self.roster.leader_id and self._saving is None:
             self._save_generation(now_ms, request)
+        if self._saving is not None:
+            self._await_save(now_ms, self._saving)
         return effects
 
     def _sync_refusal(self, request: SyncRequest) -> ErrorCode | None:

@@ -53,9 +53,9 @@ class GroupSettings:
     offsets_timeout_ms: int = setting(
         "offsets.commit.timeout.ms",
         5_000,
-        "a commit or a fetch of offsets that waits longer for the store is answered with an error "
-        "to try again; heartbeats on the same connection are answered behind it, so keep it below "
-        "the members' sessions",
+        "a commit or a fetch of offsets, or a member's assignment, that waits longer for the store "
+        "is answered with an error to try again; heartbeats on the same connection are answered "
+        "behind it, so keep it below the members' sessions",
         least=1,
     )
     offsets_retention_ms: int = setting(

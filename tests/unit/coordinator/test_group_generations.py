@@ -75,6 +75,52 @@ def test_assignments_of_a_follower_are_ignored() -> None:
     assert scene.saves == []
 
 
+def test_a_store_that_hangs_keeps_nobody_waiting_for_an_assignment() -> None:
+    """Heartbeats are answered behind the request that waits: it must not take a session long."""
+    scene = Scene(offsets_timeout_ms=5_000)
+    leader, follower = joined(scene, 2)
+    early = scene.sync(follower)
+    scene.pass_time(3_000, leader)
+    own = scene.sync(leader, {leader: b"a", follower: b"b"})
+    scene.pass_time(4_999)
+    assert (early.reply, own.reply) == (None, None)
+    scene.pass_time(1)
+    again = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (early.error, own.error) == (again, again)
+    assert scene.beat(leader) is ErrorCode.NONE
+
+
+def test_an_assignment_that_lands_late_is_told_to_those_who_asked_again() -> None:
+    scene = Scene(offsets_timeout_ms=5_000)
+    leader, follower = joined(scene, 2)
+    generation = scene.group.generation
+    scene.sync(follower)
+    scene.sync(leader, {leader: b"a", follower: b"b"})
+    for _ in range(10):
+        scene.pass_time(5_000, leader, follower)
+        assert scene.join(leader).reply.generation == generation
+        assert scene.join(follower).reply.generation == generation
+        waiting = [scene.sync(leader, {leader: b"other"}), scene.sync(follower)]
+        assert [ticket.reply for ticket in waiting] == [None, None]
+    assert len(scene.saves) == 1, "one record, however often it is asked for"
+    scene.commit()
+    assert [ticket.reply.assignment for ticket in waiting] == [b"a", b"b"]
+    assert scene.state is GroupState.STABLE
+
+
+def test_a_member_that_vanishes_while_the_store_hangs_is_out_after_its_session() -> None:
+    scene = Scene(offsets_timeout_ms=5_000)
+    leader, follower = joined(scene, 2)
+    scene.sync(follower)
+    scene.sync(leader, {leader: b"a", follower: b"b"})
+    scene.pass_time(5_000 + SESSION_MS, leader)
+    assert scene.state is GroupState.PREPARING
+    assert scene.join(leader).error is ErrorCode.NONE
+    assert [each.member_id for each in scene.group.roster] == [leader]
+    scene.commit()
+    assert scene.state is GroupState.COMPLETING, "the late record is of a generation that is over"
+
+
 def test_syncing_again_while_the_record_is_on_its_way_gives_the_first_assignment() -> None:
     scene = Scene()
     leader, _ = joined(scene, 2)
@@ -346,7 +392,7 @@ def test_a_session_lasts_as_long_as_there_are_heartbeats() -> None:
 
 
 def test_who_waits_for_us_is_alive() -> None:
-    scene = Scene()
+    scene = Scene(offsets_timeout_ms=6 * SESSION_MS)
     leader, follower = scene.stable(2)
     waiting = scene.join(leader)
     scene.pass_time(5 * SESSION_MS, follower)
@@ -358,7 +404,7 @@ def test_who_waits_for_us_is_alive() -> None:
     scene.sync(leader, {follower: b"x"})
     scene.pass_time(5 * SESSION_MS)
     scene.commit()
-    assert syncing.reply.assignment == b"x", "however long the record takes"
+    assert syncing.reply.assignment == b"x", "as long as the record may take"
     scene.pass_time(SESSION_MS - 1)
     assert scene.state is GroupState.STABLE, "sessions begin anew with the answer"
     scene.pass_time(1)

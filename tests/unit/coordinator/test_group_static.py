@@ -38,6 +38,21 @@ def test_a_restart_disturbs_nobody() -> None:
     assert [each.member_id for each in scene.group.roster] == [leader, reply.member_id]
 
 
+def test_a_restart_does_not_wait_for_a_store_that_hangs() -> None:
+    scene = Scene(offsets_timeout_ms=5_000)
+    leader, old = stable(scene, "a", "b")
+    ticket = scene.join(instance="b")
+    scene.pass_time(5_000, leader)
+    assert ticket.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert scene.beat(old, instance="b") is ErrorCode.NONE, "it is as if nobody had come"
+    scene.commit()
+    assert scene.beat(old, instance="b") is ErrorCode.NONE
+    again = scene.join(instance="b")
+    scene.commit()
+    assert scene.sync(again.reply.member_id).reply.assignment == b"part 1"
+    assert scene.beat(old, instance="b") is ErrorCode.FENCED_INSTANCE_ID
+
+
 def test_its_former_self_is_fenced() -> None:
     scene = Scene()
     _, old = stable(scene, "a", "b")

@@ -38,10 +38,25 @@ async def test_an_assignment_waits_for_its_record() -> None:
         reply = await world.joined()
         world.log.held = True
         waiting = runtime.spawn(world.synced(reply.member_id, 1, own=b"x"))
-        await runtime.sleep(30)
+        await runtime.sleep(3)
         assert not waiting.done()
         await world.log.release()
         assert (await waiting).assignment == b"x"
+
+
+@in_simulation
+async def test_a_store_that_hangs_holds_no_member_back() -> None:
+    async with World() as world:
+        reply = await world.joined()
+        world.log.held = True
+        late = runtime.spawn(world.synced(reply.member_id, 1, own=b"x"))
+        await runtime.sleep(5.5)
+        assert (await late).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        waiting = runtime.spawn(world.synced(reply.member_id, 1, own=b"y"))
+        await runtime.sleep(3)
+        await world.log.release()
+        assert (await waiting).assignment == b"x"
+        assert len(world.log.appends) == 1
 
 
 @pytest.mark.parametrize(
