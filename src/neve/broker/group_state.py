@@ -107,8 +107,8 @@ class _PartitionStateLog:
             raise ClosedError(f"{self._log.name} is no longer led here")
         now_ms = runtime.now_ms()
         rows = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)]
-        # Heartbeats and commits go on while producers have filled the buffer: it may overflow
-        # by what groups write, which their own limits bound.
+        # Commits go on while producers have filled the buffer: it may overflow by what groups
+        # have on their way, which is bounded where they hand it in.
         done = self._log.append(bytearray(build_batch(rows)), admitted=True)
         await done.commit.wait()
 

@@ -29,12 +29,19 @@ from neve.coordinator.state_records import (
     encode_offset,
     encode_offset_key,
 )
-from neve.errors import ClosedError, FencedError, NeveError
+from neve.errors import ClosedError, FencedError, FullError, NeveError
 from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
+from neve.settings.declare import MIB
 
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """What fits into the key of a record."""
+UNDECIDED_BYTES_MAX = 16 * MIB
+"""Records of all groups on their way to the log. They are let past producers that have filled its
+buffer, and clients send them again as long as a store hangs: beyond this they are refused at once,
+in a way that clients retry. One change passes always."""
+_ROW_BYTES = 256
+"""What a record on its way takes up beside its key and value."""
 _LOAD_ROWS = 500
 """Rows of a state table taken between two chances for others to run."""
 
@@ -86,6 +93,7 @@ class GroupTable:
         self._partitions: dict[int, _Partition] = {}
         self._alarm = Alarm(self._ring)
         self._tasks = runtime.Tasks(on_failure)
+        self._undecided_bytes = 0
 
     def start(self) -> None:
         self._tasks.start(self._alarm.run(), name="group timers")
@@ -227,12 +235,23 @@ class GroupTable:
     def _begun(self, slot: Slot, records: Sequence[Record]) -> Awaitable[None]:
         """Hand records to the log now, in this order with all others; await their commit later."""
         partition = self._partitions.get(slot.partition)
+        size = sum(_ROW_BYTES + len(key) + len(value or b"") for key, value in records)
         try:
             if partition is None or partition.log is None:
                 raise FencedError(f"group {slot.group.group_id} is coordinated elsewhere now")
-            return partition.log.append(records)
+            if self._undecided_bytes and self._undecided_bytes + size > UNDECIDED_BYTES_MAX:
+                raise FullError(f"{self._undecided_bytes} bytes of groups wait for the store")
+            commit = partition.log.append(records)
         except NeveError as error:
             return _refused(error)
+        self._undecided_bytes += size
+        return self._decided(commit, size)
+
+    async def _decided(self, commit: Awaitable[None], size: int) -> None:
+        try:
+            await commit
+        finally:
+            self._undecided_bytes -= size
 
     def _save(self, slot: Slot, save: Save) -> None:
         record = GroupRecord(save.snapshot, slot.state_since_ms)

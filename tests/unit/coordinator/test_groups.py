@@ -8,6 +8,7 @@ from group_world import FakeLog, World
 from neve import runtime
 from neve.coordinator.exchange import GroupState, Identity, SyncRequest
 from neve.coordinator.groups import GroupOverview
+from neve.coordinator.table import UNDECIDED_BYTES_MAX
 from neve.errors import ClosedError, DamagedError, FencedError, StoreError
 from neve.protocol.codes import ErrorCode
 from scripted_store import in_simulation
@@ -266,6 +267,33 @@ async def test_absurd_names_are_refused() -> None:
         for changes in ({"instance_id": "x" * 2_000}, {"protocol_type": "x" * 2_000}):
             assert (await world.joined(**changes)).error is ErrorCode.INVALID_REQUEST
         assert len(world.groups) == 0
+
+
+@in_simulation
+async def test_what_waits_for_a_store_that_hangs_is_bounded() -> None:
+    """A member that changes what it joins with has another record written, time after time."""
+    async with World() as world:
+        reply = await world.joined()
+        world.log.held = True
+        for at in range(20):
+            large = (("range", bytes([at]) * 4_000_000),)
+            reply = await world.joined(reply.member_id, protocols=large)
+            waiting = runtime.spawn(world.synced(reply.member_id, reply.generation, own=b"x"))
+            await runtime.sleep(0.01)
+        assert (await waiting).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        sizes = [len(value or b"") for rows in world.log.appends for _, value in rows]
+        assert 4_000_000 < sum(sizes) < UNDECIDED_BYTES_MAX
+        refused = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4
+        many = [("orders", at % 4, at) for at in range(4)]
+        offsets = [runtime.spawn(world.commit(*many, group_id=f"{at}")) for at in range(1_000)]
+        await runtime.sleep(0.01)
+        assert await offsets[-1] == refused
+        await world.log.release()
+        assert await world.commit(*many, group_id="again") == [ErrorCode.NONE] * 4
+        reply = await world.joined(reply.member_id)
+        assert (await world.synced(reply.member_id, reply.generation, own=b"y")).assignment == b"y"
+        for each in offsets:
+            await each
 
 
 @in_simulation
