@@ -47,6 +47,10 @@ _BLOCK_LENGTH = struct.Struct(">i")
 _LZ4_LENGTH = struct.Struct("<I")
 
 
+class OversizeError(DamagedError):
+    """A batch decompresses to more than whoever reads it can take."""
+
+
 def codec_number(name: str) -> int:
     """The number of a codec by its name in settings and tools."""
     for number, known in CODECS.items():
@@ -103,8 +107,8 @@ def _within(data: Buffer, limit: int, key: str) -> Buffer:
     return data
 
 
-def _too_much(limit: int, key: str) -> DamagedError:
-    return DamagedError(key, f"a batch decompresses to more than {limit} bytes")
+def _too_much(limit: int, key: str) -> OversizeError:
+    return OversizeError(key, f"a batch decompresses to more than {limit} bytes")
 
 
 def _gunzip(data: Buffer, limit: int, key: str) -> bytes:

@@ -8,7 +8,7 @@ varints that do not fit their type, offset deltas that do not rise or that pass 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from neve.errors import DamagedError, InvalidError
@@ -56,6 +56,17 @@ def decode_batch(
     limit: int = compression.DECOMPRESSED_BYTES_MAX,
 ) -> list[Record]:
     """Every record of the batch at `position`, control records included."""
+    return list(iterate_batch(data, position, key=key, limit=limit))
+
+
+def iterate_batch(
+    data: Buffer,
+    position: int = 0,
+    *,
+    key: str = "",
+    limit: int = compression.DECOMPRESSED_BYTES_MAX,
+) -> Iterator[Record]:
+    """The same, one by one: what is wrong with a record is told when it is reached."""
     header = check_batch(data, position, key=key)
     section = memoryview(data)[position + HEADER_BYTES : position + header.size]
     records = open_section(
@@ -66,7 +77,7 @@ def decode_batch(
         key=key,
         limit=limit,
     )
-    return decode_section(header, records, key=key)
+    yield from _iterate_section(header, records, key=key)
 
 
 def open_section(
@@ -95,17 +106,19 @@ def open_section(
 
 def decode_section(header: BatchHeader, section: Buffer, *, key: str = "") -> list[Record]:
     """The records of a decompressed section."""
+    return list(_iterate_section(header, section, key=key))
+
+
+def _iterate_section(header: BatchHeader, section: Buffer, *, key: str) -> Iterator[Record]:
     reader = _Reader(bytes(section), f"the batch at offset {header.base_offset}", key)
-    records: list[Record] = []
     last_delta = -1
     for _ in range(header.record_count):
         record, last_delta = _decode_record(reader, header, last_delta)
-        records.append(record)
+        yield record
     if reader.position != len(section):
         raise reader.damage(
             f"{len(section) - reader.position} bytes follow its {header.record_count} records"
         )
-    return records
 
 
 class _Reader:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from neve.errors import ClosedError
 from neve.log.index_cache import IndexCache
+from neve.log.reading.batch_times import Timed
 from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cold import ColdReader
 from neve.log.reading.pace import Pace
 from neve.log.reading.recent import RecentReader
-from neve.log.reading.times import Timed, TimeSearch
+from neve.log.reading.times import TimeSearch
 from neve.settings import FetchSettings
 from neve.store.port import Store
 

@@ -1,36 +1,32 @@
 """Finding records by time, right to the record, reading as little as possible.
 
 Segments, runs and slices say how young their youngest record is, and a segment's TIMESTAMP index
-says where to begin. What is left is a handful of batches, of which one is decoded.
+says where to begin. What is left is a handful of batches, of which one is decoded: beside the loop
+and one at a time, unless it is sure to be small.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 from neve import runtime
 from neve.errors import DamagedError, UnavailableError, UnsupportedError
 from neve.log.manifest.records import Run, Segment
+from neve.log.reading.batch_times import Timed, first_from, youngest
 from neve.log.reading.chunk import Chunk, OffsetOutOfRangeError, ReadableLog
 from neve.log.reading.indexes import SegmentIndexes
 from neve.records.batch import BatchHeader, walk
-from neve.records.reference import Record, decode_batch
 
 # One read of a search: the stretch that the index names is seldom larger.
 SCAN_BYTES = 1024 * 1024
-# Batches of more records are decoded beside the loop.
+# Batches of more records are decoded beside the loop, and so are those that are compressed.
 RECORDS_INLINE_MAX = 200
 # A log whose start keeps passing a search is left alone after so many attempts.
 ATTEMPTS_MAX = 10
-
-
-class Timed(NamedTuple):
-    """One record: where it is, and its time."""
-
-    offset: int
-    timestamp: int
 
 
 class _Source(NamedTuple):
@@ -53,6 +49,7 @@ class TimeSearch:
     ) -> None:
         self._read = read
         self._indexes = indexes
+        self._decoding = asyncio.Lock()
 
     async def first_from(self, log: ReadableLog, timestamp: int) -> Timed | None:
         """The first record at or above the log's start with this timestamp or a greater one."""
@@ -81,9 +78,10 @@ class TimeSearch:
             async for header, batch in batches:
                 if header.max_timestamp < timestamp:
                     continue
-                for record in await _decoded(log, header, batch):
-                    if record.timestamp >= timestamp and record.offset >= start:
-                        return Timed(record.offset, record.timestamp)
+                search = partial(first_from, header, batch, timestamp, start)
+                found = await self._decoded(log, header, search)
+                if found is not None:
+                    return found
         return None
 
     async def _greatest(self, log: ReadableLog) -> Timed | None:
@@ -103,14 +101,28 @@ class TimeSearch:
         async with aclosing(self._batches(log, at, source.last)) as batches:
             async for header, batch in batches:
                 if header.base_offset < start:
-                    cut = _youngest(await _decoded(log, header, batch), start)
+                    search = partial(youngest, header, batch, start)
+                    cut = await self._decoded(log, header, search)
                 elif best is None or header.max_timestamp > best[0].max_timestamp:
                     best = (header, batch)
                     if header.max_timestamp >= source.max_timestamp:
                         break
         if best is None or (cut is not None and cut.timestamp >= best[0].max_timestamp):
             return cut
-        return _youngest(await _decoded(log, *best), start)
+        return await self._decoded(log, best[0], partial(youngest, *best, start))
+
+    async def _decoded(
+        self,
+        log: ReadableLog,
+        header: BatchHeader,
+        search: Callable[[str], Timed | None],
+    ) -> Timed | None:
+        """Search a batch for what it is called in complaints."""
+        key = f"{log.name}, the batch at offset {header.base_offset},"
+        if not header.codec and header.record_count <= RECORDS_INLINE_MAX:
+            return search(key)
+        async with self._decoding:
+            return await runtime.offload(search, key)
 
     async def _scan_from(self, source: _Source, timestamp: int, start: int) -> int:
         """Where in a source the first batch at or past `timestamp` may be."""
@@ -179,21 +191,6 @@ def _better(best: Timed | None, found: Timed | None) -> Timed | None:
     if best is None or found is None:
         return best or found
     return min(best, found, key=lambda row: (-row.timestamp, row.offset))
-
-
-def _youngest(records: Iterable[Record], start: int) -> Timed | None:
-    best: Timed | None = None
-    for record in records:
-        if record.offset >= start and (best is None or record.timestamp > best.timestamp):
-            best = Timed(record.offset, record.timestamp)
-    return best
-
-
-async def _decoded(log: ReadableLog, header: BatchHeader, batch: memoryview) -> list[Record]:
-    key = f"{log.name}, the batch at offset {header.base_offset},"
-    if header.record_count <= RECORDS_INLINE_MAX:
-        return decode_batch(batch, key=key)
-    return await runtime.offload(decode_batch, batch, key=key)
 
 
 async def _while_it_starts_there(
