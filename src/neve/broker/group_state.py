@@ -16,7 +16,7 @@ from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.coordinator.groups import Groups
 from neve.coordinator.offset_requests import TopicFacts
-from neve.errors import ClosedError, NeveError
+from neve.errors import ClosedError, NeveError, StoreError
 from neve.log.partition import PartitionLog
 from neve.records.reference import Record, build_batch
 from neve.settings import GroupSettings
@@ -35,6 +35,9 @@ class GroupState:
         self._node = node
         self._settings = settings
         self._making = asyncio.Lock()
+        self._tasks = runtime.Tasks(_failed)
+        self._settled: set[int] = set()  # partitions that are loaded, or never can be
+        self._is_catching_up = False
         self.groups = Groups(settings, _Topics(node), on_failure=_failed)
 
     async def load(self) -> None:
@@ -45,26 +48,45 @@ class GroupState:
             await self._load(topic)
 
     async def ensure(self) -> None:
-        """Make the internal topic if there is none yet."""
+        """Make the internal topic if there is none yet.
+
+        What of it could not be led or loaded before is tried again, and not waited for: clients ask
+        once more, and groups that are served already must not wait for others.
+        """
+        if self._is_whole:
+            return
         async with self._making:
-            if self._node.topic(GROUPS_TOPIC) is not None:
-                return
-            try:
-                topic = await self._node.create_topic(
-                    GROUPS_TOPIC, self._settings.partitions, _CONFIGS
-                )
-            except TopicExistsError:  # an earlier try went further than it knew
-                await self._node.lead([GROUPS_TOPIC])
-                found = self._node.topic(GROUPS_TOPIC)
-                assert found is not None
-                topic = found
+            topic = self._node.topic(GROUPS_TOPIC)
+            if topic is None:
+                await self._load(await self._made())
+            elif not self._is_whole and not self._is_catching_up:
+                self._is_catching_up = True
+                self._tasks.start(self._catch_up(topic), name="late groups")
+
+    @property
+    def _is_whole(self) -> bool:
+        topic = self._node.topic(GROUPS_TOPIC)
+        return topic is not None and len(self._settled) == len(topic.partitions)
+
+    async def _made(self) -> Topic:
+        try:
+            return await self._node.create_topic(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
+        except TopicExistsError:  # an earlier try went further than it knew
+            await self._node.lead([GROUPS_TOPIC])
+            found = self._node.topic(GROUPS_TOPIC)
+            assert found is not None
+            return found
+
+    async def _catch_up(self, topic: Topic) -> None:
+        try:
             await self._load(topic)
+        finally:
+            self._is_catching_up = False
 
     async def _load(self, topic: Topic) -> None:
         self.groups.spread_over(len(topic.partitions))
-        await runtime.gather(
-            *(self._load_partition(topic, number) for number in range(len(topic.partitions)))
-        )
+        missing = [at for at in range(len(topic.partitions)) if at not in self._settled]
+        await runtime.gather(*(self._load_partition(topic, number) for number in missing))
 
     async def _load_partition(self, topic: Topic, number: int) -> None:
         log = self._node.log_of(topic.id_bytes, number)
@@ -73,10 +95,16 @@ class GroupState:
         try:
             rows = await log.load_state()
             await self.groups.load(number, rows, _PartitionStateLog(self._node, log))
+        except StoreError as error:
+            log_line.error("the groups of %s cannot be served yet: %s", log.name, error)
         except NeveError as error:
+            self._settled.add(number)
             log_line.error("the groups of %s cannot be served: %s", log.name, error)
+        else:
+            self._settled.add(number)
 
     async def close(self) -> None:
+        await self._tasks.close()
         await self.groups.close()
 
 

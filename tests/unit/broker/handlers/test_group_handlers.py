@@ -25,7 +25,8 @@ from neve.broker.handlers import (
     offset_fetch,
     sync_group,
 )
-from neve.errors import StoreError
+from neve.errors import StoreError, UnavailableError
+from neve.log.partition import PartitionLog
 from neve.protocol.codes import ErrorCode
 from neve.protocol.compiler import Api
 from neve.protocol.messages import APIS
@@ -170,6 +171,49 @@ async def test_while_the_internal_topic_cannot_be_made_clients_come_again() -> N
         broker.group_state.ensure = failing  # type: ignore[method-assign]
         answer = await broker.call(find_coordinator, 3, key="g")
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_an_internal_topic_that_was_made_and_not_led_is_served_once_it_is() -> None:
+    async with broker_of() as broker:
+        leading = broker.node.leading
+        lead_created = leading.lead_created
+
+        async def failing(topic: object) -> None:
+            raise UnavailableError("meta/log", "slow down")
+
+        leading.lead_created = failing  # type: ignore[method-assign, assignment]
+        answer = await broker.call(find_coordinator, 3, key="g")
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        leading.lead_created = lead_created  # type: ignore[method-assign]
+        assert (await broker.call(find_coordinator, 3, key="g")).error_code == NONE
+        assert (await broker.join("g", 3)).error_code == ErrorCode.NOT_COORDINATOR
+        await leading.lead_left()
+        assert await eventually_joins(broker) == NONE
+
+
+async def test_groups_that_could_not_be_loaded_are_served_once_they_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def failing(_: object) -> None:
+        raise UnavailableError("wal/1", "slow down")
+
+    async with broker_of() as broker:
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionLog, "load_state", failing)
+            assert (await broker.call(find_coordinator, 3, key="g")).error_code == NONE
+            assert (await broker.join("g", 3)).error_code == ErrorCode.NOT_COORDINATOR
+        assert await eventually_joins(broker) == NONE
+
+
+async def eventually_joins(broker: GroupBroker) -> int:
+    """Ask for the coordinator and join, as clients do, until that works."""
+    for _ in range(100):
+        assert (await broker.call(find_coordinator, 3, key="g")).error_code == NONE
+        answer = await broker.join("g", 3)
+        if answer.error_code != ErrorCode.NOT_COORDINATOR:
+            break
+        await runtime.sleep(0.01)
+    return int(answer.error_code)
 
 
 # --- members
