@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from neve import runtime
 from neve.broker.addresses import Address
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
@@ -49,6 +50,7 @@ class StandIn:
     advertised: Address = ADVERTISED
     store_url: str = STORE_URL
     rack: str = ""
+    changing: runtime.Tasks = field(default_factory=runtime.Tasks)
 
     @property
     def cluster_id(self) -> str:

@@ -71,6 +71,7 @@ class Broker:
         self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.complaints = Repeated(log, settings.logs)
         self.server = Server(self)
+        self.changing = runtime.Tasks(_change_failed)  # changes of the cluster that clients ask for
         self.group_state = GroupState(node, settings.groups)
         self.groups = self.group_state.groups
         self.upkeep = Upkeep(node, settings)
@@ -152,6 +153,7 @@ class Broker:
         for waiting in list(self.waiting_fetches):
             waiting.hurry()
         done = await self.server.drain(ends_at - runtime.monotonic())
+        await self.changing.close()
         await self.upkeep.close()
         await self.group_state.close()
         try:
@@ -167,6 +169,7 @@ class Broker:
     async def abort(self) -> None:
         """Stop at once, as a crash would."""
         self.is_ready = False
+        await self.changing.close()
         await self.upkeep.close()
         await self.group_state.close()
         await self.node.abort()
@@ -177,3 +180,7 @@ class Broker:
         await self.reader.aclose()
         await self.indexes.aclose()
         await self.stack.close()
+
+
+def _change_failed(failure: BaseException) -> None:
+    log.error("a change of the cluster failed", exc_info=failure)

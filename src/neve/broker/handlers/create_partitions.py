@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.assignments import check_brokers_named
+from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.topic_names import (
     check_named_once,
     check_not_internal,
@@ -27,19 +29,20 @@ _Response = CREATE_PARTITIONS.Response
 
 async def handle(broker: Broker, request: Any, context: Context) -> Any:
     del context
+    changes = None if request.validate_only else Changes(broker, request.timeout_ms)
     rows = [
-        await _row(broker, topic, times, request.validate_only)
+        await _row(broker, topic, times, changes)
         for topic, times in each_once(request.topics, attrgetter("name"))
     ]
     return _Response(results=rows)
 
 
-async def _row(broker: Broker, asked: Any, times: int, validate_only: bool) -> Any:
+async def _row(broker: Broker, asked: Any, times: int, changes: Changes | None) -> Any:
     try:
         check_named_once(f"topic {asked.name!r}", times)
         _check(broker, asked)
-        if not validate_only:
-            await broker.node.add_partitions(asked.name, asked.count)
+        if changes is not None:
+            await changes.make(partial(broker.node.add_partitions, asked.name, asked.count))
     except NeveError as error:
         code, reason = admin_error(error)
         return _Response.Topic(name=asked.name, error_code=code, error_message=reason)

@@ -6,11 +6,13 @@ only the number of its partitions counts.
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.assignments import check_brokers_named
+from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.config_rows import topic_rows
 from neve.broker.handlers.topic_names import check_named_once, check_new_name, each_once
 from neve.cluster.topic_config import InvalidConfigError, check_configs
@@ -39,20 +41,21 @@ class _Plan(NamedTuple):
 
 async def handle(broker: Broker, request: Any, context: Context) -> Any:
     del context
+    changes = None if request.validate_only else Changes(broker, request.timeout_ms)
     rows = [
-        await _row(broker, topic, times, request.validate_only)
+        await _row(broker, topic, times, changes)
         for topic, times in each_once(request.topics, attrgetter("name"))
     ]
     return _Response(topics=rows)
 
 
-async def _row(broker: Broker, asked: Any, times: int, validate_only: bool) -> Any:
+async def _row(broker: Broker, asked: Any, times: int, changes: Changes | None) -> Any:
     topic_id = _NO_ID
     try:
         check_named_once(f"topic {asked.name!r}", times)
         plan = _planned(broker, asked)
-        if not validate_only:
-            created = await broker.node.create_topic(plan.name, plan.partitions, plan.configs)
+        if changes is not None:
+            created = await changes.make(partial(broker.node.create_topic, *plan))
             topic_id = created.id_bytes
     except NeveError as error:
         code, reason = admin_error(error)

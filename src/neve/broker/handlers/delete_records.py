@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.led_partitions import led_log
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
@@ -22,17 +24,18 @@ _NO_LOW_WATERMARK = -1
 
 async def handle(broker: Broker, request: Any, context: Context) -> Any:
     del context
+    changes = Changes(broker, request.timeout_ms)
     topics = []
     for topic in request.topics:
-        rows = [await _row(broker, topic.name, asked) for asked in topic.partitions]
+        rows = [await _row(broker, topic.name, asked, changes) for asked in topic.partitions]
         topics.append(_Response.Topic(name=topic.name, partitions=rows))
     return _Response(topics=topics)
 
 
-async def _row(broker: Broker, name: str, asked: Any) -> Any:
+async def _row(broker: Broker, name: str, asked: Any, changes: Changes) -> Any:
     number = asked.partition_index
     try:
-        low_watermark = await _deleted(broker, name, number, asked.offset)
+        low_watermark = await _deleted(broker, name, number, asked.offset, changes)
     except NeveError as error:
         code, _ = admin_error(error)
         return _Response.Partition(
@@ -41,7 +44,7 @@ async def _row(broker: Broker, name: str, asked: Any) -> Any:
     return _Response.Partition(partition_index=number, low_watermark=low_watermark)
 
 
-async def _deleted(broker: Broker, name: str, number: int, offset: int) -> int:
+async def _deleted(broker: Broker, name: str, number: int, offset: int, changes: Changes) -> int:
     """Delete everything before `offset`; where the log starts then."""
     if is_internal(name):
         raise RefusedError(
@@ -54,5 +57,5 @@ async def _deleted(broker: Broker, name: str, number: int, offset: int) -> int:
         raise RefusedError(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.name} has no offset {before}: it ends at {end}"
         )
-    await broker.node.delete_records(name, number, before)
+    await changes.make(partial(broker.node.delete_records, name, number, before))
     return log.start_offset

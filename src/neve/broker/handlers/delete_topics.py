@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.topic_names import check_named_once, check_not_internal, existing_topic
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
@@ -31,17 +33,18 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
         asked = [_Named(each.name, each.topic_id) for each in request.topics]
     else:
         asked = [_Named(name, _NO_ID) for name in request.topic_names]
-    rows = [await _row(broker, named, times) for named, times in Counter(asked).items()]
+    changes = Changes(broker, request.timeout_ms)
+    rows = [await _row(broker, named, times, changes) for named, times in Counter(asked).items()]
     return _Response(responses=rows)
 
 
-async def _row(broker: Broker, named: _Named, times: int) -> Any:
+async def _row(broker: Broker, named: _Named, times: int, changes: Changes) -> Any:
     name, topic_id = named
     try:
         topic = _found(broker, named, times)
         name = topic.name
         check_not_internal(name, "deleted")
-        await broker.node.delete_topic(name)
+        await changes.make(partial(broker.node.delete_topic, name))
     except NeveError as error:
         code, reason = admin_error(error)
         return _Response.Topic(name=name, topic_id=topic_id, error_code=code, error_message=reason)

@@ -7,10 +7,12 @@ the client allow it; the answer then has it already.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers import operations
+from neve.broker.handlers.changes import Changes, TimedOutError
 from neve.broker.handlers.cluster_view import live_brokers, view_partition
 from neve.broker.handlers.topic_names import check_new_name, existing_topic
 from neve.cluster.topic_rules import TopicExistsError
@@ -64,19 +66,20 @@ async def _topics(broker: Broker, request: Any, version: int) -> list[Any]:
         every = sorted(broker.node.cluster.state.topics.values(), key=lambda topic: topic.name)
         return [_topic_row(broker, topic, bits) for topic in every]
     may_create = broker.settings.topics.auto_create and request.allow_auto_topic_creation
+    changes = Changes(broker) if may_create else None
     rows: dict[_Asked, Any] = {}
     for each in wanted:
         asked = _Asked(each.topic_id, each.name, version)
         if asked in rows:
             continue
         try:
-            rows[asked] = _topic_row(broker, await _found(broker, asked, may_create), bits)
+            rows[asked] = _topic_row(broker, await _found(broker, asked, changes), bits)
         except NeveError as error:
             rows[asked] = _failed_row(asked, admin_error(error)[0], bits)
     return list(rows.values())
 
 
-async def _found(broker: Broker, asked: _Asked, may_create: bool) -> Topic:
+async def _found(broker: Broker, asked: _Asked, changes: Changes | None) -> Topic:
     topic_id, name, version = asked
     if version < _IDS_SINCE and (name is None or topic_id != _NO_ID):
         raise RefusedError(
@@ -91,16 +94,18 @@ async def _found(broker: Broker, asked: _Asked, may_create: bool) -> Topic:
         return topic
     if name is None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named by neither name nor id")
-    if broker.node.topic(name) is None and may_create and not is_internal(name):
-        await _create(broker, name)
+    if broker.node.topic(name) is None and changes is not None and not is_internal(name):
+        await _create(broker, name, changes)
     return existing_topic(broker, name)
 
 
-async def _create(broker: Broker, name: str) -> None:
+async def _create(broker: Broker, name: str, changes: Changes) -> None:
     check_new_name(broker, name)
-    # If somebody else is as quick, the topic is there; its partitions may have no leader yet.
-    with contextlib.suppress(TopicExistsError):
-        await broker.node.create_topic(name, broker.settings.topics.default_partitions)
+    partitions = broker.settings.topics.default_partitions
+    # If somebody else is as quick, the topic is there; its partitions may have no leader yet. A
+    # store that is slow keeps nobody from hearing of other topics: clients ask again.
+    with contextlib.suppress(TopicExistsError, TimedOutError):
+        await changes.make(partial(broker.node.create_topic, name, partitions))
     if broker.node.topic(name) is None:
         raise RefusedError(
             ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being created: ask again"

@@ -1,0 +1,63 @@
+"""Changes of the cluster that a client waits for no longer than it said it would.
+
+The change itself goes on: its client is told that it timed out, which says that it may yet happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from neve import runtime
+from neve.broker.error_codes import RefusedError
+from neve.errors import NeveError
+from neve.protocol.codes import ErrorCode
+
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+
+T = TypeVar("T")
+
+WAIT_MS_LEAST = 5_000
+"""Who says that it does not wait at all still gets an answer, if the store is not too slow."""
+CHANGES_MAX = 1_000
+"""Changes under way at once: while a store hangs, clients that gave up come with the next."""
+
+
+class TimedOutError(RefusedError):
+    """A change is not known to be made within the time that its client waits."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, reason)
+
+
+class Changes:
+    """The changes that one request asks for, and how long it waits for all of them together."""
+
+    def __init__(self, broker: Broker, timeout_ms: int = 0) -> None:
+        self._tasks = broker.changing
+        self._ends_at = runtime.monotonic() + max(timeout_ms, WAIT_MS_LEAST) / 1000
+
+    async def make(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Make a change, or tell that it takes too long. One whose time is up is not begun."""
+        left = self._ends_at - runtime.monotonic()
+        if left <= 0 or len(self._tasks) >= CHANGES_MAX:
+            raise TimedOutError("the store keeps other changes waiting: try again")
+        task = self._tasks.start(_outcome(change()))
+        try:
+            async with runtime.deadline(left):
+                outcome = await asyncio.shield(task)
+        except TimeoutError:
+            raise TimedOutError("the store takes too long: it may happen yet") from None
+        if isinstance(outcome, NeveError):
+            raise outcome
+        return outcome
+
+
+async def _outcome(change: Coroutine[Any, Any, T]) -> T | NeveError:
+    """What came of a change: whether anybody is left to be told is not its affair."""
+    try:
+        return await change
+    except NeveError as error:
+        return error
