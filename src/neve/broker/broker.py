@@ -17,7 +17,7 @@ from neve.broker.metrics import Metrics
 from neve.broker.server import Server
 from neve.cluster.node import Node
 from neve.cluster.upkeep import Upkeep
-from neve.errors import NeveError
+from neve.errors import NeveError, UnavailableError
 from neve.log.index_cache import IndexCache
 from neve.log.reading.reader import LogReader
 from neve.log.remote import BucketRemoteStorage
@@ -25,6 +25,10 @@ from neve.settings import Settings
 from neve.store.url import Stack
 
 log = logging.getLogger("neve.broker")
+
+# Answers leave in the order of requests: one that waits for a store that hangs holds up others.
+# Longer than a commit of offsets waits, whose requests have an error of their own for that.
+LOOK_SECONDS_MAX = 10.0
 
 
 class WaitingFetch(Protocol):
@@ -132,8 +136,14 @@ class Broker:
         return self.node.writer.full
 
     async def still_leading(self) -> bool:
-        """Whether nobody had taken over when this was asked."""
-        return await self.node.writer.still_leading()
+        """Whether nobody had taken over when this was asked; UnavailableError: not to be known."""
+        try:
+            async with runtime.deadline(LOOK_SECONDS_MAX):
+                return await self.node.writer.still_leading()
+        except TimeoutError:
+            raise UnavailableError(
+                self.node.writer.keys.prefix, "it cannot be looked at whether we still lead"
+            ) from None
 
     def _node_ended(self, error: NeveError) -> None:
         self.is_ready = False

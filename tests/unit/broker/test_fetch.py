@@ -16,11 +16,12 @@ from neve.cli import main
 from neve.cluster.node import Node
 from neve.errors import DamagedError
 from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.list_offsets import LIST_OFFSETS
 from neve.records.batch import parse_header
 from neve.records.reference import Record, build_batch, decode_batch
 from neve.settings import CacheSettings, Settings
 from neve.store.folder import FolderStore
-from scripted_store import ScriptedStore
+from scripted_store import ScriptedStore, hold
 from wire import Wire, running_broker
 
 UNCACHED = Settings(cache=CacheSettings(tail_bytes=0))
@@ -176,6 +177,26 @@ async def test_who_was_taken_over_does_not_say_that_an_offset_is_out_of_range() 
         answer = await wire.fetch("t", 3, max_wait_ms=5_000)
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await successor.close()
+
+
+async def test_a_store_that_hangs_holds_up_nobody_who_asks_for_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("neve.broker.broker.LOOK_SECONDS_MAX", 0.1)
+    request = LIST_OFFSETS.Request
+    latest = request.Partition(partition_index=0, timestamp=-1)
+    asked = request(replica_id=-1, topics=[request.Topic(name="t", partitions=[latest])])
+    store, released = ScriptedStore(), asyncio.Event()
+    async with running_broker(store) as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 1)
+        await wire.produce("t", batch(b"a"))
+        store.when("get_range", lambda _: True, hold(released), times=None)
+        answer = (await wire.ask(LIST_OFFSETS, 7, asked)).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert (await wire.fetch("t", 9)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        released.set()
+        answer = (await wire.ask(LIST_OFFSETS, 7, asked)).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset) == (ErrorCode.NONE, 1)
 
 
 async def test_a_deleted_topic_ends_those_who_wait_for_it() -> None:
