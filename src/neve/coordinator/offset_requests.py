@@ -130,6 +130,7 @@ class OffsetRequests:
             topic = self._topics.lookup(each.topic)
             metadata = each.metadata or ""
             answers[key] = ErrorCode.NONE
+            accepted.pop(key, None)  # of a partition that is named twice the last one counts
             if topic is None or not 0 <= each.partition < topic.partitions:
                 answers[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(metadata.encode()) > self.settings.offset_metadata_bytes_max:

@@ -62,6 +62,17 @@ async def test_a_fetch_does_not_wait_for_ever_for_the_store() -> None:
 
 
 @in_simulation
+async def test_of_a_partition_that_is_named_twice_the_last_one_counts() -> None:
+    async with World() as world:
+        assert await world.commit(("orders", 0, 5), ("orders", 0, 6)) == [NONE, NONE]
+        refused = [ErrorCode.OFFSET_OUT_OF_RANGE] * 2
+        assert await world.commit(("orders", 0, 7), ("orders", 0, -3)) == refused
+        assert await world.fetch(KEY) == [6]
+        assert await world.commit(("orders", 0, -3), ("orders", 0, 7)) == [NONE, NONE]
+        assert await world.fetch(KEY) == [7]
+
+
+@in_simulation
 async def test_members_commit_within_their_generation() -> None:
     async with World() as world:
         member_id, generation = await world.member()
