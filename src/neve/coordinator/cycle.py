@@ -48,6 +48,9 @@ class Cycle:
         """Topics the members read, where that is known; None: it is not."""
         self.roster = Roster()
         self.wake_ms: int | None = None
+        self.bytes_max = settings.metadata_bytes_max
+        """What it may take up. Its owner lowers that where other groups leave less."""
+        self.assigned_bytes = 0
         self._effects = Effects()
         self._pending: dict[str, int] = {}  # ids given out and not yet joined, with their deadline
         self._unsynced: dict[str, None] = {}  # members of this generation that have not synced
@@ -57,6 +60,11 @@ class Cycle:
         self._newcomer = False  # somebody came during that delay, so it may be prolonged
         self._saving: GenerationSave | None = None
         self._awaited: dict[Save, int] = {}  # records that members wait for, and until when
+
+    @property
+    def taken_bytes(self) -> int:
+        """What its members joined with and were assigned."""
+        return self.roster.metadata_bytes + self.assigned_bytes
 
     # -- time
 
@@ -165,6 +173,7 @@ class Cycle:
         if self._saving is not None:
             self._awaited.pop(self._saving, None)
         self._saving = None
+        self.assigned_bytes = 0
         for member in self.roster:
             member.assignment = b""
             self._answer_sync(member, now_ms, error)
@@ -205,6 +214,7 @@ class Cycle:
             self._hand_out_generation(now_ms)
         else:
             self.protocol_name = None
+            self.assigned_bytes = 0
             self.state = GroupState.EMPTY
             self._note_subscriptions()
             self._effects.saves.append(EmptySave(self.snapshot({})))

@@ -61,6 +61,7 @@ class Group(Cycle):
                 each.assignment,
             )
             group.roster.add(member)
+            group.assigned_bytes += len(each.assignment)
             group._touch(member, now_ms)
         if snapshot.members:
             group.state = GroupState.STABLE
@@ -133,7 +134,7 @@ class Group(Cycle):
         grown_by = protocol_bytes(request.protocols)
         if member is not None:
             grown_by -= protocol_bytes(member.protocols)
-        if self.roster.metadata_bytes + grown_by > self.settings.metadata_bytes_max:
+        if grown_by > 0 and self.taken_bytes + grown_by > self.bytes_max:
             return False
         if self.state is GroupState.PREPARING:
             # Who waits is counted, so that a group that is too large loses those who come last.
@@ -328,10 +329,11 @@ class Group(Cycle):
             each.member_id: request.assignments.get(each.member_id, b"") for each in self.roster
         }
         assigned_bytes = sum(map(len, assignments.values()))
-        if self.roster.metadata_bytes + assigned_bytes > self.settings.metadata_bytes_max:
+        if self.roster.metadata_bytes + assigned_bytes > self.bytes_max:
             self._refuse_syncs(now_ms, ErrorCode.UNKNOWN_SERVER_ERROR)
             self._rebalance(now_ms)
             return
+        self.assigned_bytes = assigned_bytes
         self._saving = GenerationSave(self.snapshot(assignments), assignments)
         self._effects.saves.append(self._saving)
 

@@ -98,6 +98,7 @@ class Groups(OffsetRequests):
         ticket: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
         name = request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS_MAX]
         new_id = f"{name}-{uuid.UUID(bytes=runtime.token(16))}"
+        self._table.allot(slot)
         effects = slot.group.join(monotonic_ms(), ticket, request, new_id)
         self._table.carry_out(slot, effects)
         return await ticket
@@ -111,6 +112,7 @@ class Groups(OffsetRequests):
         if error is not None or slot is None:
             return SyncReply(error=error or ErrorCode.UNKNOWN_MEMBER_ID)
         ticket: asyncio.Future[SyncReply] = asyncio.get_running_loop().create_future()
+        self._table.allot(slot)
         self._table.carry_out(slot, slot.group.sync(monotonic_ms(), ticket, request))
         return await ticket
 

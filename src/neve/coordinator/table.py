@@ -40,6 +40,8 @@ UNDECIDED_BYTES_MAX = 16 * MIB
 """Records of all groups on their way to the log. They are let past producers that have filled its
 buffer, and clients send them again as long as a store hangs: beyond this they are refused at once,
 in a way that clients retry. One change passes always."""
+_MEMBER_BYTES = 1024
+"""What a member takes up beside what it joined with and is assigned."""
 _ROW_BYTES = 256
 """What a record on its way takes up beside its key and value."""
 _LOAD_ROWS = 500
@@ -72,6 +74,8 @@ class Slot:
     state_since_ms: int
     offsets: Offsets = field(default_factory=Offsets)
     state: GroupState = GroupState.EMPTY
+    taken_bytes: int = 0
+    """What it counts for among what all groups take up."""
 
 
 @dataclass(eq=False, slots=True)
@@ -94,6 +98,7 @@ class GroupTable:
         self._alarm = Alarm(self._ring)
         self._tasks = runtime.Tasks(on_failure)
         self._undecided_bytes = 0
+        self._taken_bytes = 0
 
     def start(self) -> None:
         self._tasks.start(self._alarm.run(), name="group timers")
@@ -195,8 +200,17 @@ class GroupTable:
                 self._drop(group_id)
 
     def _drop(self, group_id: str) -> None:
-        self._slots.pop(group_id, None)
+        slot = self._slots.pop(group_id, None)
+        if slot is not None:
+            self._taken_bytes -= slot.taken_bytes
         self._alarm.clear(group_id)
+
+    def allot(self, slot: Slot) -> None:
+        """Tell a group what it may take up, before it is asked for more."""
+        others_bytes = self._taken_bytes - slot.taken_bytes
+        left = self.settings.all_metadata_bytes_max - others_bytes
+        left -= _MEMBER_BYTES * (len(slot.group.roster) + 1)
+        slot.group.bytes_max = min(self.settings.metadata_bytes_max, left)
 
     # -- effects
 
@@ -217,6 +231,9 @@ class GroupTable:
         group = slot.group
         if self._slots.get(group.group_id) is not slot:
             return
+        taken_bytes = group.taken_bytes + _MEMBER_BYTES * len(group.roster)
+        self._taken_bytes += taken_bytes - slot.taken_bytes
+        slot.taken_bytes = taken_bytes
         if group.state is not slot.state:
             slot.state = group.state
             slot.state_since_ms = runtime.now_ms()

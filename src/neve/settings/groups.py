@@ -22,6 +22,13 @@ class GroupSettings:
     groups_max: int = setting(
         "groups.max", 100_000, "groups that one broker keeps; beyond it, no new one starts", least=1
     )
+    all_metadata_bytes_max: int = setting(
+        "groups.metadata.max.bytes",
+        64 * MIB,
+        "what the members of all groups of one broker join with and are assigned, and 1 KiB for "
+        "each; beyond it, none joins with more",
+        least=1024 * 1024,
+    )
     initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
         250,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from group_world import FakeLog, World
@@ -294,6 +296,46 @@ async def test_what_waits_for_a_store_that_hangs_is_bounded() -> None:
         assert (await world.synced(reply.member_id, reply.generation, own=b"y")).assignment == b"y"
         for each in offsets:
             await each
+
+
+@in_simulation
+async def test_what_members_of_all_groups_bring_is_bounded() -> None:
+    large = {"protocols": (("range", bytes(300_000)),)}
+    async with World(all_metadata_bytes_max=1024 * 1024) as world:
+        members = []
+        for group_id in ("a", "b", "c"):
+            reply = await world.joined(group_id=group_id, **large)
+            await world.synced(reply.member_id, 1, group_id=group_id, own=b"x")
+            members.append(reply.member_id)
+        too_much = ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert (await world.joined(group_id="d", **large)).error is too_much
+        assert (await world.joined(group_id="d")).error is ErrorCode.NONE, "small ones still may"
+        again = await world.joined(members[0], group_id="a", **large)
+        assert again.error is ErrorCode.NONE, "nor is it in the way of those who are there"
+        assigned = await world.synced(
+            members[0], again.generation, group_id="a", own=bytes(200_000)
+        )
+        assert assigned.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        world.groups.leave("b", [Identity(members[1])])
+        assert (await world.joined(group_id="e", **large)).error is ErrorCode.NONE
+
+
+@in_simulation
+async def test_what_members_bring_is_counted_after_a_restart() -> None:
+    large = {"protocols": (("range", bytes(600_000)),)}
+    async with World(all_metadata_bytes_max=1024 * 1024) as world:
+        reply = await world.joined(group_id="a", **large)
+        await world.synced(reply.member_id, 1, group_id="a", own=b"x")
+        await world.restart()
+        refused = await world.joined(group_id="b", **large)
+        assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+        world.settings = replace(world.settings, all_metadata_bytes_max=1024)
+        await world.restart()
+        again = await world.joined(reply.member_id, group_id="a", **large)
+        assert again.error is ErrorCode.NONE, "who is there stays, whatever the bound is now"
+        world.groups.leave("a", [Identity(reply.member_id)])
+        refused = await world.joined(group_id="b", **large)
+        assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 @in_simulation
