@@ -280,8 +280,9 @@ def test_a_request_about_very_much_does_not_hold_others_up_for_long(tmp_path: Pa
         Wire(broker.port, "other") as other,
     ):
         create(greedy, "t")
-        part = LIST_OFFSETS.Request.Partition(partition_index=0, timestamp=-2)
-        wanted = LIST_OFFSETS.Request.Topic(name="t", partitions=[part] * 50_000)
+        part = LIST_OFFSETS.Request.Partition
+        parts = [part(partition_index=at, timestamp=-2) for at in range(50_000)]
+        wanted = LIST_OFFSETS.Request.Topic(name="t", partitions=parts)
         greedy.send(LIST_OFFSETS, 5, LIST_OFFSETS.Request(replica_id=-1, topics=[wanted]))
         slowest = 0.0
         for _ in range(20):

@@ -6,11 +6,13 @@ taken over would tell of an end that lies in the past.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
 from neve.broker.handlers.led_partitions import check_epoch, led_log
+from neve.broker.handlers.topic_names import check_named_once
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
@@ -30,13 +32,20 @@ _Partition = _Response.Partition
 
 
 async def handle(broker: Broker, request: Any, context: Context) -> Any:  # noqa: ARG001
-    """One offset for each partition that was asked for, many side by side."""
+    """One offset for each partition that was asked for, many side by side.
+
+    One that is named twice is refused, as in Kafka: a name is short, and a search by time is not.
+    """
     asked = [(topic, part) for topic in request.topics for part in topic.partitions]
+    times = Counter((topic.name, part.partition_index) for topic, part in asked)
     answers: list[Any] = []
     for start in range(0, len(asked), AT_ONCE_MAX):
         some = asked[start : start + AT_ONCE_MAX]
         answers += await runtime.gather(
-            *(_answer(broker, topic.name, part) for topic, part in some)
+            *(
+                _answer(broker, topic.name, part, times[topic.name, part.partition_index])
+                for topic, part in some
+            )
         )
     rows = iter(answers)
     return _Response(
@@ -47,9 +56,10 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:  # noqa
     )
 
 
-async def _answer(broker: Broker, name: str, asked: Any) -> Any:
+async def _answer(broker: Broker, name: str, asked: Any, times: int) -> Any:
     index: int = asked.partition_index
     try:
+        check_named_once(f"partition {index} of {name!r}", times)
         log = led_log(broker, name, index)
         check_epoch(log, asked.current_leader_epoch)
         return await _found(broker, log, index, asked.timestamp)

@@ -66,6 +66,24 @@ async def test_a_client_with_another_view_of_the_leadership_is_refused(
     await broker.node.abort()
 
 
+async def test_a_partition_that_is_named_twice_is_refused_and_no_other() -> None:
+    broker = await start_broker({"t": 2})
+    parts = [_Request.Partition(partition_index=at, timestamp=EARLIEST) for at in (0, 1)]
+    topics = [
+        _Request.Topic(name="t", partitions=parts),
+        _Request.Topic(name="t", partitions=parts[:1]),
+    ]
+    answer = await ask(broker, list_offsets, API, API.max_version, replica_id=-1, topics=topics)
+    rows = [
+        (row.partition_index, row.error_code, row.offset)
+        for each in answer.topics
+        for row in each.partitions
+    ]
+    refused = (0, ErrorCode.INVALID_REQUEST, -1)
+    assert rows == [refused, (1, ErrorCode.NONE, 0), refused]
+    await broker.node.close()
+
+
 @pytest.mark.parametrize(("name", "partition", "code"), NOT_THERE)
 async def test_a_partition_that_is_not_there_is_told_as_such(
     name: str, partition: int, code: ErrorCode
