@@ -183,7 +183,7 @@ class Groups(OffsetRequests):
             return error or ErrorCode.GROUP_ID_NOT_FOUND
         if slot.group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        return await self._table.delete(slot)
+        return await self._waited_for(self._table.delete(slot))
 
     async def _expire_for_ever(self) -> None:
         while True:

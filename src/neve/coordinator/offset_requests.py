@@ -92,11 +92,7 @@ class OffsetRequests:
             return {(each.topic, each.partition): refused for each in request.offsets}
         answers, accepted = self._sorted_out(request.offsets)
         if accepted:
-            try:
-                async with self._patience():
-                    written = await self._table.write_offsets(slot, accepted)
-            except TimeoutError:
-                written = ErrorCode.REQUEST_TIMED_OUT  # it may be committed yet
+            written = await self._waited_for(self._table.write_offsets(slot, accepted))
             answers.update(dict.fromkeys(accepted, written))
         else:
             self._table.note(slot)
@@ -105,6 +101,14 @@ class OffsetRequests:
     def _patience(self) -> asyncio.Timeout:
         """How long a client is kept waiting for the store; its heartbeats wait behind it."""
         return runtime.deadline(self.settings.offsets_timeout_ms / 1000)
+
+    async def _waited_for(self, outcome: Awaitable[ErrorCode]) -> ErrorCode:
+        """What came of a change, as far as it is known in time; it may be committed yet."""
+        try:
+            async with self._patience():
+                return await outcome
+        except TimeoutError:
+            return ErrorCode.REQUEST_TIMED_OUT
 
     def _slot_to_commit(self, request: CommitRequest) -> tuple[Slot | None, ErrorCode | None]:
         error = self._table.fault(request.group_id, may_be_nameless=True)
@@ -225,7 +229,9 @@ class OffsetRequests:
         known = slot.offsets.everything()
         removed = [key for key in known if answers.get(key) is ErrorCode.NONE]
         if removed:
-            written = await self._table.write_offsets(slot, dict.fromkeys(removed))
+            written = await self._waited_for(
+                self._table.write_offsets(slot, dict.fromkeys(removed))
+            )
             answers.update(dict.fromkeys(removed, written))
         return ErrorCode.NONE, answers
 

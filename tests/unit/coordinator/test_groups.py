@@ -409,6 +409,24 @@ async def test_a_deletion_is_decided_by_its_record() -> None:
 
 
 @in_simulation
+async def test_a_deletion_does_not_wait_for_a_store_that_hangs() -> None:
+    async with World() as world:
+        await world.commit(("orders", 0, 5), ("orders", 1, 5))
+        world.log.held = True
+        began = runtime.monotonic()
+        error, rows = await world.groups.delete_offsets("g", [("orders", 0)])
+        late = ErrorCode.REQUEST_TIMED_OUT
+        assert (error, rows) == (ErrorCode.NONE, {("orders", 0): late})
+        assert await world.groups.delete_group("g") is late
+        assert runtime.monotonic() - began == pytest.approx(10, abs=0.1)
+        again = await world.joined()
+        assert again.error is ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is not decided yet"
+        await world.log.release()
+        assert await world.fetch(("orders", 0), ("orders", 1)) == [-1, -1]
+        assert (await world.joined()).error is ErrorCode.NONE
+
+
+@in_simulation
 async def test_a_commit_asked_for_right_after_a_deletion_is_not_lost() -> None:
     async with World() as world:
         await world.commit(("orders", 0, 7))
