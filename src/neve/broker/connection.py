@@ -176,6 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         elif not self._blocked and not self._reading:
             self._reading = True
+            self._patience.request_since = self._now.monotonic  # it could send nothing before
             self._transport.resume_reading()
 
     def _request(self, frame: Frame) -> None:
@@ -352,6 +353,9 @@ class Connection(asyncio.BufferedProtocol):
         unsent = self._transport.get_write_buffer_size()
         if self._patience.saw_unsent(unsent, now) and self._out.full:
             self._out.note_unsent(unsent)
+        if self._hogs_room(now):
+            self._refuse(InvalidError("a large request came too slowly while others waited"))
+            return
         waiting = self._waiting
         if not self._patience.is_over(waiting, now, idle_seconds):
             return
@@ -362,6 +366,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._close("answers-not-read")
             self._transport.abort()
+
+    def _hogs_room(self, now: float) -> bool:
+        """Whether its client is slow to send what others wait for the room of."""
+        received_bytes = self._framing.receiving_bytes
+        if received_bytes is None or self._blocked or not self._server.is_short_of_buffers:
+            return False
+        return self._patience.is_too_slow(received_bytes, now)
 
     @property
     def _waiting(self) -> Waiting:

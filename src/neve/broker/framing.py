@@ -110,6 +110,11 @@ class Framing:
         """Whether bytes wait that have not been cut."""
         return bool(self._kept) or self._at < self._end or self._large is not None
 
+    @property
+    def receiving_bytes(self) -> int | None:
+        """How much has come of a large frame that is not whole; None where there is none."""
+        return None if self._large is None else self._filled
+
     def next(self) -> Frame | None:
         """The next whole frame; MalformedError where its length cannot be."""
         if self._large is not None:

@@ -10,6 +10,11 @@ from enum import Enum
 # How long a client may take over what is left to be sent once its connection is being closed.
 CLOSING_SECONDS = 10.0
 
+# A large request that comes in takes up room that others wait for. It has this long to begin with,
+# and then as long as its bytes take at this rate: who died on the way holds up nobody for longer.
+SHARED_ROOM_SECONDS = 10.0
+SHARED_ROOM_BYTES_PER_SECOND = 64 * 1024
+
 
 class Waiting(Enum):
     """What we wait for its client to do."""
@@ -39,6 +44,11 @@ class Patience:
             return False
         self._unsent_bytes, self._moved_at = count, now
         return True
+
+    def is_too_slow(self, received_bytes: int, now: float) -> bool:
+        """Whether so much of a request is too little, where others wait for its room."""
+        seconds = SHARED_ROOM_SECONDS + received_bytes / SHARED_ROOM_BYTES_PER_SECOND
+        return now - self.request_since > seconds
 
     def is_over(self, waiting: Waiting, now: float, idle_seconds: float) -> bool:
         """Whether we have waited for this too long."""

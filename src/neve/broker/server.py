@@ -108,6 +108,11 @@ class Server:
         """Tell this connection when less is being received, in its turn."""
         self._buffer_wanted.append(connection)
 
+    @property
+    def is_short_of_buffers(self) -> bool:
+        """Whether somebody waits to send a large request."""
+        return bool(self._buffer_wanted)
+
     def _buffers_came_back(self) -> None:
         # Not now: the connection that gave one back is using the scratch.
         if self._buffer_wanted:
