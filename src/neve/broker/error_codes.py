@@ -100,6 +100,13 @@ _GROUP: _Table = (
     (FullError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
 )
 
+# A producer without transactions has no coordinator that it could look for: Java's would ask for
+# one without a name. It tries again after this one, as with Kafka while no ids are to be had.
+_PRODUCER_ID: _Table = tuple(
+    (kind, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for kind in (FencedError, ClosedError, UnavailableError, ConflictError, FullError)
+)
+
 
 def admin_error(error: NeveError) -> tuple[ErrorCode, str]:
     """For requests about topics, configs and offsets: the code, and the reason in words."""
@@ -119,6 +126,11 @@ def fetch_error(error: NeveError) -> ErrorCode:
 def group_error(error: NeveError) -> ErrorCode:
     """For requests to a group's coordinator."""
     return _found(error, _GROUP)[0]
+
+
+def producer_id_error(error: NeveError) -> ErrorCode:
+    """For requests for a producer id."""
+    return _found(error, _PRODUCER_ID)[0]
 
 
 def _found(error: NeveError, of_this_use: _Table) -> tuple[ErrorCode, str]:

@@ -53,18 +53,17 @@ class GroupState:
         What of it could not be led or loaded before is tried again, and not waited for: clients ask
         once more, and groups that are served already must not wait for others.
         """
-        if self._is_whole:
-            return
         async with self._making:
             topic = self._node.topic(GROUPS_TOPIC)
             if topic is None:
                 await self._load(await self._made())
-            elif not self._is_whole and not self._is_catching_up:
+            elif not self.is_whole and not self._is_catching_up:
                 self._is_catching_up = True
                 self._tasks.start(self._catch_up(topic), name="late groups")
 
     @property
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
+        """Whether all there is of the internal topic is served: nothing has to be ensured."""
         topic = self._node.topic(GROUPS_TOPIC)
         return topic is not None and len(self._settled) == len(topic.partitions)
 

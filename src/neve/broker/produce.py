@@ -16,7 +16,13 @@ from neve.log.producers import OutOfOrderSequenceError, ProducerFencedError
 from neve.log.wal.pending import Commit
 from neve.protocol.codes import ErrorCode
 from neve.protocol.frames import RequestHeader
-from neve.records.batch import TRANSACTIONAL, BatchHeader, check_produced, patch_log_append_time
+from neve.records.batch import (
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    check_produced,
+    patch_log_append_time,
+)
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -137,6 +143,10 @@ def _checked(records: memoryview | None, bytes_max: int, name: str) -> BatchHead
     if header.attributes & TRANSACTIONAL:
         raise RefusedError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, f"{name}: {_NO_TRANSACTIONS}"
+        )
+    if header.attributes & LOG_APPEND_TIME:
+        raise RefusedError(
+            ErrorCode.INVALID_TIMESTAMP, f"{name}: only a broker says when records were appended"
         )
     if header.size != len(records):
         raise InvalidError(f"{name}: a request carries one batch for a partition, not several")

@@ -138,6 +138,10 @@ REFUSED = {
     "no records": (b"", ErrorCode.INVALID_RECORD),
     "two batches": (batch(b"a") + batch(b"b"), ErrorCode.INVALID_RECORD),
     "damaged": (batch(b"a")[:-1] + b"!", ErrorCode.CORRUPT_MESSAGE),
+    "its own append time": (
+        build_batch([Record(0, 1_000, None, b"a")], log_append_time=1_000),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
     "too early": (batch(b"a", time_ms=1_000), ErrorCode.INVALID_TIMESTAMP),
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neve.broker.handlers.changes import Changes
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
@@ -49,7 +50,8 @@ async def _find(broker: Broker, key_type: int) -> _Found:
     if key_type != _GROUP:
         return _Found(ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type}")
     try:
-        await broker.group_state.ensure()
+        if not broker.group_state.is_whole:
+            await Changes(broker).make(broker.group_state.ensure)
     except NeveError as error:
         return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
     host, port = broker.advertised

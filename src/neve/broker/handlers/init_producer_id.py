@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neve.broker.error_codes import group_error
+from neve.broker.error_codes import producer_id_error
+from neve.broker.handlers.changes import Changes, TimedOutError
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
@@ -24,9 +25,12 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     if code is not ErrorCode.NONE:
         return _failed(code)
     try:
-        return _Response(producer_id=await broker.node.producer_id(), producer_epoch=0)
+        producer_id = await Changes(broker).make(broker.node.producer_id)
+    except TimedOutError:
+        return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     except NeveError as error:
-        return _failed(group_error(error))
+        return _failed(producer_id_error(error))
+    return _Response(producer_id=producer_id, producer_epoch=0)
 
 
 def _refusal(request: Any) -> ErrorCode:

@@ -7,6 +7,7 @@ taken over would tell of an end that lies in the past.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from neve import runtime
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from neve.log.partition import PartitionLog
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+# The first versions in which one may ask for these; an older client cannot mean them.
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_NEVER = 2**15
 NONE = -1
 # Partitions that are looked at side by side; each is a task.
 AT_ONCE_MAX = 500
@@ -31,22 +35,22 @@ _Topic = _Response.Topic
 _Partition = _Response.Partition
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:  # noqa: ARG001
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
     """One offset for each partition that was asked for, many side by side.
 
     One that is named twice is refused, as in Kafka: a name is short, and a search by time is not.
     """
     asked = [(topic, part) for topic in request.topics for part in topic.partitions]
     times = Counter((topic.name, part.partition_index) for topic, part in asked)
+
+    def answer(topic: Any, part: Any) -> Coroutine[Any, Any, Any]:
+        named = times[topic.name, part.partition_index]
+        return _answer(broker, topic.name, part, times=named, version=context.api_version)
+
     answers: list[Any] = []
     for start in range(0, len(asked), AT_ONCE_MAX):
         some = asked[start : start + AT_ONCE_MAX]
-        answers += await runtime.gather(
-            *(
-                _answer(broker, topic.name, part, times[topic.name, part.partition_index])
-                for topic, part in some
-            )
-        )
+        answers += await runtime.gather(*(answer(*each) for each in some))
     rows = iter(answers)
     return _Response(
         topics=[
@@ -56,12 +60,14 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:  # noqa
     )
 
 
-async def _answer(broker: Broker, name: str, asked: Any, times: int) -> Any:
+async def _answer(broker: Broker, name: str, asked: Any, *, times: int, version: int) -> Any:
     index: int = asked.partition_index
     try:
         check_named_once(f"partition {index} of {name!r}", times)
         log = led_log(broker, name, index)
         check_epoch(log, asked.current_leader_epoch)
+        if asked.timestamp < EARLIEST and version < _SINCE.get(asked.timestamp, _NEVER):
+            return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
         return await _found(broker, log, index, asked.timestamp)
     except NeveError as error:
         return _refused(index, fetch_error(error))
@@ -80,8 +86,6 @@ async def _found(broker: Broker, log: PartitionLog, index: int, timestamp: int) 
         return _offset(log, index, log.tiered_offset - 1)
     if timestamp == MAX_TIMESTAMP:
         found = await broker.reader.max_timestamp(log)
-    elif timestamp < 0:
-        return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
     else:
         found = await broker.reader.offset_for_time(log, timestamp)
     return _offset(log, index, NONE) if found is None else _offset(log, index, *found)

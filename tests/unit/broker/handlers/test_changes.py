@@ -18,6 +18,7 @@ from neve.broker.handlers import (
     create_topics,
     delete_records,
     delete_topics,
+    init_producer_id,
     metadata,
 )
 from neve.protocol.codes import ErrorCode
@@ -25,6 +26,7 @@ from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
 from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.delete_records import DELETE_RECORDS
 from neve.protocol.messages.delete_topics import DELETE_TOPICS
+from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
 from neve.protocol.messages.metadata import METADATA
 from neve.store.memory import MemoryStore
 from neve.store.port import Buffer
@@ -128,3 +130,19 @@ async def test_metadata_of_other_topics_does_not_wait_for_one_that_is_made(
         await broker.changing.join()
         answer = await ask(broker, metadata, METADATA, 9, topics=topics)
         assert [row.error_code for row in answer.topics] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+async def test_who_asks_for_a_producer_id_is_told_to_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with hanging(monkeypatch) as (broker, released):
+
+        async def asked() -> int:
+            answer = await ask(broker, init_producer_id, INIT_PRODUCER_ID, 4, transactional_id=None)
+            return int(answer.error_code)
+
+        async with runtime.deadline(5):
+            assert await asked() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        released.set()
+        await broker.changing.join()
+        assert await asked() == ErrorCode.NONE

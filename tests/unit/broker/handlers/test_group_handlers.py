@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import ModuleType
@@ -13,6 +14,7 @@ from broker_world import ADVERTISED, NODE_ID, StandIn, ask, start_broker, versio
 from neve import runtime
 from neve.broker.group_state import GroupState
 from neve.broker.handlers import (
+    changes,
     delete_groups,
     describe_groups,
     find_coordinator,
@@ -25,6 +27,7 @@ from neve.broker.handlers import (
     offset_fetch,
     sync_group,
 )
+from neve.cluster.state import Topic
 from neve.errors import StoreError, UnavailableError
 from neve.log.partition import PartitionLog
 from neve.protocol.codes import ErrorCode
@@ -124,6 +127,34 @@ async def coordinating(**topics: int) -> AsyncIterator[GroupBroker]:
 
 
 # --- FindCoordinator
+
+
+async def test_who_looks_for_a_coordinator_does_not_wait_for_a_store_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes, "WAIT_MS_LEAST", 20)
+    async with broker_of() as broker:
+        released = asyncio.Event()
+        create = broker.node.create_topic
+
+        async def held(*about: Any) -> Topic:
+            await released.wait()
+            return await create(*about)
+
+        monkeypatch.setattr(broker.node, "create_topic", held)
+
+        async def found() -> int:
+            answer = await broker.call(find_coordinator, 3, key="g")
+            return int(answer.error_code)
+
+        async with runtime.deadline(5):
+            assert await found() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            monkeypatch.setattr(changes, "CHANGES_MAX", 1)
+            assert await found() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        released.set()
+        await broker.changing.join()
+        monkeypatch.setattr(changes, "CHANGES_MAX", 0)
+        assert await found() == NONE, "groups that are served wait for no change"
 
 
 async def test_every_version_finds_this_broker_and_makes_the_internal_topic() -> None:

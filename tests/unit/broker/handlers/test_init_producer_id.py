@@ -6,7 +6,7 @@ import pytest
 
 from broker_world import StandIn, ask, start_broker, versions
 from neve.broker.handlers import init_producer_id
-from neve.errors import UnavailableError
+from neve.errors import ConflictError, FencedError, NeveError, UnavailableError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
 
@@ -53,15 +53,23 @@ async def test_what_cannot_be_is_refused(content: dict[str, Any], code: ErrorCod
     await broker.node.abort()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("meta/log", "it is down"),
+        ConflictError("meta/log", "others were quicker"),
+        FencedError("somebody else has taken over"),
+    ],
+)
 async def test_a_store_that_fails_is_told_so_that_the_producer_tries_again(
-    monkeypatch: pytest.MonkeyPatch,
+    error: NeveError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker()
 
     async def fails() -> int:
-        raise UnavailableError("meta/log", "it is down")
+        raise error
 
     monkeypatch.setattr(broker.node, "producer_id", fails)
-    answer = await told(broker)
-    assert ErrorCode(answer.error_code).retriable
+    # Without transactions there is no coordinator that it could be sent to look for.
+    assert (await told(broker)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await broker.node.abort()

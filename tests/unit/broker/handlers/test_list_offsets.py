@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker_world import NOT_THERE, StandIn, ask, produce, second_epoch, start_broker, versions
 from neve.broker.handlers import list_offsets
-from neve.broker.handlers.list_offsets import EARLIEST, EARLIEST_LOCAL, LATEST_TIERED
+from neve.broker.handlers.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.list_offsets import LIST_OFFSETS as API
 
@@ -118,4 +124,27 @@ async def test_where_segments_end_is_told_by_the_times_of_tiered_logs() -> None:
     assert (row.timestamp, row.leader_epoch) == (-1, broker.node.log("t", 0).epoch)
     refused = await listed(broker, EARLIEST_PENDING_UPLOAD)
     assert (refused.error_code, refused.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+    await broker.node.abort()
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since"), [(MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)]
+)
+async def test_what_later_versions_may_ask_for_is_refused_to_those_before(
+    timestamp: int, since: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def youngest(_: object) -> None:
+        return None
+
+    broker = await start_broker({"t": 1})
+    reader = SimpleNamespace(max_timestamp=youngest)
+    monkeypatch.setattr(broker, "reader", reader, raising=False)
+    await produce(broker, "t", 3)
+    refused = {
+        version
+        for version in versions(API)
+        if (await listed(broker, timestamp, version=version)).error_code
+        == ErrorCode.UNSUPPORTED_VERSION
+    }
+    assert refused == set(range(API.min_version, since))
     await broker.node.abort()
