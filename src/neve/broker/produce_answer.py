@@ -154,12 +154,12 @@ class ProduceAnswer:
         if row.commit is not None and (self._waits_for_all or row.in_doubt):
             if not row.commit.done:
                 self.error = ErrorCode.REQUEST_TIMED_OUT
-                return _Partition(index=row.number, error_code=ErrorCode.REQUEST_TIMED_OUT)
+                return _nowhere(row.number, ErrorCode.REQUEST_TIMED_OUT)
             failure = row.commit.failure
             if failure is not None:
                 code, message = produce_error(_told(failure))
                 self.error = code
-                return _Partition(index=row.number, error_code=code, error_message=message)
+                return _nowhere(row.number, code, message)
         return _Partition(
             index=row.number,
             error_code=row.error,
@@ -168,6 +168,11 @@ class ProduceAnswer:
             log_start_offset=row.start_offset,
             error_message=row.message,
         )
+
+
+def _nowhere(number: int, code: int, message: str | None = None) -> Any:
+    """A partition whose batch has no place in the log: an offset of 0 would be one."""
+    return _Partition(index=number, error_code=code, base_offset=-1, error_message=message)
 
 
 class _Form:

@@ -115,6 +115,7 @@ async def test_a_gap_in_the_sequence_is_refused(acks: int) -> None:
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         old = await wire.produce("t", batch(b"b", producer=7, epoch=0, sequence=1), acks=acks)
         assert old.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert gap.base_offset == old.base_offset == -1
         good = await wire.produce("t", batch(b"b", producer=7, epoch=1, sequence=1), acks=acks)
         assert good.base_offset == 1
 
