@@ -25,11 +25,6 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
 
 
 def _edited(broker: Broker, topic: Topic, asked: Any) -> dict[str, str]:
-    names = [config.name for config in asked.configs]
-    if len(set(names)) < len(names):
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST, f"a config of topic {topic.name!r} is named twice"
-        )
     wanted = dict(topic.configs)
     for config in asked.configs:
         operation = config.config_operation

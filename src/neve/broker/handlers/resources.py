@@ -41,6 +41,8 @@ async def alter(broker: Broker, request: Any, row_class: Any, derive: Derive) ->
         try:
             check_named_once(f"resource {name!r}", times)
             topic = _alterable(broker, kind, name)
+            for config, named in each_once(resource.configs, attrgetter("name")):
+                check_named_once(f"config {config.name!r}", named)
             await _change(broker, topic, derive(broker, topic, resource), request.validate_only)
         except NeveError as error:
             code, reason = admin_error(error)

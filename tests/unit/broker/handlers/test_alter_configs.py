@@ -88,3 +88,15 @@ async def test_a_resource_named_twice_is_refused_once() -> None:
     assert row.error_code == ErrorCode.INVALID_REQUEST
     assert broker.topic("t").configs == {}
     await broker.node.abort()
+
+
+async def test_a_config_named_twice_is_refused_and_nothing_is_replaced() -> None:
+    broker = await start_broker({"t": 1})
+    await broker.node.set_configs("t", {"retention.bytes": "2"}, ())
+    resource = wanted({"retention.ms": "1"})
+    resource.configs.append(_Request.Config(name="retention.ms", value="5"))
+    (row,) = await told(broker, resource)
+    assert row.error_code == ErrorCode.INVALID_REQUEST
+    assert "retention.ms" in row.error_message
+    assert broker.topic("t").configs == {"retention.bytes": "2"}
+    await broker.node.abort()
