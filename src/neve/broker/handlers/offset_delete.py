@@ -18,8 +18,8 @@ async def handle(broker: Broker, request: Any, _: Context) -> Any:
     wanted = [
         (topic.name, each.partition_index)
         for topic in request.topics
-        if broker.node.topic(topic.name) is not None
         for each in topic.partitions
+        if _is_there(broker, topic.name, each.partition_index)
     ]
     error, errors = await broker.groups.delete_offsets(request.group_id, wanted)
     if error:
@@ -40,3 +40,8 @@ async def handle(broker: Broker, request: Any, _: Context) -> Any:
             for topic in request.topics
         ]
     )
+
+
+def _is_there(broker: Broker, name: str, partition: int) -> bool:
+    topic = broker.node.topic(name)
+    return topic is not None and 0 <= partition < len(topic.partitions)

@@ -568,6 +568,18 @@ async def test_offsets_are_deleted_over_the_wire() -> None:
         assert (nobody.error_code, nobody.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
+async def test_offsets_of_partitions_that_a_topic_lacks_are_not_deleted() -> None:
+    async with coordinating() as broker:
+        await commit(broker, "g", 8, {0: 5})
+        request = APIS[47].Request
+        partitions = [request.Partition(partition_index=index) for index in (-1, 0, 2)]
+        topics = [request.Topic(name="orders", partitions=partitions)]
+        answer = await broker.call(offset_delete, 0, group_id="g", topics=topics)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        codes = [each.error_code for each in answer.topics[0].partitions]
+        assert codes == [unknown, NONE, unknown]
+
+
 async def test_groups_and_offsets_survive_a_restart_on_the_same_bucket() -> None:
     async with coordinating() as broker:
         me, generation = await broker.member("g")
