@@ -34,8 +34,17 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     else:
         asked = [_Named(name, _NO_ID) for name in request.topic_names]
     changes = Changes(broker, request.timeout_ms)
-    rows = [await _row(broker, named, times, changes) for named, times in Counter(asked).items()]
+    # Counted before any of them goes: a topic may be named by its name and once more by its id.
+    meant = {named: _meant(broker, named) for named in asked}
+    times = Counter(meant[named] for named in asked)
+    rows = [await _row(broker, named, times[meant[named]], changes) for named in meant]
     return _Response(responses=rows)
+
+
+def _meant(broker: Broker, named: _Named) -> _Named:
+    """The same for all that name one topic: by its name, where there is a topic with that id."""
+    topic = broker.node.topic_by_id(named.topic_id) if named.name is None else None
+    return named if topic is None else _Named(topic.name, _NO_ID)
 
 
 async def _row(broker: Broker, named: _Named, times: int, changes: Changes) -> Any:

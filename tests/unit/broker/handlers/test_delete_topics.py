@@ -101,3 +101,19 @@ async def test_a_topic_is_named_in_one_way_and_once() -> None:
         assert row.error_code == ErrorCode.INVALID_REQUEST
     assert broker.node.topic("t") is not None
     await broker.node.abort()
+
+
+async def test_a_topic_named_by_its_name_and_its_id_is_refused() -> None:
+    broker = await start_broker({"t": 1, "other": 1})
+    row = DELETE_TOPICS.Request.Topic
+    topics = [
+        row(name="t"),
+        row(name="other"),
+        row(name=None, topic_id=broker.topic("t").id_bytes),
+    ]
+    answer = await ask(broker, delete_topics, DELETE_TOPICS, HIGHEST, topics=topics)
+    twice = ErrorCode.INVALID_REQUEST
+    assert [each.error_code for each in answer.responses] == [twice, 0, twice]
+    assert broker.node.topic("t") is not None
+    assert broker.node.topic("other") is None
+    await broker.node.abort()
