@@ -7,10 +7,12 @@ itself; what a topic has not been asked to change is left as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.topic_names import (
     check_named_once,
     check_not_internal,
@@ -34,6 +36,7 @@ Derive = Callable[["Broker", "Topic", Any], dict[str, str]]
 async def alter(broker: Broker, request: Any, row_class: Any, derive: Derive) -> list[Any]:
     """Change each resource that may be changed; one row each."""
     key_of = attrgetter("resource_type", "resource_name")
+    changes = None if request.validate_only else Changes(broker)
     rows = []
     for resource, times in each_once(request.resources, key_of):
         kind, name = key_of(resource)
@@ -43,7 +46,7 @@ async def alter(broker: Broker, request: Any, row_class: Any, derive: Derive) ->
             topic = _alterable(broker, kind, name)
             for config, named in each_once(resource.configs, attrgetter("name")):
                 check_named_once(f"config {config.name!r}", named)
-            await _change(broker, topic, derive(broker, topic, resource), request.validate_only)
+            await _change(broker, topic, derive(broker, topic, resource), changes)
         except NeveError as error:
             code, reason = admin_error(error)
         rows.append(
@@ -66,13 +69,13 @@ def _alterable(broker: Broker, resource_type: int, name: str) -> Topic:
 
 
 async def _change(
-    broker: Broker, topic: Topic, wanted: dict[str, str], validate_only: bool
+    broker: Broker, topic: Topic, wanted: dict[str, str], changes: Changes | None
 ) -> None:
     values = {name: value for name, value in wanted.items() if topic.configs.get(name) != value}
     removed = tuple(name for name in topic.configs if name not in wanted)
     check_configs(values)
-    if not validate_only and (values or removed):
-        await broker.node.set_configs(topic.name, values, removed)
+    if changes is not None and (values or removed):
+        await changes.make(partial(broker.node.set_configs, topic.name, values, removed))
 
 
 def value_of(config: Any) -> str:

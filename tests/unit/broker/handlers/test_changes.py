@@ -13,6 +13,7 @@ import pytest
 from broker_world import StandIn, ask, produce, start_broker
 from neve import runtime
 from neve.broker.handlers import (
+    alter_configs,
     changes,
     create_partitions,
     create_topics,
@@ -22,6 +23,7 @@ from neve.broker.handlers import (
     metadata,
 )
 from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.alter_configs import ALTER_CONFIGS
 from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
 from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.delete_records import DELETE_RECORDS
@@ -85,12 +87,20 @@ async def trimming(broker: StandIn) -> int:
     return int(answer.topics[0].partitions[0].error_code)
 
 
+async def altering(broker: StandIn) -> int:
+    request = ALTER_CONFIGS.Request
+    config = request.Config(name="retention.ms", value="1000")
+    resource = request.Resource(resource_type=2, resource_name="t", configs=[config])
+    answer = await ask(broker, alter_configs, ALTER_CONFIGS, 2, resources=[resource])
+    return int(answer.responses[0].error_code)
+
+
 async def _code(broker: StandIn, handler: ModuleType, api: Any, rows: str, topic: Any) -> int:
     answer = await ask(broker, handler, api, api.max_version, topics=[topic], timeout_ms=50)
     return int(getattr(answer, rows)[0].error_code)
 
 
-@pytest.mark.parametrize("asking", [growing, deleting, trimming])
+@pytest.mark.parametrize("asking", [growing, deleting, trimming, altering])
 async def test_a_change_takes_no_longer_than_its_client_waits(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
