@@ -49,6 +49,7 @@ class Changes:
             async with runtime.deadline(left):
                 outcome = await asyncio.shield(task)
         except TimeoutError:
+            self._ends_at = 0.0  # a timer may ring a moment early: the time is up all the same
             raise TimedOutError("the store takes too long: it may happen yet") from None
         if isinstance(outcome, NeveError):
             raise outcome

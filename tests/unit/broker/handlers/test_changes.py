@@ -119,6 +119,19 @@ async def test_a_change_that_timed_out_may_yet_happen(monkeypatch: pytest.Monkey
         assert await creating(broker, "next") == [ErrorCode.NONE]
 
 
+async def test_a_timer_that_rings_early_begins_no_further_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deadline = runtime.deadline
+    async with hanging(monkeypatch) as (broker, released):
+        monkeypatch.setattr(runtime, "deadline", lambda seconds: deadline(seconds / 2))
+        assert await creating(broker, "late", "unbegun") == [TIMED_OUT, TIMED_OUT]
+        monkeypatch.setattr(runtime, "deadline", deadline)
+        released.set()
+        await broker.changing.join()
+        assert broker.node.topic("unbegun") is None
+
+
 async def test_changes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "CHANGES_MAX", 2)
     async with hanging(monkeypatch) as (broker, _):
