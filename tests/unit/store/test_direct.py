@@ -42,6 +42,16 @@ def descriptor(tmp_path: Path) -> Iterator[int]:
     os.close(opened)
 
 
+def refuse(*_: object) -> int | None:
+    """What a file system says that knows no direct way."""
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+
+def refuse_the_flag(patch: pytest.MonkeyPatch) -> None:
+    set_flag = fcntl.fcntl
+    patch.setattr(fcntl, "fcntl", lambda d, c, flag=0: refuse() if flag else set_flag(d, c, flag))
+
+
 class Writes:
     """Records how much each write was asked for and whether it was a direct one."""
 
@@ -148,14 +158,8 @@ async def test_where_a_file_system_refuses_the_object_is_whole_all_the_same(
 ) -> None:
     size = 2 * UNCACHED_BYTES
 
-    def refuse(*_: object) -> int | None:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
     if refused == "the flag":
-        set_flag = fcntl.fcntl
-        monkeypatch.setattr(
-            fcntl, "fcntl", lambda d, c, flag=0: refuse() if flag else set_flag(d, c, flag)
-        )
+        refuse_the_flag(monkeypatch)
     elif refused == "the first write":
         writes.answer = lambda number: refuse() if number == 1 else None
     else:
@@ -289,14 +293,8 @@ def test_a_system_without_such_reads_is_not_asked(
 async def test_where_a_file_system_refuses_the_range_is_whole_all_the_same(
     refused: str, tmp_path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> int | None:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
     if refused == "the flag":
-        set_flag = fcntl.fcntl
-        monkeypatch.setattr(
-            fcntl, "fcntl", lambda d, c, flag=0: refuse() if flag else set_flag(d, c, flag)
-        )
+        refuse_the_flag(monkeypatch)
     elif refused == "the first read":
         reads.answer = lambda number: refuse() if number == 1 else None
     elif refused == "a later read":
