@@ -76,6 +76,8 @@ class Slot:
     state: GroupState = GroupState.EMPTY
     taken_bytes: int = 0
     """What it counts for among what all groups take up."""
+    is_known: bool = False
+    """It committed something: it stays, also without offsets, until it expires or is deleted."""
 
 
 @dataclass(eq=False, slots=True)
@@ -181,7 +183,7 @@ class GroupTable:
         for group_id, kept in offsets.items():
             if group_id not in slots:
                 group = Group(group_id, self.settings)
-                slots[group_id] = Slot(group, partition, runtime.now_ms())
+                slots[group_id] = Slot(group, partition, runtime.now_ms(), is_known=True)
             slots[group_id].offsets = kept
         return slots
 
@@ -189,7 +191,7 @@ class GroupTable:
         # Nothing waits in a group that was just read, so there is nobody to answer.
         group, _ = Group.restored(record.snapshot, self.settings, monotonic_ms())
         since_ms = record.state_since_ms if record.state_since_ms >= 0 else runtime.now_ms()
-        return Slot(group, partition, since_ms, state=group.state)
+        return Slot(group, partition, since_ms, state=group.state, is_known=True)
 
     def unload(self, partition: int) -> None:
         """Another process coordinates these groups now: everybody who waits is told so."""
@@ -237,7 +239,7 @@ class GroupTable:
         if group.state is not slot.state:
             slot.state = group.state
             slot.state_since_ms = runtime.now_ms()
-        if group.is_forgettable and slot.offsets.is_idle:
+        if group.is_forgettable and slot.offsets.is_idle and not slot.is_known:
             self._drop(group.group_id)
         else:
             self._alarm.set(group.group_id, group.wake_ms)
@@ -309,6 +311,7 @@ class GroupTable:
             return code_of(error)
         else:
             slot.offsets.committed(change)
+            slot.is_known = True
             return ErrorCode.NONE
         finally:
             self.note(slot)

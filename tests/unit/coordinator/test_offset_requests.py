@@ -299,6 +299,26 @@ async def test_offsets_are_deleted_one_by_one() -> None:
 
 
 @in_simulation
+async def test_a_group_stays_when_its_last_offset_is_deleted() -> None:
+    async with World() as world:
+        await world.commit(("orders", 0, 5))
+        assert await world.groups.delete_offsets("g", [KEY]) == (NONE, {KEY: NONE})
+        assert [each.group_id for each in world.groups.list_groups()[1]] == ["g"]
+        assert await world.groups.delete_offsets("g", [KEY]) == (NONE, {KEY: NONE})
+        assert await world.groups.delete_group("g") is NONE
+        assert await world.groups.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@in_simulation
+async def test_an_empty_group_without_offsets_expires() -> None:
+    async with World() as world:
+        await world.commit(("orders", 0, 5))
+        await world.groups.delete_offsets("g", [KEY])
+        await world.groups.expire()
+        assert len(world.groups) == 0
+
+
+@in_simulation
 async def test_what_members_read_is_not_deleted() -> None:
     async with World() as world:
         world.topics.known["payments"] = TopicFacts(b"p" * 16, 1)

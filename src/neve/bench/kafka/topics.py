@@ -38,13 +38,16 @@ def topic(config: Config, name: str | None, partitions: int) -> Iterator[str]:
 
 
 def _create(admin: Any, name: str, partitions: int) -> None:
-    from confluent_kafka import KafkaException
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic
 
     try:
         admin.create_topics([NewTopic(name, partitions, -1)])[name].result()
-    except KafkaException as error:
-        raise BenchError(f"topic {name} cannot be created: {error.args[0].str()}") from None
+    except KafkaException as failure:
+        error = failure.args[0]
+        # Several loads may start at once: the topic that another one has just created will do.
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise BenchError(f"topic {name} cannot be created: {error.str()}") from None
 
 
 def _wait_for(admin: Any, name: str, partitions: int) -> None:
