@@ -6,8 +6,8 @@ written down at the table by the very commit that does: whoever is killed when, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from neve.bucket.planning import PartitionPlan
 from neve.lake.tables.progress import Progress, offset_of
@@ -24,6 +24,14 @@ class Loss:
 
 
 NOTHING_LOST = Loss()
+
+
+def with_all_lost(plan: PartitionPlan, known: Mapping[int, int]) -> PartitionPlan:
+    """The plan of a partition of a topic that the table has begun.
+
+    One that the table does not know yet was added since, so every offset below its start is lost.
+    """
+    return plan if plan.partition in known else replace(plan, lost=plan.start)
 
 
 def loss_of(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:

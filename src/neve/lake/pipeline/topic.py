@@ -24,7 +24,7 @@ from neve.bucket.planning import PartitionPlan
 from neve.errors import DamagedError, InvalidError, UnavailableError
 from neve.lake.pipeline.config import TopicConfig
 from neve.lake.pipeline.growth import PASSES_MAX, columns_for, grow, value_schema
-from neve.lake.pipeline.losses import NOTHING_LOST, Loss, loss_of
+from neve.lake.pipeline.losses import NOTHING_LOST, Loss, loss_of, with_all_lost
 from neve.lake.pipeline.portions import Harvest, Portion, choose, harvest
 from neve.lake.pipeline.work import RangeResult, TopicWork, run_range
 from neve.lake.source.tasks import StoreRef
@@ -41,6 +41,7 @@ from neve.lake.tables import (
     table_ref,
 )
 from neve.lake.tables.complaints import loss_property, note_complaint
+from neve.lake.tables.progress import offset_of
 from neve.lake.values import value_format
 
 if TYPE_CHECKING:
@@ -140,10 +141,14 @@ class TopicPipeline:
         topic = self._bucket.topic(self.config.topic)
         known = expected.get(topic.id)
         started_before = any(each.topic == topic.name for each in expected.values())
-        if known is None and not started_before and self.config.start == "latest":
+        if not started_before and self.config.start == "latest":
             return self._begin_at_the_end(topic.id, table)
         offsets = {} if known is None else dict(known.offsets)
-        return [_not_behind(plan, offsets) for plan in self._planned(topic.id, offsets)]
+        plans = [_not_behind(plan, offsets) for plan in self._planned(topic.id, offsets)]
+        if started_before:
+            # A partition or a topic id that came since begins at 0, wherever its log starts now.
+            return [with_all_lost(plan, offsets) for plan in plans]
+        return plans
 
     def _planned(self, topic_id: str, offsets: Offsets) -> list[PartitionPlan]:
         """Plans of just this topic: offsets of one that was deleted mean nothing in the next."""
@@ -297,9 +302,12 @@ def _checked(given: pa.Schema) -> pa.Schema:
 
 
 def _moves(expected: Progress, new: Progress) -> bool:
-    """Whether there is anything to commit. That an empty partition is at 0 need not be said."""
-    for topic_id, topic in new.items():
-        before = expected[topic_id].offsets if topic_id in expected else {}
-        if any(end != before.get(number, 0) for number, end in topic.offsets.items()):
-            return True
-    return False
+    """Whether there is anything to commit.
+
+    That an empty partition is at 0 is, too: what is removed from it later is known to be lost.
+    """
+    return any(
+        end != offset_of(expected, topic_id, number)
+        for topic_id, topic in new.items()
+        for number, end in topic.offsets.items()
+    )

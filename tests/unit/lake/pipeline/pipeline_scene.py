@@ -89,6 +89,10 @@ class Scene:
         """What retention does: records below this offset are gone."""
         self._runner.run(self._writer.node.delete_records(topic, partition, before))
 
+    def widen(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._runner.run(self._writer.node.add_partitions(topic, partitions))
+
     def delete(self, topic: str) -> None:
         self._runner.run(self._writer.node.delete_topic(topic))
 

@@ -143,6 +143,78 @@ def test_nothing_is_lost_or_counted_where_somebody_else_was_in_time(
     assert status(scene).error == ""
 
 
+# --- of partitions and topics that the table does not know yet
+
+
+def lost_of(which: str, offsets: int) -> str:
+    return (
+        f"t: {offsets} offsets were removed by retention (or DeleteRecords) before they came into "
+        f"lake.t, which lacks them for good: {which}"
+    )
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Iterator[Scene]:
+    """A table that has all of its topic."""
+    made = Scene(tmp_path)
+    made.produce("t", [b"a"] * 5)
+    with made.pipeline({"topic": "t"}) as pipeline:
+        assert pipeline.run_once()
+    yield made
+    made.close()
+
+
+def test_a_partition_that_was_added_and_expired_unread_is_a_loss(begun: Scene) -> None:
+    begun.widen("t", 2)
+    begun.produce("t", [b"b"] * 22, partitions=2)
+    begun.forget("t", 1, 10)
+    with begun.pipeline({"topic": "t"}) as pipeline:
+        assert not pipeline.run_once()
+        assert pipeline.reports[0].failures == [lost_of("0 to 9 of partition 1", 10)]
+        assert pipeline.run_once(), "it is found once"
+    assert (1, 10) in held(begun)
+    assert status(begun).loss == lost_of("0 to 9 of partition 1", 10)
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_topic_that_was_made_again_and_expired_unread_is_a_loss(begun: Scene, start: str) -> None:
+    begun.delete("t")
+    begun.produce("t", [b"b"] * 6, partitions=2)
+    begun.forget("t", 0, 3)
+    begun.forget("t", 1, 1)
+    with begun.pipeline({"topic": "t", "start": start}) as pipeline:
+        assert not pipeline.run_once()
+        (failure,) = pipeline.reports[0].failures
+        assert failure == lost_of("0 to 2 of partition 0, 0 to 0 of partition 1", 4)
+        assert (pipeline.reports[0].rows, pipeline.reports[0].lost) == (2, 4)
+
+
+def test_a_topic_that_was_seen_empty_has_lost_what_was_removed_since(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    try:
+        scene.produce("t", [])
+        with scene.pipeline({"topic": "t"}) as pipeline:
+            assert pipeline.run_once()
+            scene.produce("t", [b"a"] * 3)
+            scene.forget("t", 0, 2)
+            assert not pipeline.run_once()
+            assert pipeline.reports[0].failures == [lost_of("0 to 1 of partition 0", 2)]
+    finally:
+        scene.close()
+
+
+def test_what_was_gone_before_a_table_began_is_no_loss(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    try:
+        scene.produce("t", [b"a"] * 6, partitions=2)
+        scene.forget("t", 1, 2)
+        with scene.pipeline({"topic": "t"}) as pipeline:
+            assert pipeline.run_once(), pipeline.reports
+        assert held(scene) == [(0, 0), (0, 1), (0, 2), (1, 2)]
+    finally:
+        scene.close()
+
+
 # --- in words
 
 
