@@ -7,12 +7,13 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from brokers import RunningBroker
 from neve.protocol.messages.api_versions import API_VERSIONS
+from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.produce import PRODUCE
 from neve.records.batch import assemble
@@ -81,6 +82,20 @@ def asks(wire: Wire) -> bool:
     """Whether this connection is answered."""
     answer = wire.call(API_VERSIONS, 0, API_VERSIONS.Request())
     return bool(answer.error_code == 0 and answer.api_keys)
+
+
+def create_topic(
+    wire: Wire, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
+    made = CREATE_TOPICS.Request
+    asked = made.Topic(
+        name=topic,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[made.Config(name=name, value=text) for name, text in (configs or {}).items()],
+    )
+    answer = wire.call(CREATE_TOPICS, 5, made(topics=[asked], timeout_ms=10_000))
+    assert answer.topics[0].error_code == 0, answer.topics[0]
 
 
 def produce_request(

@@ -19,6 +19,7 @@ import pytest
 from brokers import RunningBroker, start_broker
 from hostile import (
     asks,
+    create_topic,
     eventually,
     fetch,
     fetch_request,
@@ -32,7 +33,6 @@ from hostile import (
     resident_bytes,
 )
 from neve.protocol.frames import request_frame
-from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
 from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
 from neve.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
@@ -73,13 +73,6 @@ def batch(size: int) -> bytes:
     return build_batch([Record(0, 1_000, None, bytes(size))])
 
 
-def create(wire: Wire, topic: str, partitions: int = 1) -> None:
-    made = CREATE_TOPICS.Request
-    asked = made.Topic(name=topic, num_partitions=partitions, replication_factor=1)
-    answer = wire.call(CREATE_TOPICS, 5, made(topics=[asked], timeout_ms=10_000))
-    assert answer.topics[0].error_code == 0
-
-
 # -- connections -------------------------------------------------------------------------------
 
 
@@ -118,7 +111,7 @@ def test_connections_that_do_nothing_are_closed_and_those_that_work_are_not(
         raw(broker) as dribbling,
         raw(broker, 4096) as deaf,
     ):
-        create(busy, "t")
+        create_topic(busy, "t")
         assert produce(busy, "t", batch(400_000)).error_code == 0
         half.sendall(frame(header(18, 0))[:7])
         large_half.sendall(struct.pack(">i", 500_000) + bytes(50_000))
@@ -178,7 +171,7 @@ def test_answers_that_nobody_reads_do_not_pile_up(tmp_path: Path) -> None:
         "tiering_memory_bytes": 16 * MIB,
     }
     with serving(tmp_path, **bounds) as broker, Wire(broker.port, "good") as good:
-        create(good, "t")
+        create_topic(good, "t")
         for _ in range(80):
             assert produce(good, "t", batch(900_000)).error_code == 0
         # In segments, where a batch is read with many others.
@@ -207,7 +200,7 @@ def test_large_requests_that_do_not_come_to_an_end_do_not_pile_up(tmp_path: Path
     """Many begin at once; what is being received is bounded, and nobody waits for ever."""
     bounds = {"broker_receiving_bytes_max": 4 * MIB, "broker_receive_pool_bytes": MIB}
     with serving(tmp_path, **bounds) as broker, Wire(broker.port, "good") as good:
-        create(good, "t")
+        create_topic(good, "t")
         assert produce(good, "t", batch(900_000)).error_code == 0
         before = resident_bytes(broker)
         with contextlib.ExitStack() as links:
@@ -229,7 +222,7 @@ def test_large_requests_that_do_not_come_to_an_end_do_not_pile_up(tmp_path: Path
 def test_a_large_request_that_had_to_wait_is_taken_when_there_is_room(tmp_path: Path) -> None:
     bounds = {"broker_receiving_bytes_max": 2 * MIB}
     with serving(tmp_path, **bounds) as broker, Wire(broker.port, "waits") as waits:
-        create(waits, "t")
+        create_topic(waits, "t")
         with contextlib.ExitStack() as links:
             for _ in range(4):
                 slow = links.enter_context(raw(broker))
@@ -253,7 +246,7 @@ TIMES = 20_000
 
 def test_one_thing_asked_for_many_times_is_told_once(tmp_path: Path) -> None:
     with serving(tmp_path) as broker, Wire(broker.port, "greedy") as greedy:
-        create(greedy, "t", partitions=50)
+        create_topic(greedy, "t", partitions=50)
         configs = DESCRIBE_CONFIGS.Request.Resource(
             resource_type=2, resource_name="t", configuration_keys=None
         )
@@ -279,7 +272,7 @@ def test_a_request_about_very_much_does_not_hold_others_up_for_long(tmp_path: Pa
         Wire(broker.port, "greedy") as greedy,
         Wire(broker.port, "other") as other,
     ):
-        create(greedy, "t")
+        create_topic(greedy, "t")
         part = LIST_OFFSETS.Request.Partition
         parts = [part(partition_index=at, timestamp=-2) for at in range(50_000)]
         wanted = LIST_OFFSETS.Request.Topic(name="t", partitions=parts)
@@ -304,7 +297,7 @@ def test_a_fetch_of_what_is_in_memory_and_what_is_not_fills_up_with_the_first(
         serving(tmp_path, tail_cache_bytes=200_000) as broker,
         Wire(broker.port, "reader") as wire,
     ):
-        create(wire, "t", partitions=2)
+        create_topic(wire, "t", partitions=2)
         for _ in range(20):
             assert produce(wire, "t", batch(50_000), partition=0).error_code == 0
         assert produce(wire, "t", batch(50_000), partition=1).error_code == 0
@@ -319,7 +312,7 @@ def test_a_fetch_of_what_is_in_memory_and_what_is_not_fills_up_with_the_first(
 
 def test_a_client_that_goes_away_while_it_is_served_leaves_nothing_behind(tmp_path: Path) -> None:
     with serving(tmp_path) as broker, Wire(broker.port, "other") as other:
-        create(other, "t")
+        create_topic(other, "t")
         waiting = fetch_request("t", (0, 0), max_wait_ms=60_000)
         body = FETCH.Request.encode(waiting, 12)
         for number in range(200):

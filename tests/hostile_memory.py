@@ -1,0 +1,64 @@
+"""Attacks on a broker's memory: each makes it hold what no client asks for again."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+from hostile import create_topic, fetch_request, produce
+from hostile_attacks import Attack, Target, send_what_fits
+from neve.protocol.frames import request_frame
+from neve.protocol.messages.fetch import FETCH
+from neve.records.reference import Record, build_batch
+
+MIB = 1 << 20
+FETCH_VERSION = 12
+
+
+def large_batch(size: int) -> bytes:
+    return build_batch([Record(0, 1_000, None, bytes(size))])
+
+
+# -- answers that are not read -------------------------------------------------------------------
+
+UNREAD_BATCH_BYTES = 10_000_000
+UNREAD_BATCHES = UNREAD_FETCHERS = 120
+"""A batch for each, of which few are in the tail cache: what is read twice is held once."""
+
+
+def prepare_unread_fetches(target: Target) -> None:
+    with target.wire() as wire:
+        create_topic(wire, "unread", configs={"max.message.bytes": str(16 * MIB)})
+        for _ in range(UNREAD_BATCHES):
+            assert produce(wire, "unread", large_batch(UNREAD_BATCH_BYTES)).error_code == 0
+
+
+def unread_fetches(target: Target) -> None:
+    """Ask for records in large batches on many connections, and read none of them."""
+    with contextlib.ExitStack() as links:
+        for number in range(UNREAD_FETCHERS):
+            link = links.enter_context(target.deaf())
+            asked = fetch_request(
+                "unread", (0, number % UNREAD_BATCHES), max_bytes=16 * MIB, max_wait_ms=500
+            )
+            one = request_frame(FETCH, FETCH_VERSION, 1, "deaf", FETCH.Request.encode(asked, 12))
+            send_what_fits(link, b"".join(one) * 4)
+        target.wait()
+
+
+# -- requests that do not come to an end ---------------------------------------------------------
+
+
+def unfinished_requests(target: Target) -> None:
+    """Begin large requests on many connections, and end none."""
+    with contextlib.ExitStack() as links:
+        for _ in range(500):
+            link = links.enter_context(target.deaf())
+            send_what_fits(link, struct.pack(">i", MIB) + bytes(MIB - 10))
+        target.wait()
+
+
+ATTACKS = [
+    Attack("unfinished-requests", unfinished_requests),
+    Attack("unread-fetches", unread_fetches, prepare_unread_fetches),
+]
