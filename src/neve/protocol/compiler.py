@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from neve.errors import InvalidError, UnsupportedError
-from neve.protocol.decoder import REQUEST_ITEMS_MAX, DecoderGenerator
+from neve.protocol.decoder import DecoderGenerator
 from neve.protocol.encoder import EncoderGenerator
 from neve.protocol.errors import MalformedError
 from neve.protocol.notation import parse
@@ -137,8 +137,8 @@ def _default_of(field: Field, known: dict[str, Any]) -> Any:
 def _decode_function(api: ApiSchema, message: Struct, known: dict[str, Any]) -> Codec:
     def make(version: int) -> Codec:
         flexible = version >= api.flexible_from
-        items_max = REQUEST_ITEMS_MAX if message is api.request else None
-        source = DecoderGenerator(message, version, flexible, known, items_max).generate()
+        bounded = message is api.request
+        source = DecoderGenerator(message, version, flexible, known, bounded=bounded).generate()
         return source.compiled("decode", f"{api.name} {message.name} {version} decoder")
 
     decoders = _Codecs(api, make)

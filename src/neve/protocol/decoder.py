@@ -4,8 +4,8 @@ The function that comes out takes a memoryview and a position and returns an ins
 fixed width that follow one another, and the length of what comes after them, are one
 `unpack_from`; a varint is taken for a single byte there, and read again where it is not. Nested
 structs are loops within the same function. Nothing is allocated by a length before it is known
-that so many bytes are left, and a request, which a stranger sends, has a bounded number of elements
-in all its arrays together: two bytes on the wire can be two hundred in memory.
+that so many bytes are left, and a request, which a stranger sends, has a bounded number of array
+elements and tagged fields together: two bytes on the wire can be two hundred in memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from typing import Any
 from neve.protocol import wire
 from neve.protocol.schema import FIXED_WIDTHS, Field, Struct
 from neve.protocol.source import FORMATS, Source
-
-REQUEST_ITEMS_MAX = 100_000
-"""Elements of all arrays of a request. No client asks about so much at once."""
 
 _WIDTHS = {"B": 1, **{code: FIXED_WIDTHS[name] for name, code in FORMATS.items()}}
 
@@ -38,7 +35,7 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
 class DecoderGenerator:
     """Writes the decoder of `message` in `version`; `classes` makes the instances.
 
-    With `items_max`, a message whose arrays have more elements together is refused.
+    With `bounded`, one of more than `REQUEST_ITEMS_MAX` elements and tagged fields is refused.
     """
 
     def __init__(
@@ -47,9 +44,10 @@ class DecoderGenerator:
         version: int,
         flexible: bool,
         classes: Mapping[str, Any],
-        items_max: int | None = None,
+        *,
+        bounded: bool = False,
     ) -> None:
-        self._items_max = items_max
+        self._bounded = bounded
         self._message = message
         self._version = version
         self._flexible = flexible
@@ -70,8 +68,8 @@ class DecoderGenerator:
         source = self._source
         with source.block("def decode(data, p):"):
             source.line("end = len(data)")
-            if self._items_max is not None:
-                source.line(f"items = {self._items_max}")
+            if self._bounded:
+                source.line(f"items = {wire.REQUEST_ITEMS_MAX}")
             if not self._slices:
                 # Nothing of the message outlives it as a slice, and bytes are read faster.
                 source.line("data = bytes(data)")
@@ -174,7 +172,14 @@ class DecoderGenerator:
             self._flush()
             source.line(f"{target} = {made}")
 
-    def _bounded(self, field: Field, size: str) -> None:
+    def _count(self, name: str, count: str) -> None:
+        """Writes the refusal of more elements than a request may have."""
+        if self._bounded:
+            self._source.line(f"items -= {count}")
+            with self._source.block("if items < 0:"):
+                self._source.line(f"raise too_many({name!r}, p)")
+
+    def _compare_with_rest(self, field: Field, size: str) -> None:
         with self._source.block(f"if {size} > end - p:"):
             self._source.line(f"raise cut_short({field.name!r}, p, {size}, end)")
 
@@ -189,11 +194,8 @@ class DecoderGenerator:
     def _array(self, field: Field, target: str, count: str) -> None:
         source = self._source
         least = max(1, field.least_element_bytes(self._version, self._flexible))
-        self._bounded(field, f"{count} * {least}" if least > 1 else count)
-        if self._items_max is not None:
-            source.line(f"items -= {count}")
-            with source.block("if items < 0:"):
-                source.line(f"raise too_many({field.name!r}, p, {self._items_max})")
+        self._compare_with_rest(field, f"{count} * {least}" if least > 1 else count)
+        self._count(field.name, count)
         if field.type in FIXED_WIDTHS:
             self._fixed_array(field, target, count)
             return
@@ -232,9 +234,12 @@ class DecoderGenerator:
             source.line(f"{targets[field.name]} = {self._default(field)}")
         with source.block(f"if {left}:"):
             if not known:
-                source.line("p = skip_tags(data, p - 1)")
+                # Without a bound: none has more than it has bytes.
+                left_over, items = ("items", "items") if self._bounded else ("_", "end")
+                source.line(f"p, {left_over} = skip_tags(data, p - 1, {items})")
             else:
                 source.line(f"{left}, p = read_uvarint(data, p - 1)")
+                self._count("tagged fields", left)
                 with source.block(f"while {left}:"):
                     source.line(f"{left} -= 1")
                     self._tag(known, targets)

@@ -16,7 +16,7 @@ from neve.protocol.errors import MalformedError
 from neve.protocol.messages import APIS
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.protocol.schema import NEVER
-from neve.protocol.wire import Buffer, bad_length, cut_short, skip_tags
+from neve.protocol.wire import REQUEST_ITEMS_MAX, Buffer, bad_length, cut_short, skip_tags
 
 _REQUEST_START = struct.Struct(">hhih")
 _RESPONSE_START = struct.Struct(">ii")
@@ -53,7 +53,7 @@ def decode_request_header(data: memoryview, position: int = 0) -> RequestHeader:
             raise bad_length("client_id", at, length)
         if version >= _FLEXIBLE_FROM.get(api_key, NEVER):
             if data[at]:
-                at = skip_tags(data, at)
+                at, _ = skip_tags(data, at, REQUEST_ITEMS_MAX)
             else:
                 at += 1
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -94,7 +94,7 @@ def decode_response_header(
         (correlation_id,) = struct.unpack_from(">i", data, position)
         at = position + 4
         if version >= api.flexible_from and api is not API_VERSIONS:
-            at = skip_tags(data, at)
+            at, _ = skip_tags(data, at, len(data))
     except (struct.error, IndexError) as error:
         raise MalformedError(f"the header of a response: {error}") from error
     return correlation_id, at

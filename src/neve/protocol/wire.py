@@ -9,6 +9,9 @@ from neve.protocol.errors import MalformedError
 Buffer = bytes | bytearray | memoryview
 """Bytes that are passed on without being copied."""
 
+REQUEST_ITEMS_MAX = 100_000
+"""Array elements and tagged fields of a request, together. No client asks about so much at once."""
+
 _VARINT_BYTES_MAX = 5
 """Lengths, counts and tags are 32 bits wide; seven bits a byte."""
 
@@ -50,9 +53,9 @@ def bad_length(name: str, position: int, length: int) -> MalformedError:
     return MalformedError(f"{name} at byte {position} has length {length}")
 
 
-def too_many(name: str, position: int, items_max: int) -> MalformedError:
+def too_many(name: str, position: int) -> MalformedError:
     return MalformedError(
-        f"with {name} at byte {position}, the request has more than {items_max} elements"
+        f"with {name} at byte {position}, the request has more than {REQUEST_ITEMS_MAX} elements"
     )
 
 
@@ -75,13 +78,19 @@ def add_records(parts: list[Buffer], records: Buffer | Sequence[Buffer]) -> None
         parts.append(records)  # type: ignore[arg-type]
 
 
-def skip_tags(data: memoryview, position: int) -> int:
-    """The position after a section of tagged fields, none of which is wanted."""
+def skip_tags(data: memoryview, position: int, items: int) -> tuple[int, int]:
+    """Pass over a section of tagged fields, none of which is known.
+
+    Returns the position after it, and how many of `items` are left. Raises MalformedError where it
+    has more fields than that: two bytes each, they take much longer to read than to receive.
+    """
     count, position = read_uvarint(data, position)
+    if count > items:
+        raise too_many("tagged fields", position)
     for _ in range(count):
         _, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)
         if size > len(data) - position:
             raise cut_short("a tagged field", position, size, len(data))
         position += size
-    return position
+    return position, items - count

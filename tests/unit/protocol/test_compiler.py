@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from neve.protocol.compiler import define
 from neve.protocol.errors import MalformedError
 from neve.protocol.messages import APIS
 from neve.protocol.messages.fetch import FETCH
+from neve.protocol.messages.metadata import METADATA
 from neve.protocol.messages.produce import PRODUCE
+from neve.protocol.wire import uvarint
 
 SAMPLE = define(
     """
@@ -250,7 +253,43 @@ def test_a_request_of_too_many_elements_is_refused_however_they_are_spread() -> 
             PRODUCE.Request.decode(memoryview(data), 9)
 
 
+def _tagged(count: int, field: bytes = b"\x7f\0") -> bytes:
+    """A section of tagged fields: `field`, which is an unknown empty one, so many times."""
+    return uvarint(count) + field * count
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "body"),
+    [
+        # after the last field of a struct that has no tagged fields, and of one that has
+        pytest.param(METADATA, 9, b"\1\0\0\0", id="none known"),
+        pytest.param(FETCH, 12, bytes(25) + b"\1\1\1", id="some known"),
+    ],
+)
+def test_tagged_fields_count_as_elements(api: Any, version: int, body: bytes) -> None:
+    """They have two bytes each and are read one by one: a frame of them would take seconds."""
+    few = memoryview(body + _tagged(1_000))
+    api.Request.decode(few, version)
+    many = memoryview(body + _tagged(100_001))
+    with pytest.raises(MalformedError, match=r"tagged fields .* more than 100000 elements"):
+        api.Request.decode(many, version)
+
+
+def test_tagged_fields_of_all_structs_count_together() -> None:
+    topic = b"\1\1" + _tagged(400)  # no name, no partitions
+    data = b"\0\xff\xff\0\0\0\0" + uvarint(301) + topic * 300 + b"\0"
+    with pytest.raises(MalformedError, match=r"tagged fields .* more than 100000 elements"):
+        PRODUCE.Request.decode(memoryview(data), 9)
+    same_again = FETCH.Request(cluster_id="c")
+    data = b"".join(FETCH.Request.encode(same_again, 12))
+    start, known = data[:-5], data[-4:]
+    with pytest.raises(MalformedError, match=r"tagged fields .* more than 100000 elements"):
+        FETCH.Request.decode(memoryview(start + _tagged(100_001, known)), 12)
+
+
 def test_a_response_may_have_as_many_elements_as_it_likes() -> None:
     many = PRODUCE.Response(responses=[PRODUCE.Response.Topic()] * 100_001)
     data = b"".join(PRODUCE.Response.encode(many, 9))
     assert len(PRODUCE.Response.decode(memoryview(data), 9).responses) == 100_001
+    tagged = memoryview(b"\1\0\0\0\0" + _tagged(100_001))
+    assert PRODUCE.Response.decode(tagged, 9).responses == []

@@ -23,6 +23,7 @@ from neve.protocol.frames import (
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.metadata import METADATA
+from neve.protocol.wire import uvarint
 
 
 @pytest.mark.parametrize(("version", "header"), [(8, HeaderV1), (9, HeaderV2)])
@@ -55,6 +56,15 @@ def test_a_version_that_is_too_new_has_the_flexible_header() -> None:
 def test_unknown_tags_of_a_header_are_passed_over() -> None:
     data = struct.pack(">hhih", 3, 9, 5, -1) + b"\x02\x00\x03abc\x81\x01\x00"
     assert decode_request_header(memoryview(data + b"body")).end == len(data)
+
+
+def test_too_many_tags_of_a_header_are_refused() -> None:
+    start = struct.pack(">hhih", 3, 9, 5, -1)
+    few = start + uvarint(1_000) + b"\x7f\0" * 1_000
+    assert decode_request_header(memoryview(few)).end == len(few)
+    many = start + uvarint(100_001) + b"\x7f\0" * 100_001
+    with pytest.raises(MalformedError, match=r"tagged fields .* more than 100000 elements"):
+        decode_request_header(memoryview(many))
 
 
 @pytest.mark.parametrize(
