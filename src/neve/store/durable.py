@@ -5,13 +5,25 @@ above it that is new. Whoever writes a name syncs it; whoever reads one cannot t
 writer has come that far, or died, and so syncs too before it believes the name. To keep that
 cheap this class remembers which files (by key, inode and change time) and which folders it has
 seen synced.
+
+The folders above the root are synced as well, once: a process that crashed while it made them may
+have left any of them without a durable name.
+
+A failed fsync of a folder is final. The kernel reports a lost write once and may then treat the
+lost names as clean: a second fsync succeeds although they are only in the cache, where every
+process still sees them. So the store ends, in this process and, by a mark that lies in the same
+cache, in every other one on this folder. Only a remount shows again what the disk holds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+
+from neve.errors import StoreFailedError
 
 # Enough for every object of a busy tail. An entry is some 200 bytes; one forgotten costs a sync.
 FILES_REMEMBERED_MAX = 65_536
@@ -22,8 +34,9 @@ FOLDERS_REMEMBERED_MAX = 1_024
 class _Folder:
     """One folder's syncs. Whoever comes while one runs shares the next one with all who wait."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fsync: Callable[[Path], None]) -> None:
         self._path = path
+        self._fsync = fsync
         self._turn = threading.Condition()
         self._begun = 0
         self._done = 0  # the last one that succeeded
@@ -42,7 +55,7 @@ class _Folder:
             mine = self._begun
         succeeded = False
         try:
-            sync_folder(self._path)
+            self._fsync(self._path)
             succeeded = True
         finally:
             with self._turn:
@@ -53,10 +66,15 @@ class _Folder:
 
 
 class Durable:
-    """Syncs folders below `root`, and remembers. Used by several threads at once."""
+    """Syncs folders below `root`, and remembers. Used by several threads at once.
 
-    def __init__(self, root: Path) -> None:
+    `mark` is the file that ends the store for every process once a sync of a folder has failed.
+    """
+
+    def __init__(self, root: Path, mark: Path) -> None:
         self._root = root
+        self.mark = mark
+        self._failed = False
         self._folders: set[Path] = set()
         self._files: dict[str, tuple[int, int, int]] = {}
         self._lock = threading.Lock()
@@ -85,36 +103,72 @@ class Durable:
             missing.append(missing[-1].parent)
         for new in reversed(missing):
             new.mkdir(exist_ok=True)
-            sync_folder(new.parent)
+            self._fsync(new.parent)
 
     def sync(self, folder: Path) -> None:
         """Make every name that is now in `folder`, and the folder's own, survive a power cut."""
         self._sync_names(folder)
         with self._lock:
-            syncs = self._syncs.pop(folder, None) or _Folder(folder)
+            syncs = self._syncs.pop(folder, None) or _Folder(folder, self._fsync)
             self._syncs[folder] = syncs
             if len(self._syncs) > FOLDERS_REMEMBERED_MAX:
                 del self._syncs[next(iter(self._syncs))]
         syncs.sync()
 
     def _sync_names(self, folder: Path) -> None:
-        """Sync the names of the folder and of those above it, from the root down, once each."""
+        """Sync the names of the folder and of those above it, from the top down, once each."""
         unknown: list[Path] = []
         while folder != self._root and folder not in self._folders:
             unknown.append(folder)
             folder = folder.parent
+        if self._root not in self._folders:
+            for above in reversed(_same_device_above(self._root)):
+                with contextlib.suppress(PermissionError):  # nor could we have made a name in it
+                    self._fsync(above)
+            self._folders.add(self._root)
         for below in reversed(unknown):
-            sync_folder(below.parent)
+            self._fsync(below.parent)
             self._folders.add(below)
 
+    def _fsync(self, folder: Path) -> None:
+        """Sync one folder, unless a sync has failed before, here or in another process.
 
-def sync_folder(folder: Path) -> None:
-    """fsync one folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        Raises OSError where the folder cannot be opened, and StoreFailedError from the first sync
+        that failed on.
+        """
+        if self._failed or self.mark.exists():
+            raise self._ended("a folder could not be synced earlier")
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            self._failed = True
+            reason = f"{folder} could not be synced: {error.strerror or error}"
+            with contextlib.suppress(OSError):  # a disk that takes no file syncs no folder either
+                self.mark.write_text(reason + "\n")
+            raise self._ended(reason) from error
+        finally:
+            os.close(descriptor)
+
+    def _ended(self, reason: str) -> StoreFailedError:
+        return StoreFailedError(
+            str(self._root),
+            f"{reason}. What was written last may be in the system's cache and not on the disk:"
+            " stop every process that uses this folder, check the disk, unmount and mount its"
+            f" file system again (or restart the machine), remove {self.mark} if it is still"
+            " there, and start again",
+        )
+
+
+def _same_device_above(folder: Path) -> list[Path]:
+    """The folders above this one on its file system, the nearest first."""
+    found: list[Path] = []
+    device = folder.stat().st_dev
+    for above in folder.parents:
+        if above.stat().st_dev != device:
+            break
+        found.append(above)
+    return found
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:

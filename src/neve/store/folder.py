@@ -91,7 +91,7 @@ class FolderStore:
     def __init__(self, root: Path, *, fsync: bool = True) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 (resolve() would follow links)
         self._fsync = fsync
-        self._durable = Durable(self.root)
+        self._durable = Durable(self.root, self.root / TEMPORARY / "sync-failed")
         self._used: dict[Path, None] = {}  # folders in which we have put an object, the last last
         self._lock = threading.Lock()
         self._writers = runtime.Lane(WRITERS_MAX, "folder-write")
@@ -232,14 +232,14 @@ class FolderStore:
             self._durable.remember(key, status)
 
     def _sync(self, key: str, folder: Path) -> None:
-        """Sync a folder because of this key. Where that fails, the key neither is nor is not."""
+        """Sync a folder because of this key; StoreFailedError for good once a sync has failed."""
         if not self._fsync:
             return
         try:
             self._durable.sync(folder)
         except OSError as error:
             raise UnavailableError(
-                key, f"{folder} could not be synced: {error.strerror or error}"
+                key, f"{folder} could not be opened to sync it: {error.strerror or error}"
             ) from error
 
     # Writing
@@ -341,7 +341,7 @@ class FolderStore:
             status = _status(path)  # none where its writer finished
             if status is not None and status.st_mtime_ns // 1_000_000 <= before_ms:
                 found.append(path)
-        return found
+        return [path for path in found if path != self._durable.mark]
 
     # Listing
 
