@@ -173,7 +173,7 @@ def test_text_stays_as_it_is() -> None:
         ("store.region", 5, "is not a text"),
         ("wal.linger.ms", -2, "is below the least, -1"),
         ("wal.inflight.max", 65, "is above the most, 64"),
-        ("segment.bytes", 2**31, "is above the most, 2080374784"),
+        ("segment.bytes", 2**31, "is above the most, 1073741824"),
         ("store.retry.jitter", 1.01, "is above the most, 1"),
     ],
 )

@@ -104,8 +104,9 @@ async def _serve(settings: Settings) -> int:
     from neve.broker.addresses import address_of, advertised_address, bind, parse_address
     from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
-    from neve.store.url import connect
+    from neve.store.url import connect, refuse_one_zone
 
+    refuse_one_zone(settings.broker.store, settings.wal.durability)
     logs.configure(settings.logs)
     signals = _Signals()
     asked = parse_address("broker.listen", settings.broker.listen)

@@ -15,6 +15,7 @@ from neve import runtime
 from neve.errors import DamagedError, LostRangeError, NotFoundError
 from neve.log.held import HeldObject, HeldSlice, read_slice
 from neve.log.manifest.manifest import Manifest
+from neve.log.segment import kfs
 from neve.log.tail import is_skipped
 from neve.log.wal.object import Slice
 from neve.records.batch import walk
@@ -101,8 +102,9 @@ class Untiered:
     async def oldest_batches(self, bytes_wanted: int | None) -> list[Buffer]:
         """The oldest untiered batches, up to the one that reaches so many bytes, or all.
 
-        Those that lie back to back come as one buffer. Also those below the log's start: no reader
-        sees them, but their producers are remembered.
+        With a number of bytes they fit one segment, whatever the number. Those that lie back to
+        back come as one buffer. Also those below the log's start: no reader sees them, but their
+        producers are remembered.
         """
         due, size = self._manifest.state.next, 0
         rows: list[HeldSlice] = []
@@ -148,7 +150,7 @@ class Untiered:
         for row, data in zip(rows, datas, strict=True):
             start = end = 0
             for position, header in walk(data, key=row.held.key):
-                if bytes_wanted is not None and size >= bytes_wanted:
+                if bytes_wanted is not None and _is_full(size, header.size, bytes_wanted):
                     break
                 walked.append((header.base_offset, header.size))
                 if header.last_offset >= due:
@@ -206,3 +208,8 @@ class Untiered:
             if row.entry.base_offset <= offset <= row.entry.last_offset:
                 return row
         return None
+
+
+def _is_full(size: int, batch_bytes: int, bytes_wanted: int) -> bool:
+    """Whether a segment with so many bytes of batches ends before this batch."""
+    return size >= bytes_wanted or 0 < size > kfs.BODY_BYTES_MAX - batch_bytes

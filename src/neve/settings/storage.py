@@ -103,6 +103,13 @@ class WalSettings:
     object_bytes: int = setting(
         "wal.object.bytes", 4 * MIB, "cut an object when it is this large", least=4 * KIB, most=GIB
     )
+    durability: str = setting(
+        "wal.durability",
+        "region",
+        "what acknowledged records survive: the loss of a zone, or not; an S3 Express bucket lives "
+        "in one zone and is refused unless this is `zone`",
+        choices=("region", "zone"),
+    )
     inflight_max: int = setting(
         "wal.inflight.max", 8, "uploads of one stream at once", least=1, most=64
     )
@@ -134,9 +141,9 @@ class SegmentSettings:
     bytes: int = setting(
         "segment.bytes",
         64 * MIB,
-        "tier a partition when it has this many untiered bytes",
+        "tier a partition when it has this many untiered bytes; a segment has less than 2 GiB",
         least=1 * KIB,
-        most=2 * GIB - 64 * MIB,
+        most=GIB,
     )
     ms: int = setting(
         "segment.ms",

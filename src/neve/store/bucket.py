@@ -24,13 +24,12 @@ from neve.store.bucket_errors import RANGE_NOT_SATISFIABLE, status_of, translate
 from neve.store.key import checked_key, checked_range, is_key
 from neve.store.port import Buffer, ObjectInfo
 from neve.store.ranges import get_by_parts
+from neve.store.url import EXPRESS_SUFFIX
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, S3CredentialProvider
 
 LIST_PAGE_KEYS = 1000
-# Directory buckets of S3 Express One Zone are told by their name.
-EXPRESS_SUFFIX = "--x-s3"
 S3_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 

@@ -40,6 +40,8 @@ from neve.store.timeout import Timeout
 
 Scheme: TypeAlias = Literal["memory", "file", "s3", "gs", "az"]
 SCHEMES: tuple[Scheme, ...] = ("memory", "file", "s3", "gs", "az")
+# Directory buckets of S3 Express One Zone are recognised by their name.
+EXPRESS_SUFFIX = "--x-s3"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 
@@ -56,6 +58,10 @@ class Location:
     def is_local(self) -> bool:
         """Whether a PUT costs no money: memory and folders."""
         return self.scheme in {"memory", "file"}
+
+    @property
+    def is_in_one_zone(self) -> bool:
+        return self.scheme == "s3" and self.name.endswith(EXPRESS_SUFFIX)
 
 
 def parse(url: str) -> Location:
@@ -75,6 +81,17 @@ def parse(url: str) -> Location:
     if scheme == "file":
         return Location("file", folder=_folder(url, unquote(rest)))
     return _named(url, cast(Scheme, scheme))
+
+
+def refuse_one_zone(url: str, durability: str) -> None:
+    """InvalidError for a store in one zone, unless `wal.durability` says that this will do."""
+    if durability != "zone" and parse(url).is_in_one_zone:
+        raise InvalidError(
+            f"{url} is an S3 Express (directory) bucket, which lives in one availability zone: "
+            "losing the zone loses every acknowledged record that is not tiered yet, and all "
+            "segments in it; use a bucket of the region, or accept that with "
+            "--set wal.durability=zone"
+        )
 
 
 def open_store(url: str, settings: StoreSettings) -> Store:

@@ -257,6 +257,7 @@ def test_a_taken_port_is_told_before_the_bucket_is_touched(
         (["--listen", "9092"], 1, "broker.listen"),
         (["--advertise", "0.0.0.0:1", "--listen", "127.0.0.1:0"], 1, "broker.advertise"),
         (["--store", "ftp://x", *FREE], 1, "ftp://"),
+        (["--store", "s3://a--use1-az4--x-s3", *FREE], 1, "wal.durability=zone"),
         (["--set", "wal.linger=5"], 1, "did you mean wal.linger.ms?"),
         (["--config", "nowhere.toml"], 1, "nowhere.toml"),
         (["--rack", "a", "--set", "broker.rack=b"], 2, "twice"),

@@ -13,6 +13,7 @@ from neve.log.manifest import manifest as manifest_module
 from neve.log.manifest.records import Skip
 from neve.log.partition import PartitionLog
 from neve.log.retention import move_start
+from neve.log.segment import kfs
 from neve.log.wal.reader import WalReader
 from neve.log.wal.rollup import roll_up, trim
 from neve.settings import Settings, WalSettings
@@ -54,6 +55,28 @@ async def test_a_segment_is_cut_at_a_batch_s_end() -> None:
     listed = await log.manifest.segments()
     assert [(row.base, row.last, row.records) for row in listed] == [(0, 3, 4), (4, 4, 1)]
     assert await values_of(store) == [letter * 40 for letter in "abcde"]
+    await node.close()
+
+
+@in_simulation
+async def test_a_segment_never_passes_what_its_index_can_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the settings: a segment above the bound could never be written."""
+    store = ScriptedStore()
+    node = await started(store, small_settings(segment_bytes=900, checkpoint_numbers=1))
+    for letter in "abcdefgh":
+        append(node, [letter * 200])
+    await node.writer.flush()
+    limit = 7 * len(batch_of(["a" * 200])) // 2
+    monkeypatch.setattr(kfs, "SEGMENT_BYTES_MAX", limit + kfs.HEADER_BYTES + kfs.FOOTER_BYTES)
+    monkeypatch.setattr(kfs, "BODY_BYTES_MAX", limit)
+    log = node.log(TOPIC, 0)
+    while await log.tier():
+        pass
+    listed = await log.manifest.segments()
+    assert [(row.base, row.last) for row in listed] == [(0, 2), (3, 5), (6, 7)]
+    assert await values_of(store) == [letter * 200 for letter in "abcdefgh"]
     await node.close()
 
 

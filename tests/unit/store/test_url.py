@@ -14,7 +14,7 @@ from neve.store.faults import Fault, Faults, FaultyStore, Latencies, Latency, Ru
 from neve.store.folder import FolderStore
 from neve.store.gate import NoFreeSlotError
 from neve.store.memory import MemoryStore
-from neve.store.url import Location, connect, open_store, parse, stack
+from neve.store.url import Location, connect, open_store, parse, refuse_one_zone, stack
 
 SETTINGS = StoreSettings()
 
@@ -196,3 +196,12 @@ async def test_only_what_lies_behind_a_network_is_hedged(
         hedged[url] = opened.hedge.enabled
         await opened.close()
     assert list(hedged.values()) == [False, False, True]
+
+
+def test_a_bucket_in_one_zone_is_refused_unless_asked_for() -> None:
+    express = "s3://events--usw2-az1--x-s3/prefix"
+    with pytest.raises(InvalidError, match=r"loses every.*wal\.durability=zone"):
+        refuse_one_zone(express, "region")
+    refuse_one_zone(express, "zone")
+    for url in ("s3://events", "gs://events--x-s3", "events--x-s3"):
+        refuse_one_zone(url, "region")

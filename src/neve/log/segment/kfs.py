@@ -31,6 +31,8 @@ _HEADER = struct.Struct(">4sHHqiqI")
 _FOOTER = struct.Struct(">Iq4s")
 HEADER_BYTES = _HEADER.size
 FOOTER_BYTES = _FOOTER.size
+# The batches of one segment. Any batch fits: a WAL object that holds one has more around it.
+BODY_BYTES_MAX = SEGMENT_BYTES_MAX - HEADER_BYTES - FOOTER_BYTES
 
 Column: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Observer: TypeAlias = Callable[[BatchHeader, memoryview], object]
