@@ -112,6 +112,24 @@ def replay(
     return 0
 
 
+@app.command
+def relocate(*, file: File) -> int:
+    """Give the tables of a moved or copied folder the paths of where they are now.
+
+    Iceberg's tables name their files by absolute paths, so a catalog in a folder is refused
+    anywhere but where it was made. Run this once at the new place, while no pipeline uses it. The
+    original of a copy is not touched.
+    """
+    from neve.lake.pipeline.runner import relocate_tables
+
+    moved = relocate_tables(_config(file, None))
+    for name in moved:
+        print(f"{name}: its paths are those of this place now")
+    if not moved:
+        print("nothing to do: the catalog is where it was made, or has no tables")
+    return 0
+
+
 def _replay_row(each: ReplayReport) -> dict[str, Any]:
     return {
         "topic": each.topic,

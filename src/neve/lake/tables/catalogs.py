@@ -17,16 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from neve.errors import InvalidError, UnavailableError
+from neve.lake.tables.local_catalogs import (
+    SQLITE_TIMEOUT_SECONDS,
+    LocalCatalog,
+    check_home,
+    local_path,
+)
 from neve.settings import StoreSettings
 from neve.store.url import Location, parse
 
 CATALOG_NAME = "neve"
 LAKE_PREFIX = "lake"
 TYPES = ("sql", "rest", "glue")
-# Two pipelines take turns on one SQLite file; a commit holds it for milliseconds.
-SQLITE_TIMEOUT_SECONDS = 60
 PYARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 
 
@@ -34,18 +40,49 @@ def catalog_of(
     spec: Mapping[str, Any], store_url: str, *, store: StoreSettings | None = None
 ) -> Catalog:
     """The catalog that a specification names, or the default one beside the store."""
+    kind, properties = _properties(spec, store_url, store or StoreSettings())
+    local = _local(kind, properties)
+    if local is not None:
+        check_home(local)
+    return _opened(kind, properties)
+
+
+def local_catalog(spec: Mapping[str, Any], store_url: str) -> LocalCatalog | None:
+    """The SQLite file and the folder that a specification names; None for any other catalog."""
+    return _local(*_properties(spec, store_url, StoreSettings()))
+
+
+def _properties(
+    spec: Mapping[str, Any], store_url: str, store: StoreSettings
+) -> tuple[str, dict[str, str]]:
+    """The catalog's type, and all that pyiceberg has to know of it."""
     given = {name: _text(name, value) for name, value in spec.items()}
     kind = given.pop("type", "sql")
     if kind not in TYPES:
         raise InvalidError(f"catalog type {kind!r} is not known: use one of {', '.join(TYPES)}")
     where = parse(store_url)
-    properties = _access(store or StoreSettings())
+    properties = _access(store)
     folder = given.pop("folder", "")
     if kind == "sql":
         properties |= _beside(where, store_url, folder, given)
     elif "warehouse" not in given and kind == "glue":
         properties["warehouse"] = _warehouse(where, store_url)
-    return _opened(kind, {**properties, **given})
+    properties |= given
+    if "warehouse" in properties and kind == "sql":
+        properties["warehouse"] = _absolute(properties["warehouse"])
+    return kind, properties
+
+
+def _local(kind: str, properties: Mapping[str, str]) -> LocalCatalog | None:
+    if kind != "sql" or local_path(properties["warehouse"]) is None:
+        return None
+    try:
+        url = make_url(properties["uri"])
+    except ArgumentError as error:
+        raise InvalidError(f"catalog uri {properties['uri']!r} is no URL: {error}") from error
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return None
+    return LocalCatalog(Path(str(url.database)).absolute(), properties["warehouse"])
 
 
 def _opened(kind: str, properties: dict[str, str]) -> Catalog:
@@ -82,6 +119,12 @@ def _beside(where: Location, url: str, folder: str, given: Mapping[str, str]) ->
     if "warehouse" not in given:
         found["warehouse"] = _warehouse(where, url)
     return found
+
+
+def _absolute(warehouse: str) -> str:
+    """A relative folder from this process's, as its other paths are: tables keep absolute ones."""
+    path = local_path(warehouse)
+    return warehouse if path is None or path.is_absolute() else str(path.absolute())
 
 
 def catalog_file(store_url: str, folder: str = "") -> Path:

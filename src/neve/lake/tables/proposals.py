@@ -34,6 +34,7 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
 
 from neve.errors import NeveError
 from neve.lake.tables.history import TableState, snapshot_properties, table_property
+from neve.lake.tables.naming import commit_uuid
 
 ATTEMPTS_MAX = 10
 """Others may win as often in a row before a commit gives up until the next interval."""
@@ -100,6 +101,7 @@ def propose(
         operation=Operation.OVERWRITE if removed else Operation.APPEND,
         transaction=transaction,
         io=table.io,
+        commit_uuid=commit_uuid(table.metadata.table_uuid),
         snapshot_properties=snapshot_properties(state) if state else {},
     )
     for file in add:

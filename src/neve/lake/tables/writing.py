@@ -28,6 +28,7 @@ from pyiceberg.typedef import Record
 from neve import runtime
 from neve.lake.tables.columns import FileColumns
 from neve.lake.tables.encodings import dictionary_columns
+from neve.lake.tables.naming import task_prefix
 from neve.lake.tables.reference import TableRef, WrittenFile
 from neve.lake.tables.splitting import PartitionValues, Splitter
 from neve.lake.tables.statistics import statistics_plan
@@ -42,7 +43,6 @@ PAGE_ROWS_MAX = 1 << 20
 compression begins anew all the time, and that files are larger by a third and slower to write."""
 BUFFERED_BYTES_MAX = 128 * MIB
 OPEN_PARTITIONS_MAX = 32
-TOKEN_BYTES = 12
 
 
 def write_files(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
@@ -132,7 +132,7 @@ class _Shared:
         self.target_bytes = int(target) if target else TARGET_BYTES
         codec = table.settings.get(TableProperties.PARQUET_COMPRESSION, "zstd")
         self.compression = "none" if codec == "uncompressed" else codec
-        self._token = runtime.token(TOKEN_BYTES).hex()
+        self._prefix = task_prefix(table.uuid)
         self._count = 0
 
     def next_path(self, values: PartitionValues) -> str:
@@ -141,7 +141,7 @@ class _Shared:
         spec = self.table.spec
         if not spec.is_unpartitioned():
             folder += f"/{spec.partition_to_path(Record(*values), self.table.schema)}"
-        return f"{folder}/{self._token}-{self._count:05d}.parquet"
+        return f"{folder}/{self._prefix}-{self._count:05d}.parquet"
 
 
 class _File:

@@ -18,6 +18,7 @@ from neve.lake.tables import (
     CommitKind,
     MaintenanceReport,
     UpkeepPolicy,
+    catalog_of,
     commit,
     commit_dead_letters,
     commit_range,
@@ -326,6 +327,44 @@ def test_only_old_files_that_nothing_refers_to_are_removed(catalog: Catalog) -> 
     assert stranger.exists()
     assert report.orphans_deleted == 1
     assert held(table) == once(0, 200)
+
+
+def test_files_of_another_catalog_s_table_in_the_same_place_stay(tmp_path: Path) -> None:
+    """Two machines with a catalog each, and one bucket for both."""
+    spec = {"warehouse": str(tmp_path / "lake")}
+    with (
+        catalog_of({**spec, "folder": str(tmp_path / "one")}, "memory://x") as one,
+        catalog_of({**spec, "folder": str(tmp_path / "other")}, "memory://x") as other,
+    ):
+        table, rival = filled(one), filled(other, commits=2)
+        assert table.location() == rival.location()
+        lost = [Path(written(each, rows(0, 5))[0].path) for each in (table, rival)]
+        for path in objects(table):
+            aged(path, 4)
+        report = MaintenanceReport()
+        remove_orphans(table, POLICY, report)
+        assert report.orphans_deleted == 1
+        assert [path.exists() for path in lost] == [False, True]
+        assert (held(table), held(rival)) == (once(0, 200), once(0, 100))
+        commit(rival, written(rival, rows(100, 110)), at(100), at(110))
+        assert held(rival) == once(0, 110)
+
+
+def test_files_from_another_place_are_not_deleted_with_their_snapshot(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = filled(catalog, commits=1)
+    (file,) = written(table, rows(50, 60))
+    elsewhere = Path(file.path).rename(tmp_path / "mine.parquet")
+    table.refresh().add_files([str(elsewhere)])
+    table.delete("number >= 50 and number < 60")
+    commit(table, written(table, rows(50, 70)), at(50), at(70))
+    later(monkeypatch, 6)
+    report = MaintenanceReport()
+    expire(table, UpkeepPolicy(keep_snapshots_least=1), report)
+    assert report.snapshots_expired == 3
+    assert elsewhere.exists()
+    assert held(table) == once(0, 70)
 
 
 def test_a_policy_that_would_endanger_waiting_files_is_refused() -> None:

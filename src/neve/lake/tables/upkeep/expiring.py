@@ -36,8 +36,11 @@ def expire(table: Table, policy: UpkeepPolicy, report: MaintenanceReport) -> Non
         return
     report.snapshots_expired += len(expired)
     dead = sorted(dying - reachable.of(table.metadata.snapshots))
+    below = table.location().rstrip("/") + "/"
     for path in dead:
-        report.objects_deleted += _delete(table.io, path)
+        # Files that somebody added from another place are not the table's to delete.
+        if path.startswith(below):
+            report.objects_deleted += _delete(table.io, path)
 
 
 def _kept_ids(metadata: TableMetadata, policy: UpkeepPolicy) -> set[int]:
