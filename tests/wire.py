@@ -14,6 +14,8 @@ from neve.broker.broker import Broker
 from neve.protocol.frames import decode_response_header, request_frame
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.produce import PRODUCE
+from neve.records.batch import walk
+from neve.records.compression import CODECS
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
@@ -144,3 +146,14 @@ class Wire:
         """The one partition of the answer to a fetch of partition 0."""
         self.send_fetch(topic, [(0, offset)], **about)
         return (await self.receive()).responses[0].partitions[0]
+
+
+async def codecs_in_log(address: tuple[str, int], topic: str) -> set[str]:
+    """The codecs of the batches at the start of a topic's partition 0, as a fetch brings them."""
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        data = (await Wire(reader, writer).fetch(topic, 0)).records
+        return {CODECS[header.codec] for _, header in walk(data)}
+    finally:
+        writer.close()
+        await writer.wait_closed()

@@ -5,6 +5,7 @@ A test class inherits `RecordScenarios`; its module gives a fixture `client`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import time
@@ -16,6 +17,7 @@ import pytest
 from brokers import RunningBroker
 from conformance.clients import WAIT_SECONDS, Client, Sent, check_same, fresh, numbered, take
 from conformance.confluent_client import ConfluentClient
+from wire import codecs_in_log
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 WAYS: list[dict[str, Any]] = [
@@ -54,6 +56,19 @@ class RecordScenarios:
     def _nothing_left_open(self, client: Client) -> Iterator[None]:
         yield
         client.opened.close()
+
+    def test_a_topic_s_own_codec(self, broker: RunningBroker, client: Client) -> None:
+        sent = [record for record in AWKWARD if _can_send(client, record)]
+        for codec in ("uncompressed", "gzip", "snappy", "lz4", "zstd"):
+            topic = fresh(f"kept-{codec}")
+            client.create(topic, compression_type=codec)
+            as_sent = "gzip" if codec == "uncompressed" else "none"
+            client.produce(topic, sent, codec=as_sent, idempotent=codec == "lz4")
+            reader = client.reader(topic)
+            check_same(take(reader, len(sent)), sent)
+            reader.close()
+            found = asyncio.run(codecs_in_log((broker.host, broker.port), topic))
+            assert found == {codec.replace("uncompressed", "none")}
 
     @pytest.mark.parametrize("codec", CODECS)
     def test_every_codec_in_every_way_of_sending(self, client: Client, codec: str) -> None:

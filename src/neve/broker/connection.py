@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from neve import runtime
@@ -21,6 +23,7 @@ from neve.broker.outbox import Outbox
 from neve.broker.patience import Patience, Waiting
 from neve.broker.produce import Moment, produce
 from neve.broker.produce_answer import ProduceAnswer
+from neve.broker.recompression import ForeignBatch, batches_to_recompress
 from neve.broker.router import Context, Route, Router
 from neve.errors import InvalidError, NeveError
 from neve.protocol.codes import ErrorCode
@@ -266,7 +269,28 @@ class Connection(asyncio.BufferedProtocol):
         except NeveError:
             self._release(frame)
             raise
-        answer = produce(self._server.broker, request, header, self._now)
+        node = self._server.broker.node
+        if node.led.codecs and (foreign := batches_to_recompress(node, request)):
+            self._busy = True  # what comes behind it must not be appended before it
+            append = partial(self._append, request, header, self._now, buffer)
+            self._server.tasks.start(self._recompress(foreign, append))
+        else:
+            self._append(request, header, self._now, buffer)
+
+    async def _recompress(self, foreign: list[ForeignBatch], append: Callable[[], None]) -> None:
+        """Append once it is done, also where the client has closed the connection meanwhile."""
+        try:
+            await self._server.recompression.run(foreign)
+            append()
+        except Exception:
+            self._fail("a produce request")
+        self._busy = False
+        self._answered()
+
+    def _append(
+        self, request: Any, header: RequestHeader, came: Moment, buffer: bytearray | None
+    ) -> None:
+        answer = produce(self._server.broker, request, header, came)
         if buffer is not None:
             self._give_back_when_committed(buffer, answer)
         if not answer.silent:

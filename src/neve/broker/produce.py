@@ -115,7 +115,7 @@ def _append_to(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.name}: only the broker writes to it"
         )
     config = broker.node.config_of(log)
-    header = _checked(records, config.max_message_bytes, log.name)
+    header = checked_batch(records, config.max_message_bytes, log.name)
     assert records is not None
     append_time_ms = -1
     if config.log_append_time:
@@ -131,7 +131,8 @@ def _append_to(
     return Row(index, done.commit, done.base_offset, append_time_ms, log.start_offset)
 
 
-def _checked(records: memoryview | None, bytes_max: int, name: str) -> BatchHeader:
+def checked_batch(records: memoryview | None, bytes_max: int, name: str) -> BatchHeader:
+    """The header of the one batch that a partition is sent; raises what is wrong with it."""
     if not records:
         raise InvalidError(f"{name}: there is no batch in the request")
     if len(records) > bytes_max:

@@ -13,6 +13,7 @@ from neve import runtime
 from neve.broker.buffers import BufferPool
 from neve.broker.connection import Connection
 from neve.broker.framing import Scratch
+from neve.broker.recompression import Recompression
 from neve.broker.router import Router
 from neve.errors import NeveError
 
@@ -39,6 +40,7 @@ class Server:
             BufferPool(self.settings.receive_pool_bytes), self.settings.receiving_bytes_max
         )
         self.scratch.on_room = self._buffers_came_back
+        self.recompression = Recompression(broker.node.writer)
         self.tasks = runtime.Tasks()
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
@@ -153,7 +155,8 @@ class Server:
         Not for those that wait for other members of a group, or for records.
         """
         ends_at = runtime.monotonic() + seconds
-        while any(connection.owes for connection in list(self._connections)):
+        # A producer may have closed its connection behind what is being recompressed.
+        while self.recompression.is_busy or any(each.owes for each in list(self._connections)):
             if runtime.monotonic() >= ends_at:
                 return False
             await runtime.sleep(0.01)
@@ -165,3 +168,4 @@ class Server:
         for connection in list(self._connections):
             connection.close("stopped")
         await self.tasks.close()
+        self.recompression.close()

@@ -34,6 +34,7 @@ class Led:
         self._logs: dict[str, list[PartitionLog]] = {}
         self._working: dict[str, int] = {}  # by topic id: pieces of work that may write objects
         self.partitions: dict[PartitionId, PartitionLog] = {}
+        self.codecs: dict[bytes, int] = {}  # by topic id, where batches do not stay as they came
         self.on_drop: list[Callable[[PartitionLog], None]] = []
         self.on_configured: list[Callable[[PartitionLog], None]] = []
         self.lost = False  # whether somebody else was seen to lead one of them
@@ -55,6 +56,7 @@ class Led:
     def add(self, topic: Topic, logs: Sequence[PartitionLog]) -> None:
         """Lead these partitions of a topic from now on."""
         config = self._config(topic)
+        self._see_codec(topic, config)
         self._topics[topic.topic_id] = topic
         self._logs.setdefault(topic.topic_id, []).extend(logs)
         for log in logs:
@@ -75,6 +77,7 @@ class Led:
         self._configs.clear()
         self._topics.clear()
         self._logs.clear()
+        self.codecs.clear()
         for log in logs:
             log.close(error)
 
@@ -94,8 +97,15 @@ class Led:
         for log in self._logs[topic.topic_id]:
             self.lost |= topic.partitions[log.partition].leader != self._incarnation
 
+    def _see_codec(self, topic: Topic, config: TopicConfig | InvalidError) -> None:
+        if isinstance(config, TopicConfig) and config.codec is not None:
+            self.codecs[topic.id_bytes] = config.codec
+        else:
+            self.codecs.pop(topic.id_bytes, None)
+
     def _configure(self, topic: Topic) -> None:
         config, segment = self._config(topic), self.segment_settings(topic)
+        self._see_codec(topic, config)
         for log in self._logs[topic.topic_id]:
             self._configs[log] = config
             log.configure(segment)
@@ -104,6 +114,7 @@ class Led:
 
     def _drop(self, topic_id: str) -> None:
         name = self._topics.pop(topic_id).name
+        self.codecs.pop(bytes.fromhex(topic_id), None)
         for log in self._logs.pop(topic_id):
             self.partitions.pop((log.topic_id, log.partition), None)
             self._configs.pop(log, None)

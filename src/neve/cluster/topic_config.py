@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from neve.errors import InvalidError
+from neve.records import compression
 from neve.settings import KIB, SegmentSettings
 
 INT_MAX = 2**31 - 1
@@ -92,10 +93,15 @@ _KIND_NAMES = {
     "double": "a number",
 }
 _NOT_YET = "is not supported yet: topics are kept by time and size only (cleanup.policy=delete)"
-_AS_SENT = (
-    "is not supported: batches are kept as their producers sent them (compression.type=producer)"
-)
-_CODECS = ("gzip", "snappy", "lz4", "zstd", "uncompressed")
+_AS_PRODUCED = "producer"
+_CODECS = {
+    "uncompressed": compression.NONE,
+    "gzip": compression.GZIP,
+    "snappy": compression.SNAPPY,
+    "lz4": compression.LZ4,
+    "zstd": compression.ZSTD,
+}
+_LEVELS = "each codec compresses at its library's usual level"
 
 
 def _config(
@@ -186,10 +192,10 @@ _DECLARED = (
     _config(
         "compression.type",
         "string",
-        "producer",
-        "batches stay as their producers compressed them; anything else is refused",
-        choices=("producer",),
-        refused=dict.fromkeys(_CODECS, _AS_SENT),
+        _AS_PRODUCED,
+        "the codec of every batch in the log; `producer` keeps what each producer chose, anything "
+        "else recompresses batches that come in another codec",
+        choices=(_AS_PRODUCED, *_CODECS),
     ),
     _kept(
         "min.insync.replicas",
@@ -198,11 +204,9 @@ _DECLARED = (
         "any number will do: a record is acknowledged when the store has it, which replicates it",
         least=1,
     ),
-    _kept("compression.gzip.level", "int", -1, "nothing is compressed here", least=-1, most=9),
-    _kept("compression.lz4.level", "int", 9, "nothing is compressed here", least=1, most=17),
-    _kept(
-        "compression.zstd.level", "int", 3, "nothing is compressed here", least=-131_072, most=22
-    ),
+    _kept("compression.gzip.level", "int", -1, _LEVELS, least=-1, most=9),
+    _kept("compression.lz4.level", "int", 9, _LEVELS, least=1, most=17),
+    _kept("compression.zstd.level", "int", 3, _LEVELS, least=-131_072, most=22),
     _kept("delete.retention.ms", "long", 24 * HOUR_MS, "concerns compaction"),
     _kept("min.cleanable.dirty.ratio", "double", "0.5", "concerns compaction", least=0, most=1),
     _kept("min.compaction.lag.ms", "long", 0, "concerns compaction"),
@@ -274,6 +278,8 @@ class TopicConfig:
     timestamp_type: str
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    codec: int | None
+    """The codec that every batch is kept in; None: the one it came in."""
 
     @property
     def log_append_time(self) -> bool:
@@ -303,4 +309,5 @@ class TopicConfig:
             timestamp_type=text("message.timestamp.type"),
             timestamp_before_max_ms=int(text(before)) if before in configs else difference,
             timestamp_after_max_ms=int(text(after)) if after in configs else difference,
+            codec=_CODECS.get(text("compression.type")),
         )

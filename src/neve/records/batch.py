@@ -1,8 +1,8 @@
 """The header of a Kafka record batch (magic 2): parse it, check it, patch it, make it.
 
 A batch stays the bytes that its producer sent. What Neve writes into it, base offset and leader
-epoch, lies outside the batch's checksum; only log-append time changes more. Nothing here looks
-into the records themselves, so nothing here decompresses.
+epoch, lies outside the batch's checksum; only log-append time and another codec change more.
+Nothing here looks into the records themselves, and only `recompressed` decompresses them.
 
 The checksum covers everything from the attributes on. Base offset (bytes 0 to 7) and leader epoch
 (12 to 15) are guarded by whatever holds the batch: a segment, a WAL object.
@@ -251,6 +251,33 @@ def patch_log_append_time(
     covered = memoryview(buffer)[position + CRC_END : position + header.size]
     _CRC.pack_into(buffer, position + _AT_CRC, crc32c(covered))
     return parse_header(buffer, position)
+
+
+def recompressed(data: Buffer, codec: int, limit: int) -> bytearray:
+    """One checked batch in another codec. All else that its header says stays as it is.
+
+    OversizeError where it decompresses to more than `limit` bytes, DamagedError where it does not
+    decompress at all.
+    """
+    header = parse_header(data)
+    section = compression.decompress(
+        header.codec, memoryview(data)[HEADER_BYTES : header.size], limit, key="produced batch"
+    )
+    batch = assemble(
+        section,
+        record_count=header.record_count,
+        last_offset_delta=header.last_offset_delta,
+        base_offset=header.base_offset,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        leader_epoch=header.leader_epoch,
+        codec=codec,
+        flags=header.attributes & ~CODEC_MASK,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return bytearray(batch)
 
 
 def assemble(

@@ -131,6 +131,14 @@ class WalWriter:
             self._changed.set()
         return current.commit
 
+    def reserve(self, size: int) -> None:
+        """Count bytes that are about to be appended, until `unreserve` is called."""
+        self.buffered_bytes += size
+
+    def unreserve(self, size: int) -> None:
+        self.buffered_bytes -= size
+        self._changed.set()
+
     @property
     def full(self) -> bool:
         return self.buffered_bytes >= self._buffer_bytes
