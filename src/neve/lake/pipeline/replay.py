@@ -25,7 +25,7 @@ from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.work import with_origin
 from neve.lake.tables import BusyTableError, table_ref, write_files
 from neve.lake.tables.letter_files import places_of
-from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
+from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX, complete_origin
 from neve.lake.tables.replaying import Findings, Look, Named, commit_replay, look, replayable
 from neve.lake.values import ValueFormat, decode_strictly, evolved, value_format
 
@@ -103,6 +103,7 @@ class _Replay:
 
     def _grow(self, table: Table, letters: Table, seen: Look) -> None:
         """The file's schema and new fields get their columns first, as in a pipeline."""
+        complete_origin(table)
         given = self._format.schema()
         if given is not None:
             grow(table, self._config, [given])

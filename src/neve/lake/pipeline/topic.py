@@ -41,6 +41,7 @@ from neve.lake.tables import (
     table_ref,
 )
 from neve.lake.tables.complaints import loss_property, note_complaint
+from neve.lake.tables.opening import complete_origin
 from neve.lake.tables.progress import offset_of
 from neve.lake.values import value_format
 
@@ -182,6 +183,7 @@ class TopicPipeline:
             table = open_table(
                 self._catalog, self.config.table, schema, tuple(self.config.partition_by)
             )
+        complete_origin(table)
         if given is not None:
             grow(table, self.config, [given])
         self._table = table

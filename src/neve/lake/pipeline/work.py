@@ -26,6 +26,8 @@ from neve.lake.tables.writing import write_files
 from neve.lake.values import BadValue, Decoded, ValueFormat, decode_strictly
 from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 
+TOPIC_ID = "topic_id"
+
 
 @dataclass(frozen=True)
 class TopicWork:
@@ -135,7 +137,7 @@ class _Reading:
             self._put_aside(batch, decoded.bad)
         good = batch if not decoded.bad else batch.take(decoded.good)
         self.row_count += good.num_rows
-        return with_origin(decoded.rows, good)
+        return self._with_origin(decoded.rows, good)
 
     def _before_the_first_bad(self, batch: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
         """The range ends here, and whoever asks is told why."""
@@ -147,7 +149,11 @@ class _Reading:
         )
         # Every row before it is a good one.
         self.row_count += first.row
-        return with_origin(decoded.rows.slice(0, first.row), batch.slice(0, first.row))
+        return self._with_origin(decoded.rows.slice(0, first.row), batch.slice(0, first.row))
+
+    def _with_origin(self, values: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
+        ids = pa.repeat(pa.scalar(self._task.topic_id, pa.string()), records.num_rows)
+        return with_origin(values, records.append_column(TOPIC_ID, ids))
 
     def _put_aside(self, batch: pa.RecordBatch, bad: Sequence[BadValue]) -> None:
         self.bad_count += len(bad)
@@ -156,7 +162,11 @@ class _Reading:
 
 
 def with_origin(values: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
-    """The value's columns with the struct that says which record each row comes from."""
+    """The value's columns with the struct that says which record each row comes from.
+
+    The records have a column with their topic's id: the topic's name, a partition and an offset
+    mean another record once the topic is deleted and created again.
+    """
     origin = pa.StructArray.from_arrays(
         [_cast(records.column(field.name), field.type) for field in KAFKA_STRUCT],
         fields=list(KAFKA_STRUCT),
@@ -171,7 +181,7 @@ def letters_of(batch: pa.RecordBatch, bad: Sequence[BadValue], topic_id: str) ->
     count = records.num_rows
     columns = {name: records.column(name) for name in records.schema.names}
     columns |= {
-        "topic_id": pa.array([topic_id] * count, pa.string()),
+        TOPIC_ID: pa.array([topic_id] * count, pa.string()),
         "reason": pa.array([each.reason for each in bad], pa.string()),
         "at": pa.array([runtime.now_ms() * 1000] * count, pa.int64()),
     }

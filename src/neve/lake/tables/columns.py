@@ -25,6 +25,8 @@ KAFKA_STRUCT = pa.struct(
         ("timestamp", TIMESTAMP),
         ("key", pa.binary()),
         ("headers", HEADERS),
+        # Last, where tables that are older than the field get it.
+        ("topic_id", pa.string()),
     ]
 )
 

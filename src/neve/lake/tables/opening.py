@@ -7,6 +7,7 @@ is taken as it is; its schema grows by `apply_evolution` alone, its partitioning
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -20,7 +21,13 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table
 
 from neve.errors import InvalidError
-from neve.lake.tables.columns import DEAD_LETTER_SCHEMA, table_columns
+from neve.lake.tables.columns import (
+    DEAD_LETTER_SCHEMA,
+    KAFKA_COLUMN,
+    KAFKA_STRUCT,
+    table_columns,
+)
+from neve.lake.tables.evolving import apply_evolution
 from neve.lake.tables.history import birth_property
 from neve.lake.tables.partitioning import DEFAULT_PARTITIONING, partition_spec
 from neve.lake.tables.writing import TARGET_BYTES
@@ -56,6 +63,20 @@ def open_dead_letters(catalog: Catalog, table_name: str) -> Table:
     """The table that a topic's dead letters go to, beside its own."""
     name = f"{table_name}{DEAD_LETTERS_SUFFIX}"
     return _open(catalog, name, DEAD_LETTER_SCHEMA, (), DEAD_LETTER_PROPERTIES)
+
+
+@dataclass(frozen=True)
+class _Addition:
+    """A change that only adds fields."""
+
+    add: tuple[pa.Field, ...]
+    widen: tuple[()] = ()
+
+
+def complete_origin(table: Table) -> None:
+    """Add the fields of `_kafka` that an older table lacks; its older rows have null there."""
+    if KAFKA_COLUMN in {field.name for field in table.schema().fields}:
+        apply_evolution(table, _Addition((pa.field(KAFKA_COLUMN, KAFKA_STRUCT),)))
 
 
 def _open(

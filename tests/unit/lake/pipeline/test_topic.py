@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from neve.bucket.facade import Bucket
-from neve.lake.tables import catalog_of, read_progress
+from neve.lake.pipeline import work
+from neve.lake.tables import catalog_of, columns, opening, read_progress
+from neve.lake.tables.columns import KAFKA_STRUCT
 from unit.lake.pipeline.pipeline_scene import Scene
 from unit.lake.values.fake_registry import FakeRegistry
 
@@ -102,6 +105,40 @@ def test_a_topic_that_is_made_again_while_it_is_planned_is_read_from_its_beginni
         pipeline.run_once()
         assert pipeline.run_once(), pipeline.reports
     assert sorted(row["value"] for row in scene.rows("t")) == [b"new"] * 5 + [b"old"] * 3
+
+
+def test_rows_of_a_topic_that_is_made_again_have_another_topic_id(scene: Scene) -> None:
+    with scene.pipeline({"topic": "t", "value": JSON}) as pipeline:
+        for number in range(2):
+            if number:
+                scene.delete("t")
+            scene.produce("t", [{"id": number}, {"id": number}, b"?"], partitions=2)
+            assert pipeline.run_once(), pipeline.reports
+    names = ("topic_id", "partition", "offset")
+    origins = [tuple(row["_kafka"][name] for name in names) for row in scene.rows("t")]
+    assert len(origins) == len(set(origins)) == 4
+    known = {row["topic_id"] for row in scene.rows("t_dead_letters")}
+    assert {origin[0] for origin in origins} == known
+    assert len(known) == 2
+
+
+def test_a_table_without_topic_ids_gets_them_from_then_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_before = pa.struct([each for each in KAFKA_STRUCT if each.name != "topic_id"])
+    scene.produce("t", [b"a"])
+    with monkeypatch.context() as patch:
+        for module in (columns, opening, work):
+            patch.setattr(module, "KAFKA_STRUCT", of_before)
+        with scene.pipeline({"topic": "t"}) as pipeline:
+            assert pipeline.run_once(), pipeline.reports
+    assert "topic_id" not in scene.rows("t")[0]["_kafka"]
+    scene.produce("t", [b"b"])
+    with scene.pipeline({"topic": "t"}) as pipeline:
+        assert pipeline.run_once(), pipeline.reports
+    first, second = (row["_kafka"]["topic_id"] for row in scene.rows("t"))
+    assert first is None
+    assert len(second) == 32
 
 
 def _made_again(scene: Scene) -> None:

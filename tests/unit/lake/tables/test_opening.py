@@ -42,7 +42,8 @@ def test_a_table_has_the_value_s_fields_and_its_origin(catalog: Catalog) -> None
     assert str(origin) == (
         "struct<4: topic: optional string, 5: partition: optional int, 6: offset: optional long, "
         "7: timestamp: optional timestamptz, 8: key: optional binary, 9: headers: optional "
-        "list<struct<11: key: optional string, 12: value: optional binary>>>"
+        "list<struct<12: key: optional string, 13: value: optional binary>>, 10: topic_id: "
+        "optional string>"
     )
     assert str(table.spec().fields[0]) == "1000: kafka_timestamp_day: day(7)"
 
