@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neve.broker.error_codes import RefusedError, produce_error
 from neve.broker.produce_answer import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Named, ProduceAnswer, Row
+from neve.broker.refused_records import TimesRefusedError
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.producers import OutOfOrderSequenceError, ProducerFencedError
 from neve.log.wal.pending import Commit
@@ -81,6 +82,9 @@ def _append(broker: Broker, topic: Topic | None, part: Any, by_id: bool, now_ms:
         return _append_to(broker, log, part.records, index, now_ms)
     except (OutOfOrderSequenceError, ProducerFencedError) as error:
         return Row(index, _doubted(broker, error), in_doubt=True)
+    except TimesRefusedError as error:
+        explained = _explained(broker, error, part.records)
+        return Row(index, explained, error=error.code, in_doubt=True)
     except NeveError as error:
         code, message = produce_error(error)
         return Row(index, None, error=code, message=message)
@@ -105,6 +109,23 @@ def _doubted(broker: Broker, refusal: NeveError) -> Commit:
 
     broker.server.tasks.start(decide())
     return doubt
+
+
+def _explained(broker: Broker, refusal: TimesRefusedError, records: memoryview) -> Commit:
+    """Decided when it is known which records are to blame. Until then it fills the WAL's buffer."""
+    decision = Commit()
+    writer, size = broker.node.writer, len(records)
+    writer.reserve(size)
+
+    async def explain() -> None:
+        try:
+            await broker.server.unpacking.offload(refusal.search, records)
+        finally:
+            writer.unreserve(size)
+            decision.fail(refusal)
+
+    broker.server.tasks.start(explain())
+    return decision
 
 
 def _append_to(
@@ -159,9 +180,6 @@ def _check_time(header: BatchHeader, config: TopicConfig, name: str, now_ms: int
     if header.max_timestamp < 0:
         return  # a record without a time
     ahead_ms = header.max_timestamp - now_ms
-    if ahead_ms > config.timestamp_after_max_ms or -ahead_ms > config.timestamp_before_max_ms:
-        raise RefusedError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"{name}: the time {header.max_timestamp} is further from now than "
-            "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow",
-        )
+    before_ms, after_ms = config.timestamp_before_max_ms, config.timestamp_after_max_ms
+    if ahead_ms > after_ms or -ahead_ms > before_ms:
+        raise TimesRefusedError(name, header, now_ms - before_ms, now_ms + after_ms)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from neve.broker.error_codes import produce_error
+from neve.broker.refused_records import Blamed, TimesRefusedError
 from neve.errors import ClosedError, NeveError
 from neve.log.wal.pending import Commit
 from neve.protocol.codes import ErrorCode
@@ -48,7 +50,8 @@ class Row(NamedTuple):
     error: int = 0
     message: str | None = None
     in_doubt: bool = False
-    """Refused by what we know of its producer: told once it is sure that we still lead."""
+    """Refused, and answered once `commit` has failed with the reason: whether we still lead, or
+    which records are to blame, has to be found out first."""
 
     @property
     def is_plain(self) -> bool:
@@ -96,8 +99,8 @@ class ProduceAnswer:
         for _, partitions in rows:
             for row in partitions:
                 commit = row.commit
+                self.error = self.error or row.error
                 if commit is None:
-                    self.error = self.error or row.error
                     continue
                 if not self.appended or commit is not self.appended[-1]:
                     self.appended.append(commit)
@@ -159,7 +162,7 @@ class ProduceAnswer:
             if failure is not None:
                 code, message = produce_error(_told(failure))
                 self.error = code
-                return _nowhere(row.number, code, message)
+                return _nowhere(row.number, code, message, _blamed(failure))
         return _Partition(
             index=row.number,
             error_code=row.error,
@@ -170,9 +173,26 @@ class ProduceAnswer:
         )
 
 
-def _nowhere(number: int, code: int, message: str | None = None) -> Any:
+def _nowhere(
+    number: int, code: int, message: str | None = None, blamed: Sequence[Blamed] = ()
+) -> Any:
     """A partition whose batch has no place in the log: an offset of 0 would be one."""
-    return _Partition(index=number, error_code=code, base_offset=-1, error_message=message)
+    return _Partition(
+        index=number,
+        error_code=code,
+        base_offset=-1,
+        record_errors=[
+            _Response.RecordError(
+                batch_index=each.batch_index, batch_index_error_message=each.reason
+            )
+            for each in blamed
+        ],
+        error_message=message,
+    )
+
+
+def _blamed(failure: BaseException) -> Sequence[Blamed]:
+    return failure.blamed if isinstance(failure, TimesRefusedError) else ()
 
 
 class _Form:

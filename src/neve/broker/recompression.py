@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from neve import runtime
 from neve.broker.error_codes import RefusedError
 from neve.broker.produce import checked_batch
+from neve.broker.refused_records import DECOMPRESSED_BYTES_MAX
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.records.batch import HEADER_BYTES, parse_header, recompressed
 from neve.records.compression import OversizeError
-from neve.settings import MIB
 
 if TYPE_CHECKING:
     from neve.cluster.node import Node
     from neve.log.wal.writer import WalWriter
-
-DECOMPRESSED_BYTES_MAX = 16 * MIB
-"""What one batch may decompress to: several times what producers put into one."""
-BATCHES_AT_ONCE_MAX = 2
 
 
 class ForeignBatch(NamedTuple):
@@ -76,11 +72,11 @@ def batches_to_recompress(node: Node, request: Any) -> list[ForeignBatch]:
 
 
 class Recompression:
-    """The threads that recompress, for all connections of a broker."""
+    """What is being recompressed for all connections of a broker."""
 
-    def __init__(self, writer: WalWriter) -> None:
+    def __init__(self, writer: WalWriter, threads: runtime.Lane) -> None:
         self._writer = writer
-        self._lane = runtime.Lane(BATCHES_AT_ONCE_MAX, "recompress")
+        self._threads = threads
         self._requests = 0
 
     @property
@@ -94,13 +90,10 @@ class Recompression:
         self._writer.reserve(size)
         try:
             for batch in batches:
-                await self._lane.offload(_recompress, batch)
+                await self._threads.offload(_recompress, batch)
         finally:
             self._requests -= 1
             self._writer.unreserve(size)
-
-    def close(self) -> None:
-        self._lane.close()
 
 
 def _recompress(batch: ForeignBatch) -> None:

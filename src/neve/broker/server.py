@@ -14,6 +14,7 @@ from neve.broker.buffers import BufferPool
 from neve.broker.connection import Connection
 from neve.broker.framing import Scratch
 from neve.broker.recompression import Recompression
+from neve.broker.refused_records import UNPACKED_AT_ONCE_MAX
 from neve.broker.router import Router
 from neve.errors import NeveError
 
@@ -40,7 +41,8 @@ class Server:
             BufferPool(self.settings.receive_pool_bytes), self.settings.receiving_bytes_max
         )
         self.scratch.on_room = self._buffers_came_back
-        self.recompression = Recompression(broker.node.writer)
+        self.unpacking = runtime.Lane(UNPACKED_AT_ONCE_MAX, "unpack")
+        self.recompression = Recompression(broker.node.writer, self.unpacking)
         self.tasks = runtime.Tasks()
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
@@ -168,4 +170,4 @@ class Server:
         for connection in list(self._connections):
             connection.close("stopped")
         await self.tasks.close()
-        self.recompression.close()
+        self.unpacking.close()

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from neve import runtime
+from neve.broker import refused_records
 from neve.cluster.node import Node
 from neve.protocol.codes import ErrorCode
 from neve.records.batch import parse_header
+from neve.records.compression import NONE, ZSTD
 from neve.records.reference import Record, build_batch, decode_batch
 from neve.settings import Settings, WalSettings
 from scripted_store import ScriptedStore, hold
@@ -158,6 +160,40 @@ async def test_what_a_topic_does_not_take_is_refused_with_kafka_s_code(name: str
         assert (await wire.produce("t", data)).error_code == code
         now = runtime.now_ms()
         assert (await wire.produce("t", batch(b"good", time_ms=now))).base_offset == 0
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+async def test_records_with_a_time_that_is_refused_are_named(acks: int, codec: int) -> None:
+    now = runtime.now_ms()
+    times = [now, now + 3_600_000, now - 5, now + 7_200_000, now - 3_600_000, -1]
+    rows = [Record(at, time, None, b"v") for at, time in enumerate(times)]
+    configs = {
+        "message.timestamp.before.max.ms": "60000",
+        "message.timestamp.after.max.ms": "60000",
+    }
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 1, configs)
+        answer = await wire.produce("t", build_batch(rows, codec=codec), acks=acks)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_TIMESTAMP, -1)
+        assert "message.timestamp.after.max.ms" in answer.error_message
+        blamed = {row.batch_index: row.batch_index_error_message for row in answer.record_errors}
+        assert list(blamed) == [1, 3, 4]
+        assert str(times[3]) in blamed[3]
+        assert broker.node.writer.buffered_bytes == 0
+        wire.send_batch("t", build_batch(rows), acks=0)
+        assert await wire.reader.read() == b"", "who wants no answers loses the connection"
+
+
+async def test_a_batch_that_unpacks_to_too_much_is_refused_without_its_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refused_records, "DECOMPRESSED_BYTES_MAX", 10_000)
+    rows = [Record(0, 1_000, None, bytes(20_000))]
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await broker.node.create_topic("t", 1, {"message.timestamp.before.max.ms": "60000"})
+        answer = await wire.produce("t", build_batch(rows, codec=ZSTD))
+        assert (answer.error_code, answer.record_errors) == (ErrorCode.INVALID_TIMESTAMP, [])
 
 
 async def test_log_append_time_is_the_broker_s_and_told() -> None:
