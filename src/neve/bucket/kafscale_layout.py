@@ -118,6 +118,10 @@ class KafScaleSource:
     """One partition's segments, as listed."""
 
     gaps_allowed = True
+    remedy = (
+        "`neve storage verify --layout kafscale URL` checks all its segments; bring this one back "
+        "from a copy, or import the topic without it (`neve import kafscale --skip-damaged`)"
+    )
 
     def __init__(self, store: Store, name: PartitionName, listed: list[ForeignSegment]) -> None:
         self._store = store

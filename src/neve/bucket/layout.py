@@ -39,6 +39,10 @@ class PartitionSource(Protocol):
     def gaps_allowed(self) -> bool:
         """Whether offsets that no object holds are passed over, and counted; else it is a loss."""
 
+    @property
+    def remedy(self) -> str:
+        """What to do about damage of it: which command says more, and what gets past it."""
+
     async def resolve(self) -> Resolved:
         """Look where the partition's records are now."""
 

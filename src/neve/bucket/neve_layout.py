@@ -150,6 +150,10 @@ class NeveSource:
     """One partition: its streams in the cluster log, and its manifest."""
 
     gaps_allowed = False
+    remedy = (
+        "`neve storage verify URL` tells which offsets are damaged, and the `neve storage skip` "
+        "that gives them up for lost"
+    )
 
     def __init__(
         self,

@@ -224,19 +224,12 @@ class PartitionReader:
         lost = next((_range(piece) for piece in self._pieces if _key(piece) == error.key), None)
         told = f"{error.reason}. {self.name} was read up to offset {self.next}"
         if lost is not None:
-            told += (
-                f"; the object holds offsets {lost[0]} to {lost[1]}. `neve storage verify URL` "
-                "tells which are damaged, and the `neve storage skip` that gives them up for lost"
-            )
+            told += f"; the object holds offsets {lost[0]} to {lost[1]}. {self._source.remedy}"
         return DamagedError(error.key, told)
 
     def undecodable(self, error: DamagedError) -> DamagedError:
         """Damage that shows only when records are decoded: a batch that contradicts its header."""
-        return DamagedError(
-            error.key,
-            f"{error.reason}. `neve storage verify URL` tells which offsets of {self.name} are "
-            "damaged, and the `neve storage skip` that gives them up for lost",
-        )
+        return DamagedError(error.key, f"{error.reason}, in {self.name}. {self._source.remedy}")
 
 
 class _NowhereError(NotFoundError):

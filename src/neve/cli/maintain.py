@@ -230,7 +230,7 @@ def print_outcomes(job: Job, outcomes: Sequence[Outcome], rest: dict[str, Any] |
             print(f"{outcome.topic}-{outcome.partition}: {line}")
     for finding in (rest or {}).get("findings", ()):
         print(f"{finding['severity']:<9} {finding['key']}: {finding['what']}")
-    failed = sum(bool(row.error) for row in outcomes)
+    failed = sum(not row.ok for row in outcomes)
     would = " (nothing was written: a dry run)" if job.dry_run else ""
     print(f"{job.url}: {job.kind} of {len(outcomes)} partitions, {failed} failed{would}")
 

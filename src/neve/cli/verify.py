@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -12,10 +13,12 @@ from neve.bucket import skip as skipping
 from neve.bucket import verify as verifying
 from neve.bucket.repair import verify_and_repair
 from neve.bucket.verify import Finding, Options, Progress, Report
+from neve.bucket.verify.kafscale import verify_kafscale
 from neve.bucket.verify.run import SETTLE_SECONDS
 from neve.cli import output
 from neve.settings import Settings
-from neve.store.url import open_store, stack
+from neve.store.port import Store
+from neve.store.url import Stack, connect, open_store, stack
 
 Url = Annotated[str, Parameter(help="The bucket: s3://, gs://, az://, file:// or a plain path.")]
 
@@ -28,6 +31,10 @@ def verify(
         bool, Parameter(negative="", help="Mend what can be mended without losing anything.")
     ] = False,
     json: Annotated[bool, Parameter(negative="", help="Print JSON.")] = False,
+    layout: Annotated[
+        Literal["neve", "kafscale"],
+        Parameter(help="Whose files they are: Neve's, or KafScale's, which are only read."),
+    ] = "neve",
     probe: Annotated[
         bool,
         Parameter(help="Try the store's rules, which writes and removes a few small objects."),
@@ -44,7 +51,14 @@ def verify(
     """
     if settle_seconds < 0 or not math.isfinite(settle_seconds):
         raise output.UsageError(f"--settle-seconds {settle_seconds}: give 0 or more")
+    if layout == "kafscale" and repair:
+        raise output.UsageError(
+            "--repair is for Neve's own files; `neve maintain build-index --layout kafscale` "
+            "writes KafScale's indexes"
+        )
     options = Options(url=url, probe=probe, settle_seconds=settle_seconds)
+    if layout == "kafscale":
+        return runtime.run(verify_foreign(url, settings.load(), options, as_json=json))
     return runtime.run(verify_bucket(url, settings.load(), options, repair=repair, as_json=json))
 
 
@@ -87,20 +101,37 @@ async def verify_bucket(
 ) -> int:
     """Print what is wrong with a bucket, and what was done about it; 0 only if all is well."""
     raw = open_store(url, settings.store)
-    stacked = stack(raw, settings.store)
     work = verify_and_repair if repair else verifying.verify
+
+    async def report(store: Store, progress: Callable[[Progress], None]) -> Report:
+        return await work(store, options, temporary=raw, progress=progress)
+
+    return await _reported(url, stack(raw, settings.store), report, as_json=as_json)
+
+
+async def verify_foreign(url: str, settings: Settings, options: Options, *, as_json: bool) -> int:
+    """The same for a KafScale bucket, of which nothing is written."""
+
+    async def report(store: Store, progress: Callable[[Progress], None]) -> Report:
+        return await verify_kafscale(store, options, progress=progress)
+
+    return await _reported(url, connect(url, settings.store), report, as_json=as_json)
+
+
+async def _reported(
+    url: str,
+    stacked: Stack,
+    work: Callable[[Store, Callable[[Progress], None]], Awaitable[Report]],
+    *,
+    as_json: bool,
+) -> int:
     try:
         with output.naming(url), output.progress("objects", hidden=as_json) as bar:
 
             def show(progress: Progress) -> None:
                 bar.show(progress.objects)
 
-            report = await work(
-                stacked.store,
-                options,
-                temporary=raw,
-                progress=show,
-            )
+            report = await work(stacked.store, show)
     finally:
         await stacked.close()
     if as_json:

@@ -12,9 +12,9 @@ import bucket_samples as samples
 import foreign_bucket as foreign
 from bucket_samples import Writer
 from neve import runtime
-from neve.cli import import_kafscale, maintain
+from neve.cli import import_kafscale, maintain, storage
 from neve.cli.output import UsageError
-from neve.errors import InvalidError
+from neve.errors import DamagedError, InvalidError
 from neve.store.memory import MemoryBucket
 
 QUICK = ["--set=store.folder.fsync=false", "--set=segment.index.interval=5"]
@@ -144,3 +144,33 @@ def test_import_and_taking_ownership(tmp_path: Path, capsysbinary: Any) -> None:
     assert "2 segments merged into 1" in capsysbinary.readouterr().out.decode()
     assert not list(tmp_path.glob("production/**/*.kfs"))
     assert list(tmp_path.glob("staging/**/*.kfs"))
+
+
+def test_a_damaged_kafscale_segment_is_counted_and_verified(
+    tmp_path: Path, capsysbinary: Any
+) -> None:
+    made = MemoryBucket()
+    harmed = foreign.add(made, 0, indexed=False)
+    foreign.damage(made, f"{harmed}.kfs")
+    foreign.add(made, 0, place="production/orders/1")
+    for key, (data, _) in made.objects.items():
+        path = tmp_path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    url = str(tmp_path)
+    assert called(maintain.app, "build-index", url, "--layout=kafscale", "--local") == 1
+    text = capsysbinary.readouterr().out.decode()
+    assert f"orders-0: failed: {harmed}.kfs is damaged" in text
+    assert "build-index of 2 partitions, 1 failed" in text
+    with pytest.raises(DamagedError, match="neve storage verify --layout kafscale"):
+        called(storage.app, "dump", url, "--layout=kafscale")
+    capsysbinary.readouterr()
+    assert called(storage.app, "verify", url, "--layout=kafscale") == 1
+    text = capsysbinary.readouterr().out.decode()
+    assert f"damage    {harmed}.kfs" in text
+    assert "1 thing is wrong" in text
+    assert called(storage.app, "verify", url, "--layout=kafscale", "--json") == 1
+    told = json.loads(capsysbinary.readouterr().out)
+    assert (told["ok"], told["findings"][0]["key"]) == (False, f"{harmed}.kfs")
+    with pytest.raises(UsageError, match="build-index"):
+        called(storage.app, "verify", url, "--layout=kafscale", "--repair")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from neve import runtime
-from neve.bucket.maintain.kafscale_files import examine, last_offset, sound_times
+from neve.bucket.maintain.kafscale_files import examine, last_offset, other_base, sound_times
 from neve.bucket.verify.segments import NO_CRC
 from neve.errors import DamagedError, InvalidError, NotFoundError, UnsupportedError
 from neve.log.fetch import fetch_checked, fetch_range_checked
@@ -102,13 +102,11 @@ async def _described(
         segment = await _from_edges(store, row)
     else:
         segment = await fetch_checked(store, row.key, lambda data: _from_whole(data, row))
-    if segment.base != row.name.base_offset:
-        raise DamagedError(row.key, f"it holds offsets from {segment.base} on")
     return await _with_index(store, row, segment, notes)
 
 
 def _from_whole(data: memoryview, row: ForeignSegment) -> Segment:
-    found = examine(data, row.key)
+    found = examine(data, row)
     facts = found.segment.facts
     return Segment(
         key=row.key,
@@ -132,6 +130,8 @@ async def _from_edges(store: Store, row: ForeignSegment) -> Segment:
     header = await fetch_range_checked(
         store, key, 0, kfs.HEADER_BYTES, lambda data: kfs.decode_header(data, key)
     )
+    if header.base_offset != row.name.base_offset:
+        raise other_base(row, header.base_offset)
     last = await last_offset(store, row)
     if last < header.base_offset:
         raise DamagedError(key, f"it ends at {last}, before its own base")

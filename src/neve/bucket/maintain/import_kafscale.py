@@ -18,6 +18,7 @@ from neve.bucket.maintain.commit import upload_run
 from neve.bucket.maintain.foreign_plan import PartitionPlan, plan_partition
 from neve.bucket.maintain.guard import GuardedStore
 from neve.bucket.maintain.kafscale_files import list_kafscale
+from neve.bucket.maintain.same_batches import holds_batches_of
 from neve.cluster.log import ClusterLog
 from neve.cluster.records import AddPartitions, CreateTopic
 from neve.cluster.records import Change as ClusterChange
@@ -170,7 +171,7 @@ class _Importing:
     async def topic(self, told: ImportedTopic, segments: Sequence[ForeignSegment]) -> None:
         existing = (await self._cluster.refresh()).topic(told.topic)
         if existing is not None and existing.partitions:
-            await self._already_there(told, existing)
+            await self._already_there(told, existing, segments)
             return
         if existing is None:
             check_new_name(self._cluster.state, told.topic)
@@ -190,7 +191,9 @@ class _Importing:
         await self._write(topic, plans)
         told.outcome = "imported"
 
-    async def _already_there(self, told: ImportedTopic, topic: Topic) -> None:
+    async def _already_there(
+        self, told: ImportedTopic, topic: Topic, segments: Sequence[ForeignSegment]
+    ) -> None:
         """A topic of that name: one that was imported before, or another one."""
         prefix = f"{told.namespace}/" if told.namespace else ""
         prefix += f"{told.topic}/"
@@ -198,12 +201,16 @@ class _Importing:
             manifest = Manifest(self._store, manifest_keys(topic.name, topic.id_bytes, partition))
             await manifest.refresh()
             rows = await manifest.segments()
-            if any(row.key.startswith(prefix) for row in rows):
+            theirs = [row for row in segments if row.name.partition == partition]
+            if any(row.key.startswith(prefix) for row in rows) or await holds_batches_of(
+                self._store, rows, theirs
+            ):
                 told.outcome, told.partitions = "there", len(topic.partitions)
                 return
         raise TopicExistsError(
-            f"there is a topic {told.topic!r} already that lists nothing of this one: rename or "
-            "delete it first"
+            f"there is a topic {told.topic!r} already, and none of its batches is in the KafScale "
+            "bucket: it is another topic, or what was imported before has been deleted since by "
+            "retention. To read both, import from a copy of the KafScale bucket at another URL"
         )
 
     async def _plans(self, segments: Sequence[ForeignSegment], total: int) -> list[PartitionPlan]:

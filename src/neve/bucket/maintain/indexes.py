@@ -118,6 +118,13 @@ async def _attempt(opened: Opened, segment: Segment, interval: int) -> bool | No
             state=None if before.state is None else before.state.rows(),
         ),
     )
+    facts = rebuilt.facts
+    if (facts.base_offset, facts.last_offset) != (segment.base, segment.last):
+        raise DamagedError(
+            segment.key,
+            f"it holds offsets {facts.base_offset} to {facts.last_offset}, and is listed as "
+            f"{segment.base} to {segment.last}: no index is written for it",
+        )
     key = new_segment_key(opened.prefix, segment.base, 0, "index")
     try:
         await create_own(store, key, rebuilt.bundle)

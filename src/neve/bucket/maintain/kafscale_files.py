@@ -92,7 +92,7 @@ async def _complete(
     has_times = await sound_times(store, segment, await last_offset(store, segment)) is not None
     if has_times and entries is not None:
         return
-    facts = await fetch_checked(store, segment.key, lambda data: examine(data, segment.key))
+    facts = await fetch_checked(store, segment.key, lambda data: examine(data, segment))
     if entries is None or not facts.has(*entries):
         key = kafscale.format_key(segment.name, "index")
         result.indexes.append(key)
@@ -136,19 +136,30 @@ class Examined:
         )
 
 
-def examine(data: memoryview, key: str) -> Examined:
+def examine(data: memoryview, segment: ForeignSegment) -> Examined:
     """Check a whole segment, and find the least and greatest time of its records.
 
-    A producer may give a record an earlier time than its batch's first, so all are decoded.
+    DamagedError also where it holds other offsets than its key says: all readers go by the key. A
+    producer may give a record an earlier time than its batch's first, so all are decoded.
     """
-    segment = kfs.check(data, key)
+    found = kfs.check(data, segment.key)
+    facts = found.facts
+    if facts.base_offset != segment.name.base_offset:
+        raise other_base(segment, facts.base_offset)
     body = data[kfs.HEADER_BYTES : len(data) - kfs.FOOTER_BYTES]
-    least = greatest = segment.facts.max_timestamp
-    for batch in to_arrow_batches(body, columns=("timestamp",), unit="ms", key=key):
-        found = pc.min_max(batch.column(0).cast("int64")).as_py()
-        least, greatest = min(least, found["min"]), max(greatest, found["max"])
-    facts = segment.facts
-    return Examined(segment, TimeRange(least, greatest, facts.base_offset, facts.last_offset))
+    least = greatest = facts.max_timestamp
+    for batch in to_arrow_batches(body, columns=("timestamp",), unit="ms", key=segment.key):
+        times = pc.min_max(batch.column(0).cast("int64")).as_py()
+        least, greatest = min(least, times["min"]), max(greatest, times["max"])
+    return Examined(found, TimeRange(least, greatest, facts.base_offset, facts.last_offset))
+
+
+def other_base(segment: ForeignSegment, found: int) -> DamagedError:
+    """What to raise for a segment that begins elsewhere than its key says."""
+    return DamagedError(
+        segment.key,
+        f"its key says that it begins at offset {segment.name.base_offset}, it begins at {found}",
+    )
 
 
 def encode_times(times: TimeRange) -> bytes:

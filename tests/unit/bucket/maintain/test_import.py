@@ -154,6 +154,38 @@ async def test_it_may_be_run_again() -> None:
     assert store.bucket.objects == before
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+@in_simulation
+async def test_it_is_known_as_imported_after_its_segments_were_merged(indexed: bool) -> None:
+    """No listed key is KafScale's then, and deleting the topic would delete the listed copy."""
+    store = MemoryStore()
+    for base in (0, 10, 20):
+        foreign.add(store.bucket, base, indexed=indexed)
+    await imported(store)
+    node = await Node.start(store, small_settings(), node_id=1, probe=False)
+    await node.lead()
+    topic = node.topic("orders")
+    assert topic is not None
+    values = [foreign.value(30 + at).decode() for at in range(3)]
+    await node.append(topic.id_bytes, 0, batch_of(values)).commit.wait()
+    assert await node.log("orders", 0).tier()
+    await node.close()
+    await merge_partition(store, "orders", 0, imported=True)
+    (row,) = await listed(await manifest_of(store))
+    assert (row.base, row.last, row.owned) == (0, 32, True)
+    assert row.epoch >= 0
+    (again,) = await imported(store)
+    assert (again.outcome, again.partitions) == ("there", 1)
+    bundle = str(row.index_key)
+    foreign.damage(store.bucket, bundle)
+    (again,) = await imported(store)
+    assert again.outcome == "there"
+    await move_start(await manifest_of(store), 33, end=33)
+    (again,) = await imported(store)
+    assert again.outcome == "refused"
+    assert "delete it" not in again.reason
+
+
 @in_simulation
 async def test_names_that_overlap_are_refused() -> None:
     store = MemoryStore()

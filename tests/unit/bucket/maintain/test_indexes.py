@@ -91,6 +91,21 @@ async def test_where_the_segment_is_damaged_too_it_says_so() -> None:
 
 
 @in_simulation
+async def test_a_segment_with_other_offsets_than_are_listed_gets_no_index() -> None:
+    store = MemoryStore()
+    node, _ = await filled(store, 2)
+    rows = await listed(manifest_of(node, store))
+    store.bucket.write(rows[1].key, bytes(store.bucket.objects[rows[0].key][0]))
+    harm(store.bucket, rows[1].index_key)
+    before = set(store.bucket.objects)
+    result = await build_partition_indexes(store, TOPIC, 0)
+    assert result.built == []
+    assert "no index is written for it" in result.failed[0]
+    assert set(store.bucket.objects) == before
+    await node.close()
+
+
+@in_simulation
 async def test_a_merge_that_comes_in_between_needs_no_index() -> None:
     store = ScriptedStore()
     node, values = await filled(store, 3)

@@ -91,6 +91,19 @@ async def test_a_damaged_segment_gets_no_helps_and_the_others_do() -> None:
 
 
 @in_simulation
+async def test_a_segment_whose_key_contradicts_its_base_gets_no_helps() -> None:
+    store = MemoryStore()
+    right = foreign.add(store.bucket, 7, indexed=False)
+    wrong = f"{PLACE}/segment-{5:020d}"
+    await store.put(f"{wrong}.kfs", bytes(await store.get(f"{right}.kfs")))
+    await store.delete(f"{right}.kfs")
+    result = await built(store)
+    assert (result.indexes, result.times) == ([], [])
+    assert "begins at offset 5, it begins at 7" in result.failed[0]
+    assert list(store.bucket.objects) == [f"{wrong}.kfs"]
+
+
+@in_simulation
 async def test_times_are_those_of_records_not_of_batches() -> None:
     store = MemoryStore()
     rows = [Record(0, 5_000, None, b"a"), Record(1, 3_000, None, b"b"), Record(2, 9_000, None, b"")]
