@@ -41,8 +41,29 @@ def unread_fetches(target: Target) -> None:
             asked = fetch_request(
                 "unread", (0, number % UNREAD_BATCHES), max_bytes=16 * MIB, max_wait_ms=500
             )
-            one = request_frame(FETCH, FETCH_VERSION, 1, "deaf", FETCH.Request.encode(asked, 12))
+            one = request_frame(
+                FETCH, FETCH_VERSION, 1, "deaf", FETCH.Request.encode(asked, FETCH_VERSION)
+            )
             send_what_fits(link, b"".join(one) * 4)
+        target.wait()
+
+
+SMALL_BYTES = 60_000
+
+
+def prepare_unread_small_fetches(target: Target) -> None:
+    with target.wire() as wire:
+        create_topic(wire, "small")
+        assert produce(wire, "small", large_batch(SMALL_BYTES)).error_code == 0
+
+
+def unread_small_fetches(target: Target) -> None:
+    """Ask for answers of less than 64 KiB many times on many connections, and read none."""
+    asked = fetch_request("small", (0, 0))
+    one = request_frame(FETCH, FETCH_VERSION, 1, "deaf", FETCH.Request.encode(asked, FETCH_VERSION))
+    with contextlib.ExitStack() as links:
+        for _ in range(200):
+            send_what_fits(links.enter_context(target.deaf()), b"".join(one) * 500)
         target.wait()
 
 
@@ -61,4 +82,5 @@ def unfinished_requests(target: Target) -> None:
 ATTACKS = [
     Attack("unfinished-requests", unfinished_requests),
     Attack("unread-fetches", unread_fetches, prepare_unread_fetches),
+    Attack("unread-small-fetches", unread_small_fetches, prepare_unread_small_fetches),
 ]

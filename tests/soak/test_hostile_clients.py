@@ -19,7 +19,7 @@ SECONDS = float(os.environ.get("HOSTILE_SECONDS") or 60)
 SAMPLE_SECONDS = 3.0
 SAMPLE_WAIT_SECONDS_MAX = 5.0
 """Other tests run beside the samples, on the same processors."""
-SAMPLED = ("unfinished-requests",)
+SAMPLED = ("unread-small-fetches",)
 
 ATTACKS = [(each, module.__name__) for module in (hostile_memory,) for each in module.ATTACKS]
 SAMPLES = [(each, module) for each, module in ATTACKS if each.name in SAMPLED]

@@ -9,12 +9,12 @@ from typing import Protocol
 
 from neve import runtime
 from neve.broker.addresses import Address
-from neve.broker.answers import Unsent
 from neve.broker.fetch.sessions import Sessions
 from neve.broker.group_state import GroupState
 from neve.broker.logs import Repeated
 from neve.broker.metrics import Metrics
 from neve.broker.server import Server
+from neve.broker.unsent import Unsent
 from neve.cluster.node import Node
 from neve.cluster.upkeep import Upkeep
 from neve.errors import NeveError, UnavailableError

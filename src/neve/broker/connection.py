@@ -50,7 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._router: Router = server.router
         self._framing = Framing(server.scratch, server.settings.request_bytes_max)
-        self._out = Outbox(server.metrics, server.unsent)
+        self._out = Outbox(server.metrics, server.unsent, self._drop_unread)
         self._answers = self._out.answers
         self._answers_max = server.settings.connection_requests_max
         self._fetches: dict[asyncio.Task[None], None] = {}
@@ -130,7 +130,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _asks_enough(self) -> bool:
         """Whether one more fetch would be too much, now that there are some."""
-        return self._fetching >= FETCHES_MAX or not self._server.unsent.room_bytes
+        room = self._server.unsent.room_bytes(is_reader=self._out.is_reader)
+        return self._fetching >= FETCHES_MAX or not room
 
     def _serve(self) -> None:
         """Cut frames and handle them, as far as this connection may go."""
@@ -211,7 +212,9 @@ class Connection(asyncio.BufferedProtocol):
         self._out.add_made(parts)
 
     def _handle(self, frame: Frame, header: RequestHeader, route: Route) -> None:
-        context = Context(header.api_version, header.client_id, self.peer)
+        context = Context(
+            header.api_version, header.client_id, self.peer, is_reader=self._out.is_reader
+        )
         request = route.api.Request.decode(frame.data, header.api_version, header.end)
         started = runtime.monotonic()
         result = route.handle(self._server.broker, request, context)
@@ -397,6 +400,12 @@ class Connection(asyncio.BufferedProtocol):
         if received_bytes is None or self._blocked or not self._server.is_short_of_buffers:
             return False
         return self._patience.is_too_slow(received_bytes, now)
+
+    def _drop_unread(self) -> None:
+        """Its client does not take its answers, and others need the memory they lie in."""
+        self._server.unread(self.peer)
+        self._close("answers-not-read")
+        self._transport.abort()
 
     @property
     def _waiting(self) -> Waiting:

@@ -1,22 +1,30 @@
 """What one connection owes its client: answers in the order of its requests, and how they leave.
 
 All that is ready leaves in one write. What waits behind an answer that is not ready, and what the
-transport keeps because its client does not read, counts against `fetch.unsent.bytes`.
+transport keeps because its client does not read, counts against `fetch.unsent.bytes`, once all that
+could leave has left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 from neve import runtime
-from neve.broker.answers import Answer, PlainAnswer, Unsent
+from neve.broker.answers import Answer, PlainAnswer
 from neve.broker.metrics import Metrics
 from neve.broker.produce_answer import ProduceAnswer
 from neve.broker.router import PRODUCE
+from neve.broker.unsent import Unsent
 from neve.store.port import Buffer
 
+# Linux: what a socket was given and its peer has not acknowledged. Elsewhere it is not known.
+_OUTGOING_QUEUE = getattr(termios, "TIOCOUTQ", None)
 # Small answers are joined into one write; records go out from where they lie.
 JOIN_BYTES_MAX = 64 * 1024
 # A gather write of more parts is slower than joining them.
@@ -24,32 +32,51 @@ PARTS_MAX = 256
 
 
 class Outbox:
-    """The answers of one connection. `full` says that its client does not read them."""
+    """The answers of one connection. `full` says that its client does not read them.
 
-    __slots__ = ("_metrics", "_unsent", "_unsent_bytes", "answers", "full", "held_bytes", "to")
+    `close` ends the connection at once: others need the memory.
+    """
 
-    def __init__(self, metrics: Metrics, unsent: Unsent) -> None:
+    __slots__ = (
+        "_close",
+        "_is_reader",
+        "_metrics",
+        "_sent_large",
+        "_unsent",
+        "answers",
+        "counted_bytes",
+        "full",
+        "held_bytes",
+        "to",
+        "unsent_bytes",
+    )
+
+    def __init__(self, metrics: Metrics, unsent: Unsent, close: Callable[[], None]) -> None:
         self._metrics = metrics
         self._unsent = unsent
-        self._unsent_bytes = 0  # in the transport, while `full`
+        self._close = close
+        self.counted_bytes = 0  # among the unsent answers of all connections
+        self.unsent_bytes = 0  # in the transport, while `full`
         self.answers: deque[Answer] = deque()
         self.held_bytes = 0  # of answers that are made, and wait for one before them
         self.full = False
+        self._is_reader = False
+        self._sent_large = False  # since it was last known whether the client reads
         self.to: asyncio.Transport = cast(asyncio.Transport, None)
 
     def add_made(self, parts: list[Buffer]) -> None:
         """An answer that was there at once."""
         answer = PlainAnswer(parts)
         self.answers.append(answer)
-        self._hold(answer.held_bytes)
+        self.held_bytes += answer.held_bytes
 
     def complete(self, answer: PlainAnswer, parts: list[Buffer]) -> None:
         """An answer that took its place before is made."""
         answer.complete(parts)
-        self._hold(answer.held_bytes)
+        self.held_bytes += answer.held_bytes
 
     def flush(self) -> None:
-        """Send what is ready."""
+        """Send what is ready, and count what is left."""
         answers = self.answers
         parts: list[Buffer] = []
         alike: list[ProduceAnswer] = []
@@ -61,12 +88,15 @@ class Outbox:
                     self._count(alike)
                     alike = []
                 alike.append(answer)
-            elif answer.held_bytes:
-                self._hold(-answer.held_bytes)
+            else:
+                self.held_bytes -= answer.held_bytes
         if alike:
             self._count(alike)
         if parts:
             self._write(parts)
+        if self.full:
+            self.unsent_bytes = self.to.get_write_buffer_size()
+        self._settle()
 
     def _write(self, parts: list[Buffer]) -> None:
         size = sum(map(len, parts))
@@ -75,8 +105,7 @@ class Outbox:
             self.to.write(b"".join(parts))
         else:
             self.to.writelines(parts)
-        if self.full:
-            self.note_unsent(self.to.get_write_buffer_size())
+            self._sent_large = True
 
     def count_silent(self, answer: ProduceAnswer) -> None:
         """A produce request is done with that gets no answer."""
@@ -90,17 +119,49 @@ class Outbox:
         if answer.commits and not answer.error:
             self._metrics.ack.add(seconds, times)
 
-    def _hold(self, count: int) -> None:
-        self.held_bytes += count
-        self._unsent.bytes_held += count
+    def _settle(self) -> None:
+        held = self.held_bytes + self.unsent_bytes
+        if held != self.counted_bytes:
+            changed_by = held - self.counted_bytes
+            self.counted_bytes = held
+            self._unsent.changed(self, changed_by)
 
     def note_unsent(self, count: int) -> None:
         """So many bytes are in the transport, because the client does not read."""
-        self._unsent.bytes_held += count - self._unsent_bytes
-        self._unsent_bytes = count
+        self.unsent_bytes = count
+        self._settle()
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether the client is known to have taken the last large answer, and all before it."""
+        if self._sent_large:
+            self._sent_large = False
+            self._is_reader = not self.full and not queued_bytes(self.to)
+        return self._is_reader
+
+    def has_moved(self) -> bool:
+        """Whether the client has taken something since we last looked."""
+        return self.full and self.to.get_write_buffer_size() < self.unsent_bytes
+
+    def drop(self) -> None:
+        """Others need the memory: close the connection."""
+        self._close()
+        self.clear()
 
     def clear(self) -> None:
         """Nobody will read any of it."""
         self.answers.clear()
-        self._hold(-self.held_bytes)
+        self.held_bytes = 0
         self.note_unsent(0)
+
+
+def queued_bytes(transport: asyncio.Transport) -> int:
+    """What the system has yet to bring to the peer; 0 where that is not known."""
+    link = transport.get_extra_info("socket")
+    if link is None or _OUTGOING_QUEUE is None:
+        return 0
+    try:
+        answer = fcntl.ioctl(link.fileno(), _OUTGOING_QUEUE, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    return int(struct.unpack("i", answer)[0])

@@ -95,7 +95,7 @@ _STATES = tuple(state.value for state in GroupState)
 def held_by(broker: Broker) -> list[Held]:
     """Everything large that a broker keeps in memory, with its bound."""
     settings, cold, scratch = broker.settings, broker.reader.cold, broker.server.scratch
-    pool, segments = scratch.pool, broker.node.tending.memory
+    pool, segments, unsent = scratch.pool, broker.node.tending.memory, broker.unsent.share
     return [
         Held("wal-buffer", broker.node.writer.buffered_bytes, settings.wal.buffer_bytes),
         Held("tail-cache", tail_cached_bytes(broker.node), settings.cache.tail_bytes),
@@ -105,7 +105,7 @@ def held_by(broker: Broker) -> list[Held]:
         Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
         Held("receiving", scratch.receiving_bytes, settings.broker.receiving_bytes_max),
         Held("process", resident_bytes(), settings.broker.memory_bytes),
-        Held("unsent-answers", broker.unsent.bytes_held, broker.unsent.bytes_max),
+        Held("unsent-answers", unsent.used, unsent.bytes_max),
     ]
 
 

@@ -49,6 +49,8 @@ class Context(NamedTuple):
     api_version: int
     client_id: str | None
     peer: str
+    is_reader: bool = False
+    """Whether the client has taken a large answer before, and took it."""
 
 
 Handle = Callable[[Any, Any, Context], Any]

@@ -86,6 +86,16 @@ class Server:
         """A client sent what cannot be answered."""
         self._complain(peer, "bad request", f"closed: {error}")
 
+    def unread(self, peer: str) -> None:
+        """A client's answers made room for others' while it did not take them."""
+        bound = self.unsent.share.bytes_max
+        self._complain(
+            peer,
+            "unread answers",
+            "closed: it does not read its answers, and those that clients have yet to take come to "
+            f"more than {bound} bytes (fetch.unsent.bytes)",
+        )
+
     def _complain(self, peer: str, subject: str, message: str) -> None:
         host = peer.rpartition(":")[0] or "a client that is gone"
         self.broker.complaints.warning(host, subject, message)
@@ -133,6 +143,7 @@ class Server:
         while True:
             await runtime.sleep(SWEEP_SECONDS)
             now = runtime.monotonic()
+            self.unsent.press()
             for connection in list(self._connections):
                 connection.give_up_late(now)
             if now - idle_looked_at >= 1:

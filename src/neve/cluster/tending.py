@@ -19,7 +19,6 @@ from neve.cluster.recovery import raise_first
 from neve.cluster.retention import NEVER_MS, due_ms, retain
 from neve.errors import FencedError, InvalidError, NeveError, UnavailableError
 from neve.log.partition import PartitionLog
-from neve.log.reading.budget import ByteBudget
 from neve.log.retention import move_start
 from neve.settings import COPIES_OF_A_SEGMENT, Settings
 
@@ -42,7 +41,9 @@ class Tending:
         self.retention: Due[PartitionLog] = Due()
         self.collectable: dict[PartitionLog, None] = {}
         self._running: dict[PartitionLog, None] = {}
-        self.memory = ByteBudget(settings.upkeep.tiering_memory_bytes, lambda _: None)
+        self.memory = runtime.MemoryShare(
+            "segments-being-built", settings.upkeep.tiering_memory_bytes
+        )
         self._retain_at_ms: dict[PartitionLog, int] = {}
         self._retained_ms: dict[PartitionLog, int] = {}
         self._with_old_streams: dict[PartitionLog, None] = {}

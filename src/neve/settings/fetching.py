@@ -70,7 +70,8 @@ class FetchSettings:
     unsent_bytes: int = setting(
         "fetch.unsent.bytes",
         32 * MIB,
-        "records in answers that consumers have yet to take; past it, an answer has one batch",
+        "answers that are made or being made and that clients have yet to take; past it, records "
+        "wait for room, and clients that do not read lose their connection",
         least=64 * KIB,
     )
     session_partitions_max: int = setting(

@@ -120,8 +120,9 @@ async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep
             wire.send_batch("t", batch(b"x" * 10_000))
         for _ in range(20):
             await wire.produced()
-        broker.unsent.bytes_held += int(held_share * broker.unsent.bytes_max)
-        broker.unsent.reserve(int(reserved_share * broker.unsent.bytes_max))
+        unsent = broker.unsent
+        unsent.share.count(int(held_share * unsent.share.bytes_max))
+        assert unsent.try_reserve(int(reserved_share * unsent.share.bytes_max), is_reader=True)
         monkeypatch.setattr(Outbox, "_write", seen)
         for offset in range(20):
             wire.send_fetch("t", [(0, offset)], max_bytes=1)

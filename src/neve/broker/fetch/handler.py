@@ -2,6 +2,9 @@
 
 Partitions are served side by side: one that must be read from the store holds up neither the others
 nor the answer beyond max_wait. A waiting request is woken by a commit, never by looking again.
+
+Records take their bytes of `fetch.unsent.bytes` when they are found. Where there is no room, one
+batch waits for it, and the answer has none if that takes too long: the client asks again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
+from neve.broker.fetch.reservation import Reservation
 from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
 from neve.broker.fetch.wanted import Wanted
 from neve.errors import DamagedError, FencedError, NeveError
@@ -38,6 +42,8 @@ _Response = FETCH.Response
 _Topic = _Response.Topic
 _Partition = _Response.Partition
 _NOTHING = b""
+# What a batch is taken for whose size is not known before it is read: as large as most may be.
+UNKNOWN_BATCH_BYTES = 1024 * 1024
 # Below this, reading more partitions at once costs more than it gives.
 COLD_SHARE_BYTES_LEAST = 64 * 1024
 
@@ -49,7 +55,8 @@ def fetch(broker: Broker, request: Any, context: Context) -> Any:
         session, wanted, incremental = broker.sessions.begin(request, uses_ids)
     except SessionError as error:
         return _Response(error_code=error.code, session_id=NO_SESSION)
-    work = _Fetch(broker, request, session, wanted, uses_ids)
+    room = Reservation(broker.unsent, is_reader=context.is_reader)
+    work = _Fetch(broker, request, session, wanted, uses_ids=uses_ids, room=room)
     work.read_now()
     if work.is_enough:
         return work.response(incremental)
@@ -59,7 +66,7 @@ def fetch(broker: Broker, request: Any, context: Context) -> Any:
 class _Row:
     """One partition of this request: what was found so far."""
 
-    __slots__ = ("chunk", "cold", "error", "log", "unsure", "wanted")
+    __slots__ = ("chunk", "cold", "error", "lacks_bytes", "log", "unsure", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -67,6 +74,7 @@ class _Row:
         self.chunk: Chunk | None = None
         self.error = 0
         self.cold = False  # its records are not in memory
+        self.lacks_bytes = 0  # it found records for which there was no room
         self.unsure = False  # it asks for more than we know of: do we still lead?
 
 
@@ -77,13 +85,15 @@ class _Fetch:
         request: Any,
         session: Session | None,
         wanted: list[Wanted],
+        *,
         uses_ids: bool,
+        room: Reservation,
     ) -> None:
         self._broker = broker
         self._session = session
         self._uses_ids = uses_ids
         bytes_max = broker.settings.fetch.response_bytes_max
-        self._bytes_left: int = min(request.max_bytes, bytes_max, broker.unsent.room_bytes)
+        self._bytes_left: int = min(request.max_bytes, bytes_max, room.room_bytes)
         # Who asks for records waits for one at least, however little room there is for them.
         least = min(1, request.min_bytes)
         self._min_bytes: int = max(least, min(request.min_bytes, self._bytes_left))
@@ -92,6 +102,7 @@ class _Fetch:
         self._wait_seconds = wait_ms / 1000
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._size = 0
+        self._room = room
         self._rows = [_Row(row) for row in wanted]
         self._hurried = False
         self._woken: asyncio.Future[None] | None = None
@@ -131,6 +142,7 @@ class _Fetch:
         """Read from memory what still fits; say what else must be done."""
         offset = row.wanted.offset
         row.cold = row.unsure = False
+        row.lacks_bytes = 0
         if log.closed is not None:
             row.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif offset < log.start_offset:
@@ -149,6 +161,9 @@ class _Fetch:
         # At least one batch whatever its size, but only for the first partition that has any.
         if self._size and chunk.size > self._bytes_left:
             return
+        if not self._room.use(chunk.size):
+            row.lacks_bytes = chunk.size
+            return
         piled = self._broker.unsent.is_piling_up
         row.chunk = _freed(chunk, piled=piled) if piled or row.cold else chunk
         self._size += chunk.size
@@ -157,9 +172,13 @@ class _Fetch:
     @property
     def is_enough(self) -> bool:
         """Whether nothing need be read from the store, and what there is may be answered."""
-        if any(row.cold or row.unsure for row in self._rows):
+        if any(row.cold or row.unsure for row in self._rows) or self._lacks_room:
             return False
         return self._is_due
+
+    @property
+    def _lacks_room(self) -> bool:
+        return not self._size and any(row.lacks_bytes for row in self._rows)
 
     @property
     def _is_due(self) -> bool:
@@ -176,12 +195,17 @@ class _Fetch:
     async def finish(self, incremental: bool) -> Any:
         """Read what is cold, wait for what is not there yet, and answer."""
         ends_at = runtime.monotonic() + self._wait_seconds
-        await self._make_sure_of_leading()
-        if any(row.cold for row in self._rows):
-            await self._read_cold(ends_at)
-        if not self._is_due:
-            await self._wait_for_more(ends_at)
-        return self.response(incremental)
+        try:
+            await self._make_sure_of_leading()
+            if any(row.cold for row in self._rows):
+                await self._read_cold(ends_at)
+            if not self._is_due and not self._lacks_room:
+                await self._wait_for_more(ends_at)
+            if self._lacks_room:
+                await self._wait_for_room(ends_at)
+            return self.response(incremental)
+        finally:
+            self._room.release()
 
     async def _make_sure_of_leading(self) -> None:
         """An offset above our end is out of range only if the end is still ours to tell."""
@@ -203,10 +227,9 @@ class _Fetch:
                 row.error = ErrorCode.OFFSET_OUT_OF_RANGE
 
     async def _read_cold(self, ends_at: float) -> None:
-        unsent = self._broker.unsent
         cold: list[tuple[_Row, int]] = []
         # Others may have taken the room since this request came.
-        left = min(self._bytes_left, unsent.room_bytes)
+        left = min(self._bytes_left, self._room.room_bytes)
         wanting = [row for row in self._rows if row.cold]
         # A part for each: one that is slow, damaged or nearly empty takes nothing from the others.
         share = max(left // len(wanting), COLD_SHARE_BYTES_LEAST)
@@ -217,21 +240,40 @@ class _Fetch:
                 left -= max(most, 1)
         if not cold:
             return  # what is in memory fills the answer
-        reserved = sum(most for _, most in cold)
-        unsent.reserve(reserved)
-        try:
+        # Taken before anything is read, and kept for what is found.
+        wanted_bytes = sum(most for _, most in cold)
+        if self._room.room_bytes and self._room.ahead(wanted_bytes):
             await self._read_side_by_side(cold, ends_at)
-        finally:
-            unsent.reserve(-reserved)
+        else:
+            cold[0][0].lacks_bytes = UNKNOWN_BATCH_BYTES
+
+    async def _wait_for_room(self, ends_at: float) -> None:
+        """Wait until there is room for one batch, and read it; or answer without records."""
+        self._hurried = True
+        row = next(row for row in self._rows if row.lacks_bytes)
+        assert row.log is not None
+        try:
+            async with runtime.deadline(self._store_seconds(ends_at)):
+                while row.lacks_bytes and not row.error:
+                    self._room.release()
+                    size = row.lacks_bytes
+                    await self._room.wait(size)
+                    self._read_row(row, row.log)
+                    if row.cold:
+                        await self._read_side_by_side([(row, size)], ends_at)
+        except TimeoutError:
+            return
+
+    def _store_seconds(self, ends_at: float) -> float:
+        """How long an answer may wait for anything but records that are to come."""
+        least = self._broker.settings.fetch.cold_wait_ms / 1000
+        return max(least, ends_at - runtime.monotonic())
 
     async def _read_side_by_side(self, cold: list[tuple[_Row, int]], ends_at: float) -> None:
         tasks = [runtime.spawn(self._read_cold_row(row, most)) for row, most in cold]
         # An answer without them is right too: reading goes on, and the next request finds more.
-        seconds = max(
-            self._broker.settings.fetch.cold_wait_ms / 1000, ends_at - runtime.monotonic()
-        )
         try:
-            await asyncio.wait(tasks, timeout=seconds)
+            await asyncio.wait(tasks, timeout=self._store_seconds(ends_at))
         finally:
             for task in tasks:
                 task.cancel()
@@ -265,9 +307,10 @@ class _Fetch:
         for log, watcher in watchers:
             log.watch(watcher)
         self._broker.waiting_fetches[self] = None
+        self._let_go()
         try:
             self._recheck(logs)
-            while not self._is_due:
+            while not self._is_due and not self._lacks_room:
                 left = ends_at - runtime.monotonic()
                 if left <= 0 or not await self._wake_up(left):
                     return
@@ -278,6 +321,16 @@ class _Fetch:
             del self._broker.waiting_fetches[self]
             for log, watcher in watchers:
                 log.unwatch(watcher)
+            for row in self._rows:
+                if row.chunk is not None and row.chunk.size and not row.chunk.parts:
+                    self._reread(row)
+
+    def _let_go(self) -> None:
+        """Hold no records while waiting for more: only how much there is."""
+        for row in self._rows:
+            if row.chunk is not None:
+                row.chunk = row.chunk._replace(parts=[])
+        self._room.release()
 
     def _recheck(self, logs: list[tuple[_Row, PartitionLog]]) -> None:
         """What was committed between the first look and the watching."""
@@ -318,6 +371,8 @@ class _Fetch:
         if row.chunk is not None:
             self._size -= row.chunk.size
             self._bytes_left += row.chunk.size
+            if row.chunk.parts:
+                self._room.put_back(row.chunk.size)
             row.chunk = None
         self._read_row(row, row.log)
 
@@ -333,6 +388,7 @@ class _Fetch:
             if not incremental or self._is_news(row):
                 rows = by_topic.setdefault((wanted.topic, wanted.topic_id), [])
                 rows.append(self._partition(row))
+        self._room.release()
         if self._session is not None:
             self._session.to_the_end(served)
         self._broker.metrics.fetch_bytes += self._size

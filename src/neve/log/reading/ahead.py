@@ -12,7 +12,6 @@ from neve import runtime
 from neve.errors import DamagedError, NeveError
 from neve.log.manifest.records import Segment
 from neve.log.reading.blocks import Blocks
-from neve.log.reading.budget import ByteBudget
 from neve.log.reading.chunk import ReadableLog, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
 from neve.log.reading.indexes import SegmentIndexes
@@ -32,7 +31,7 @@ class ReadAhead:
         blocks: Blocks,
         cursors: Cursors,
         indexes: SegmentIndexes,
-        budget: ByteBudget,
+        budget: runtime.MemoryShare,
         part_bytes: int,
     ) -> None:
         self._blocks = blocks

@@ -16,7 +16,6 @@ from neve import runtime
 from neve.errors import ClosedError, DamagedError, UnavailableError
 from neve.log.fetch import ATTEMPTS_DEFAULT, checked, read_range
 from neve.log.reading.batch_map import BatchMap, Cut
-from neve.log.reading.budget import ByteBudget
 from neve.log.reading.pieces import Piece
 from neve.store.gate import NoFreeSlotError
 from neve.store.port import Store
@@ -72,7 +71,7 @@ class Block:
 class Blocks:
     """All blocks that anybody holds."""
 
-    def __init__(self, store: Store, ahead: Store | None, budget: ByteBudget) -> None:
+    def __init__(self, store: Store, ahead: Store | None, budget: runtime.MemoryShare) -> None:
         self.counters = BlockCounters()
         self._store = store
         self._ahead = ahead

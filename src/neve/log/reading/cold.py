@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from neve import runtime
 from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.index_cache import IndexCache
 from neve.log.reading.ahead import ReadAhead
 from neve.log.reading.blocks import Block, Blocks
-from neve.log.reading.budget import ByteBudget
 from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
 from neve.log.reading.indexes import SegmentIndexes
@@ -55,7 +55,9 @@ class ColdReader:
         self.pace = pace
         self._recent = recent
         self.cursors = Cursors(settings.readahead_cursors, settings.readahead_idle_ms)
-        self.budget = ByteBudget(settings.catchup_bytes, self.cursors.make_room)
+        self.budget = runtime.MemoryShare(
+            "catch-up", settings.catchup_bytes, self.cursors.make_room
+        )
         self.blocks = Blocks(store, ahead, self.budget)
         self.indexes = SegmentIndexes(store, indexes, self.budget)
         self._ahead = ReadAhead(

@@ -16,7 +16,6 @@ from neve import runtime
 from neve.errors import ClosedError, DamagedError, NotFoundError, UnsupportedError
 from neve.log.index_cache import IndexCache
 from neve.log.manifest.records import Segment
-from neve.log.reading.budget import ByteBudget
 from neve.log.remote import IndexAbsentError
 from neve.log.segment import kfs
 from neve.log.segment.bundle import Bundle, build_bundle, decode_bundle
@@ -35,7 +34,7 @@ _Name: TypeAlias = tuple[str, str | None]
 class SegmentIndexes:
     """Indexes of segments for live reads."""
 
-    def __init__(self, store: Store, cache: IndexCache, budget: ByteBudget) -> None:
+    def __init__(self, store: Store, cache: IndexCache, budget: runtime.MemoryShare) -> None:
         self._store = store
         self._cache = cache
         self._budget = budget

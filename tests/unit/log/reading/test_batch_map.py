@@ -11,7 +11,6 @@ from neve.errors import DamagedError
 from neve.log.held import HeldObject, HeldSlice
 from neve.log.reading import batch_map
 from neve.log.reading.batch_map import BatchMap
-from neve.log.reading.budget import ByteBudget
 from neve.log.reading.recent import index_of, row_holding
 from neve.log.wal.object import Slice
 from neve.records.reference import Record, build_batch
@@ -107,7 +106,7 @@ async def test_a_budget_is_given_out_in_order_and_cancelling_loses_nothing() -> 
     from neve import runtime
 
     asked: list[int] = []
-    budget = ByteBudget(10, asked.append)
+    budget = runtime.MemoryShare("test", 10, asked.append)
     assert budget.try_take(8)
     order: list[str] = []
 
