@@ -274,7 +274,7 @@ def test_a_request_about_very_much_does_not_hold_others_up_for_long(tmp_path: Pa
     ):
         create_topic(greedy, "t")
         part = LIST_OFFSETS.Request.Partition
-        parts = [part(partition_index=at, timestamp=-2) for at in range(50_000)]
+        parts = [part(partition_index=at, timestamp=-2) for at in range(40_000)]
         wanted = LIST_OFFSETS.Request.Topic(name="t", partitions=parts)
         greedy.send(LIST_OFFSETS, 5, LIST_OFFSETS.Request(replica_id=-1, topics=[wanted]))
         slowest = 0.0
@@ -282,7 +282,7 @@ def test_a_request_about_very_much_does_not_hold_others_up_for_long(tmp_path: Pa
             began = time.monotonic()
             assert asks(other)
             slowest = max(slowest, time.monotonic() - began)
-        assert len(greedy.receive().topics[0].partitions) == 50_000
+        assert len(greedy.receive().topics[0].partitions) == 40_000
         assert slowest < 3.0
 
 

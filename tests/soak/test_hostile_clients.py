@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import hostile_memory
+import hostile_time
 from hostile_attacks import Attack
 from soak.hostile_run import Outcome, run_attack
 
@@ -21,7 +22,8 @@ SAMPLE_WAIT_SECONDS_MAX = 5.0
 """Other tests run beside the samples, on the same processors."""
 SAMPLED = ("unread-small-fetches",)
 
-ATTACKS = [(each, module.__name__) for module in (hostile_memory,) for each in module.ATTACKS]
+MODULES = (hostile_memory, hostile_time)
+ATTACKS = [(each, module.__name__) for module in MODULES for each in module.ATTACKS]
 SAMPLES = [(each, module) for each, module in ATTACKS if each.name in SAMPLED]
 
 

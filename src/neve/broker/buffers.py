@@ -7,6 +7,10 @@ when the last who reads from them is done. What lies idle in the pool is bounded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from neve.log.wal.pending import Commit
+
 SMALLEST_BYTES = 64 * 1024
 
 
@@ -41,3 +45,18 @@ class BufferPool:
         if self.idle_bytes + size <= self.idle_bytes_max:
             self._idle.setdefault(size, []).append(buffer)
             self.idle_bytes += size
+
+    def give_once_decided(self, buffer: bytearray, commits: Sequence[Commit]) -> None:
+        """Hand a buffer back when all that was appended from it is committed or refused."""
+        left = len(commits)
+        if not left:
+            self.give(buffer)
+
+        def decided(_: object) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self.give(buffer)
+
+        for commit in commits:
+            commit.then(decided)

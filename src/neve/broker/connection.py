@@ -3,8 +3,9 @@
 Everything that can be answered at once is, within the event that brought it; all answers of one
 event leave in one write. Produce and fetch never hold up what comes behind them; every other
 request that takes its time does, as Kafka's clients expect. A connection that cannot go on (its
-client does not read, the WAL's buffer is full, too many or too large answers are due) is simply not
-read. One whose client leaves half a request or an unread answer for too long is closed.
+client does not read, the WAL's buffer is full, too many or too large answers are due, its turn is
+over: see fair_queue.py) is simply not read. One whose client leaves half a request or an unread
+answer for too long is closed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from neve import runtime
 from neve.broker.answers import PlainAnswer
+from neve.broker.fair_queue import TURN_SECONDS, Metered
 from neve.broker.framing import Frame, Framing
 from neve.broker.outbox import Outbox
 from neve.broker.patience import Patience, Waiting
@@ -28,8 +30,7 @@ from neve.broker.router import Context, Route, Router
 from neve.errors import InvalidError, NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.errors import MalformedError
-from neve.protocol.frames import RequestHeader, decode_request_header, response_frame
-from neve.store.port import Buffer
+from neve.protocol.frames import RequestHeader, decode_request_header
 
 if TYPE_CHECKING:
     from neve.broker.server import Server
@@ -58,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False  # a request runs that nothing may overtake
         self._waits_for_room = False
         self._waits_for_buffer = False
+        self._waits_for_turn = False
         self._stopped = False  # the broker stops: no more requests
         self._corked = False
         self._reading = True
@@ -91,14 +93,16 @@ class Connection(asyncio.BufferedProtocol):
             task.cancel()  # nobody is left to read what it waits for
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._framing.space()
+        return self._framing.space(self._server.turns.receive_bytes_max)
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._framing.pending:
             self._patience.request_since = runtime.monotonic()
-        self._framing.received(nbytes)
         self._server.metrics.bytes_in += nbytes
-        self._serve()
+        if self._framing.received(nbytes):
+            self._serve()
+        else:
+            self._patience.active_at = runtime.monotonic()
 
     def eof_received(self) -> bool:
         return False  # nobody is there to read an answer
@@ -120,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._out.full
             or self._waits_for_room
             or self._waits_for_buffer
+            or self._waits_for_turn
             or self._stopped
             or self._closing
             or len(self._answers) >= self._answers_max
@@ -133,16 +138,21 @@ class Connection(asyncio.BufferedProtocol):
         room = self._server.unsent.room_bytes(is_reader=self._out.is_reader)
         return self._fetching >= FETCHES_MAX or not room
 
-    def _serve(self) -> None:
+    def _serve(self, turn_ends_at: float | None = None) -> None:
         """Cut frames and handle them, as far as this connection may go."""
         self._now = Moment(runtime.monotonic(), runtime.now_ms())
         self._patience.active_at = self._now.monotonic
+        if turn_ends_at is None:
+            turn_ends_at = self._server.turns.begin(self._now.monotonic)
+        if turn_ends_at is None:
+            self._wait_for_turn()
+            turn_ends_at = 0.0
         # What held us up may be over as soon as the answers are on their way.
-        while self._serve_some() and not self._blocked:
+        while self._serve_some(turn_ends_at) and not self._blocked:
             self._framing.resume()
         self._read_as_allowed()
 
-    def _serve_some(self) -> bool:
+    def _serve_some(self, turn_ends_at: float) -> bool:
         """Handle frames and send what is ready; whether there may be more to handle."""
         self._corked = True
         held_up = False
@@ -156,6 +166,8 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 self._patience.request_since = self._patience.active_at
                 self._request(frame)
+                if (late_seconds := runtime.monotonic() - turn_ends_at) > 0:
+                    self._wait_for_turn(late_seconds)
         except NeveError as error:
             self._refuse(error)
         except Exception:
@@ -166,11 +178,15 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         return held_up and self._framing.pending
 
-    def _go_on(self) -> None:
+    def _wait_for_turn(self, late_seconds: float = 0.0) -> None:
+        self._waits_for_turn = True
+        self._server.turns.wait(self, late_seconds)
+
+    def _go_on(self, turn_ends_at: float | None = None) -> None:
         """Handle what had to wait, if it need not any more."""
         if not self._closing and not self._blocked and not self._corked:
             self._framing.resume()
-            self._serve()
+            self._serve(turn_ends_at)
 
     def _read_as_allowed(self) -> None:
         if self._closing:
@@ -219,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         started = runtime.monotonic()
         result = route.handle(self._server.broker, request, context)
         if not inspect.iscoroutine(result):
-            self._out.add_made(_framed(route, header, result))
+            self._out.add_made(route.frame(header, result))
             self._answered_by(route, result, started)
             return
         answer = PlainAnswer(owed=not route.waits_for_others)
@@ -236,9 +252,11 @@ class Connection(asyncio.BufferedProtocol):
     async def _finish(
         self, answer: PlainAnswer, work: Any, route: Route, header: RequestHeader, started: float
     ) -> None:
+        metered = Metered(work)
         try:
-            response = await work
-            parts = _framed(route, header, response)
+            response = await (work if route.may_be_overtaken else metered)
+            made_at = runtime.monotonic()
+            parts = route.frame(header, response)
         except Exception:
             self._fail(route.api.name)
             return
@@ -250,6 +268,9 @@ class Connection(asyncio.BufferedProtocol):
             self._fetching -= 1
         else:
             self._busy = False
+            seconds = metered.seconds + runtime.monotonic() - made_at
+            if seconds > TURN_SECONDS and not self._waits_for_turn:
+                self._wait_for_turn(seconds - TURN_SECONDS)
         self._answered()
 
     def _answered_by(self, route: Route, response: Any, started: float) -> None:
@@ -295,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         answer = produce(self._server.broker, request, header, came)
         if buffer is not None:
-            self._give_back_when_committed(buffer, answer)
+            self._server.scratch.pool.give_once_decided(buffer, answer.appended)
         if not answer.silent:
             self._await_commit(answer)
         else:
@@ -320,21 +341,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._awaited = commit
                 commit.then(self._answered)
 
-    def _give_back_when_committed(self, buffer: bytearray, answer: ProduceAnswer) -> None:
-        pool = self._server.scratch.pool
-        left = len(answer.appended)
-        if not left:
-            pool.give(buffer)
-
-        def decided(_: object) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                pool.give(buffer)
-
-        for commit in answer.appended:
-            commit.then(decided)
-
     def room_again(self) -> None:
         """The WAL's buffer has room."""
         self._waits_for_room = False
@@ -345,17 +351,14 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_buffer = False
         self._go_on()
 
+    def take_turn(self, ends_at: float) -> None:
+        """The event loop has time for this connection again."""
+        self._waits_for_turn = False
+        self._go_on(ends_at)
+
     def give_up_late(self, now: float) -> None:
-        """Answer what waits for a commit beyond its time-out. Only the first holds others up."""
-        late = False
-        while self._answers:
-            answer = self._answers[0]
-            if not isinstance(answer, ProduceAnswer) or answer.ready or answer.deadline > now:
-                break
-            answer.give_up()
-            late = True
-            self._flush()
-        if late:
+        """Answer what waits for a commit beyond its time-out."""
+        if self._out.give_up_late(now):
             self._answered()
 
     def _answered(self, _: object = None) -> None:
@@ -443,9 +446,3 @@ class Connection(asyncio.BufferedProtocol):
         """Take no further requests; those that were taken are answered."""
         self._stopped = True
         self._read_as_allowed()
-
-
-def _framed(route: Route, header: RequestHeader, response: Any) -> list[Buffer]:
-    version = header.api_version
-    parts = route.api.Response.encode(response, version)
-    return response_frame(route.api, version, header.correlation_id, parts)

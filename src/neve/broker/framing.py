@@ -85,8 +85,8 @@ class Framing:
         self._filled = 0
         self.starved = False  # the next frame waits for a buffer
 
-    def space(self) -> memoryview:
-        """Where the next bytes go.
+    def space(self, bytes_max: int = SCRATCH_BYTES) -> memoryview:
+        """Where the next bytes go: at most `bytes_max` of them, if not straight into a large frame.
 
         What was kept stays so until bytes have come: an event loop may ask and then find nothing.
         """
@@ -95,15 +95,16 @@ class Framing:
         kept = len(self._kept)
         if kept:
             self._scratch.view[:kept] = self._kept
-        return self._scratch.view[kept:]
+        return self._scratch.view[kept : kept + bytes_max]
 
-    def received(self, count: int) -> None:
-        """So many bytes were put there."""
+    def received(self, count: int) -> bool:
+        """So many bytes were put there. Returns False if they are the midst of a large frame."""
         if self._large is not None:
             self._filled += count
-        else:
-            self._at, self._end = 0, len(self._kept) + count
-            self._kept = b""
+            return self._filled == len(self._large)
+        self._at, self._end = 0, len(self._kept) + count
+        self._kept = b""
+        return True
 
     @property
     def pending(self) -> bool:

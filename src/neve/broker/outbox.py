@@ -98,6 +98,21 @@ class Outbox:
             self.unsent_bytes = self.to.get_write_buffer_size()
         self._settle()
 
+    def give_up_late(self, now: float) -> bool:
+        """Give up waiting for commits beyond their time-out. Returns whether there were any.
+
+        Only the first answer that is not ready holds others up.
+        """
+        late = False
+        for answer in self.answers:
+            if answer.ready:
+                continue
+            if not isinstance(answer, ProduceAnswer) or answer.deadline > now:
+                break
+            answer.give_up()
+            late = True
+        return late
+
     def _write(self, parts: list[Buffer]) -> None:
         size = sum(map(len, parts))
         self._metrics.bytes_out += size

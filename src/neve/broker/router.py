@@ -68,6 +68,11 @@ class Route(NamedTuple):
     may_be_overtaken: bool = False
     waits_for_others: bool = False
 
+    def frame(self, header: RequestHeader, response: Any) -> list[Buffer]:
+        """The answer to a request as it is sent."""
+        parts = self.api.Response.encode(response, header.api_version)
+        return response_frame(self.api, header.api_version, header.correlation_id, parts)
+
 
 def _answered_elsewhere(*_: object) -> Any:
     raise AssertionError("produce requests are answered by their connection")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from neve import runtime
 from neve.broker.buffers import BufferPool
 from neve.broker.connection import Connection
+from neve.broker.fair_queue import FairQueue
 from neve.broker.framing import Scratch
 from neve.broker.recompression import Recompression
 from neve.broker.refused_records import UNPACKED_AT_ONCE_MAX
@@ -43,6 +44,7 @@ class Server:
         self.scratch.on_room = self._buffers_came_back
         self.unpacking = runtime.Lane(UNPACKED_AT_ONCE_MAX, "unpack")
         self.recompression = Recompression(broker.node.writer, self.unpacking)
+        self.turns = FairQueue()
         self.tasks = runtime.Tasks()
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None

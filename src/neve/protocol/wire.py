@@ -9,7 +9,7 @@ from neve.protocol.errors import MalformedError
 Buffer = bytes | bytearray | memoryview
 """Bytes that are passed on without being copied."""
 
-REQUEST_ITEMS_MAX = 100_000
+REQUEST_ITEMS_MAX = 50_000
 """Array elements and tagged fields of a request, together. No client asks about so much at once."""
 
 _VARINT_BYTES_MAX = 5

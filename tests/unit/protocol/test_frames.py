@@ -62,8 +62,8 @@ def test_too_many_tags_of_a_header_are_refused() -> None:
     start = struct.pack(">hhih", 3, 9, 5, -1)
     few = start + uvarint(1_000) + b"\x7f\0" * 1_000
     assert decode_request_header(memoryview(few)).end == len(few)
-    many = start + uvarint(100_001) + b"\x7f\0" * 100_001
-    with pytest.raises(MalformedError, match=r"tagged fields .* more than 100000 elements"):
+    many = start + uvarint(50_001) + b"\x7f\0" * 50_001
+    with pytest.raises(MalformedError, match=r"tagged fields .* more than 50000 elements"):
         decode_request_header(memoryview(many))
 
 
