@@ -148,6 +148,24 @@ def test_altered_configs_count_from_then_on(admin: AdminClient, client: Confluen
     assert reader.offset_at(0, third.timestamp_ms + 1) is None
 
 
+def test_configs_of_the_broker_are_changed(admin: AdminClient, client: ConfluentClient) -> None:
+    topic = fresh("following")
+    client.create(topic)
+    for operation, value in (
+        (AlterConfigOpType.SET, "5400000"),
+        (AlterConfigOpType.DELETE, "604800000"),
+    ):
+        entry = ConfigEntry("log.retention.ms", value, incremental_operation=operation)
+        changed = ConfigResource("broker", "1", incremental_configs=[entry])
+        only(admin.incremental_alter_configs([changed]))
+        found = only(admin.describe_configs([ConfigResource("broker", "1")]))
+        assert found["log.retention.ms"].value == value
+        assert configs_of(admin, topic)["retention.ms"].value == value
+    entry = ConfigEntry("log.dirs", "/tmp", incremental_operation=AlterConfigOpType.SET)
+    fixed = ConfigResource("broker", "1", incremental_configs=[entry])
+    assert refusal(admin.incremental_alter_configs([fixed])) == KafkaError.INVALID_REQUEST
+
+
 def test_configs_of_the_broker(admin: AdminClient) -> None:
     found = only(admin.describe_configs([ConfigResource("broker", "1")]))
     assert found["broker.id"].value == "1"

@@ -195,6 +195,11 @@ def test_configs(tools: Tools) -> None:
     assert "retention.ms=604800000 " in told
     broker = ("--entity-type", "brokers", "--entity-name", "1")
     assert "broker.id=1 " in tools.run("kafka-configs", "--describe", "--all", *broker)
+    every = ("--entity-type", "brokers", "--entity-default")
+    tools.run("kafka-configs", "--alter", *every, "--add-config", "log.retention.ms=5400000")
+    assert "log.retention.ms=5400000 " in tools.run("kafka-configs", "--describe", *every)
+    assert "retention.ms=5400000 " in tools.run("kafka-configs", "--describe", "--all", *about)
+    tools.run("kafka-configs", "--alter", *every, "--delete-config", "log.retention.ms")
 
 
 def test_offsets(tools: Tools, tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ class GroupState:
         self._settled: set[int] = set()  # partitions that are loaded, or never can be
         self._is_catching_up = False
         self.groups = Groups(settings, _Topics(node), on_failure=_failed)
+        node.broker_configs.on_change.append(self._configure)
+
+    def _configure(self) -> None:
+        self.groups.configure(self._node.broker_configs.settings.groups)
 
     async def load(self) -> None:
         """Load what there is, and begin to serve groups."""

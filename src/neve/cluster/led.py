@@ -12,6 +12,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
+from neve.cluster.broker_config import BrokerConfigs
 from neve.cluster.state import ClusterState, Topic
 from neve.cluster.topic_config import TopicConfig
 from neve.cluster.topic_rules import NoTopicError
@@ -26,9 +27,12 @@ _log = logging.getLogger(__name__)
 class Led:
     """Partitions by topic id and number."""
 
-    def __init__(self, incarnation: int, segment: SegmentSettings) -> None:
+    def __init__(
+        self, incarnation: int, segment: SegmentSettings, broker_configs: BrokerConfigs
+    ) -> None:
         self._incarnation = incarnation
         self._segment = segment
+        self._broker_configs = broker_configs
         self._configs: dict[PartitionLog, TopicConfig | InvalidError] = {}
         self._topics: dict[str, Topic] = {}
         self._logs: dict[str, list[PartitionLog]] = {}
@@ -49,7 +53,7 @@ class Led:
 
     def _config(self, topic: Topic) -> TopicConfig | InvalidError:
         try:
-            return TopicConfig.of(topic.configs, self._segment)
+            return TopicConfig.of(topic.configs, self._segment, self._broker_configs.topic_defaults)
         except InvalidError as error:
             return error
 
@@ -83,15 +87,17 @@ class Led:
 
     def apply(self, state: ClusterState) -> None:
         """Take in what the cluster log says now."""
+        defaults_changed = self._broker_configs.apply(state)
         for topic_id, before in list(self._topics.items()):
             topic = state.topics.get(topic_id)
             if topic is None:
                 self._drop(topic_id)
-            elif topic is not before:
+                continue
+            if topic is not before:
                 self._topics[topic_id] = topic
                 self._see_leaders(topic)
-                if topic.configs != before.configs:
-                    self._configure(topic)
+            if defaults_changed or topic.configs != before.configs:
+                self._configure(topic)
 
     def _see_leaders(self, topic: Topic) -> None:
         for log in self._logs[topic.topic_id]:

@@ -20,6 +20,7 @@ from neve.cluster.records import (
     PurgeTopic,
     Record,
     Register,
+    SetBrokerConfigs,
     SetConfigs,
     Tiered,
     TieredPart,
@@ -239,6 +240,24 @@ class ClusterLog:
 
         await self.propose(derive)
         return _same(self.state, topic_id, name)
+
+    async def set_broker_configs(
+        self, node_id: int, values: Mapping[str, str], removed: Collection[str] = ()
+    ) -> None:
+        """Give configs of one node, or of all (`ALL_NODES`), and take others back.
+
+        The caller has checked them: what they may be depends on a broker's settings.
+        """
+        gone = tuple(sorted(removed))
+
+        def derive(state: ClusterState) -> Change | None:
+            configs = state.broker_configs.get(node_id, {})
+            there = all(configs.get(key) == value for key, value in values.items())
+            if there and not any(key in configs for key in gone):
+                return None
+            return SetBrokerConfigs(node_id, dict(values), gone)
+
+        await self.propose(derive)
 
     async def delete_topic(self, name: str) -> Topic:
         """Delete a topic, and say what it was; NoTopicError if there is none of that name."""

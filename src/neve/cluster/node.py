@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from neve import runtime
+from neve.cluster.broker_config import BrokerConfigs
 from neve.cluster.leading import Leading
 from neve.cluster.led import Led
 from neve.cluster.log import ClusterLog
@@ -61,7 +62,8 @@ class Node:
         self.cluster = cluster
         self.incarnation = incarnation
         self._work_due = asyncio.Event()
-        self.led = Led(incarnation, settings.segment)
+        self.broker_configs = BrokerConfigs(settings, cluster.state, incarnation)
+        self.led = Led(incarnation, settings.segment, self.broker_configs)
         self.rolling = Rolling(store, settings, cluster, self.led)
         self.tending = Tending(settings, cluster, self.led)
         self.writer = WalWriter(
@@ -150,6 +152,12 @@ class Node:
     ) -> Topic:
         """Give configs of a topic and take others back. They hold for our logs at once."""
         return await self.cluster.set_configs(name, values, removed)
+
+    async def set_broker_configs(
+        self, node_id: int, values: Mapping[str, str], removed: Collection[str] = ()
+    ) -> None:
+        """Give configs of one node, or of all, and take others back. Ours hold at once."""
+        await self.cluster.set_broker_configs(node_id, values, removed)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. Our logs of it are closed; its objects go when it is purged."""

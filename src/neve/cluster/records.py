@@ -13,6 +13,7 @@ import msgspec
 from neve.log.envelope import Stored
 
 FEATURE_LEVEL = 1
+ALL_NODES = -1
 
 
 class Init(Stored, frozen=True, tag="init"):
@@ -60,6 +61,14 @@ class SetConfigs(Stored, frozen=True, tag="set-configs"):
     """Settings of one topic, given and taken back."""
 
     topic_id: str
+    values: dict[str, str]
+    removed: tuple[str, ...] = ()
+
+
+class SetBrokerConfigs(Stored, frozen=True, tag="set-broker-configs"):
+    """Configs of one node, or of all (`ALL_NODES`), given and taken back."""
+
+    node_id: int
     values: dict[str, str]
     removed: tuple[str, ...] = ()
 
@@ -149,6 +158,7 @@ Change: TypeAlias = (
     | CreateTopic
     | AddPartitions
     | SetConfigs
+    | SetBrokerConfigs
     | DeleteTopic
     | Dropped
     | PurgeTopic

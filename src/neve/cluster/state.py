@@ -27,6 +27,7 @@ from neve.cluster.records import (
     Record,
     Register,
     Release,
+    SetBrokerConfigs,
     SetConfigs,
     Tiered,
     TieredPart,
@@ -109,6 +110,8 @@ class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
     brokers: dict[int, Broker] = msgspec.field(default_factory=dict)
     id_blocks: dict[int, IdBlock] = msgspec.field(default_factory=dict)
     next_producer_id: int = 0
+    broker_configs: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
+    """By node id; `ALL_NODES` has those of every node that has none of its own."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""
@@ -236,11 +239,20 @@ def _add_partitions(state: ClusterState, change: AddPartitions) -> ClusterState:
 
 def _set_configs(state: ClusterState, change: SetConfigs) -> ClusterState:
     def configured(topic: Topic) -> Topic:
-        merged = {**topic.configs, **change.values}
-        kept = {name: value for name, value in merged.items() if name not in change.removed}
-        return _with(topic, configs=kept)
+        return _with(topic, configs=_merged(topic.configs, change))
 
     return _changed(state, change.topic_id, configured)
+
+
+def _set_broker_configs(state: ClusterState, change: SetBrokerConfigs) -> ClusterState:
+    configs = _merged(state.broker_configs.get(change.node_id, {}), change)
+    nodes = {**state.broker_configs, change.node_id: configs}
+    return _with(state, broker_configs={key: given for key, given in nodes.items() if given})
+
+
+def _merged(before: dict[str, str], change: SetConfigs | SetBrokerConfigs) -> dict[str, str]:
+    merged = {**before, **change.values}
+    return {name: value for name, value in merged.items() if name not in change.removed}
 
 
 def _delete_topic(state: ClusterState, change: DeleteTopic) -> ClusterState:
@@ -331,6 +343,7 @@ _FOLDS: dict[type, Callable[[ClusterState, Any], ClusterState]] = {
     CreateTopic: _create_topic,
     AddPartitions: _add_partitions,
     SetConfigs: _set_configs,
+    SetBrokerConfigs: _set_broker_configs,
     DeleteTopic: _delete_topic,
     Dropped: _dropped,
     PurgeTopic: _purge_topic,

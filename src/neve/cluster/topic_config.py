@@ -259,8 +259,12 @@ def known_config(name: str) -> ConfigDeclared:
     return about
 
 
-def default_text(about: ConfigDeclared, segment: SegmentSettings) -> str:
-    """The default, where it comes from a broker's setting too."""
+def default_text(
+    about: ConfigDeclared, segment: SegmentSettings, changed: Mapping[str, str] | None = None
+) -> str:
+    """The default, where it comes from a broker's setting, or was `changed` for brokers, too."""
+    if changed and about.name in changed:
+        return changed[about.name]
     if about.default is not None:
         return about.default
     return str({"segment.bytes": segment.bytes, "segment.ms": segment.ms}[about.name])
@@ -286,13 +290,21 @@ class TopicConfig:
         return self.timestamp_type == LOG_APPEND_TIME
 
     @classmethod
-    def of(cls, configs: Mapping[str, str], segment: SegmentSettings) -> TopicConfig:
-        """From what is kept of a topic. What was kept by another version is checked once more."""
+    def of(
+        cls,
+        configs: Mapping[str, str],
+        segment: SegmentSettings,
+        defaults: Mapping[str, str] | None = None,
+    ) -> TopicConfig:
+        """From what is kept of a topic. What was kept by another version is checked once more.
+
+        `defaults` are those that were changed for brokers, by the names of topic configs.
+        """
 
         def text(name: str) -> str:
             about = CONFIGS[name]
             if name not in configs:
-                return default_text(about, segment)
+                return default_text(about, segment, defaults)
             about.check(configs[name])
             return configs[name]
 

@@ -66,6 +66,11 @@ class Groups(OffsetRequests):
     def __len__(self) -> int:
         return len(self._table)
 
+    def configure(self, settings: GroupSettings) -> None:
+        """Judge groups by these from now on. What was decided before stays as it is."""
+        self.settings = settings
+        self._table.configure(settings)
+
     def partition_of(self, group_id: str) -> int:
         """The partition of the internal topic that keeps a group."""
         return self._table.partition_of(group_id)

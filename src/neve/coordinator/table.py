@@ -102,6 +102,11 @@ class GroupTable:
         self._undecided_bytes = 0
         self._taken_bytes = 0
 
+    def configure(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        for slot in self._slots.values():
+            slot.group.settings = settings
+
     def start(self) -> None:
         self._tasks.start(self._alarm.run(), name="group timers")
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from neve.cluster.records import (
+    ALL_NODES,
     AddPartitions,
     Change,
     CreateTopic,
@@ -21,6 +22,7 @@ from neve.cluster.records import (
     Record,
     Register,
     Release,
+    SetBrokerConfigs,
     SetConfigs,
     Tiered,
     TieredPart,
@@ -250,6 +252,17 @@ def test_a_kind_or_a_field_from_the_future_is_refused() -> None:
             msgspec.json.decode(future, type=Record)
 
 
+def test_configs_of_brokers_are_given_and_taken_back() -> None:
+    state = folded(
+        SetBrokerConfigs(ALL_NODES, {"x": "1", "y": "2"}),
+        SetBrokerConfigs(7, {"x": "3"}),
+        SetBrokerConfigs(ALL_NODES, {"y": "4"}, ("x",)),
+        SetBrokerConfigs(8, {"x": "5"}),
+        SetBrokerConfigs(8, {}, ("x",)),
+    )
+    assert state.broker_configs == {ALL_NODES: {"y": "4"}, 7: {"x": "3"}}
+
+
 def test_every_kind_of_record_can_be_folded() -> None:
     """A kind without its fold would stop every process that reads it."""
     samples: list[Change] = [
@@ -258,6 +271,7 @@ def test_every_kind_of_record_can_be_folded() -> None:
         create(),
         AddPartitions(A, 3),
         SetConfigs(A, {}),
+        SetBrokerConfigs(1, {}),
         lead(0, 1),
         release(0, 2),
         tiered(0),

@@ -64,7 +64,7 @@ async def _row(broker: Broker, asked: Any, times: int, changes: Changes | None) 
         _Response.Config(
             name=row.name, value=row.value, read_only=row.read_only, config_source=row.source
         )
-        for row in topic_rows(plan.configs, broker.settings)
+        for row in topic_rows(plan.configs, broker)
     ]
     return _Response.Topic(
         name=plan.name,
@@ -93,7 +93,7 @@ def _planned(broker: Broker, asked: Any) -> _Plan:
 def _counted(broker: Broker, asked: Any) -> int:
     partitions: int = asked.num_partitions
     if partitions == _AS_THE_BROKER_LIKES:
-        partitions = broker.settings.topics.default_partitions
+        partitions = broker.node.broker_configs.settings.topics.default_partitions
     if asked.replication_factor != _AS_THE_BROKER_LIKES and asked.replication_factor < 1:
         raise RefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

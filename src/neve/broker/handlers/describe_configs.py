@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neve.broker.error_codes import RefusedError, admin_error
-from neve.broker.handlers.config_rows import DEFAULT, ConfigRow, broker_rows, topic_rows
-from neve.broker.handlers.resources import BROKER, TOPIC, refuse_type
+from neve.broker.error_codes import admin_error
+from neve.broker.handlers.config_rows import (
+    DEFAULT,
+    ConfigRow,
+    all_brokers_rows,
+    broker_rows,
+    topic_rows,
+)
+from neve.broker.handlers.resources import BROKER, TOPIC, node_named, refuse_type
 from neve.broker.handlers.topic_names import existing_topic
+from neve.cluster.records import ALL_NODES
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
 
 if TYPE_CHECKING:
@@ -17,7 +23,6 @@ if TYPE_CHECKING:
     from neve.broker.router import Context
 
 _Response = DESCRIBE_CONFIGS.Response
-_ALL_BROKERS = ""
 
 
 def handle(broker: Broker, request: Any, context: Context) -> Any:
@@ -46,18 +51,11 @@ def _result(broker: Broker, request: Any, asked: Any) -> Any:
 
 def _rows(broker: Broker, resource_type: int, name: str) -> list[ConfigRow]:
     if resource_type == TOPIC:
-        return topic_rows(existing_topic(broker, name).configs, broker.settings)
+        return topic_rows(existing_topic(broker, name).configs, broker)
     if resource_type != BROKER:
         raise refuse_type(resource_type)
-    if name == _ALL_BROKERS:
-        return []  # defaults for all brokers at once: there are none
-    if name != str(broker.node_id):
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST,
-            f"this is broker {broker.node_id}, and it knows its own settings only, not those of "
-            f"broker {name!r}",
-        )
-    return broker_rows(broker)
+    is_about_all = node_named(broker, name) == ALL_NODES
+    return all_brokers_rows(broker) if is_about_all else broker_rows(broker)
 
 
 def _config(row: ConfigRow, with_synonyms: bool, with_documentation: bool) -> Any:

@@ -1,19 +1,18 @@
-"""IncrementalAlterConfigs: single configs of a topic are set, taken back, or edited as lists."""
+"""IncrementalAlterConfigs: single configs of a resource are set, taken back, edited as lists."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError
-from neve.broker.handlers.resources import alter, value_of
-from neve.cluster.topic_config import InvalidConfigError, default_text, known_config
+from neve.broker.handlers.resources import Target, alter, value_of
+from neve.cluster.topic_config import InvalidConfigError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.broker.router import Context
-    from neve.cluster.state import Topic
 
 _Response = INCREMENTAL_ALTER_CONFIGS.Response
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -24,18 +23,18 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     return _Response(responses=await alter(broker, request, _Response.Resource, _edited))
 
 
-def _edited(broker: Broker, topic: Topic, asked: Any) -> dict[str, str]:
-    wanted = dict(topic.configs)
+def _edited(target: Target, asked: Any) -> dict[str, str]:
+    wanted = dict(target.kept)
     for config in asked.configs:
         operation = config.config_operation
         if operation == DELETE:
             if config.name not in wanted:
-                known_config(config.name)
+                target.known(config.name)
             wanted.pop(config.name, None)
         elif operation == SET:
             wanted[config.name] = value_of(config)
         elif operation in (APPEND, SUBTRACT):
-            wanted[config.name] = _edited_list(broker, topic, config)
+            wanted[config.name] = _edited_list(target, config)
         else:
             raise RefusedError(
                 ErrorCode.INVALID_REQUEST, f"{config.name}: there is no operation {operation}"
@@ -43,11 +42,11 @@ def _edited(broker: Broker, topic: Topic, asked: Any) -> dict[str, str]:
     return wanted
 
 
-def _edited_list(broker: Broker, topic: Topic, config: Any) -> str:
-    about = known_config(config.name)
+def _edited_list(target: Target, config: Any) -> str:
+    about = target.known(config.name)
     if about.kind != "list":
         raise InvalidConfigError(f"{about.name} is not a list: set it, nothing can be appended")
-    present = topic.configs.get(about.name, default_text(about, broker.settings.segment))
+    present = target.kept.get(about.name, target.default(about))
     entries, given = _entries(present), _entries(value_of(config))
     if config.config_operation == APPEND:
         entries += [entry for entry in given if entry not in entries]

@@ -65,7 +65,8 @@ async def _topics(broker: Broker, request: Any, version: int) -> list[Any]:
     if wanted is None or (version < _NULL_MEANS_ALL_SINCE and not wanted):
         every = sorted(broker.node.cluster.state.topics.values(), key=lambda topic: topic.name)
         return [_topic_row(broker, topic, bits) for topic in every]
-    may_create = broker.settings.topics.auto_create and request.allow_auto_topic_creation
+    settings = broker.node.broker_configs.settings.topics
+    may_create = settings.auto_create and request.allow_auto_topic_creation
     changes = Changes(broker) if may_create else None
     rows: dict[_Asked, Any] = {}
     for each in wanted:
@@ -101,7 +102,7 @@ async def _found(broker: Broker, asked: _Asked, changes: Changes | None) -> Topi
 
 async def _create(broker: Broker, name: str, changes: Changes) -> None:
     check_new_name(broker, name)
-    partitions = broker.settings.topics.default_partitions
+    partitions = broker.node.broker_configs.settings.topics.default_partitions
     # If somebody else is as quick, the topic is there; its partitions may have no leader yet. A
     # store that is slow keeps nobody from hearing of other topics: clients ask again.
     with contextlib.suppress(TopicExistsError, TimedOutError):

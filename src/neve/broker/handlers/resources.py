@@ -1,12 +1,14 @@
 """Changing the configs of resources: what AlterConfigs and IncrementalAlterConfigs share.
 
-Only topics have configs that can be changed while a broker runs. Each resource is decided by
-itself; what a topic has not been asked to change is left as it is.
+Topics have configs that can be changed while a broker runs, and so have brokers: single ones, and
+all of them together. Each resource is decided by itself; what it has not been asked to change is
+left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,9 @@ from neve.broker.handlers.topic_names import (
     each_once,
     existing_topic,
 )
-from neve.cluster.topic_config import check_configs
+from neve.cluster.broker_config import check_broker_configs, configs_of_node, known_broker_config
+from neve.cluster.records import ALL_NODES
+from neve.cluster.topic_config import ConfigDeclared, check_configs, default_text, known_config
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 
@@ -28,9 +32,84 @@ if TYPE_CHECKING:
     from neve.cluster.state import Topic
 
 TOPIC, BROKER = 2, 4
+ALL_BROKERS = ""
 
-Derive = Callable[["Broker", "Topic", Any], dict[str, str]]
-"""From a topic and what is asked of its configs to all that it keeps afterwards."""
+
+class Target(ABC):
+    """A resource whose configs can be changed. `kept` is what was given for it before."""
+
+    kept: Mapping[str, str]
+
+    @abstractmethod
+    def known(self, name: str) -> ConfigDeclared:
+        """The config of this name; raises where there is none to change."""
+
+    @abstractmethod
+    def default(self, about: ConfigDeclared) -> str:
+        """What a config that is not given has."""
+
+    @abstractmethod
+    def check(self, values: Mapping[str, str], removed: tuple[str, ...]) -> None:
+        """Raise where these cannot be given, or taken back."""
+
+    @abstractmethod
+    def change(
+        self, values: Mapping[str, str], removed: tuple[str, ...]
+    ) -> Coroutine[Any, Any, object]:
+        """Give some and take others back."""
+
+
+class _TopicTarget(Target):
+    def __init__(self, broker: Broker, topic: Topic) -> None:
+        self._broker = broker
+        self._name = topic.name
+        self.kept = topic.configs
+
+    def known(self, name: str) -> ConfigDeclared:
+        return known_config(name)
+
+    def default(self, about: ConfigDeclared) -> str:
+        changed = self._broker.node.broker_configs.topic_defaults
+        return default_text(about, self._broker.settings.segment, changed)
+
+    def check(self, values: Mapping[str, str], removed: tuple[str, ...]) -> None:
+        del removed  # what was kept by another version may be taken back
+        check_configs(values)
+
+    def change(
+        self, values: Mapping[str, str], removed: tuple[str, ...]
+    ) -> Coroutine[Any, Any, object]:
+        return self._broker.node.set_configs(self._name, values, removed)
+
+
+class _BrokerTarget(Target):
+    def __init__(self, broker: Broker, node_id: int) -> None:
+        self._broker = broker
+        self._node_id = node_id
+        self.kept = broker.node.cluster.state.broker_configs.get(node_id, {})
+
+    def known(self, name: str) -> ConfigDeclared:
+        return known_broker_config(name)
+
+    def default(self, about: ConfigDeclared) -> str:
+        assert about.default is not None, "no list among them has its default from a setting"
+        return about.default
+
+    def check(self, values: Mapping[str, str], removed: tuple[str, ...]) -> None:
+        """Alone, and beside all that this broker has."""
+        check_broker_configs(values, self._broker.settings)
+        kept = configs_of_node(self._broker.node.cluster.state, self._broker.node_id)
+        left = {name: text for name, text in kept.items() if name not in removed}
+        check_broker_configs({**left, **values}, self._broker.settings)
+
+    def change(
+        self, values: Mapping[str, str], removed: tuple[str, ...]
+    ) -> Coroutine[Any, Any, object]:
+        return self._broker.node.set_broker_configs(self._node_id, values, removed)
+
+
+Derive = Callable[[Target, Any], dict[str, str]]
+"""From a resource and what is asked of its configs to all that it keeps afterwards."""
 
 
 async def alter(broker: Broker, request: Any, row_class: Any, derive: Derive) -> list[Any]:
@@ -43,10 +122,10 @@ async def alter(broker: Broker, request: Any, row_class: Any, derive: Derive) ->
         code, reason = ErrorCode.NONE, None
         try:
             check_named_once(f"resource {name!r}", times)
-            topic = _alterable(broker, kind, name)
+            target = _target(broker, kind, name)
             for config, named in each_once(resource.configs, attrgetter("name")):
                 check_named_once(f"config {config.name!r}", named)
-            await _change(broker, topic, derive(broker, topic, resource), changes)
+            await _change(target, derive(target, resource), changes)
         except NeveError as error:
             code, reason = admin_error(error)
         rows.append(
@@ -55,27 +134,35 @@ async def alter(broker: Broker, request: Any, row_class: Any, derive: Derive) ->
     return rows
 
 
-def _alterable(broker: Broker, resource_type: int, name: str) -> Topic:
+def _target(broker: Broker, resource_type: int, name: str) -> Target:
     if resource_type == BROKER:
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST,
-            "a broker's settings are read when it starts: change them there, and restart it",
-        )
+        return _BrokerTarget(broker, node_named(broker, name))
     if resource_type != TOPIC:
         raise refuse_type(resource_type)
     topic = existing_topic(broker, name)
     check_not_internal(name, "changed")
-    return topic
+    return _TopicTarget(broker, topic)
 
 
-async def _change(
-    broker: Broker, topic: Topic, wanted: dict[str, str], changes: Changes | None
-) -> None:
-    values = {name: value for name, value in wanted.items() if topic.configs.get(name) != value}
-    removed = tuple(name for name in topic.configs if name not in wanted)
-    check_configs(values)
+async def _change(target: Target, wanted: dict[str, str], changes: Changes | None) -> None:
+    values = {name: value for name, value in wanted.items() if target.kept.get(name) != value}
+    removed = tuple(name for name in target.kept if name not in wanted)
+    target.check(values, removed)
     if changes is not None and (values or removed):
-        await changes.make(partial(broker.node.set_configs, topic.name, values, removed))
+        await changes.make(partial(target.change, values, removed))
+
+
+def node_named(broker: Broker, name: str) -> int:
+    """The node that a broker resource names, ALL_NODES for all of them together."""
+    if name == ALL_BROKERS:
+        return ALL_NODES
+    if name != str(broker.node_id):
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            f"this is broker {broker.node_id}, and it knows its own configs and those of all "
+            f"brokers (resource name {ALL_BROKERS!r}), not those of broker {name!r}",
+        )
+    return broker.node_id
 
 
 def value_of(config: Any) -> str:

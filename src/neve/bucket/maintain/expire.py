@@ -15,6 +15,7 @@ from neve.bucket.maintain.commit import listed_now
 from neve.bucket.maintain.guard import Opened, open_partition
 from neve.bucket.model import PartitionName
 from neve.bucket.neve_layout import NeveLayout
+from neve.cluster.broker_config import topic_defaults
 from neve.cluster.topic_config import TopicConfig
 from neve.errors import UnavailableError
 from neve.log.manifest.manifest import Manifest
@@ -58,7 +59,8 @@ async def expire_partition(
     """
     chosen = settings or Settings()
     opened = await open_partition(store, topic, partition, chosen)
-    config = TopicConfig.of(opened.topic.configs, chosen.segment)
+    defaults = topic_defaults(opened.cluster.state, opened.state.leader)
+    config = TopicConfig.of(opened.topic.configs, chosen.segment, defaults)
     if config.retention_ms >= 0 and not clock_checked and not dry_run:
         await check_clock(opened.store, skew_max_ms)
     state, segments = await listed_now(opened.manifest)

@@ -59,7 +59,9 @@ REFUSED = {
     "unknown topic": (wanted({}, "none"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "illegal topic": (wanted({}, "a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     "internal topic": (wanted({}, "__consumer_offsets"), ErrorCode.INVALID_REQUEST),
-    "broker": (wanted({}, str(NODE_ID), BROKER), ErrorCode.INVALID_REQUEST),
+    "another broker": (wanted({}, str(NODE_ID + 1), BROKER), ErrorCode.INVALID_REQUEST),
+    "setting": (wanted({"broker.rack": "a"}, str(NODE_ID), BROKER), ErrorCode.INVALID_REQUEST),
+    "broker's value": (wanted({"num.partitions": "0"}, "", BROKER), ErrorCode.INVALID_CONFIG),
     "logger": (wanted({}, str(NODE_ID), 8), ErrorCode.INVALID_REQUEST),
 }
 

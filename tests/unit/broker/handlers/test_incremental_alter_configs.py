@@ -96,7 +96,19 @@ REFUSED = {
     "unknown topic": (wanted(name="none"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "illegal topic": (wanted(name="a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     "internal topic": (wanted(name="__consumer_offsets"), ErrorCode.INVALID_REQUEST),
-    "broker": (wanted(name=str(NODE_ID), kind=BROKER), ErrorCode.INVALID_REQUEST),
+    "another broker": (wanted(name=str(NODE_ID + 1), kind=BROKER), ErrorCode.INVALID_REQUEST),
+    "setting": (
+        wanted(("num.io.threads", SET, "8"), name=str(NODE_ID), kind=BROKER),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "setting taken back": (
+        wanted(("log.dirs", DELETE, None), name="", kind=BROKER),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "broker's value": (
+        wanted(("log.retention.ms", SET, "soon"), name=str(NODE_ID), kind=BROKER),
+        ErrorCode.INVALID_CONFIG,
+    ),
     "group": (wanted(name="g", kind=32), ErrorCode.INVALID_REQUEST),
 }
 

@@ -1,0 +1,173 @@
+"""The configs of brokers that can be changed while they run.
+
+They have Kafka's names, and stand for the default of a topic config or for a setting. The cluster
+log keeps them, for all nodes and for single ones, whose own count before those of all. Whatever
+else a broker is set to is read when it starts. A test compares docs/topics.md with what is declared
+here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from neve.cluster.records import ALL_NODES
+from neve.cluster.state import ClusterState
+from neve.cluster.topic_config import CONFIGS, ConfigDeclared, InvalidConfigError
+from neve.errors import InvalidError
+from neve.settings import Settings, declared
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfigDeclared:
+    """A config under Kafka's name: either a topic config's default, or a setting."""
+
+    about: ConfigDeclared
+    topic_config: str | None = None
+    setting: str | None = None
+
+
+_TOPIC_DEFAULTS = {
+    "compression.type": "compression.type",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.retention.bytes": "retention.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.roll.ms": "segment.ms",
+    "log.segment.bytes": "segment.bytes",
+    "message.max.bytes": "max.message.bytes",
+    "min.insync.replicas": "min.insync.replicas",
+}
+_SETTINGS = {
+    "auto.create.topics.enable": "topics.auto.create",
+    "group.initial.rebalance.delay.ms": "group.initial.rebalance.delay.ms",
+    "group.max.session.timeout.ms": "group.max.session.timeout.ms",
+    "group.min.session.timeout.ms": "group.min.session.timeout.ms",
+    "num.partitions": "topics.default.partitions",
+}
+
+
+def _of_topics(name: str, topic_config: str) -> BrokerConfigDeclared:
+    about = dataclasses.replace(
+        CONFIGS[topic_config], name=name, doc=f"the default of a topic's {topic_config}"
+    )
+    return BrokerConfigDeclared(about=about, topic_config=topic_config)
+
+
+def _of_setting(name: str, setting: str) -> BrokerConfigDeclared:
+    known = declared()[setting]
+    about = ConfigDeclared(
+        name=name,
+        kind={bool: "boolean", int: "long"}[known.kind],
+        default=str(known.default).lower(),
+        doc=f"the setting {setting}: {known.doc}",
+        effective=True,
+        least=known.least,
+        most=known.most,
+    )
+    return BrokerConfigDeclared(about=about, setting=setting)
+
+
+BROKER_CONFIGS: Mapping[str, BrokerConfigDeclared] = MappingProxyType(
+    {name: _of_topics(name, topic_config) for name, topic_config in _TOPIC_DEFAULTS.items()}
+    | {name: _of_setting(name, setting) for name, setting in _SETTINGS.items()}
+)
+
+
+class FixedConfigError(InvalidError):
+    """A broker config that does not exist, or that cannot be changed while brokers run."""
+
+
+def known_broker_config(name: str) -> ConfigDeclared:
+    """The config of this name; FixedConfigError where none can be changed under it."""
+    found = BROKER_CONFIGS.get(name)
+    if found is None:
+        close = difflib.get_close_matches(name, BROKER_CONFIGS, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise FixedConfigError(
+            f"broker config {name!r} cannot be changed while brokers run{hint}: these can be: "
+            f"{', '.join(sorted(BROKER_CONFIGS))}; anything else is a setting, read at the start"
+        )
+    return found.about
+
+
+def check_broker_configs(values: Mapping[str, str], settings: Settings) -> None:
+    """InvalidConfigError for a value that cannot be or values that contradict each other.
+
+    FixedConfigError for a name that cannot be given.
+    """
+    for name, text in values.items():
+        known_broker_config(name).check(text)
+    try:
+        _with_settings(values, settings)
+    except InvalidError as error:
+        raise InvalidConfigError(str(error)) from error
+
+
+def configs_of_node(state: ClusterState, node_id: int) -> dict[str, str]:
+    """What is kept for a node: its own, and those of all where it has none."""
+    kept = state.broker_configs
+    return {**kept.get(ALL_NODES, {}), **kept.get(node_id, {})}
+
+
+def topic_defaults(state: ClusterState, incarnation: int) -> dict[str, str]:
+    """The defaults of topic configs that were changed for the node of a process, by their names."""
+    broker = state.brokers.get(incarnation)
+    given = configs_of_node(state, ALL_NODES if broker is None else broker.node_id)
+    return _topic_defaults(given)
+
+
+def _topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
+    return {_TOPIC_DEFAULTS[name]: text for name, text in given.items() if name in _TOPIC_DEFAULTS}
+
+
+def _with_settings(given: Mapping[str, str], settings: Settings) -> Settings:
+    """The settings with those that configs stand for; InvalidError where they contradict."""
+    known = declared()
+    groups: dict[str, dict[str, Any]] = {}
+    for name, setting in _SETTINGS.items():
+        if name in given:
+            about, text = known[setting], given[name]
+            value = text.lower() == "true" if about.kind is bool else about.kind(text)
+            groups.setdefault(about.group, {})[about.field] = value
+    changed = {
+        group: dataclasses.replace(getattr(settings, group), **values)
+        for group, values in groups.items()
+    }
+    return dataclasses.replace(settings, **changed)
+
+
+class BrokerConfigs:
+    """What the configs of one node amount to. `on_change` is called after each change."""
+
+    def __init__(self, settings: Settings, state: ClusterState, incarnation: int) -> None:
+        self._as_started = settings
+        self._node_id = state.brokers[incarnation].node_id
+        self._given: dict[str, str] = {}
+        self.on_change: list[Callable[[], None]] = []
+        self.settings = settings
+        self.topic_defaults: dict[str, str] = {}
+        self.apply(state)
+
+    def apply(self, state: ClusterState) -> bool:
+        """Take in what the cluster log says. Returns whether it changed anything."""
+        given = configs_of_node(state, self._node_id)
+        if given == self._given:
+            return False
+        self._given = given
+        try:
+            check_broker_configs(given, self._as_started)
+        except InvalidError as error:  # kept by another version
+            _log.warning("broker configs are left as they were: %s", error)
+            return False
+        self.settings = _with_settings(given, self._as_started)
+        self.topic_defaults = _topic_defaults(given)
+        for changed in self.on_change:
+            changed()
+        return True
