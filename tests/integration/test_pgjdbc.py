@@ -289,7 +289,7 @@ def test_results_in_other_ways(found: Found) -> None:
 
 @pytest.mark.parametrize("step", ["insert", "update", "delete", "create", "drop"])
 def test_writes_are_refused(found: Found, step: str) -> None:
-    assert found.state(step) == "25006"
+    assert found.state(step) == "42501"
 
 
 def test_an_error_has_a_state_a_hint_and_a_place(found: Found) -> None:

@@ -16,7 +16,6 @@ INVALID_TEXT = "22P02"
 INVALID_BINARY = "22P03"
 INVALID_PARAMETER_VALUE = "22023"
 ACTIVE_TRANSACTION = "25001"
-READ_ONLY = "25006"
 NO_TRANSACTION = "25P01"
 FAILED_TRANSACTION = "25P02"
 INVALID_STATEMENT_NAME = "26000"
@@ -79,7 +78,6 @@ _KINDS: list[tuple[type[BaseException], str]] = [
     (MemoryError, "53200"),
 ]
 _NAMES = {
-    "ReadOnlyError": READ_ONLY,
     "ParseException": SYNTAX_ERROR,
     "ParseError": SYNTAX_ERROR,
     "AnalysisException": "42000",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neve.bucket.facade import Bucket
 from neve.errors import NeveError
-from neve.lake.sql.errors import UnknownNameError
+from neve.lake.sql.errors import QueryError, RefusedError, UnknownNameError
 from neve.lake.sql.model import Column, Relation
 from neve.lake.sql.names import Named, Names
 from neve.lake.sql.statements import tokens_of
@@ -42,8 +42,10 @@ class Catalogue:
             found |= _found(self.names(), rest)
         return found
 
-    def missing(self, parts: Sequence[str]) -> UnknownNameError:
-        """The error for a name that nothing has."""
+    def missing(self, parts: Sequence[str]) -> QueryError:
+        """The error for a name that nothing has, or that names a file."""
+        if "/" in parts[-1] or "\\" in parts[-1]:
+            return RefusedError(f"{'.'.join(parts)}: files are not read by path, only by a table")
         try:
             named = self.names().find(parts)
         except UnknownNameError as error:

@@ -32,6 +32,7 @@ from neve.lake.sql.model import (
 )
 from neve.lake.sql.names import Named, sql_name
 from neve.lake.sql.outgoing import with_arrow_types
+from neve.lake.sql.plan_check import PlanCheck
 from neve.lake.sql.ranges import ranges_of
 from neve.lake.sql.running import Running, Ticket
 from neve.lake.sql.statements import (
@@ -61,6 +62,7 @@ class Engine:
         self, spark: SparkSession, store: StoreRef, catalog: Catalog | None = None
     ) -> None:
         self._spark = session_for(spark)
+        self._check = PlanCheck(self._spark)
         self._store = store
         self._bucket = store.open()
         self._catalogue = Catalogue(self._bucket, catalog)
@@ -200,7 +202,7 @@ class Engine:
             yield from ArrowStream(frame, schema, ticket.tag).batches(ticket.check)
 
     def _views(self, prepared: Prepared) -> Views:
-        return Views(self._spark, self._store, self._catalogue, prepared)
+        return Views(self._spark, self._check, self._store, self._catalogue, prepared)
 
     def _explained(self, prepared: Prepared) -> Explanation:
         views = self._views(prepared)

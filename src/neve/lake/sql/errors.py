@@ -26,10 +26,10 @@ class UnknownNameError(QueryError):
         self.near = near
 
 
-class ReadOnlyError(QueryError):
+class RefusedError(QueryError):
     """The statement would change something, or run something: only queries are answered."""
 
-    sqlstate = "25006"
+    sqlstate = "42501"
 
 
 class QueryCancelledError(NeveError):

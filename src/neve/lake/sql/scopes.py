@@ -9,8 +9,10 @@ from sqlglot import exp
 
 
 def is_relation(table: exp.Table) -> bool:
-    """Whether this is a name, and not a function that gives a table."""
-    return all(isinstance(part, exp.Identifier) for part in table.parts)
+    """Whether this is a name of a relation, and neither a table function nor an alias in a hint."""
+    return not isinstance(table.parent, exp.JoinHint) and all(
+        isinstance(part, exp.Identifier) for part in table.parts
+    )
 
 
 def alias_of(source: exp.Expr) -> str:

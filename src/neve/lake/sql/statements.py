@@ -1,4 +1,4 @@
-"""A query as text and tokens: what kind of statement it is, whether it only reads, where to edit.
+"""A query as text and tokens: what kind of statement it is, and where to edit.
 
 The text that Spark is given is the user's own with a few places replaced, never one that was
 written anew from a parse: whatever Spark understands stays as it was.
@@ -18,21 +18,10 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from neve.lake.sql.errors import QueryError, ReadOnlyError
+from neve.lake.sql.errors import QueryError, RefusedError
 
 PARAMETER_PREFIX = "neve_parameter_"
-RUNNERS = frozenset({"reflect", "java_method", "try_reflect"})
-"""Functions that call any method of the JVM."""
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
-_WRITES = {
-    "INSERT": frozenset({"INTO", "OVERWRITE", "WITH"}),
-    "MERGE": frozenset({"INTO", "WITH"}),
-}
-"""Words that begin a change, also behind WITH, and what follows them there."""
-_NO_PROGRAM = frozenset(
-    {TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.FROM, TokenType.ALIAS}
-)
-"""What may follow USING. Anything else might be a program's name: a string of whatever kind."""
 
 
 class SparkWords(Spark):
@@ -120,9 +109,9 @@ def _blank(between: str) -> str:
 
 
 def kind_of(tokens: Sequence[Token]) -> Kind:
-    """What a statement is; whatever is not known only to read is refused."""
+    """What a statement is, by its first words; `plan_check` refuses by what the rest means."""
     words = [token.text.upper() for token in tokens[:3]]
-    _refuse_changes(tokens)
+    _refuse_substitution(tokens)
     if words[0] in _QUERY_WORDS or words[0] == "(":
         return Kind.QUERY
     if words[0] == "EXPLAIN":
@@ -131,35 +120,17 @@ def kind_of(tokens: Sequence[Token]) -> Kind:
         return Kind.DESCRIBE
     if words[0] == "SHOW":
         return Kind.SHOW_TABLES if words[1:] == ["TABLES"] else Kind.SHOW
-    raise ReadOnlyError(
-        f"{tokens[0].text.upper()} is not done here: only SELECT, WITH, VALUES, SHOW, DESCRIBE and "
-        "EXPLAIN are"
+    raise RefusedError(
+        f"{tokens[0].text.upper()} is not allowed here: only SELECT, WITH, VALUES, FROM, TABLE, "
+        "SHOW, DESCRIBE and EXPLAIN are"
     )
 
 
-def _refuse_changes(tokens: Sequence[Token]) -> None:
-    plain = {token.text.upper() for token in tokens if not _is_quoted(token)}
-    around = zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True)
-    for before, token, after in around:
-        word = token.text.upper()
-        if word.lower() in RUNNERS and after and after.token_type == TokenType.L_PAREN:
-            raise ReadOnlyError(f"{word.lower()}() runs code: that is not done here")
-        if _is_quoted(token) or after is None:
-            continue
-        if after.text.upper() in _WRITES.get(word, ()) and not _is_quoted(after):
-            raise ReadOnlyError(f"{word} is not done here: queries only read")
-        if word == "USING" and after.token_type not in _NO_PROGRAM:
-            raise ReadOnlyError("TRANSFORM … USING runs a program: that is not done here")
-        # Names of columns too, but not where a WITH has ended.
-        behind_with = before is None or before.token_type == TokenType.R_PAREN
-        deletes = word == "DELETE" and after.token_type == TokenType.FROM
-        updates = word == "UPDATE" and "SET" in plain and after.token_type not in _NO_PROGRAM
-        if behind_with and (deletes or updates):
-            raise ReadOnlyError(f"{word} is not done here: queries only read")
-
-
-def _is_quoted(token: Token) -> bool:
-    return token.token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
+def _refuse_substitution(tokens: Sequence[Token]) -> None:
+    """`${name}` outside of strings: Spark's shell puts settings and the environment there."""
+    for token, after in pairwise(tokens):
+        if token.text == "$" and after.text == "{" and after.start == token.end + 1:
+            raise RefusedError("${…} is not allowed here: parameters are written $1 or ?")
 
 
 def explained_query(sql: str) -> tuple[str, str]:

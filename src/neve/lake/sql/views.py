@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ from neve import runtime
 from neve.lake.sql.catalogue import Catalogue
 from neve.lake.sql.model import Needed, Prepared
 from neve.lake.sql.names import quoted, sql_name
-from neve.lake.sql.statements import RUNNERS, Splice, spliced
+from neve.lake.sql.plan_check import PlanCheck
+from neve.lake.sql.statements import Kind, Splice, spliced
 from neve.lake.sql.tables import TableQuery
 from neve.lake.sql.topics import topic_frame
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from neve.lake.source.tasks import StoreRef
 
 SETTINGS = {
+    # Otherwise Spark would run another text than the one it was given: ${env:PATH} replaced.
+    "spark.sql.variable.substitute": "false",
     # Otherwise a query could read any file that this process can.
     "spark.sql.runSQLOnFiles": "false",
     # What one batch of a result holds: rows, and bytes where Spark counts them.
@@ -38,35 +40,22 @@ def session_for(spark: SparkSession) -> SparkSession:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     for name, value in {**SETTINGS, "spark.sql.session.timeZone": str(zone)}.items():
         own.conf.set(name, value)
-    _forget_runners(own)
     return own
-
-
-def _forget_runners(own: SparkSession) -> None:
-    """Takes the functions that run code out of this session, by whatever name one would call them.
-
-    Their names in a query's text are refused before; `IDENTIFIER('ref' || 'lect')` is no such name.
-    """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-    java: Any = own._jsparkSession
-    jvm: Any = own.sparkContext._jvm
-    registry = java.sessionState().functionRegistry()
-    named = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
-    builtin, system = (jvm.scala.Option.apply(part) for part in ("builtin", "system"))
-    for name in RUNNERS:
-        registry.dropFunction(named(name, builtin, system))
-        with contextlib.suppress(Py4JError):  # how Spark before 4.3 calls them; later ones refuse
-            registry.dropFunction(named(name))
 
 
 class Views:
     """The views of one query. They are dropped as soon as Spark has looked the query up."""
 
     def __init__(
-        self, spark: SparkSession, store: StoreRef, catalogue: Catalogue, prepared: Prepared
+        self,
+        spark: SparkSession,
+        check: PlanCheck,
+        store: StoreRef,
+        catalogue: Catalogue,
+        prepared: Prepared,
     ) -> None:
         self._spark = spark
+        self._check = check
         self._store = store
         self._catalogue = catalogue
         self._prepared = prepared
@@ -105,7 +94,12 @@ class Views:
                 self.names[view] = sql_name(each.named)
                 splices += _replacements(each, view)
             text = spliced(self._prepared.text, splices)
-            return self._spark.sql(text, args=dict(self._prepared.parameters))
+            for name in self._check.text(text, made):
+                raise self._catalogue.missing(name)
+            frame = self._spark.sql(text, args=dict(self._prepared.parameters))
+            if self._prepared.kind != Kind.SHOW:
+                self._check.frame(frame)
+            return frame
         finally:
             for view in made:
                 self._spark.catalog.dropTempView(view)

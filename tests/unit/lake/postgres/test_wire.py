@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from neve.lake.postgres import wire
 from neve.lake.postgres.sqlstate import SqlError, from_exception
+from neve.lake.sql.errors import RefusedError
 from unit.lake.postgres import wire_client
 
 PARSERS = (
@@ -106,14 +107,10 @@ class SparkLike(Exception):  # noqa: N818
         return "42703"
 
 
-class ReadOnlyError(Exception):
-    pass
-
-
 def test_errors_of_an_engine_get_their_codes() -> None:
     wrapped = ValueError("outer")
     wrapped.__cause__ = SparkLike("inner")
     assert from_exception(wrapped).code == "42703"
-    assert from_exception(ReadOnlyError("no")).code == "25006"
+    assert from_exception(RefusedError("no")).code == "42501"
     assert from_exception(ValueError()).code == "XX000"
     assert from_exception(ValueError()).message == "ValueError"
