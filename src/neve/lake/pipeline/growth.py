@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -36,6 +36,10 @@ _WIDER = (
 
 FIELDS_MAX = 2000
 """Values whose names are data (an object by customer number) must not become ever more columns."""
+_NO_PLACE = (
+    "no column can have its name, another column's differs from it only in case, or the table has "
+    f"its {FIELDS_MAX} fields"
+)
 PASSES_MAX = 5
 """New fields are found while values are read, which are then read again with the wider table."""
 
@@ -65,14 +69,12 @@ def grow(table: Table, config: TopicConfig, wanted: Sequence[pa.Schema]) -> bool
 def room_for(schema: pa.Schema, wanted: pa.Schema) -> Evolution:
     """The change that the columns allow; the fields that have no place as columns are refused."""
     change = evolution(schema, wanted)
-    named = _first_fields(schema, [each for each in map(_named, change.add) if each is not None])
+    named = _first_fields(
+        schema, _nameable(change.add, [*schema, pa.field(KAFKA_COLUMN, pa.null())])
+    )
     add = _standing(schema, replace(change, add=[]), named)
     kept = {each.name for each in add}
-    refused = [
-        ((each.name,), f"no column can be called so, or the table has its {FIELDS_MAX} fields")
-        for each in change.add
-        if each.name not in kept
-    ]
+    refused = [((each.name,), _NO_PLACE) for each in change.add if each.name not in kept]
     return replace(change, add=add, refused=[*change.refused, *refused])
 
 
@@ -109,23 +111,38 @@ def columns_for(wanted: pa.Schema) -> pa.Schema:
     return evolved(pa.schema([]), room_for(pa.schema([]), wanted))
 
 
-def _named(each: pa.Field) -> pa.Field | None:
-    """Without the fields that have no name, at any depth; None where nothing is left."""
-    if not each.name:
-        return None
-    type_ = _named_type(each.type)
-    return None if type_ is None else pa.field(each.name, type_)
+def _nameable(more: Iterable[pa.Field], there: Iterable[pa.Field]) -> list[pa.Field]:
+    """Without the fields that have no name, or one that differs from another's only in case.
+
+    Spark and most other engines take such names for the same one, and a query for either would be
+    ambiguous. The field that is `there` keeps its column, else the first one gets it. The same
+    holds for the fields inside.
+    """
+    types = {each.name: each.type for each in there}
+    taken = {name.lower() for name in types}
+    kept = []
+    for each in more:
+        if not each.name or (each.name not in types and each.name.lower() in taken):
+            continue
+        taken.add(each.name.lower())
+        type_ = _nameable_type(each.type, types.get(each.name, pa.null()))
+        if type_ is not None:
+            kept.append(pa.field(each.name, type_))
+    return kept
 
 
-def _named_type(type_: pa.DataType) -> pa.DataType | None:
+def _nameable_type(type_: pa.DataType, there: pa.DataType) -> pa.DataType | None:
+    """The same inside of a type; None where nothing is left of it."""
     if pa.types.is_struct(type_):
-        fields = [named for named in map(_named, type_) if named is not None]
+        fields = _nameable(type_, there if pa.types.is_struct(there) else [])
         return pa.struct(fields) if fields else None
     if pa.types.is_list(type_):
-        inner = _named_type(type_.value_type)
+        known = there.value_type if pa.types.is_list(there) else pa.null()
+        inner = _nameable_type(type_.value_type, known)
         return None if inner is None else pa.list_(pa.field("element", inner))
     if pa.types.is_map(type_):
-        inner = _named_type(type_.item_type)
+        known = there.item_type if pa.types.is_map(there) else pa.null()
+        inner = _nameable_type(type_.item_type, known)
         return None if inner is None else pa.map_(type_.key_type, pa.field("value", inner))
     return type_
 

@@ -298,7 +298,7 @@ def _checked(given: pa.Schema) -> pa.Schema:
         wrong = [each.name for each in given if each not in list(usable)]
         raise InvalidError(
             f"value.schema: no table can have the columns {', '.join(map(repr, wrong))} as they "
-            "are called: give each a name, and one that no other has"
+            "are called: give each a name that no other has, also where case is ignored"
         )
     return given
 

@@ -72,3 +72,38 @@ def test_a_table_has_so_many_fields_at_most() -> None:
     found = columns_for(pa.schema([(name, pa.int64()) for name in names]))
     assert found.names == names[:FIELDS_MAX]
     assert room_for(found, schema(n0=pa.int64())).refused == []
+
+
+# --- names that differ only in case
+
+
+def added(schema: pa.Schema, *wanted: pa.Field) -> list[pa.Field]:
+    return list(room_for(schema, pa.schema(list(wanted))).add)
+
+
+def names_of(schema: pa.Schema, *wanted: pa.Field) -> list[str]:
+    return [each.name for each in added(schema, *wanted)]
+
+
+def test_of_names_that_differ_only_in_case_the_first_gets_the_column() -> None:
+    first, then = pa.field("userId", pa.int64()), pa.field("userid", pa.string())
+    assert names_of(pa.schema([]), first, then) == ["userId"]
+    assert names_of(pa.schema([]), then, first) == ["userid"]
+    assert names_of(pa.schema([then]), first, pa.field("other", pa.int64())) == ["other"]
+
+
+def test_it_is_the_same_inside_of_structs() -> None:
+    both = pa.struct([("x", pa.int64()), ("X", pa.int64())])
+    one = pa.struct([("x", pa.int64())])
+    assert added(pa.schema([]), pa.field("a", both)) == [pa.field("a", one)]
+    deep = added(pa.schema([]), pa.field("a", pa.map_(pa.string(), pa.list_(both))))
+    assert deep[0].type.item_type.value_type == one
+    nested = pa.schema([pa.field("a", one)])
+    more = pa.struct([("X", pa.int64()), ("y", pa.int64())])
+    assert added(nested, pa.field("a", more)) == [pa.field("a", pa.struct([("y", pa.int64())]))]
+    assert names_of(nested, pa.field("x", pa.int64())) == ["x"]
+
+
+def test_a_table_that_has_such_columns_keeps_them_and_grows() -> None:
+    both = pa.schema([("id", pa.int64()), ("ID", pa.int64())])
+    assert names_of(both, pa.field("new", pa.int64()), pa.field("Id", pa.int64())) == ["new"]

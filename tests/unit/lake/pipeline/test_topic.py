@@ -36,10 +36,12 @@ ODD: list[dict[str, Any]] = [
     {"_kafka": 1},
     {"_kafka.offset": 1},
     {"id.x": 1, "id": 1, "l": [1], "l.element": 2},
+    {"_Kafka": 1},
+    {"a": {"b": 1, "B": 2}},
 ]
 
 
-@pytest.mark.parametrize("odd", ODD, ids=str)
+@pytest.mark.parametrize("odd", [*ODD, {"ID": 1}, {"iD": {"x": 1}}], ids=str)
 def test_a_field_without_a_place_makes_a_dead_letter(scene: Scene, odd: dict[str, Any]) -> None:
     scene.produce("t", [{"id": 1}])
     with scene.pipeline({"topic": "t", "value": JSON}) as pipeline:
