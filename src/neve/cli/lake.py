@@ -23,6 +23,7 @@ File = Annotated[Path, Parameter(name=["--file", "-f"], help="The pipeline, a YA
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
 REASONS_SHOWN = 5
+_UNKNOWN = "unknown"
 
 app = App(name="lake", help="Fill Iceberg tables from topics, on Spark, without asking a broker.")
 
@@ -154,11 +155,11 @@ def _print_status(topics: Sequence[TopicStatus]) -> None:
                 each.table,
                 _last_commit(each),
                 _offsets(each),
-                each.lag_records,
-                f"{each.lag_seconds:.1f}",
-                each.rows,
-                each.files,
-                each.dead_letters,
+                _known(each.lag_records),
+                _known(None if each.lag_seconds is None else f"{each.lag_seconds:.1f}"),
+                _known(each.rows),
+                _known(each.files),
+                _known(each.dead_letters),
                 _error(each),
             )
             for each in topics
@@ -179,7 +180,7 @@ def _status_row(each: TopicStatus) -> dict[str, Any]:
         "dead_letters": each.dead_letters,
         "partitions": [
             {"partition": part.partition, "committed": part.committed, "end": part.end}
-            for part in each.partitions
+            for part in each.partitions or ()
         ],
         "error": each.error,
         "error_ms": each.error_ms,
@@ -191,15 +192,21 @@ def _status_row(each: TopicStatus) -> dict[str, Any]:
 def _last_commit(each: TopicStatus) -> str:
     if each.last_commit_ms is not None:
         return _time(each.last_commit_ms)
+    if each.rows is None:
+        return _UNKNOWN
     before_ms = each.last_commit_before_ms
     return "never" if before_ms is None else f"before {_time(before_ms)}"
 
 
 def _offsets(each: TopicStatus) -> str:
     """Sums over the partitions; JSON has each of them."""
-    if not each.partitions:
-        return "-"  # nothing of the topic could be seen
-    return f"{'-' if each.committed is None else each.committed} / {each.end}"
+    if each.partitions is None:
+        return _UNKNOWN
+    return f"{'-' if each.committed is None else each.committed} / {_known(each.end)}"
+
+
+def _known(value: int | str | None) -> int | str:
+    return _UNKNOWN if value is None else value
 
 
 def _error(each: TopicStatus) -> str:

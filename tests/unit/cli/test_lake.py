@@ -24,7 +24,11 @@ CLICKS = TopicStatus(
     "clicks",
     "lake.clicks",
     last_commit_before_ms=AT_MS,
+    rows=0,
+    files=0,
+    dead_letters=0,
     partitions=(PartitionStatus(0, None, 7),),
+    lag_seconds=1.0,
 )
 GONE = TopicStatus("gone", "lake.gone", error="no such topic", error_ms=AT_MS)
 
@@ -67,8 +71,8 @@ def test_an_error_is_told_with_its_time_and_ends_with_1(
 ) -> None:
     code, text = shown(monkeypatch, capfd, file, ORDERS, GONE)
     assert code == 1
-    row = text.splitlines()[2].split("  ")
-    assert "never" in row
+    row = [each.strip() for each in text.splitlines()[2].split("  ") if each]
+    assert row[2:9] == ["unknown"] * 7
     assert row[-1] == "no such topic (since 2026-01-01 00:00:00+00:00)"
 
 
@@ -81,3 +85,13 @@ def test_programs_get_every_partition(
     assert [part["committed"] for part in orders["partitions"]] == [100, 50]
     assert (orders["last_commit_ms"], orders["last_commit_before_ms"]) == (AT_MS, None)
     assert (clicks["last_commit_ms"], clicks["last_commit_before_ms"]) == (None, AT_MS)
+
+
+def test_programs_get_null_for_what_is_not_known(
+    file: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, text = shown(monkeypatch, capfd, file, GONE, flags=("--json",))
+    (row,) = json.loads(text)
+    names = ("lag_records", "lag_seconds", "rows", "files", "dead_letters", "last_commit_ms")
+    assert [row[name] for name in names] == [None] * 6
+    assert row["partitions"] == []

@@ -1,12 +1,13 @@
 """How far tables have come behind their topics: asked of the bucket and the catalog alone.
 
 A pipeline need not run for this, and none is asked. The lag in seconds is the age of the oldest
-record that is not in the table yet.
+record that is not in the table yet. What could not be seen is None, never 0: a table of which
+nothing is known is not one that has everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -28,24 +29,25 @@ from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One partition: the next offset of the table, and of the log."""
+    """One partition: the next offset of the table, and of the log; `end` is None if unknown."""
 
     partition: int
     committed: int | None
-    end: int
+    end: int | None
     next: int = 0
     """The first offset that is still to come: what retention removed before is lost, and no lag."""
 
     @property
-    def lag(self) -> int:
-        return max(0, self.end - self.next)
+    def lag(self) -> int | None:
+        return None if self.end is None else max(0, self.end - self.next)
 
 
 @dataclass(frozen=True)
 class TopicStatus:
     """One topic and its table.
 
-    `error` says what is wrong now, or was when a pipeline last ran, and what was last lost.
+    `error` says what is wrong now, or was when a pipeline last ran, and what was last lost. Without
+    `partitions` nothing of the topic could be seen, without `rows` nothing of the table.
     """
 
     topic: str
@@ -53,30 +55,37 @@ class TopicStatus:
     last_commit_ms: int | None = None
     last_commit_before_ms: int | None = None
     """Given in its place where the commit's own snapshot was expired: it was made before this."""
-    rows: int = 0
-    files: int = 0
-    dead_letters: int = 0
-    partitions: tuple[PartitionStatus, ...] = ()
-    lag_seconds: float = 0.0
+    rows: int | None = None
+    files: int | None = None
+    dead_letters: int | None = None
+    partitions: tuple[PartitionStatus, ...] | None = None
+    lag_seconds: float | None = None
     error: str = ""
     error_ms: int | None = None
     loss: str = ""
     loss_ms: int | None = None
 
     @property
-    def lag_records(self) -> int:
-        return sum(each.lag for each in self.partitions)
+    def lag_records(self) -> int | None:
+        return self._sum(each.lag for each in self.partitions or ())
 
     @property
     def committed(self) -> int | None:
         """The next offsets of the table, added up; None where no partition has been started."""
-        known = [each.committed for each in self.partitions if each.committed is not None]
+        known = [each.committed for each in self.partitions or () if each.committed is not None]
         return sum(known) if known else None
 
     @property
-    def end(self) -> int:
+    def end(self) -> int | None:
         """The next offsets of the log, added up."""
-        return sum(each.end for each in self.partitions)
+        return self._sum(each.end for each in self.partitions or ())
+
+    def _sum(self, numbers: Iterable[int | None]) -> int | None:
+        """None where one of them is not known, or there is nothing to add up."""
+        found = list(numbers)
+        if self.partitions is None or None in found:
+            return None
+        return sum(each for each in found if each is not None)
 
 
 def pipeline_status(config: PipelineConfig) -> list[TopicStatus]:
@@ -142,7 +151,12 @@ def _with_topic(
     plans = bucket.plan(config.topic, from_offset=dict(offsets))
     failures = [str(plan.failure) for plan in plans if plan.failure is not None]
     partitions = tuple(
-        PartitionStatus(plan.partition, offsets.get(plan.partition), plan.end, plan.first)
+        PartitionStatus(
+            plan.partition,
+            offsets.get(plan.partition),
+            plan.end if plan.failure is None else None,
+            plan.first,
+        )
         for plan in plans
     )
     lag_seconds = _lag_seconds(bucket, config.topic, partitions, failures)
@@ -166,17 +180,22 @@ def _total(table: Table | None, name: str) -> int:
 
 def _lag_seconds(
     bucket: Bucket, topic: str, partitions: Sequence[PartitionStatus], failures: list[str]
-) -> float:
+) -> float | None:
     """The age of the oldest record that is still to come, of all partitions that lag."""
     oldest: int | None = None
+    unknown = False
     for each in partitions:
-        if not each.lag:
-            continue
-        try:
-            first = next(bucket.read(topic, each.partition, from_offset=each.next), None)
-        except PARTITION_ERRORS as error:
-            failures.append(f"{topic}-{each.partition}: {error}")
-            continue
-        if first is not None:
-            oldest = first.timestamp if oldest is None else min(oldest, first.timestamp)
+        if each.lag is None:
+            unknown = True
+        elif each.lag:
+            try:
+                first = next(bucket.read(topic, each.partition, from_offset=each.next), None)
+            except PARTITION_ERRORS as error:
+                failures.append(f"{topic}-{each.partition}: {error}")
+                unknown = True
+                continue
+            if first is not None:
+                oldest = first.timestamp if oldest is None else min(oldest, first.timestamp)
+    if unknown:
+        return None
     return 0.0 if oldest is None else max(0.0, (runtime.now_ms() - oldest) / 1000)

@@ -112,6 +112,7 @@ def test_what_cannot_be_read_hides_nothing_else(
     monkeypatch.setattr(Bucket, "read", lambda *a, **b: damaged())
     found = status(scene)
     assert (found.rows, found.dead_letters, found.lag_records) == (2, 1, 1)
+    assert found.lag_seconds is None, "the age of that record is not known"
     assert "t-0: wal/x is damaged" in found.error
     assert found.error_ms is None, "that is when the older one was met"
     assert found.last_commit_ms
@@ -142,7 +143,26 @@ def test_a_topic_that_is_gone_leaves_its_table_to_tell_of(scene: Scene) -> None:
     scene.delete("t")
     found = status(scene)
     assert (found.rows, found.files) == (1, 1)
+    assert (found.lag_records, found.lag_seconds, found.end) == (None, None, None)
     assert "'t'" in found.error
+
+
+def test_a_partition_that_cannot_be_seen_makes_the_lag_unknown(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.produce("t", [{"id": number} for number in range(4)], partitions=2)
+    original = Bucket.plan
+
+    def torn(*args: Any, **more: Any) -> Any:
+        first, second = original(*args, **more)
+        cut = replace(first, end=0, first=0, stop=0, failure=DamagedError("x", "torn"))
+        return [cut, second]
+
+    monkeypatch.setattr(Bucket, "plan", torn)
+    found = status(scene)
+    assert (found.lag_records, found.lag_seconds, found.end) == (None, None, None)
+    assert [each.lag for each in found.partitions or ()] == [None, 2]
+    assert "torn" in found.error
 
 
 def test_what_retention_removed_is_no_lag(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,4 +196,7 @@ def test_a_catalog_that_fails_is_told_for_each_topic(
         raise OSError("no answer")
 
     monkeypatch.setattr("pyiceberg.catalog.sql.SqlCatalog.load_table", silent)
-    assert status(scene).error == "its table cannot be read: no answer"
+    found = status(scene)
+    assert found.error == "its table cannot be read: no answer"
+    assert (found.rows, found.files, found.dead_letters) == (None, None, None)
+    assert (found.lag_records, found.lag_seconds, found.committed) == (None, None, None)
