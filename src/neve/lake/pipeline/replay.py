@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from neve.errors import InvalidError
 from neve.lake.pipeline.config import PipelineConfig, TopicConfig
-from neve.lake.pipeline.growth import PASSES_MAX, grow, room_for, value_schema
+from neve.lake.pipeline.growth import PASSES_MAX, grow, room_for, united, value_schema
 from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.work import with_origin
 from neve.lake.tables import BusyTableError, table_ref, write_files
@@ -84,14 +84,13 @@ class _Replay:
         overtaken = 0
         while overtaken < LOOKS_MAX:
             seen = look(table, letters, finish=not dry_run)
-            if not dry_run:
-                self._grow(table, letters, seen)
-            found = self._findings(table, letters, seen, report, strict=not dry_run)
+            schema = self._grown(table, letters, seen, dry_run=dry_run)
+            found = self._findings(letters, seen, schema, report)
             runs = found.runs()
             if dry_run or not runs:
                 report.replayed += len(found.readable) if dry_run else 0
                 return report
-            files = write_files(table_ref(table), self._rows(table, letters, seen, Named(runs)))
+            files = write_files(table_ref(table), self._rows(letters, seen, schema, Named(runs)))
             if commit_replay(table, letters, files, runs, seen):
                 report.replayed += sum(file.rows for file in files)
             else:
@@ -101,37 +100,44 @@ class _Replay:
             "were read; try again while the pipeline adds none"
         )
 
-    def _grow(self, table: Table, letters: Table, seen: Look) -> None:
-        """The file's schema and new fields get their columns first, as in a pipeline."""
-        complete_origin(table)
+    def _grown(self, table: Table, letters: Table, seen: Look, *, dry_run: bool) -> pa.Schema:
+        """The table's columns after the file's schema and new fields got theirs, as in a pipeline.
+
+        A dry run leaves the table as it is, and comes to the same columns.
+        """
+        if not dry_run:
+            complete_origin(table)
+
+        def grown(before: pa.Schema, wanted: list[pa.Schema]) -> pa.Schema:
+            if dry_run:
+                return evolved(before, room_for(before, united(wanted)))
+            grow(table, self._config, wanted)
+            return value_schema(table)
+
+        schema = value_schema(table)
         given = self._format.schema()
         if given is not None:
-            grow(table, self._config, [given])
+            schema = grown(schema, [given])
         for _ in range(PASSES_MAX):
             unknown: list[pa.Schema] = []
             for batch in replayable(letters, seen, self._config.topic):
-                found = self._format.decode(batch.column("value"), value_schema(table)).unknown
+                found = self._format.decode(batch.column("value"), schema).unknown
                 if found is not None and found not in unknown:
                     unknown.append(found)
-            if not unknown or not grow(table, self._config, unknown):
-                return
+            wider = grown(schema, unknown) if unknown else schema
+            if wider.equals(schema):
+                break
+            schema = wider
+        return schema
 
     def _findings(
-        self, table: Table, letters: Table, seen: Look, report: ReplayReport, *, strict: bool
+        self, letters: Table, seen: Look, schema: pa.Schema, report: ReplayReport
     ) -> Findings:
-        """Which letters can be read. Before the table has grown, new fields do not count."""
+        """Which letters can be read into these columns."""
         found = Findings()
         report.reasons.clear()
-        schema = value_schema(table)
-        given = self._format.schema()
-        if given is not None and not strict:
-            schema = evolved(schema, room_for(schema, given))
         for batch in replayable(letters, seen, self._config.topic):
-            values = batch.column("value")
-            if strict:
-                bad = decode_strictly(self._format, values, schema).bad
-            else:
-                bad = self._format.decode(values, schema).bad
+            bad = decode_strictly(self._format, batch.column("value"), schema).bad
             good = np.ones(batch.num_rows, np.bool_)
             good[[each.row for each in bad]] = False
             found.add(places_of(batch), good)
@@ -140,9 +146,8 @@ class _Replay:
         return found
 
     def _rows(
-        self, table: Table, letters: Table, seen: Look, named: Named
+        self, letters: Table, seen: Look, schema: pa.Schema, named: Named
     ) -> Iterator[pa.RecordBatch]:
-        schema = value_schema(table)
         for batch in replayable(letters, seen, self._config.topic):
             chosen = batch.filter(pa.array(named.among(batch)))
             if chosen.num_rows:

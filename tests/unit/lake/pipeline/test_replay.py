@@ -117,6 +117,29 @@ def test_what_can_be_read_becomes_a_row_with_its_origin(store: str, catalog: Cat
     assert not state_of(table).replayed
 
 
+LETTERS = {
+    "fields that get a column": [b'{"number": 1, "new": 1}', b'{"new": 2}'],
+    "a field without a place": [b'{"number": 1, "NUMBER": 2}', b'{"_kafka": 1}', b'{"": 1}'],
+    "kinds of one new field": [b'{"new": 1}', b'{"new": 2}', b'{"new": "x"}', b'{"new": {"a": 1}}'],
+    "fields inside new ones": [b'{"a": {"b": 1}}', b'{"a": {"c": [1]}}', b'{"a": 5}', b"{"],
+}
+
+
+@pytest.mark.parametrize("values", LETTERS.values(), ids=LETTERS.keys())
+@pytest.mark.parametrize("value", [{"format": "json"}, JSON_NUMBER], ids=["inferred", "given"])
+def test_a_dry_run_counts_as_the_run_does_and_changes_nothing(
+    store: str, catalog: Catalog, values: list[bytes], value: dict[str, Any]
+) -> None:
+    table, letters = scene(catalog, values)
+    before = (table.refresh().metadata, letters.refresh().metadata)
+    (dry,) = replay(config_of(store, value), dry_run=True)
+    assert (table.refresh().metadata, letters.refresh().metadata) == before
+    (done,) = replay(config_of(store, value))
+    assert dry == done
+    assert len(rows_of(table)) == dry.replayed
+    assert len(offsets_left(letters)) == dry.left
+
+
 def test_again_changes_nothing(store: str, catalog: Catalog) -> None:
     table, letters = scene(catalog, [b'{"number": 1}', b"{"])
     replay(config_of(store))
