@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, S3CredentialProvider
 
 LIST_PAGE_KEYS = 1000
+S3_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+S3_REGION_DEFAULT = "us-east-1"
 S3_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -141,6 +143,23 @@ def _without_markers(rows: Sequence[ObjectInfo]) -> Sequence[ObjectInfo]:
     return [row for row in rows if row.size or row.key not in folders]
 
 
+def s3_endpoint(settings: StoreSettings, environment: Mapping[str, str]) -> str:
+    """Where a server that speaks S3 is; empty for S3 itself."""
+    return settings.endpoint or _first_of(S3_ENDPOINT_VARIABLES, environment)
+
+
+def s3_region(settings: StoreSettings, environment: Mapping[str, str]) -> str:
+    """The bucket's region; empty where none was chosen and S3 itself can be asked."""
+    if settings.region or not s3_endpoint(settings, environment):
+        return settings.region
+    # Other servers have no regions, and take any in a signature.
+    return _first_of(S3_REGION_VARIABLES, environment) or S3_REGION_DEFAULT
+
+
+def _first_of(variables: Sequence[str], environment: Mapping[str, str]) -> str:
+    return next((environment[name] for name in variables if environment.get(name)), "")
+
+
 def open_s3(
     bucket: str,
     prefix: str,
@@ -149,9 +168,7 @@ def open_s3(
 ) -> BucketStore:
     """A bucket of S3, or of a server that speaks S3."""
     given = os.environ if environment is None else environment
-    endpoint = settings.endpoint or next(
-        (given[name] for name in S3_ENDPOINT_VARIABLES if given.get(name)), ""
-    )
+    endpoint = s3_endpoint(settings, given)
     config: dict[str, Any] = {
         "conditional_put": "etag",
         "disable_bulk_delete": True,  # not every server has it, and we delete one at a time

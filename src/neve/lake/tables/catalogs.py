@@ -28,6 +28,7 @@ from neve.lake.tables.local_catalogs import (
     local_path,
 )
 from neve.settings import StoreSettings
+from neve.store.bucket import s3_endpoint, s3_region
 from neve.store.url import Location, parse
 
 CATALOG_NAME = "neve"
@@ -163,10 +164,15 @@ def _refuse_memory(where: Location, url: str) -> None:
 
 
 def _access(store: StoreSettings) -> dict[str, str]:
-    """How pyarrow reaches the bucket. Credentials come from the environment on both ways."""
+    """How pyarrow reaches the bucket, as the store does: by settings, then by the environment.
+
+    Credentials come from the environment on both ways. pyiceberg knows neither variable, and asks
+    AWS for the region of a bucket where none is given, also of one that is not there.
+    """
     found = {}
-    if store.endpoint:
-        found["s3.endpoint"] = store.endpoint
-    if store.region:
-        found["s3.region"] = store.region
+    if endpoint := s3_endpoint(store, os.environ):
+        found["s3.endpoint"] = endpoint
+    if region := s3_region(store, os.environ):
+        found["s3.region"] = region
+        found["s3.resolve-region"] = "false"
     return found

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType, StringType
 
 from neve.errors import InvalidError, UnavailableError
@@ -194,6 +195,46 @@ def test_a_bucket_s_catalog_is_in_the_user_s_folder_or_a_given_one(
     given.close()
     assert (tmp_path / "mine" / "catalog.db").is_file()
     assert given.properties["warehouse"] == "s3://bucket/lake"
+
+
+@pytest.mark.parametrize(
+    ("store", "environment", "region"),
+    [
+        ({"region": "here"}, {"AWS_REGION": "there"}, "here"),
+        ({}, {"AWS_REGION": "there"}, "there"),
+        ({}, {"AWS_DEFAULT_REGION": "there"}, "there"),
+        ({}, {}, "us-east-1"),
+    ],
+)
+def test_nobody_is_asked_for_the_region_of_a_bucket_behind_an_endpoint(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    store: dict[str, str],
+    environment: dict[str, str],
+    region: str,
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pyiceberg.io.pyarrow._cached_resolve_s3_region", _asks_aws)
+    settings = StoreSettings(endpoint="http://127.0.0.1:1", **store)
+    with catalog_of({"folder": str(tmp_path)}, "s3://bucket", store=settings) as catalog:
+        io = catalog._load_file_io(catalog.properties, "s3://bucket/lake")
+        assert isinstance(io, PyArrowFileIO)
+        assert io.fs_by_scheme("s3", "bucket").region == region
+
+
+def _asks_aws(**_: object) -> str:
+    raise AssertionError("AWS was asked for the region")
+
+
+def test_the_environment_s_endpoint_holds_for_tables_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:2")
+    with catalog_of({"folder": str(tmp_path)}, "s3://bucket") as catalog:
+        assert catalog.properties["s3.endpoint"] == "http://127.0.0.1:2"
 
 
 def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path) -> None:
