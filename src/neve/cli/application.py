@@ -12,6 +12,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from neve import __version__
+from neve.cli.extras import missing_extra
 from neve.cli.names import check_text
 from neve.cli.output import UsageError, complain
 from neve.errors import NeveError
@@ -63,6 +64,12 @@ def run(tokens: list[str]) -> int:
         return EXIT_USAGE
     except NeveError as error:
         complain(error)
+        return EXIT_FAILED
+    except ModuleNotFoundError as error:
+        hint = missing_extra(error)
+        if hint is None:
+            raise
+        complain(hint)
         return EXIT_FAILED
     except BrokenPipeError:
         _drop_output()

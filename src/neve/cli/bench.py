@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from neve.cli import bench_kafka, output
+from neve.cli.extras import need_lake
 
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
@@ -90,6 +91,7 @@ def spark(
 
     Kafka and Spark's source for it come from Maven Central, where it can be reached.
     """
+    need_lake()
     from neve.bench.spark import reads as measured
 
     with output.progress("steps") as bar:

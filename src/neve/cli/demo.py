@@ -8,7 +8,6 @@ where they stand when more orders have come in, and SQL joins a topic with a tab
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -18,13 +17,13 @@ from neve import runtime
 from neve.bucket.reader import AsyncBucket
 from neve.cli import listing
 from neve.cli.demo_kafka import Broker, DemoError, consume, create, produce, say
+from neve.cli.extras import INSTALL_LAKE, lake_is_installed
 
 ORDERS, PARTITIONS = "orders", 3
 CUSTOMERS = "customers"
 CITIES = ("Bergen", "Graz", "Leiden", "Porto", "Turin")
 CUSTOMER_COUNT = 97
 FIRST, MORE, LATE = range(20_000), range(20_000, 25_000), range(25_000, 30_000)
-LAKE_PACKAGES = ("pyspark", "pyiceberg", "sqlglot")
 NEXT = """\
   neve serve                              a broker on ./neve-data, for your own Kafka clients
   neve topic produce|consume, neve group  the same over Kafka's protocol, from the shell
@@ -99,9 +98,9 @@ def _cents(number: int) -> int:
 
 
 def _lake_is_here() -> bool:
-    if all(importlib.util.find_spec(name) for name in LAKE_PACKAGES):
+    if lake_is_installed():
         return True
-    say("Tables and SQL need Spark: pip install 'neve[lake]' shows them here.")
+    say(f"Tables and SQL need Spark: {INSTALL_LAKE} shows them here.")
     return False
 
 

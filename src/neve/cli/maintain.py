@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from neve import runtime
 from neve.cli import output
+from neve.cli.extras import INSTALL_LAKE
 from neve.errors import InvalidError
 from neve.settings import Settings
 
@@ -205,7 +206,7 @@ async def _done_on_spark(
         spark = await runtime.offload(session, "neve maintain", master=where.master)
     except ImportError as error:
         raise InvalidError(
-            f"Spark is not installed ({error}): install neve[lake], or do it here with --local"
+            f"Spark is not installed ({error}): {INSTALL_LAKE}, or do it here with --local"
         ) from error
     try:
         return await run_on_spark(spark, job, units, tasks=where.tasks, told=bar.show)

@@ -23,7 +23,7 @@ def quiet_spark(name: str, master: str, conf: Mapping[str, str] | None = None) -
                 from neve.lake import session
 
                 spark = session(name, master=master, **(conf or {}))
-        except NeveError:
+        except (NeveError, ModuleNotFoundError):
             raise
         except Exception as error:
             log.seek(0)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from neve.cli.output import UsageError
 from neve.cli.spark import quiet_spark
-from neve.errors import InvalidError
 from neve.settings import Settings, declared
 
 if TYPE_CHECKING:
     from neve.lake.sql.engine import Engine
-
-PACKAGES = ("pyspark", "pyiceberg", "sqlglot")
 
 
 def pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
@@ -51,9 +47,6 @@ def open_engine(
     conf: Mapping[str, str],
 ) -> Iterator[Engine]:
     """An engine with a Spark of its own, both gone at the end."""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InvalidError(f"SQL needs {', '.join(missing)}: pip install 'neve[lake]'")
     from neve.lake.source.tasks import StoreRef
     from neve.lake.sql.engine import Engine
     from neve.lake.sql.tables import open_catalog

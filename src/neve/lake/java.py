@@ -66,7 +66,8 @@ def find_java() -> Path:
     raise InvalidError(
         f"Spark needs a Java of version {wanted}, and none was found"
         + (f" ({'; '.join(passed_over)})" if passed_over else "")
-        + ": install one, point JAVA_HOME at it, or pip install 'neve[lake-java]'"
+        + ": install one, point JAVA_HOME at it, or pip install '.[lake-java]' in the folder of "
+        "Neve's source"
     )
 
 

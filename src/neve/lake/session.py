@@ -59,13 +59,14 @@ def session(app_name: str = "neve", *, master: str = "local[*]", **conf: object)
     `spark_executor_memory="4g"`); they win over Neve's. A session that exists is given the settings
     that can still change, and is returned.
     """
+    # First: who lacks Spark need not look for a Java.
+    from pyspark.sql import SparkSession
+
     ensure_java()
     # Spark would take the first python3 of the PATH, which need not have Neve.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _LOCAL.fullmatch(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings_for(master, conf).items():
         builder = builder.config(name, value)

@@ -92,7 +92,7 @@ def test_the_error_names_what_was_looked_at(
     assert "JAVA_HOME" in message
     assert "does not start" in message
     assert "is Java 8" in message
-    assert "neve[lake-java]" in message
+    assert "pip install '.[lake-java]'" in message
 
 
 def test_no_java_at_all_is_told() -> None:
