@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from dataclasses import dataclass, field, replace
 from types import ModuleType
@@ -51,6 +52,7 @@ class StandIn:
     store_url: str = STORE_URL
     rack: str = ""
     changing: runtime.Tasks = field(default_factory=runtime.Tasks)
+    searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
 
     @property
     def cluster_id(self) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 
 from hostile import create_topic, fetch_request, produce
 from hostile_attacks import Attack, Target, send_what_fits
 from neve.protocol.frames import request_frame
 from neve.protocol.messages.fetch import FETCH
+from neve.protocol.messages.list_offsets import LIST_OFFSETS
+from neve.records.compression import GZIP
 from neve.records.reference import Record, build_batch
 
 MIB = 1 << 20
@@ -67,6 +70,39 @@ def unread_small_fetches(target: Target) -> None:
         target.wait()
 
 
+# -- searches by time ----------------------------------------------------------------------------
+
+TIMED_PARTITIONS, TIMED_BATCH_BYTES = 48, 6_000_000
+SEARCHERS = 100
+
+
+def prepare_searches(target: Target) -> None:
+    """Batches that must be decompressed to find a time in them, which is not the first."""
+    rows = [
+        Record(at, 1_000 * (at + 1), None, os.urandom(TIMED_BATCH_BYTES // 20)) for at in range(20)
+    ]
+    batch = build_batch(rows, codec=GZIP)
+    with target.wire() as wire:
+        limits = {"max.message.bytes": str(16 * MIB)}
+        create_topic(wire, "timed", TIMED_PARTITIONS, limits)
+        for partition in range(TIMED_PARTITIONS):
+            assert produce(wire, "timed", batch, partition=partition).error_code == 0
+
+
+def searches(target: Target) -> None:
+    """Ask for offsets by time, of all partitions at once, again and again."""
+    part = LIST_OFFSETS.Request.Partition
+    parts = [part(partition_index=at, timestamp=15_000) for at in range(TIMED_PARTITIONS)]
+    topic = LIST_OFFSETS.Request.Topic(name="timed", partitions=parts)
+    asked = LIST_OFFSETS.Request(replica_id=-1, topics=[topic])
+    body = LIST_OFFSETS.Request.encode(asked, 5)
+    one = b"".join(request_frame(LIST_OFFSETS, 5, 1, "searcher", body))
+    with contextlib.ExitStack() as links:
+        for _ in range(SEARCHERS):
+            send_what_fits(links.enter_context(target.deaf(1 << 16)), one * 10)
+        target.wait()
+
+
 # -- requests that do not come to an end ---------------------------------------------------------
 
 
@@ -82,5 +118,6 @@ def unfinished_requests(target: Target) -> None:
 ATTACKS = [
     Attack("unfinished-requests", unfinished_requests),
     Attack("unread-fetches", unread_fetches, prepare_unread_fetches),
+    Attack("searches-by-time", searches, prepare_searches),
     Attack("unread-small-fetches", unread_small_fetches, prepare_unread_small_fetches),
 ]

@@ -107,8 +107,9 @@ def run_attack(
             )
         _judge_waits(outcome, clients, began, left, wait_seconds_max)
         _judge_log(outcome, broker.log[logged:], time.monotonic() - began)
-        if broker.process.poll() is None and broker.stop() != 0:
-            outcome.violations.append("the broker could not be stopped in order")
+        if broker.process.poll() is None and (code := broker.stop()):
+            last = "".join(broker.log.splitlines(keepends=True)[-3:])
+            outcome.violations.append(f"the broker ended with {code} when it was stopped: {last}")
     finally:
         attacker.close()
         if broker.process.poll() is None:

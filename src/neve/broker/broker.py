@@ -30,6 +30,9 @@ log = logging.getLogger("neve.broker")
 # Longer than a commit of offsets waits, whose requests have an error of their own for that.
 LOOK_SECONDS_MAX = 10.0
 
+# Requests that search offsets by time at once; others wait, and hold nothing but their request.
+SEARCHING_REQUESTS_MAX = 4
+
 
 class WaitingFetch(Protocol):
     """A fetch that waits for records to come."""
@@ -72,6 +75,7 @@ class Broker:
             hot_work=lambda: self.metrics.produce_batches,
         )
         self.unsent = Unsent(settings.fetch.unsent_bytes)
+        self.searching = asyncio.Semaphore(SEARCHING_REQUESTS_MAX)
         self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.complaints = Repeated(log, settings.logs)
         self.server = Server(self)

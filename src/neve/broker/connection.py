@@ -21,8 +21,9 @@ from neve import runtime
 from neve.broker.answers import PlainAnswer
 from neve.broker.fair_queue import TURN_SECONDS, Metered
 from neve.broker.framing import Frame, Framing
-from neve.broker.outbox import Outbox
+from neve.broker.outbox import UNREAD, Outbox
 from neve.broker.patience import Patience, Waiting
+from neve.broker.peers import is_gone
 from neve.broker.produce import Moment, produce
 from neve.broker.produce_answer import ProduceAnswer
 from neve.broker.recompression import ForeignBatch, batches_to_recompress
@@ -51,10 +52,10 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._router: Router = server.router
         self._framing = Framing(server.scratch, server.settings.request_bytes_max)
-        self._out = Outbox(server.metrics, server.unsent, self._drop_unread)
+        self._out = Outbox(server.metrics, server.unsent, self._abort)
         self._answers = self._out.answers
         self._answers_max = server.settings.connection_requests_max
-        self._fetches: dict[asyncio.Task[None], None] = {}
+        self._reads: dict[asyncio.Task[None], None] = {}
         self._fetching = 0
         self._busy = False  # a request runs that nothing may overtake
         self._waits_for_room = False
@@ -89,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.closed(self)
         self._framing.close()
         self._out.clear()
-        for task in list(self._fetches):
+        for task in list(self._reads):
             task.cancel()  # nobody is left to read what it waits for
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -245,9 +246,9 @@ class Connection(asyncio.BufferedProtocol):
         task = self._server.tasks.start(self._finish(answer, result, route, header, started))
         # Cancelled before its first step, a task does not even begin what it was to wait for.
         task.add_done_callback(lambda _: result.close())
-        if route.may_be_overtaken:
-            self._fetches[task] = None
-            task.add_done_callback(self._fetches.pop)
+        if route.only_reads:
+            self._reads[task] = None
+            task.add_done_callback(self._reads.pop)
 
     async def _finish(
         self, answer: PlainAnswer, work: Any, route: Route, header: RequestHeader, started: float
@@ -379,7 +380,10 @@ class Connection(asyncio.BufferedProtocol):
     # -- the end -----------------------------------------------------------------------------
 
     def expire(self, now: float, idle_seconds: float) -> None:
-        """Close it if its client has kept us waiting for too long."""
+        """Close it if its client has kept us waiting for too long, or is gone."""
+        if not self._reading and not self._closing and is_gone(self._transport):
+            self._abort("by-client")
+            return
         unsent = self._transport.get_write_buffer_size()
         if self._patience.saw_unsent(unsent, now) and self._out.full:
             self._out.note_unsent(unsent)
@@ -394,8 +398,7 @@ class Connection(asyncio.BufferedProtocol):
         elif waiting is Waiting.A_REQUEST:
             self.close("idle")
         else:
-            self._close("answers-not-read")
-            self._transport.abort()
+            self._abort(UNREAD)
 
     def _hogs_room(self, now: float) -> bool:
         """Whether its client is slow to send what others wait for the room of."""
@@ -403,12 +406,6 @@ class Connection(asyncio.BufferedProtocol):
         if received_bytes is None or self._blocked or not self._server.is_short_of_buffers:
             return False
         return self._patience.is_too_slow(received_bytes, now)
-
-    def _drop_unread(self) -> None:
-        """Its client does not take its answers, and others need the memory they lie in."""
-        self._server.unread(self.peer)
-        self._close("answers-not-read")
-        self._transport.abort()
 
     @property
     def _waiting(self) -> Waiting:
@@ -436,6 +433,11 @@ class Connection(asyncio.BufferedProtocol):
             self._patience.active_at = runtime.monotonic()
             self._server.metrics.closed(reason)
             self._transport.close()
+
+    def _abort(self, reason: str) -> None:
+        self._server.aborted(self.peer, reason)
+        self._close(reason)
+        self._transport.abort()
 
     def close(self, reason: str) -> None:
         """End it from our side, after what is answered has been sent."""

@@ -8,9 +8,6 @@ could leave has left.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import struct
-import termios
 from collections import deque
 from collections.abc import Callable
 from typing import cast
@@ -18,13 +15,14 @@ from typing import cast
 from neve import runtime
 from neve.broker.answers import Answer, PlainAnswer
 from neve.broker.metrics import Metrics
+from neve.broker.peers import queued_bytes
 from neve.broker.produce_answer import ProduceAnswer
 from neve.broker.router import PRODUCE
 from neve.broker.unsent import Unsent
 from neve.store.port import Buffer
 
-# Linux: what a socket was given and its peer has not acknowledged. Elsewhere it is not known.
-_OUTGOING_QUEUE = getattr(termios, "TIOCOUTQ", None)
+UNREAD = "answers-not-read"
+"""Why a connection is closed whose client does not take its answers."""
 # Small answers are joined into one write; records go out from where they lie.
 JOIN_BYTES_MAX = 64 * 1024
 # A gather write of more parts is slower than joining them.
@@ -51,7 +49,7 @@ class Outbox:
         "unsent_bytes",
     )
 
-    def __init__(self, metrics: Metrics, unsent: Unsent, close: Callable[[], None]) -> None:
+    def __init__(self, metrics: Metrics, unsent: Unsent, close: Callable[[str], None]) -> None:
         self._metrics = metrics
         self._unsent = unsent
         self._close = close
@@ -160,7 +158,7 @@ class Outbox:
 
     def drop(self) -> None:
         """Others need the memory: close the connection."""
-        self._close()
+        self._close(UNREAD)
         self.clear()
 
     def clear(self) -> None:
@@ -168,15 +166,3 @@ class Outbox:
         self.answers.clear()
         self.held_bytes = 0
         self.note_unsent(0)
-
-
-def queued_bytes(transport: asyncio.Transport) -> int:
-    """What the system has yet to bring to the peer; 0 where that is not known."""
-    link = transport.get_extra_info("socket")
-    if link is None or _OUTGOING_QUEUE is None:
-        return 0
-    try:
-        answer = fcntl.ioctl(link.fileno(), _OUTGOING_QUEUE, bytes(4))
-    except (OSError, ValueError):
-        return 0
-    return int(struct.unpack("i", answer)[0])

@@ -94,18 +94,22 @@ _STATES = tuple(state.value for state in GroupState)
 
 def held_by(broker: Broker) -> list[Held]:
     """Everything large that a broker keeps in memory, with its bound."""
-    settings, cold, scratch = broker.settings, broker.reader.cold, broker.server.scratch
-    pool, segments, unsent = scratch.pool, broker.node.tending.memory, broker.unsent.share
+    settings, reader, scratch = broker.settings, broker.reader, broker.server.scratch
+    pool = scratch.pool
+    shares = [
+        broker.node.tending.memory,
+        reader.cold.budget,
+        reader.times.share,
+        broker.unsent.share,
+    ]
     return [
         Held("wal-buffer", broker.node.writer.buffered_bytes, settings.wal.buffer_bytes),
         Held("tail-cache", tail_cached_bytes(broker.node), settings.cache.tail_bytes),
-        Held("catch-up", cold.budget.used, cold.budget.bytes_max),
         Held("indexes", broker.indexes.memory_bytes, settings.cache.index_memory_bytes),
-        Held("segments-being-built", segments.used, segments.bytes_max),
         Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
         Held("receiving", scratch.receiving_bytes, settings.broker.receiving_bytes_max),
         Held("process", resident_bytes(), settings.broker.memory_bytes),
-        Held("unsent-answers", unsent.used, unsent.bytes_max),
+        *(Held(share.name, share.used, share.bytes_max) for share in shares),
     ]
 
 

@@ -39,7 +39,7 @@ from neve.protocol.frames import RequestHeader, response_frame
 from neve.protocol.messages import APIS
 from neve.store.port import Buffer
 
-PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, API_VERSIONS = 0, 1, 11, 14, 18
+PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP, SYNC_GROUP, API_VERSIONS = 0, 1, 2, 11, 14, 18
 _UNSUPPORTED_VERSION = 35
 
 
@@ -60,6 +60,7 @@ class Route(NamedTuple):
     """One API and what answers it. A handler returns a response, or a coroutine that does.
 
     What `waits_for_others` may take as long as they like: a broker that stops does not wait for it.
+    What `only_reads` is given up when its client is gone.
     """
 
     api: Any
@@ -67,6 +68,7 @@ class Route(NamedTuple):
     is_produce: bool = False
     may_be_overtaken: bool = False
     waits_for_others: bool = False
+    only_reads: bool = False
 
     def frame(self, header: RequestHeader, response: Any) -> list[Buffer]:
         """The answer to a request as it is sent."""
@@ -80,7 +82,7 @@ def _answered_elsewhere(*_: object) -> Any:
 
 _HANDLERS: dict[int, Handle] = {
     FETCH: fetch,
-    2: list_offsets.handle,
+    LIST_OFFSETS: list_offsets.handle,
     3: metadata.handle,
     8: offset_commit.handle,
     9: offset_fetch.handle,
@@ -116,6 +118,8 @@ class Router:
     def __init__(self) -> None:
         routes = {key: Route(APIS[key], handle) for key, handle in _HANDLERS.items()}
         routes[FETCH] = routes[FETCH]._replace(may_be_overtaken=True, waits_for_others=True)
+        for key in (FETCH, LIST_OFFSETS):
+            routes[key] = routes[key]._replace(only_reads=True)
         for key in (JOIN_GROUP, SYNC_GROUP):
             routes[key] = routes[key]._replace(waits_for_others=True)
         routes[PRODUCE] = Route(

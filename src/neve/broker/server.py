@@ -14,6 +14,7 @@ from neve.broker.buffers import BufferPool
 from neve.broker.connection import Connection
 from neve.broker.fair_queue import FairQueue
 from neve.broker.framing import Scratch
+from neve.broker.outbox import UNREAD
 from neve.broker.recompression import Recompression
 from neve.broker.refused_records import UNPACKED_AT_ONCE_MAX
 from neve.broker.router import Router
@@ -88,15 +89,15 @@ class Server:
         """A client sent what cannot be answered."""
         self._complain(peer, "bad request", f"closed: {error}")
 
-    def unread(self, peer: str) -> None:
-        """A client's answers made room for others' while it did not take them."""
-        bound = self.unsent.share.bytes_max
-        self._complain(
-            peer,
-            "unread answers",
-            "closed: it does not read its answers, and those that clients have yet to take come to "
-            f"more than {bound} bytes (fetch.unsent.bytes)",
-        )
+    def aborted(self, peer: str, reason: str) -> None:
+        """A connection is closed at once, with what was not sent."""
+        if reason == UNREAD:
+            self._complain(
+                peer,
+                "unread answers",
+                "closed: it does not read its answers (fetch.unsent.bytes bounds all that clients "
+                f"have yet to take: {self.unsent.share.bytes_max})",
+            )
 
     def _complain(self, peer: str, subject: str, message: str) -> None:
         host = peer.rpartition(":")[0] or "a client that is gone"

@@ -110,7 +110,7 @@ def decode_section(header: BatchHeader, section: Buffer, *, key: str = "") -> li
 
 
 def _iterate_section(header: BatchHeader, section: Buffer, *, key: str) -> Iterator[Record]:
-    reader = _Reader(bytes(section), f"the batch at offset {header.base_offset}", key)
+    reader = _Reader(_as_bytes(section), f"the batch at offset {header.base_offset}", key)
     last_delta = -1
     for _ in range(header.record_count):
         record, last_delta = _decode_record(reader, header, last_delta)
@@ -119,6 +119,13 @@ def _iterate_section(header: BatchHeader, section: Buffer, *, key: str) -> Itera
         raise reader.damage(
             f"{len(section) - reader.position} bytes follow its {header.record_count} records"
         )
+
+
+def _as_bytes(section: Buffer) -> bytes:
+    """The same bytes, not copied where they are a whole object already: they may be many."""
+    owner = section.obj if isinstance(section, memoryview) else section
+    whole = isinstance(owner, bytes) and len(owner) == len(section)
+    return owner if whole and isinstance(owner, bytes) else bytes(section)
 
 
 class _Reader:

@@ -74,6 +74,13 @@ class FetchSettings:
         "wait for room, and clients that do not read lose their connection",
         least=64 * KIB,
     )
+    search_bytes: int = setting(
+        "fetch.search.bytes",
+        16 * MIB,
+        "batches held while offsets are searched by time; other searches wait, and one larger "
+        "batch passes alone",
+        least=1 * MIB,
+    )
     session_partitions_max: int = setting(
         "fetch.session.partitions.max",
         10_000,

@@ -22,6 +22,7 @@ PARTS = (
     "tiering.memory.bytes",
     "fetch.catchup.bytes",
     "fetch.unsent.bytes",
+    "fetch.search.bytes",
     "broker.receiving.bytes.max",
     "broker.receive.pool.bytes",
 )

@@ -30,6 +30,8 @@ _NEVER = 2**15
 NONE = -1
 # Partitions that are looked at side by side; each is a task.
 AT_ONCE_MAX = 500
+# Those of one request that are searched by time, side by side.
+SEARCHES_AT_ONCE_MAX = 32
 _Response = LIST_OFFSETS.Response
 _Topic = _Response.Topic
 _Partition = _Response.Partition
@@ -47,10 +49,20 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
         named = times[topic.name, part.partition_index]
         return _answer(broker, topic.name, part, times=named, version=context.api_version)
 
-    answers: list[Any] = []
-    for start in range(0, len(asked), AT_ONCE_MAX):
-        some = asked[start : start + AT_ONCE_MAX]
-        answers += await runtime.gather(*(answer(*each) for each in some))
+    answers: list[Any] = [None] * len(asked)
+
+    async def look(places: list[int]) -> None:
+        found = await runtime.gather(*(answer(*asked[at]) for at in places))
+        for at, row in zip(places, found, strict=True):
+            answers[at] = row
+
+    searched = [at for at, (_, part) in enumerate(asked) if _is_search(part.timestamp)]
+    known = [at for at, (_, part) in enumerate(asked) if not _is_search(part.timestamp)]
+    for start in range(0, len(known), AT_ONCE_MAX):
+        await look(known[start : start + AT_ONCE_MAX])
+    for start in range(0, len(searched), SEARCHES_AT_ONCE_MAX):
+        async with broker.searching:
+            await look(searched[start : start + SEARCHES_AT_ONCE_MAX])
     rows = iter(answers)
     return _Response(
         topics=[
@@ -58,6 +70,11 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
             for topic in request.topics
         ]
     )
+
+
+def _is_search(timestamp: int) -> bool:
+    """Whether batches may have to be read and decompressed for it."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
 async def _answer(broker: Broker, name: str, asked: Any, *, times: int, version: int) -> Any:

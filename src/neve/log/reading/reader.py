@@ -42,7 +42,7 @@ class LogReader:
         self.memory_reads = 0
         pace = Pace(lambda: self.memory_reads + hot_work(), settings.catchup_share)
         self.cold = ColdReader(store, ahead, indexes, settings, self._recent, pace=pace)
-        self._times = TimeSearch(self.read, self.cold.indexes)
+        self.times = TimeSearch(self.read, self.cold.indexes, settings.search_bytes)
         self._closed = False
 
     def read_now(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk | None:
@@ -76,11 +76,11 @@ class LogReader:
 
     async def offset_for_time(self, log: ReadableLog, timestamp_ms: int) -> Timed | None:
         """Offset and timestamp of the first record at or past a time; None: none is so young."""
-        return await self._times.first_from(log, timestamp_ms)
+        return await self.times.first_from(log, timestamp_ms)
 
     async def max_timestamp(self, log: ReadableLog) -> Timed | None:
         """Offset and timestamp of the first record with the greatest timestamp."""
-        return await self._times.greatest(log)
+        return await self.times.greatest(log)
 
     async def aclose(self) -> None:
         """End all that is read ahead."""

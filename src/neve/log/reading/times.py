@@ -2,14 +2,15 @@
 
 Segments, runs and slices say how young their youngest record is, and a segment's TIMESTAMP index
 says where to begin. What is left is a handful of batches, of which one is decoded: beside the loop
-and one at a time, unless it is sure to be small.
+and one at a time, unless it is sure to be small. What all searches hold meanwhile is bounded by
+`fetch.search.bytes`; others wait before they read anything.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -46,9 +47,11 @@ class TimeSearch:
         self,
         read: Callable[[ReadableLog, int, int], Awaitable[Chunk]],
         indexes: SegmentIndexes,
+        bytes_max: int,
     ) -> None:
         self._read = read
         self._indexes = indexes
+        self.share = runtime.MemoryShare("searches-by-time", bytes_max)
         self._decoding = asyncio.Lock()
 
     async def first_from(self, log: ReadableLog, timestamp: int) -> Timed | None:
@@ -96,20 +99,24 @@ class TimeSearch:
     async def _greatest_in(self, log: ReadableLog, source: _Source) -> Timed | None:
         start = log.start_offset
         at = await self._scan_from(source, source.max_timestamp, start)
-        best: tuple[BatchHeader, memoryview] | None = None
+        best: BatchHeader | None = None
         cut: Timed | None = None  # of a batch that begins below the log's start
         async with aclosing(self._batches(log, at, source.last)) as batches:
             async for header, batch in batches:
                 if header.base_offset < start:
                     search = partial(youngest, header, batch, start)
                     cut = await self._decoded(log, header, search)
-                elif best is None or header.max_timestamp > best[0].max_timestamp:
-                    best = (header, batch)
+                elif best is None or header.max_timestamp > best.max_timestamp:
+                    best = header
                     if header.max_timestamp >= source.max_timestamp:
                         break
-        if best is None or (cut is not None and cut.timestamp >= best[0].max_timestamp):
+        if best is None or (cut is not None and cut.timestamp >= best.max_timestamp):
             return cut
-        return await self._decoded(log, best[0], partial(youngest, *best, start))
+        # Read again: a batch is held only while it is looked at.
+        async with aclosing(self._batches(log, best.base_offset, best.last_offset)) as batches:
+            async for header, batch in batches:
+                return await self._decoded(log, header, partial(youngest, header, batch, start))
+        return cut
 
     async def _decoded(
         self,
@@ -139,16 +146,29 @@ class TimeSearch:
         self, log: ReadableLog, at: int, last: int
     ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
         while at <= last and at < log.high_watermark:
-            chunk = await self._read(log, at, SCAN_BYTES)
-            if not chunk.parts:
-                return
-            for part in chunk.parts:
-                for position, header in walk(part, key=log.name):
-                    if header.base_offset > last:
-                        return
-                    if header.last_offset >= at:
-                        yield header, part[position : position + header.size]
-            at = chunk.next_offset
+            async with self._chunk(log, at) as chunk:
+                if not chunk.parts:
+                    return
+                for part in chunk.parts:
+                    for position, header in walk(part, key=log.name):
+                        if header.base_offset > last:
+                            return
+                        if header.last_offset >= at:
+                            yield header, part[position : position + header.size]
+                at = chunk.next_offset
+
+    @asynccontextmanager
+    async def _chunk(self, log: ReadableLog, at: int) -> AsyncIterator[Chunk]:
+        """Read from `at` on, once there is room for that. A batch may be larger than expected."""
+        size = SCAN_BYTES
+        while True:
+            async with self.share.taken(size):
+                chunk = await self._read(log, at, SCAN_BYTES)
+                if chunk.size <= size:
+                    yield chunk
+                    return
+                size = chunk.size
+                del chunk
 
     async def _expanded(self, log: ReadableLog, source: _Source) -> list[_Source]:
         """The segments of a run; everything else stands for itself."""

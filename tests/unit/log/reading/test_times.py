@@ -9,7 +9,10 @@ import pytest
 from log_reading import World, reading
 from neve import runtime
 from neve.errors import DamagedError
+from neve.log.reading.times import SCAN_BYTES, TimeSearch
+from neve.records.compression import GZIP
 from neve.records.reference import decode_batch
+from neve.settings import FetchSettings
 from node_world import small_settings
 from scripted_store import in_simulation
 
@@ -106,3 +109,27 @@ async def test_a_damaged_index_costs_a_scan_and_damage_is_told() -> None:
         await runtime.sleep(60)
         with pytest.raises(DamagedError, match=segment.key):
             await world.reader.offset_for_time(world.log, 1)
+
+
+async def test_searches_hold_no_more_than_their_share_of_batches_at_once() -> None:
+    """Each holds one batch that is larger than expected; the share takes three of them."""
+    large = 2 * SCAN_BYTES
+    settings = FetchSettings(search_bytes=7 * SCAN_BYTES)
+    async with reading(settings=small_settings(), fetch=settings) as world:
+        noise = random.Random(1)
+        values = [(at, noise.randbytes(large // 10)) for at in range(10)]
+        await world.send_batch(values, codec=GZIP)
+        held: list[int] = []
+        decoded = TimeSearch._decoded
+
+        async def watched(self: TimeSearch, *arguments: object) -> object:
+            held.append(self.share.used)
+            return await decoded(self, *arguments)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TimeSearch, "_decoded", watched)
+            searches = (world.reader.offset_for_time(world.log, 5) for _ in range(30))
+            found = await runtime.gather(*searches)
+    assert {row.offset for row in found if row is not None} == {5}
+    assert len(held) == 30
+    assert max(held) <= settings.search_bytes
