@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
+import time
 from collections.abc import Callable
 
 from hostile import create_topic, frame, header, produce_request
@@ -101,9 +103,32 @@ def pipelined_versions(target: Target) -> None:
     keep_sending(target, frame(header(18, 0)) * AT_ONCE, connections=4)
 
 
+# -- requests that trickle in --------------------------------------------------------------------
+
+TRICKLE_BYTES_PER_SECOND = 66 * 1024
+TRICKLE_PAUSE_SECONDS = 0.05
+
+
+def trickle(target: Target) -> None:
+    """A request of nearly 32 MiB that takes eight minutes; again when the broker closes it."""
+    step = bytes(int(TRICKLE_BYTES_PER_SECOND * TRICKLE_PAUSE_SECONDS))
+    while not target.is_over:
+        with contextlib.suppress(OSError), _connected(target) as link:
+            link.sendall(struct.pack(">i", 32 * MIB - 1))
+            while not target.is_over:
+                link.sendall(step)
+                time.sleep(TRICKLE_PAUSE_SECONDS)
+
+
+def trickles(target: Target) -> None:
+    _side_by_side(20, lambda: trickle(target))
+
+
 ATTACKS = [
     Attack("tagged-fields", tagged_fields),
     Attack("many-elements", many_elements, prepare_topic),
     Attack("tiny-produces", tiny_produces, prepare_topic),
     Attack("pipelined-versions", pipelined_versions),
+    Attack("trickled-request", trickle),
+    Attack("trickled-requests", trickles),
 ]

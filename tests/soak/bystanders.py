@@ -39,7 +39,12 @@ class Request(NamedTuple):
 
 
 class Bystander(threading.Thread):
-    """One good client. `ask` is one request; what it raises is a failure of the broker's."""
+    """One good client. `ask` is one request; what it raises is a failure of the broker's.
+
+    `wait_seconds_least` is how long its requests may take, however little others may wait.
+    """
+
+    wait_seconds_least = 0.0
 
     def __init__(self, broker: RunningBroker, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -98,9 +103,19 @@ class _OnWire(Bystander):
 class Producer(_OnWire):
     """Produces small batches, each acknowledged."""
 
+    value_bytes = 500
+
     def ask(self) -> None:
-        row = produce(self.wire, TOPIC, build_batch([Record(0, 1_000, None, bytes(500))]))
+        value = bytes(self.value_bytes)
+        row = produce(self.wire, TOPIC, build_batch([Record(0, 1_000, None, value)]))
         assert row.error_code == 0, f"produce: error {row.error_code}"
+
+
+class LargeProducer(Producer):
+    """Produces batches that need room of their own to be received into."""
+
+    value_bytes = 200_000
+    wait_seconds_least = 3.0
 
 
 class Consumer(_OnWire):
@@ -192,6 +207,7 @@ class Probe(Bystander):
 def good_clients(broker: RunningBroker) -> list[Bystander]:
     return [
         Producer(broker, "producer"),
+        LargeProducer(broker, "large producer"),
         Consumer(broker, "consumer"),
         Member(broker, "member"),
         Probe(broker, "probe"),

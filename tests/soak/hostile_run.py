@@ -140,7 +140,7 @@ def _judge_waits(
         failures = Counter(each.failure for each in during if each.failure)
         for failure, count in failures.items():
             outcome.violations.append(f"the {client.name} failed {count} times: {failure}")
-        if outcome.slowest[client.name] > seconds_max:
+        if outcome.slowest[client.name] > max(seconds_max, client.wait_seconds_least):
             outcome.violations.append(
                 f"the {client.name} waited {outcome.slowest[client.name]:.1f} s"
             )

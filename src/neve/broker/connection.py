@@ -161,9 +161,9 @@ class Connection(asyncio.BufferedProtocol):
             while not (held_up := self._blocked):
                 frame = self._framing.next()
                 if frame is None:
-                    if self._framing.starved:
+                    if wanted_bytes := self._framing.wanted_bytes:
                         self._waits_for_buffer = True
-                        self._server.wait_for_buffer(self)
+                        self._server.receiving.wait(self, wanted_bytes)
                     break
                 self._patience.request_since = self._patience.active_at
                 self._request(frame)
@@ -322,17 +322,13 @@ class Connection(asyncio.BufferedProtocol):
             self._await_commit(answer)
         else:
             self._out.count_silent(answer)
-            if answer.closes:
-                self._refuse_silently(answer)
+            if answer.closes:  # the only way to say so to a producer that wants no answers
+                failure = f"a request with acks=0 failed: {ErrorCode(answer.error).name}"
+                self._server.complain(self.peer, InvalidError(failure))
+                self.close("produce-without-acks-failed")
         if self._server.broker.is_full:
             self._waits_for_room = True
             self._server.wait_for_room(self)
-
-    def _refuse_silently(self, answer: ProduceAnswer) -> None:
-        """A producer that wants no answers learns of an error by losing its connection."""
-        code = ErrorCode(answer.error).name
-        self._server.complain(self.peer, InvalidError(f"a request with acks=0 failed: {code}"))
-        self.close("produce-without-acks-failed")
 
     def _await_commit(self, answer: ProduceAnswer) -> None:
         self._answers.append(answer)
@@ -387,9 +383,6 @@ class Connection(asyncio.BufferedProtocol):
         unsent = self._transport.get_write_buffer_size()
         if self._patience.saw_unsent(unsent, now) and self._out.full:
             self._out.note_unsent(unsent)
-        if self._hogs_room(now):
-            self._refuse(InvalidError("a large request came too slowly while others waited"))
-            return
         waiting = self._waiting
         if not self._patience.is_over(waiting, now, idle_seconds):
             return
@@ -400,12 +393,16 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._abort(UNREAD)
 
-    def _hogs_room(self, now: float) -> bool:
-        """Whether its client is slow to send what others wait for the room of."""
+    def judge_pace(self, now: float, bytes_per_second: float) -> None:
+        """Close it if a large request comes in more slowly than this: others wait for its room.
+
+        One that is not read for a reason of ours is not to blame.
+        """
         received_bytes = self._framing.receiving_bytes
-        if received_bytes is None or self._blocked or not self._server.is_short_of_buffers:
-            return False
-        return self._patience.is_too_slow(received_bytes, now)
+        if received_bytes is None or (self._blocked and not self._out.full):
+            return
+        if self._patience.is_too_slow(received_bytes, now, bytes_per_second):
+            self._refuse(InvalidError("a large request came too slowly while others waited"))
 
     @property
     def _waiting(self) -> Waiting:

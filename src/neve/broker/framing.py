@@ -46,15 +46,20 @@ class Scratch:
         self.view = memoryview(self.buffer)
         self.receiving_bytes = 0
         self.on_room: Callable[[], None] = lambda: None
+        self.held_back = False  # what is free is kept for one that has waited for long
         self._receiving_bytes_max = receiving_bytes_max
 
     def begin(self, length: int) -> bytearray | None:
         """A buffer to receive a large frame into; None while too much is being received."""
-        size = self.pool.size_of(length)
-        if self.receiving_bytes and self.receiving_bytes + size > self._receiving_bytes_max:
+        if self.held_back or not self.has_room(length):
             return None
-        self.receiving_bytes += size
+        self.receiving_bytes += self.pool.size_of(length)
         return self.pool.take(length)
+
+    def has_room(self, length: int) -> bool:
+        """Whether a frame of this length may be received now; where there is no other, it may."""
+        received = self.receiving_bytes
+        return not received or received + self.pool.size_of(length) <= self._receiving_bytes_max
 
     def received(self, buffer: bytearray) -> None:
         """The frame in this buffer is whole, or will never be."""
@@ -73,7 +78,7 @@ class Framing:
         "_kept",
         "_large",
         "_scratch",
-        "starved",
+        "wanted_bytes",
     )
 
     def __init__(self, scratch: Scratch, frame_bytes_max: int) -> None:
@@ -83,7 +88,7 @@ class Framing:
         self._at = self._end = 0  # what is still to be cut, in the scratch
         self._large: memoryview | None = None  # a frame being received into a buffer of its own
         self._filled = 0
-        self.starved = False  # the next frame waits for a buffer
+        self.wanted_bytes = 0  # the length of a frame that waits for a buffer; 0: none does
 
     def space(self, bytes_max: int = SCRATCH_BYTES) -> memoryview:
         """Where the next bytes go: at most `bytes_max` of them, if not straight into a large frame.
@@ -138,9 +143,10 @@ class Framing:
 
     def _begin_large(self, start: int, end: int, length: int) -> None:
         buffer = self._scratch.begin(length)
-        self.starved = buffer is None
         if buffer is None:
+            self.wanted_bytes = length
             return
+        self.wanted_bytes = 0
         large = memoryview(buffer)[:length]
         self._filled = end - start
         large[: self._filled] = self._scratch.view[start:end]

@@ -10,10 +10,8 @@ from enum import Enum
 # How long a client may take over what is left to be sent once its connection is being closed.
 CLOSING_SECONDS = 10.0
 
-# A large request that comes in takes up room that others wait for. It has this long to begin with,
-# and then as long as its bytes take at this rate: who died on the way holds up nobody for longer.
-SHARED_ROOM_SECONDS = 10.0
-SHARED_ROOM_BYTES_PER_SECOND = 64 * 1024
+# Over how long the rate of a large request is measured while others wait for its room.
+PACE_SECONDS = 0.5
 
 
 class Waiting(Enum):
@@ -30,13 +28,22 @@ class Waiting(Enum):
 class Patience:
     """When one client last did what we wait for."""
 
-    __slots__ = ("_moved_at", "_unsent_bytes", "active_at", "request_since")
+    __slots__ = (
+        "_measured_at",
+        "_measured_bytes",
+        "_moved_at",
+        "_unsent_bytes",
+        "active_at",
+        "request_since",
+    )
 
     def __init__(self, now: float) -> None:
         self.active_at = now  # of its last bytes
         self.request_since = now  # of the first bytes of the request that is coming in
         self._moved_at = now
         self._unsent_bytes = 0
+        self._measured_at = 0.0  # when so much of the request had come
+        self._measured_bytes = 0
 
     def saw_unsent(self, count: int, now: float) -> bool:
         """So many bytes are still to be taken; whether that has changed."""
@@ -45,10 +52,18 @@ class Patience:
         self._unsent_bytes, self._moved_at = count, now
         return True
 
-    def is_too_slow(self, received_bytes: int, now: float) -> bool:
-        """Whether so much of a request is too little, where others wait for its room."""
-        seconds = SHARED_ROOM_SECONDS + received_bytes / SHARED_ROOM_BYTES_PER_SECOND
-        return now - self.request_since > seconds
+    def is_too_slow(self, received_bytes: int, now: float, bytes_per_second: float) -> bool:
+        """Whether a request, of which so much has come, comes in more slowly than this.
+
+        Measured from the first time it is asked on, over `PACE_SECONDS`.
+        """
+        seconds = now - self._measured_at
+        is_measured = self._measured_at >= self.request_since
+        if is_measured and seconds < PACE_SECONDS:
+            return False
+        brought = received_bytes - self._measured_bytes
+        self._measured_at, self._measured_bytes = now, received_bytes
+        return is_measured and brought < bytes_per_second * seconds
 
     def is_over(self, waiting: Waiting, now: float, idle_seconds: float) -> bool:
         """Whether we have waited for this too long."""

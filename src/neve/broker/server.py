@@ -15,6 +15,7 @@ from neve.broker.connection import Connection
 from neve.broker.fair_queue import FairQueue
 from neve.broker.framing import Scratch
 from neve.broker.outbox import UNREAD
+from neve.broker.receive_queue import ReceiveQueue
 from neve.broker.recompression import Recompression
 from neve.broker.refused_records import UNPACKED_AT_ONCE_MAX
 from neve.broker.router import Router
@@ -50,7 +51,7 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._listener: asyncio.Server | None = None
         self._is_stopping = False
-        self._buffer_wanted: deque[Connection] = deque()
+        self.receiving = ReceiveQueue(self.scratch)
         self._room_wanted: deque[Connection] = deque()
         self._room: asyncio.Task[None] | None = None
 
@@ -82,6 +83,7 @@ class Server:
         return True
 
     def closed(self, connection: Connection) -> None:
+        self.receiving.forget(connection)
         if self._connections.pop(connection, False) is None:
             self.metrics.connections_open -= 1
 
@@ -121,23 +123,10 @@ class Server:
         finally:
             self._room = None
 
-    def wait_for_buffer(self, connection: Connection) -> None:
-        """Tell this connection when less is being received, in its turn."""
-        self._buffer_wanted.append(connection)
-
-    @property
-    def is_short_of_buffers(self) -> bool:
-        """Whether somebody waits to send a large request."""
-        return bool(self._buffer_wanted)
-
     def _buffers_came_back(self) -> None:
         # Not now: the connection that gave one back is using the scratch.
-        if self._buffer_wanted:
-            asyncio.get_running_loop().call_soon(self._hand_out_buffers)
-
-    def _hand_out_buffers(self) -> None:
-        for _ in range(len(self._buffer_wanted)):
-            self._buffer_wanted.popleft().buffer_again()
+        if self.receiving:
+            asyncio.get_running_loop().call_soon(self.receiving.hand_out)
 
     # -- time --------------------------------------------------------------------------------
 
@@ -149,11 +138,20 @@ class Server:
             self.unsent.press()
             for connection in list(self._connections):
                 connection.give_up_late(now)
+            if self.receiving:
+                self._judge_pace(now)
             if now - idle_looked_at >= 1:
                 idle_looked_at = now
                 idle_seconds = self.settings.connection_idle_ms / 1000
                 for connection in list(self._connections):
                     connection.expire(now, idle_seconds)
+
+    def _judge_pace(self, now: float) -> None:
+        """Close those that are slow to send what others wait for the room of."""
+        self.receiving.hand_out()
+        bytes_per_second = self.receiving.minimum_rate(now)
+        for connection in list(self._connections):
+            connection.judge_pace(now, bytes_per_second)
 
     # -- the end -----------------------------------------------------------------------------
 

@@ -1,0 +1,78 @@
+"""Connections that wait for room to receive a large request into.
+
+The smallest request is admitted first: it is over soonest. One that has waited for
+`OVERDUE_SECONDS` is admitted after it, and no other before that: large ones get their turn. Those
+that have room must be worth the wait of the others (`minimum_rate`): the longer anyone waits, the
+faster they have to send, and one that is slower loses its connection. So each waits for seconds,
+however slowly others send.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from neve import runtime
+from neve.broker.framing import Scratch
+
+OVERDUE_SECONDS = 5.0
+RATE_BYTES_PER_SECOND = 256 * 1024
+"""What a large request must come in with while others wait for its room. It doubles with every
+second that the first of them waits, and is not asked for while nobody waits."""
+DOUBLINGS_MAX = 8
+
+
+class Waiter(Protocol):
+    """A connection whose next request needs room."""
+
+    def buffer_again(self) -> None: ...
+
+
+class _Wanted(NamedTuple):
+    length: int
+    since: float
+
+
+class ReceiveQueue:
+    """Who waits, for how much and since when, the oldest first."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._waiting: dict[Waiter, _Wanted] = {}
+        self._was_overdue = False  # the one that was admitted last
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, connection: Waiter, length: int) -> None:
+        """Have its `buffer_again` called when there is room for a request of this length."""
+        self._waiting[connection] = _Wanted(length, runtime.monotonic())
+
+    def forget(self, connection: Waiter) -> None:
+        self._waiting.pop(connection, None)
+
+    def minimum_rate(self, now: float) -> float:
+        """How many bytes a second each request that has room must bring; 0 while nobody waits."""
+        if not self._waiting:
+            return 0.0
+        waited_seconds = int(now - next(iter(self._waiting.values())).since)
+        return float(RATE_BYTES_PER_SECOND << min(DOUBLINGS_MAX, waited_seconds))
+
+    def hand_out(self) -> None:
+        """Admit as many as there is room for."""
+        now = runtime.monotonic()
+        self._scratch.held_back = False
+        while self._waiting:
+            chosen, wanted = next(iter(self._waiting.items()))
+            is_overdue = now - wanted.since > OVERDUE_SECONDS and not self._was_overdue
+            if not is_overdue:
+                chosen, wanted = min(self._waiting.items(), key=_length)
+            if not self._scratch.has_room(wanted.length):
+                self._scratch.held_back = is_overdue
+                return
+            del self._waiting[chosen]
+            self._was_overdue = is_overdue
+            chosen.buffer_again()
+
+
+def _length(row: tuple[Waiter, _Wanted]) -> int:
+    return row[1].length
