@@ -63,8 +63,9 @@ async def looked_at(store: Store) -> Report:
 
 
 async def assert_clean(store: Store, *, apart_from: str | None = None) -> None:
-    """Nothing is wrong, unless with keys that begin like this."""
-    wrong = [row for row in (await looked_at(store)).findings if not row.severity.is_well]
+    """Nothing is wrong and nothing is left over, unless with keys that begin like this."""
+    report = await looked_at(store)
+    wrong = [*report.wrong, *report.leavings]
     told = [(row.severity, row.key, row.what) for row in wrong]
     assert not [row for row in told if apart_from is None or not row[1].startswith(apart_from)]
 
@@ -72,5 +73,5 @@ async def assert_clean(store: Store, *, apart_from: str | None = None) -> None:
 async def assert_no_worse_than_orphans(store: Store) -> None:
     """What a killed job may leave: objects that nobody lists, and nothing else."""
     report = await looked_at(store)
-    wrong = [row for row in report.findings if not row.severity.is_well]
-    assert all(row.severity is Severity.ORPHAN for row in wrong), wrong
+    assert report.ok, report.wrong
+    assert all(row.severity is Severity.ORPHAN for row in report.leavings), report.leavings

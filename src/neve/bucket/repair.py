@@ -179,7 +179,7 @@ class Repair:
     async def _remove_temporary(self) -> None:
         if isinstance(self._temporary, TemporaryFiles):
             await self._temporary.remove_stale_temporary()
-            left = set(await self._temporary.stale_temporary())
+            left = {row.key for row in await self._temporary.stale_temporary()}
             for finding in self._with(Remedy.REMOVE_TEMPORARY):
                 if finding.key not in left:
                     self._did(finding.key, "removed the temporary file")

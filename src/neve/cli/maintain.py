@@ -107,7 +107,7 @@ def verify(
     where: Where = EVERYWHERE,
     settings: output.SettingsFlags = output.DEFAULT_FLAGS,
 ) -> int:
-    """Check every object of the partitions, and what lies between; exit 0 only if all is well.
+    """Check every object of the partitions, and what lies between; exit 1 if anything is wrong.
 
     `neve storage verify` finds the same, in one process, tries the store's rules, and repairs.
     """
@@ -160,7 +160,7 @@ async def _maintain(job: Job, where: Where, settings: Settings) -> int:
             units = await plan_units(stacked.store, job, where.topic, where.partition)
         outcomes = await _done(stacked.store, job, units, where)
         whole = where.topic is None and where.partition is None
-        rest = await _rest(stacked.store, job) if whole else None
+        rest = await _rest(stacked.store, job, None if whole else units)
     finally:
         await stacked.close()
     outcomes.sort(key=lambda row: (row.topic, row.partition))
@@ -214,14 +214,16 @@ async def _done_on_spark(
         await runtime.offload(spark.stop)
 
 
-async def _rest(store: Store, job: Job) -> dict[str, Any] | None:
-    """What belongs to no partition: verified here, once."""
+async def _rest(store: Store, job: Job, units: Sequence[Unit] | None) -> dict[str, Any] | None:
+    """What partitions share, and what belongs to none: verified here, once."""
     if job.kind != "verify" or job.layout != "neve":
         return None
     from neve.bucket.maintain.checks import verify_rest
     from neve.bucket.verify import Options
 
-    return (await verify_rest(store, Options(url=job.url, **dict(job.options)))).as_json()
+    options = Options(url=job.url, **dict(job.options))
+    only = None if units is None else {(unit.topic, unit.partition) for unit in units}
+    return (await verify_rest(store, options, only=only)).as_json()
 
 
 def print_outcomes(job: Job, outcomes: Sequence[Outcome], rest: dict[str, Any] | None) -> None:
@@ -230,10 +232,27 @@ def print_outcomes(job: Job, outcomes: Sequence[Outcome], rest: dict[str, Any] |
         for line in _lines(job, outcome):
             print(f"{outcome.topic}-{outcome.partition}: {line}")
     for finding in (rest or {}).get("findings", ()):
-        print(f"{finding['severity']:<9} {finding['key']}: {finding['what']}")
+        if not _is_leaving(finding):
+            print(f"{finding['severity']:<9} {finding['key']}: {finding['what']}")
     failed = sum(not row.ok for row in outcomes)
     would = " (nothing was written: a dry run)" if job.dry_run else ""
+    if job.kind == "verify":
+        _print_leavings([*(row.result for row in outcomes), *([rest] if rest else [])])
     print(f"{job.url}: {job.kind} of {len(outcomes)} partitions, {failed} failed{would}")
+
+
+def _print_leavings(reports: Sequence[dict[str, Any]]) -> None:
+    from neve.cli.verify import leavings_line
+
+    found = [row for report in reports for row in report.get("findings", ()) if _is_leaving(row)]
+    if found:
+        can = sum(row["repairable"] for row in found)
+        told = leavings_line(len(found), sum(row["bytes"] for row in found), can)
+        print(f"{told}; --json lists them")
+
+
+def _is_leaving(finding: dict[str, Any]) -> bool:
+    return "bytes" in finding
 
 
 def _lines(job: Job, outcome: Outcome) -> list[str]:
@@ -251,6 +270,8 @@ def _lines(job: Job, outcome: Outcome) -> list[str]:
     built = [key for name in ("built", "indexes", "times") for key in result.get(name, ())]
     lines += [f"built for {key}" if "built" in result else f"wrote {key}" for key in built]
     lines += [
-        f"{row['severity']} {row['key']}: {row['what']}" for row in result.get("findings", ())
+        f"{row['severity']} {row['key']}: {row['what']}"
+        for row in result.get("findings", ())
+        if not _is_leaving(row)
     ]
     return lines

@@ -136,11 +136,10 @@ class FolderStore:
         self._writers.close()
         self._large_writers.close()
 
-    async def stale_temporary(self, age_ms: int = STALE_MS) -> Sequence[str]:
+    async def stale_temporary(self, age_ms: int = STALE_MS) -> Sequence[ObjectInfo]:
         """The temporary files that a crash left behind, by name below the folder."""
         with self._telling(TEMPORARY):
-            found = await runtime.offload(self._stale, runtime.now_ms() - age_ms)
-        return [f"{TEMPORARY}/{path.name}" for path in found]
+            return await runtime.offload(self._stale, runtime.now_ms() - age_ms)
 
     async def remove_stale_temporary(self, age_ms: int = STALE_MS) -> int:
         """Remove temporary files that a crash left behind; how many there were."""
@@ -330,18 +329,19 @@ class FolderStore:
 
     def _sweep(self, before_ms: int) -> int:
         stale = self._stale(before_ms)
-        for path in stale:
-            path.unlink(missing_ok=True)
+        for row in stale:
+            (self.root / row.key).unlink(missing_ok=True)
         return len(stale)
 
-    def _stale(self, before_ms: int) -> Sequence[Path]:
+    def _stale(self, before_ms: int) -> Sequence[ObjectInfo]:
         folder = self.root / TEMPORARY
-        found: list[Path] = []
+        found: list[ObjectInfo] = []
         for path in sorted(folder.iterdir()) if folder.is_dir() else []:
             status = _status(path)  # none where its writer finished
-            if status is not None and status.st_mtime_ns // 1_000_000 <= before_ms:
-                found.append(path)
-        return [path for path in found if path != self._durable.mark]
+            if status is not None and path != self._durable.mark:
+                key, at_ms = f"{TEMPORARY}/{path.name}", status.st_mtime_ns // 1_000_000
+                found.append(ObjectInfo(key, status.st_size, at_ms))
+        return [row for row in found if row.modified_ms <= before_ms]
 
     # Listing
 

@@ -190,7 +190,7 @@ async def test_stale_temporary_files_go_and_a_live_writer_s_stay(tmp_path: Path)
     past = runtime.now_ms() / 1000 - 2 * STALE_MS / 1000
     os.utime(old, (past, past))
     seen = await store.stale_temporary()
-    assert list(seen) == [f".tmp/{old.name}"]
+    assert [row.key for row in seen] == [f".tmp/{old.name}"]
     report = await verify_and_repair(store, QUICK, temporary=store)
     await writer.close()
     assert report.ok

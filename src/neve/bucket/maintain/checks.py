@@ -1,71 +1,88 @@
-"""Verifying a bucket in parts that can be looked at apart: one partition, or all that is between.
+"""Verifying a bucket in parts that can be looked at apart: what partitions list, and all the rest.
 
-`verify_partition` for every partition and `verify_rest` once find what `neve storage verify` finds
-in one go. The store's rules are not tried here: that is about the store, not about what is in it.
+A `ListedCheck` over every partition, in any number of processes, and `verify_rest` once find what
+`neve storage verify` finds in one go. Segments are most of a bucket, and each belongs to one
+partition; WAL streams are shared by all partitions, so they and the tails in them are read by
+`verify_rest` alone. The store's rules are not tried here: that is about the store, not about what
+is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from neve import runtime
-from neve.bucket.maintain.guard import open_partition
+from neve.bucket.maintain.guard import topic_with
 from neve.bucket.verify import Options, Report
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.cluster import ClusterCheck
-from neve.bucket.verify.findings import Progress
+from neve.bucket.verify.findings import Place, Progress
 from neve.bucket.verify.look import Look
-from neve.bucket.verify.partition import PartitionCheck
-from neve.bucket.verify.run import tell_strays, tell_streams
+from neve.bucket.verify.partition import PartitionCheck, partitions_of
+from neve.bucket.verify.run import tell_strays, tell_streams, walk_streams
 from neve.bucket.verify.strangers import Strangers, streams_to_check
 from neve.bucket.verify.stream import Streams
 from neve.cluster.log import ClusterLog
 from neve.store.port import Store
 
 
-async def verify_partition(
-    store: Store,
-    topic: str,
-    partition: int,
-    options: Options | None = None,
-    *,
-    progress: Callable[[Progress], None] = lambda _: None,
-) -> Report:
-    """Check one partition: its manifest, every segment and bundle, the order of its offsets."""
-    chosen = options or Options()
-    started = runtime.monotonic()
-    opened = await open_partition(store, topic, partition)
-    look = _look(store, opened.cluster, chosen, progress)
-    await PartitionCheck(look, opened.place, opened.state, Streams(look)).check()
-    await tell_strays(look, started, chosen.settle_seconds)
-    return look.report
+class ListedCheck:
+    """Checks partitions one after the other: manifest, segments, bundles, order of offsets.
+
+    They share the view of the cluster log, the bounds, and the time in which an object that nobody
+    lists may settle: it is waited for once, by `settle`.
+    """
+
+    def __init__(self, store: Store, options: Options | None = None) -> None:
+        self._store = store
+        self._options = options or Options()
+        self._cluster = ClusterLog(store)
+        self._bounds = Bounds(self._options.objects_at_once, self._options.bytes_at_once)
+        self._looks: list[Look] = []
+
+    async def check(self, topic: str, partition: int) -> Report:
+        """Check one partition. Its unlisted objects are in the report after `settle`."""
+        found = topic_with(await self._cluster.must_exist(), topic, partition)
+        look = Look(self._store, self._cluster, Report(), self._bounds, self._options.url)
+        place = Place(found.name, found.topic_id, partition)
+        check = PartitionCheck(look, place, found.partitions[partition], Streams(look))
+        await check.check_listed()
+        self._looks.append(look)
+        return look.report
+
+    async def settle(self) -> None:
+        """Wait until objects that nobody lists are no uploads in flight, and report them."""
+        for look in self._looks:
+            await tell_strays(look, self._options.settle_seconds)
+        self._looks.clear()
 
 
 async def verify_rest(
     store: Store,
     options: Options | None = None,
     *,
+    only: Collection[tuple[str, int]] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Check the cluster log, the WAL streams, and what belongs to nobody."""
+    """Check the cluster log, the WAL streams, every partition's tail, and what belongs to nobody.
+
+    With `only`, the tails of these partitions, given by topic and number, and their streams alone.
+    """
     chosen = options or Options()
-    started = runtime.monotonic()
-    look = _look(store, ClusterLog(store), chosen, progress)
+    bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
+    look = Look(store, ClusterLog(store), Report(progress=progress), bounds, chosen.url)
     if not await ClusterCheck(look).check():
         return look.report
     streams = Streams(look)
-    look.report.begin("streams")
-    for incarnation in streams_to_check(look.cluster.state):
-        await streams.of(incarnation).walk()
-        await look.watch(streams.of(incarnation))
+    partitions = partitions_of(look, streams)
+    incarnations = streams_to_check(look.cluster.state)
+    if only is not None:
+        partitions = [row for row in partitions if (row.place.topic, row.place.partition) in only]
+        incarnations = sorted({each for row in partitions for each in row.incarnations})
+    await walk_streams(look, streams, incarnations)
+    look.report.begin("tails")
+    await look.bounds.each(partitions, PartitionCheck.check_tail)
     await tell_streams(look, streams)
-    await Strangers(look).check()
-    await tell_strays(look, started, chosen.settle_seconds)
+    if only is None:
+        await Strangers(look).check()
+    await tell_strays(look, chosen.settle_seconds)
     return look.report
-
-
-def _look(
-    store: Store, cluster: ClusterLog, options: Options, progress: Callable[[Progress], None]
-) -> Look:
-    bounds = Bounds(options.objects_at_once, options.bytes_at_once)
-    return Look(store, cluster, Report(progress=progress), bounds, options.url)

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from neve import runtime
 from neve.bucket.verify.findings import Place
 from neve.cluster.log import ClusterLog, NoTopicError
-from neve.cluster.state import PartitionState, Topic
+from neve.cluster.state import ClusterState, PartitionState, Topic
 from neve.errors import InvalidError, UnavailableError
 from neve.log.keys import manifest as manifest_keys
 from neve.log.keys import segment_prefix
@@ -84,19 +84,26 @@ class Opened(NamedTuple):
         check_alive(self.cluster, self.topic)
 
 
+def topic_with(state: ClusterState, topic: str, partition: int) -> Topic:
+    """A topic that has this partition; NoTopicError or InvalidError where there is none."""
+    found = state.topic(topic)
+    if found is None:
+        raise NoTopicError(f"there is no topic {topic!r}")
+    if not 0 <= partition < len(found.partitions):
+        raise InvalidError(
+            f"partition {partition} does not exist in topic {topic!r}; valid partitions: "
+            f"0-{len(found.partitions) - 1}"
+        )
+    return found
+
+
 async def open_partition(
     store: Store, topic: str, partition: int, settings: Settings | None = None
 ) -> Opened:
     """Look a partition up; NoTopicError or InvalidError where there is none."""
     chosen = settings or Settings()
     cluster = ClusterLog(store, chosen.cluster)
-    found = (await cluster.must_exist()).topic(topic)
-    if found is None:
-        raise NoTopicError(f"there is no topic {topic!r}")
-    if not 0 <= partition < len(found.partitions):
-        raise InvalidError(
-            f"topic {topic!r} has the partitions 0 to {len(found.partitions) - 1}, not {partition}"
-        )
+    found = topic_with(await cluster.must_exist(), topic, partition)
     guarded = GuardedStore(store, cluster, found, purge_delay_ms=chosen.cluster.purge_delay_ms)
     manifest = Manifest(guarded, manifest_keys(found.name, found.id_bytes, partition))
     await manifest.refresh()

@@ -8,12 +8,12 @@ What fails in one partition is its outcome, and keeps no other from being mainta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from neve import runtime
-from neve.bucket.maintain.checks import verify_partition
+from neve.bucket.maintain.checks import ListedCheck
 from neve.bucket.maintain.clock import check_clock
 from neve.bucket.maintain.expire import expire_partition
 from neve.bucket.maintain.indexes import build_partition_indexes
@@ -21,7 +21,7 @@ from neve.bucket.maintain.kafscale_files import build_kafscale_files, list_kafsc
 from neve.bucket.maintain.merge import merge_partition
 from neve.bucket.maintain.ownership import take_ownership
 from neve.bucket.model import PartitionName
-from neve.bucket.verify import Options
+from neve.bucket.verify import Options, Report
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.errors import InvalidError, NeveError
 from neve.log.segment.kafscale import ForeignSegment
@@ -131,7 +131,7 @@ _WORK: dict[str, Callable[..., Awaitable[Any]]] = {
 
 
 class Worker:
-    """Does units of one job over one store, one after the other."""
+    """Does units of one job over one store; `end` completes their outcomes."""
 
     def __init__(self, store: Store, job: Job) -> None:
         self._store = store
@@ -139,25 +139,42 @@ class Worker:
         self._settings = job.load_settings()
         self._clock_checked = False
         self._foreign: dict[PartitionName, list[ForeignSegment]] | None = None
+        self._listed: ListedCheck | None = None
+        self._verified: list[tuple[Outcome, Report]] = []
 
     async def do(self, unit: Unit) -> Outcome:
         """Maintain one partition. What goes wrong is in the outcome."""
         outcome = Outcome(unit.topic, unit.partition)
         try:
-            outcome.result = await self._do(unit)
+            if self._job.kind == "verify":
+                await self._verify(outcome)
+            else:
+                outcome.result = await self._do(unit)
         except NeveError as error:
             outcome.error = str(error)
         return outcome
+
+    async def _verify(self, outcome: Outcome) -> None:
+        if self._job.layout != "neve":
+            raise InvalidError("`neve storage verify --layout kafscale` checks a KafScale bucket")
+        if self._listed is None:
+            options = Options(url=self._job.url, **dict(self._job.options))
+            self._listed = ListedCheck(self._store, options)
+        report = await self._listed.check(outcome.topic, outcome.partition)
+        self._verified.append((outcome, report))
+
+    async def end(self) -> None:
+        """Complete the outcomes, once all units are done."""
+        if self._listed is not None:
+            await self._listed.settle()
+        for outcome, report in self._verified:
+            outcome.result = report.as_json()
 
     async def _do(self, unit: Unit) -> dict[str, Any]:
         job = self._job
         options: dict[str, Any] = dict(job.options)
         if job.layout == "kafscale":
             return await self._do_foreign(unit)
-        if job.kind == "verify":
-            chosen = Options(url=job.url, **options)
-            report = await verify_partition(self._store, unit.topic, unit.partition, chosen)
-            return report.as_json()
         if job.kind == "expire":
             await self._check_clock(options)
             options["clock_checked"] = True
@@ -186,13 +203,14 @@ class Worker:
         return dataclasses.asdict(done)
 
 
-async def do_units(job: Job, units: Iterable[Unit]) -> AsyncIterator[Outcome]:
+async def do_units(job: Job, units: Iterable[Unit]) -> list[Outcome]:
     """Open the bucket and do these units, one after the other."""
     stacked = connect(job.url, job.load_settings().store)
     try:
         worker = Worker(stacked.store, job)
-        for unit in units:
-            yield await worker.do(unit)
+        outcomes = [await worker.do(unit) for unit in units]
+        await worker.end()
+        return outcomes
     finally:
         await stacked.close()
 
@@ -216,4 +234,5 @@ async def do_here(
             told(done[unit])
 
     await runtime.gather(*(take() for _ in range(max(1, min(at_once, len(units))))))
+    await worker.end()
     return [done[unit] for unit in units]

@@ -1,8 +1,8 @@
 """What verifying finds, and the report that it ends in.
 
-A finding says how bad it is, which object it is about, what was seen and what to do. Damage, gaps,
-orphans, leftovers and broken rules mean that not all is well; a loss that is on record and a note
-do not.
+A finding says how bad it is, which object it is about, what was seen and what to do. Damage, gaps
+and broken rules mean that something is wrong. Leavings (orphans and leftovers), which every crash
+leaves behind, only take up room; a loss that is on record and a note are there to be known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FINDINGS_MAX = 10_000
 
 
 class Severity(enum.StrEnum):
-    """How bad it is. `skipped` and `note` are not: they are there to be known."""
+    """How bad it is: wrong, a leaving, or only there to be known."""
 
     DAMAGE = "damage"
     GAP = "gap"
@@ -31,8 +31,12 @@ class Severity(enum.StrEnum):
     NOTE = "note"
 
     @property
-    def is_well(self) -> bool:
-        return self in (Severity.SKIPPED, Severity.NOTE)
+    def is_wrong(self) -> bool:
+        return self in (Severity.DAMAGE, Severity.GAP, Severity.RULE)
+
+    @property
+    def is_leaving(self) -> bool:
+        return self in (Severity.ORPHAN, Severity.LEFTOVER)
 
 
 class Remedy(enum.StrEnum):
@@ -62,7 +66,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was seen. `lost` are offsets that no reader can get, by partition `place`."""
+    """One thing that was seen. `lost` are offsets that no reader can get, by partition `place`.
+
+    `bytes` is what a leaving takes up.
+    """
 
     severity: Severity
     key: str
@@ -73,6 +80,7 @@ class Finding:
     incarnation: int | None = None
     lost: tuple[OffsetRange, ...] = ()
     repaired: bool = False
+    bytes: int = 0
 
     @property
     def repairable(self) -> bool:
@@ -89,6 +97,8 @@ class Finding:
         }
         if self.place is not None:
             told["topic"], told["partition"] = self.place.topic, self.place.partition
+        if self.severity.is_leaving:
+            told["bytes"] = self.bytes
         if self.lost:
             told["lost"] = [{"from": first, "to": end} for first, end in self.lost]
         return told
@@ -118,11 +128,23 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
     progress: Callable[[Progress], None] = lambda _: None
     stage: str = ""
+    kept: Counter[bool] = field(default_factory=Counter)
+    """How many findings are kept, by whether they say that something is wrong."""
 
     @property
     def ok(self) -> bool:
-        left_out = self.counts["findings_left_out"]
-        return not left_out and all(row.severity.is_well or row.repaired for row in self.findings)
+        """Whether nothing is wrong, or no more: leavings are not."""
+        return not self.counts["wrong_left_out"] and not self.wrong
+
+    @property
+    def wrong(self) -> list[Finding]:
+        """What is wrong and was not repaired, as far as it was kept."""
+        return [row for row in self.findings if row.severity.is_wrong and not row.repaired]
+
+    @property
+    def leavings(self) -> list[Finding]:
+        """What a crash left and repair did not remove, as far as it was kept."""
+        return [row for row in self.findings if row.severity.is_leaving and not row.repaired]
 
     def begin(self, stage: str) -> None:
         """Tell what is looked at from now on."""
@@ -141,10 +163,16 @@ class Report:
 
     def add(self, finding: Finding) -> None:
         self.counts[finding.severity.value] += 1
-        if len(self.findings) < FINDINGS_MAX:
+        if finding.severity.is_leaving:
+            self.counts["leavings"] += 1
+            self.counts["leavings_bytes"] += finding.bytes
+        # However many leavings there are, they push out nothing that is wrong.
+        wrong = finding.severity.is_wrong
+        if self.kept[wrong] < FINDINGS_MAX:
+            self.kept[wrong] += 1
             self.findings.append(finding)
         else:
-            self.counts["findings_left_out"] += 1
+            self.counts["wrong_left_out" if wrong else "findings_left_out"] += 1
 
     def did(self, key: str, what: str) -> None:
         self.repaired.append(Deed(key, what))

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from neve import runtime
 from neve.bucket.pieces import OffsetRange, clipped_skips, without
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.findings import Finding, Place, Report, Severity
@@ -47,12 +48,15 @@ class Look:
     bounds: Bounds
     url: str = ANY_URL
     first_looks: list[tuple[Scope, list[Stray]]] = field(default_factory=list)
+    watched_at: float = 0.0
+    """When a first look last found a stray, on this process's own clock."""
 
     async def watch(self, scope: Scope) -> None:
         """Look for strays a first time; those that are still there later are told then."""
         found = await scope.strays()
         if found:
             self.first_looks.append((scope, found))
+            self.watched_at = runtime.monotonic()
 
     async def partition_now(self, place: Place) -> PartitionState | None:
         """A partition as the cluster has it now; None where its topic is gone."""

@@ -57,8 +57,18 @@ class PartitionCheck:
         self._manifest = manifest_of(look.store, place)
         self.place = place
 
+    @property
+    def incarnations(self) -> set[int]:
+        """The streams that the partition needs."""
+        return {part.incarnation for part in self._state.streams}
+
     async def check(self) -> None:
         """Check all of it; what is wrong is in the report, unless the topic is gone by then."""
+        await self.check_listed()
+        await self.check_tail()
+
+    async def check_listed(self) -> None:
+        """Check the manifest and everything that it lists. No stream is read."""
         findings: list[Finding] = []
         try:
             await self._look.watch(self)
@@ -68,7 +78,6 @@ class PartitionCheck:
             findings += await confirmed(self._order)
             findings += await self._segments()
             findings += await confirmed(self._state_bundle)
-            findings += await self._tail()
             findings += self._skips()
         except (DamagedError, UnsupportedError) as error:
             found = unreadable(error, self._manifest.keys.prefix, self.place)
@@ -76,6 +85,17 @@ class PartitionCheck:
                 findings.append(found)
         self._look.report.counts["partitions"] += 1
         self._look.report.counts["doomed"] += len(self._manifest.state.doomed)
+        await self._tell(findings)
+
+    async def check_tail(self) -> None:
+        """Check that the streams hold all committed offsets above the segments."""
+        try:
+            findings = await self._tail()
+        except (DamagedError, UnsupportedError):
+            return  # its manifest cannot be read, which is told with what it lists
+        await self._tell(findings)
+
+    async def _tell(self, findings: list[Finding]) -> None:
         if findings and await self._look.partition_now(self.place) is None:
             return
         for finding in findings:

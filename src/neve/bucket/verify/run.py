@@ -8,8 +8,8 @@ the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from neve import runtime
@@ -22,7 +22,7 @@ from neve.bucket.verify.strangers import Strangers, streams_to_check
 from neve.bucket.verify.stream import Streams
 from neve.cluster.log import ClusterLog
 from neve.errors import DeniedError, StoreFailedError
-from neve.store.port import Store
+from neve.store.port import ObjectInfo, Store
 from neve.store.probe import inspect
 
 # An upload in flight looks like an orphan. Segments of the default size take seconds.
@@ -44,7 +44,7 @@ class Options:
 class TemporaryFiles(Protocol):
     """What a store offers that keeps temporary files of its own: a local folder does."""
 
-    async def stale_temporary(self) -> Sequence[str]:
+    async def stale_temporary(self) -> Sequence[ObjectInfo]:
         """Temporary files that a crash left behind; never those of a live writer."""
 
     async def remove_stale_temporary(self) -> int:
@@ -66,7 +66,6 @@ async def verify(
     report = Report(progress=progress)
     bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
     look = Look(store, ClusterLog(store), report, bounds, chosen.url)
-    started = runtime.monotonic()
     # First of all: nothing is written to a bucket, or a mistyped folder, that is not Neve's.
     readable = await ClusterCheck(look).check()
     if chosen.probe:
@@ -75,8 +74,14 @@ async def verify(
         await _check_temporary(report, temporary)
     if not readable:
         return report
-    await _check_contents(look)
-    await tell_strays(look, started, chosen.settle_seconds)
+    streams = Streams(look)
+    partitions = partitions_of(look, streams)  # as they are before their streams are walked
+    await walk_streams(look, streams, streams_to_check(look.cluster.state))
+    look.report.begin("partitions")
+    await look.bounds.each(partitions, PartitionCheck.check)
+    await tell_streams(look, streams)
+    await Strangers(look).check()
+    await tell_strays(look, chosen.settle_seconds)
     return report
 
 
@@ -102,11 +107,12 @@ async def _check_rules(look: Look) -> None:
 
 
 async def _check_temporary(report: Report, files: TemporaryFiles) -> None:
-    for name in await files.stale_temporary():
+    for row in await files.stale_temporary():
         report.add(
             Finding(
                 severity=Severity.LEFTOVER,
-                key=name,
+                key=row.key,
+                bytes=row.size,
                 what="a temporary file that a crash left behind",
                 do="harmless; --repair removes it",
                 remedy=Remedy.REMOVE_TEMPORARY,
@@ -114,18 +120,12 @@ async def _check_temporary(report: Report, files: TemporaryFiles) -> None:
         )
 
 
-async def _check_contents(look: Look) -> None:
-    """Streams before partitions: a tail is read before its manifest."""
-    streams = Streams(look)
-    partitions = partitions_of(look, streams)
+async def walk_streams(look: Look, streams: Streams, incarnations: Iterable[int]) -> None:
+    """Read these streams whole. Partitions come after: a tail is read before its manifest."""
     look.report.begin("streams")
-    for incarnation in streams_to_check(look.cluster.state):
+    for incarnation in incarnations:
         await streams.of(incarnation).walk()
         await look.watch(streams.of(incarnation))
-    look.report.begin("partitions")
-    await look.bounds.each(partitions, PartitionCheck.check)
-    await tell_streams(look, streams)
-    await Strangers(look).check()
 
 
 async def tell_streams(look: Look, streams: Streams) -> None:
@@ -137,14 +137,14 @@ async def tell_streams(look: Look, streams: Streams) -> None:
             look.report.add(finding)
 
 
-async def tell_strays(look: Look, started: float, settle_seconds: float) -> None:
+async def tell_strays(look: Look, settle_seconds: float) -> None:
     """Look at strays a second time, once they had time to be listed or removed."""
     if not look.first_looks:
         return
     look.report.begin("what nobody lists")
     young_ms = runtime.now_ms() - settle_seconds * 1000
     strays = [stray for _, found in look.first_looks for stray in found]
-    left = started + settle_seconds - runtime.monotonic()
+    left = look.watched_at + settle_seconds - runtime.monotonic()
     if left > 0 and any(stray.row.modified_ms > young_ms for stray in strays):
         await runtime.sleep(left)
 
@@ -153,6 +153,6 @@ async def tell_strays(look: Look, started: float, settle_seconds: float) -> None
         known = {stray.row.key for stray in found}
         for stray in await scope.strays():
             if stray.row.key in known:
-                look.report.add(stray.finding)
+                look.report.add(replace(stray.finding, bytes=stray.row.size))
 
     await look.bounds.each(look.first_looks, again)

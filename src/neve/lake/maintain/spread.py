@@ -97,12 +97,9 @@ class _Task:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                outcomes = runtime.run(self._all(self._hands[number]))
+                outcomes = runtime.run(do_units(self._job, self._hands[number]))
                 texts = [json.dumps(asdict(outcome)) for outcome in outcomes]
                 yield pa.RecordBatch.from_pydict({"outcome": texts}, schema=_ARROW_SCHEMA)
-
-    async def _all(self, units: list[Unit]) -> list[Outcome]:
-        return [outcome async for outcome in do_units(self._job, units)]
 
 
 def _cores(spark: SparkSession) -> int:
