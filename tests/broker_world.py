@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from neve import runtime
-from neve.broker.addresses import Address
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.protocol.codes import ErrorCode
 from neve.protocol.compiler import Api
+from neve.serving.addresses import Address
 from neve.settings import Settings, TopicSettings
 from neve.store.memory import MemoryBucket, MemoryStore
 from node_world import batch_of, small_settings

@@ -9,13 +9,13 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from neve.broker.addresses import Address
 from neve.broker.broker import Broker
 from neve.protocol.frames import decode_response_header, request_frame
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.produce import PRODUCE
 from neve.records.batch import walk
 from neve.records.compression import CODECS
+from neve.serving.addresses import Address
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store

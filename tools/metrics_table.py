@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neve.broker.metrics.catalogue import CATALOGUE, Family
+from neve.serving.catalogue import CATALOGUE, Family
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "operations.md"
 START = "<!-- metrics: written by tools/metrics_table.py -->"

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from neve.bench.broker import pipelined
-from neve.broker.metrics.catalogue import CATALOGUE
+from neve.serving.catalogue import CATALOGUE
 
 NEVE = Path(sys.executable).with_name("neve")
 READY = re.compile(

@@ -213,8 +213,9 @@ def _be_broker(spec: dict[str, Any]) -> None:
 
 def _nursery() -> None:
     _die_with_parent()
-    from neve.broker import broker, http, logs, pages
+    from neve.broker import broker, pages
     from neve.cli import application
+    from neve.serving import http, logs
 
     assert all((broker, http, logs, pages, application))  # loaded for the children
     children: set[int] = set()

@@ -36,7 +36,7 @@ def test_large_blocks_are_used_again():
 
 
 GIVING = """
-from neve.broker.metrics.process_view import resident_bytes
+from neve.serving.process_view import resident_bytes
 from neve.runtime.allocator import give_back_freed_memory, keep_freed_memory
 
 keep_freed_memory()

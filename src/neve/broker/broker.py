@@ -8,10 +8,8 @@ import socket
 from typing import Protocol
 
 from neve import runtime
-from neve.broker.addresses import Address
 from neve.broker.fetch.sessions import Sessions
 from neve.broker.group_state import GroupState
-from neve.broker.logs import Repeated
 from neve.broker.metrics import Metrics
 from neve.broker.server import Server
 from neve.broker.unsent import Unsent
@@ -21,6 +19,8 @@ from neve.errors import NeveError, UnavailableError
 from neve.log.index_cache import IndexCache
 from neve.log.reading.reader import LogReader
 from neve.log.remote import BucketRemoteStorage
+from neve.serving.addresses import Address
+from neve.serving.logs import Repeated
 from neve.settings import Settings
 from neve.store.url import Stack
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neve import runtime
-from neve.broker.metrics.process_view import resident_bytes
+from neve.serving.process_view import resident_bytes
 from neve.settings import MIB
 from neve.store.room import give_back_free_mappings
 

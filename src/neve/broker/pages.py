@@ -9,20 +9,21 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from neve.broker.http import Page, Pages
+from neve import __version__
 from neve.broker.metrics.client_view import client_view
-from neve.broker.metrics.exposition import View, scrape
 from neve.broker.metrics.group_view import group_view
 from neve.broker.metrics.insides import group_rows, tail_cached_bytes
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
 from neve.broker.metrics.memory_view import Held, memory_view
 from neve.broker.metrics.objects import ObjectCounts, object_view
-from neve.broker.metrics.process_view import process_view, resident_bytes
 from neve.broker.metrics.reading_view import reading_view
 from neve.broker.metrics.store_view import store_view
-from neve.broker.metrics.text import CONTENT_TYPE
 from neve.coordinator.exchange import GroupState
+from neve.serving.exposition import View, scrape
+from neve.serving.http import Page, Pages
+from neve.serving.process_view import process_view, resident_bytes
+from neve.serving.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -75,9 +76,9 @@ class BrokerPages:
     def _views(self) -> list[View]:
         broker = self.broker
         if broker is None:
-            return [process_view]
+            return [_OWN_PROCESS]
         return [
-            process_view,
+            _OWN_PROCESS,
             partial(client_view, broker.metrics),
             partial(store_view, broker.stack),
             partial(object_view, self.objects),
@@ -89,6 +90,7 @@ class BrokerPages:
         ]
 
 
+_OWN_PROCESS = partial(process_view, __version__)
 _STATES = tuple(state.value for state in GroupState)
 
 

@@ -36,11 +36,11 @@ from neve.errors import (
 from neve.settings import Settings, refuse_too_much
 
 if TYPE_CHECKING:
-    from neve.broker.addresses import Address
     from neve.broker.broker import Broker
-    from neve.broker.http import HttpServer
     from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
+    from neve.serving.addresses import Address
+    from neve.serving.http import HttpServer
     from neve.store.url import Stack
 
 T = TypeVar("T")
@@ -100,10 +100,10 @@ def serve(
 
 
 async def _serve(settings: Settings) -> int:
-    from neve.broker import logs
-    from neve.broker.addresses import address_of, advertised_address, bind, parse_address
     from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
+    from neve.serving import logs
+    from neve.serving.addresses import address_of, advertised_address, bind, parse_address
     from neve.store.url import connect, refuse_one_zone
 
     refuse_one_zone(settings.broker.store, settings.wal.durability)
@@ -177,8 +177,8 @@ async def _start(
 async def _started(
     settings: Settings, stack: Stack, where: socket.socket, asked: Address, advertised: Address
 ) -> Broker:
-    from neve.broker.addresses import refused
     from neve.broker.broker import Broker
+    from neve.serving.addresses import refused
     from neve.store.url import parse
 
     url = settings.broker.store
@@ -284,7 +284,7 @@ def _tune_collector() -> None:
 
 @contextlib.asynccontextmanager
 async def _http(settings: Settings, pages: BrokerPages) -> AsyncIterator[HttpServer | None]:
-    from neve.broker.http import HttpServer
+    from neve.serving.http import HttpServer
 
     if not settings.http.listen.strip():
         yield None

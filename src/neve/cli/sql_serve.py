@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from neve import runtime
-from neve.broker.addresses import parse_address
 from neve.cli.output import UsageError
 from neve.errors import InvalidError
+from neve.serving.addresses import parse_address
 
 if TYPE_CHECKING:
     from neve.lake.postgres.options import ServeOptions

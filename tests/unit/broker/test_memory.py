@@ -14,7 +14,7 @@ from neve.broker.memory import (
     give_back_free,
     stay_below,
 )
-from neve.broker.metrics.process_view import resident_bytes
+from neve.serving.process_view import resident_bytes
 from neve.settings import MIB
 from neve.store.room import room
 from scripted_store import in_simulation

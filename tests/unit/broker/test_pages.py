@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from neve.broker import pages as pages_module
-from neve.broker.http import Page
 from neve.broker.metrics.objects import ObjectCounts
 from neve.broker.pages import BrokerPages
 from neve.errors import FencedError
+from neve.serving.http import Page
 from neve.store.memory import MemoryStore
 
 

@@ -18,10 +18,10 @@ import pytest
 
 from neve import __version__
 from neve.broker import memory
-from neve.broker.addresses import Address
 from neve.cli import main
 from neve.cli import serve as serving
 from neve.errors import FencedError, InvalidError, NeveError, StoreFailedError, UnavailableError
+from neve.serving.addresses import Address
 from neve.settings import MIB
 
 FREE = ["--listen", "127.0.0.1:0", "--set", "http.listen="]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neve.broker.metrics.counters import Metrics
-from neve.broker.metrics.text import histogram, one, several
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages import APIS
+from neve.serving.text import histogram, one, several
 
 _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from neve.broker.metrics.text import header, quoted, several
+from neve.serving.text import header, quoted, several
 
 PIECE = 500
 NONE = -1

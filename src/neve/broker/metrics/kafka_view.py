@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from neve.broker.addresses import Address
-from neve.broker.metrics.text import header, labels_of, one, several
 from neve.cluster.node import Node
 from neve.cluster.state import ClusterState
 from neve.log.partition import PartitionLog
+from neve.serving.addresses import Address
+from neve.serving.text import header, labels_of, one, several
 
 PIECE = 500
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from neve import runtime
 from neve.broker.metrics.insides import uploads_of
-from neve.broker.metrics.text import one
 from neve.cluster.node import Node
 from neve.log.wal.writer import WalWriter
+from neve.serving.text import one
 
 PIECE = 500
 

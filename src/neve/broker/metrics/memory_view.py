@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from neve.broker.metrics.text import several
+from neve.serving.text import several
 
 
 class Held(NamedTuple):

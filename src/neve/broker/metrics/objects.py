@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neve.broker.metrics.text import several
 from neve.log import keys
+from neve.serving.text import several
 from neve.store.port import Buffer, Store
 from neve.store.wrapper import Wrapper
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neve.broker.metrics.text import one, several
 from neve.log.index_cache import IndexCache
 from neve.log.reading.reader import LogReader
+from neve.serving.text import one, several
 
 
 def reading_view(reader: LogReader, indexes: IndexCache) -> Iterator[str]:

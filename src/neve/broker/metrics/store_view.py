@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from neve.broker.metrics.text import histogram, one, several
+from neve.serving.text import histogram, one, several
 from neve.store.url import Stack
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neve.broker.metrics.exposition import scrape
 from neve.broker.metrics.objects import KINDS, ObjectCounts, kind_of, object_view
 from neve.errors import ExistsError
 from neve.log import keys
+from neve.serving.exposition import scrape
 from neve.store.memory import MemoryBucket, MemoryStore
 from node_world import send, small_settings, started
 

@@ -16,15 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from group_world import World
 from neve.broker.metrics import Metrics
 from neve.broker.metrics.client_view import client_view
-from neve.broker.metrics.exposition import View, scrape
 from neve.broker.metrics.group_view import GroupRow
 from neve.broker.metrics.insides import group_rows, tail_cached_bytes, uploads_of
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
-from neve.broker.metrics.process_view import process_view, resident_bytes
 from neve.broker.metrics.store_view import store_view
 from neve.cluster.node import Node
 from neve.coordinator.exchange import Identity
+from neve.serving.exposition import View, scrape
+from neve.serving.process_view import process_view, resident_bytes
 from neve.settings import StoreSettings
 from neve.store.memory import MemoryStore
 from neve.store.url import Stack, stack
@@ -171,9 +171,10 @@ async def test_groups_are_found_with_their_members_and_offsets() -> None:
 
 
 async def test_the_process_is_measured() -> None:
-    found = await shown(process_view)
+    found = await shown(partial(process_view, "1.2.3"))
     assert value(found["process_resident_memory_bytes"]) > 1 << 20
     assert value(found["process_cpu_seconds"]) > 0
+    assert found["neve_build_info"].samples[0].labels["version"] == "1.2.3"
     assert resident_bytes() > 1 << 20
 
 

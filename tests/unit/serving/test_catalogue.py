@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import metrics_table
-from neve.broker.metrics.catalogue import CATALOGUE, Family
+from neve.serving.catalogue import CATALOGUE, Family
 
 PAGE = Path(metrics_table.PAGE).read_text(encoding="utf-8")
 

@@ -7,17 +7,17 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
-from neve import __version__
-from neve.broker.metrics.text import one, several
+from neve.serving.text import one, several
 
 _STATM = Path("/proc/self/statm")
 
 
-def process_view() -> Iterator[str]:
+def process_view(version: str) -> Iterator[str]:
+    """`version` is Neve's, which this layer is part of and cannot ask."""
     yield one("process_resident_memory_bytes", resident_bytes())
     spent = os.times()
     yield one("process_cpu_seconds_total", spent.user + spent.system)
-    about = (__version__, platform.python_version(), platform.system())
+    about = (version, platform.python_version(), platform.system())
     yield several("neve_build_info", [(about, 1)])
 
 

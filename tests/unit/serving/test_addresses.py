@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from neve.broker.addresses import Address, advertised_address, parse_address, refused
 from neve.errors import InvalidError
+from neve.serving.addresses import Address, advertised_address, parse_address, refused
 
 
 @pytest.mark.parametrize(

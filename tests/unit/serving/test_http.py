@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from neve.broker.addresses import ListenError
-from neve.broker.http import HEAD_BYTES_MAX, HttpServer, Page
+from neve.serving.addresses import ListenError
+from neve.serving.http import HEAD_BYTES_MAX, HttpServer, Page
 from neve.settings import HttpSettings
 
 LARGE = b"0123456789abcdef" * (1 << 17)  # 2 MiB

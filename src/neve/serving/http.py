@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from neve import runtime
-from neve.broker.addresses import Address, parse_address, refused
+from neve.serving.addresses import Address, parse_address, refused
 from neve.settings import HttpSettings
 
-log = logging.getLogger("neve.broker.http")
+log = logging.getLogger("neve.serving.http")
 
 HEAD_BYTES_MAX = 8 * 1024
 WRITE_BYTES = 256 * 1024

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from neve.broker.metrics import text
-from neve.broker.metrics.catalogue import CATALOGUE, Family
+from neve.serving import text
+from neve.serving.catalogue import CATALOGUE, Family
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from neve import runtime
-from neve.broker import logs
 from neve.errors import InvalidError
+from neve.serving import logs
 from neve.settings import LogSettings
 
 LOGGER = logging.getLogger("neve.sample")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import isinf, isnan
 
-from neve.broker.metrics.catalogue import CATALOGUE
+from neve.serving.catalogue import CATALOGUE
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 INFINITE = float("inf")

@@ -1,0 +1,1 @@
+"""What every process that serves shares: addresses, the HTTP port, metrics as text, log lines."""
