@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 
 from hostile import create_topic, fetch_request, produce
 from hostile_attacks import Attack, Target, send_what_fits
@@ -103,6 +104,41 @@ def searches(target: Target) -> None:
         target.wait()
 
 
+# -- what many partitions cost ------------------------------------------------------------------
+
+WIDE_PARTITIONS = 1_000
+
+
+def prepare_waiting_fetches(target: Target) -> None:
+    with target.wire() as wire:
+        create_topic(wire, "wide", WIDE_PARTITIONS)
+
+
+def waiting_fetches(target: Target) -> None:
+    """Wait for records of many partitions that never come, on many connections."""
+    places = [(partition, 0) for partition in range(WIDE_PARTITIONS)]
+    asked = fetch_request("wide", *places, max_wait_ms=600_000)
+    body = FETCH.Request.encode(asked, FETCH_VERSION)
+    one = b"".join(request_frame(FETCH, FETCH_VERSION, 1, "waiter", body))
+    with contextlib.ExitStack() as links:
+        while not target.is_over:
+            for _ in range(4):
+                send_what_fits(links.enter_context(target.deaf(1 << 16)), one * 4)
+            time.sleep(0.2)
+
+
+def sessions(target: Target) -> None:
+    """Open fetch sessions of very many partitions that do not exist, and leave them."""
+    places = [(partition, 0) for partition in range(9_999)]
+    while not target.is_over:
+        with target.wire() as wire:
+            for number in range(20):
+                asked = fetch_request(f"none-{number}", *places, session_epoch=0)
+                wire.call(FETCH, FETCH_VERSION, asked)
+                if target.is_over:
+                    break
+
+
 # -- requests that do not come to an end ---------------------------------------------------------
 
 
@@ -118,6 +154,8 @@ def unfinished_requests(target: Target) -> None:
 ATTACKS = [
     Attack("unfinished-requests", unfinished_requests),
     Attack("unread-fetches", unread_fetches, prepare_unread_fetches),
+    Attack("waiting-fetches", waiting_fetches, prepare_waiting_fetches),
+    Attack("sessions", sessions),
     Attack("searches-by-time", searches, prepare_searches),
     Attack("unread-small-fetches", unread_small_fetches, prepare_unread_small_fetches),
 ]

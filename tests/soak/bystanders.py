@@ -172,11 +172,19 @@ class Member(_OnWire):
         assert error == 0, f"sync: error {error}"
 
     def ask(self) -> None:
+        if len(self.requests) % 2:
+            self._commit()
+        else:
+            self._beat()
+
+    def _beat(self) -> None:
         beat = HEARTBEAT.Request(
             group_id=GROUP, generation_id=self.generation, member_id=self.member_id
         )
         error = self.wire.call(HEARTBEAT, 3, beat).error_code
         assert error == 0, f"heartbeat: error {error}"
+
+    def _commit(self) -> None:
         part = OFFSET_COMMIT.Request.Partition(
             partition_index=0, committed_offset=len(self.requests), committed_metadata=""
         )

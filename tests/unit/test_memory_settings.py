@@ -48,7 +48,7 @@ def test_what_is_set_is_kept() -> None:
 
 @pytest.mark.parametrize(
     ("given", "needed_mib"),
-    [({"tail.cache.bytes": 400 * MIB}, 816), ({"segment.bytes": 128 * MIB}, 640)],
+    [({"tail.cache.bytes": 400 * MIB}, 824), ({"segment.bytes": 128 * MIB}, 640)],
 )
 def test_parts_that_do_not_fit_are_refused_with_what_would_do(
     given: dict[str, int], needed_mib: int

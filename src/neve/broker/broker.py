@@ -65,6 +65,7 @@ class Broker:
             settings.fetch.sessions_max,
             settings.fetch.session_evict_ms / 1000,
             settings.fetch.session_partitions_max,
+            node.memory.state("fetch-sessions", settings.fetch.sessions_bytes),
         )
         self.indexes = indexes
         self.reader = LogReader(
@@ -75,6 +76,10 @@ class Broker:
             hot_work=lambda: self.metrics.produce_batches,
         )
         self.unsent = Unsent(settings.fetch.unsent_bytes)
+        self.waiting = runtime.MemoryShare("waiting-fetches", settings.fetch.waiting_bytes)
+        node.memory.add(
+            self.reader.cold.budget, self.reader.times.share, self.unsent.share, self.waiting
+        )
         self.searching = asyncio.Semaphore(SEARCHING_REQUESTS_MAX)
         self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.complaints = Repeated(log, settings.logs)

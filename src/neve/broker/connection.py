@@ -211,13 +211,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._handle(frame, header, route)
         finally:
             if route is None or not route.is_produce:
-                self._release(frame)
+                self._server.scratch.release(frame)
         if route is not None and route.is_produce:
             self._produce(frame, header, route)
-
-    def _release(self, frame: Frame) -> None:
-        if frame.buffer is not None:
-            self._server.scratch.pool.give(frame.buffer)
 
     def _unsupported(self, header: RequestHeader) -> None:
         """Kafka closes the connection; only the question for versions has an answer to all."""
@@ -267,6 +263,9 @@ class Connection(asyncio.BufferedProtocol):
         self._out.complete(answer, parts)
         if route.may_be_overtaken:
             self._fetching -= 1
+            if response.throttle_time_ms and not self._waits_for_turn:
+                self._waits_for_turn = True  # as in Kafka, since clients need not heed it
+                self._server.turns.mute(self, response.throttle_time_ms / 1000)
         else:
             self._busy = False
             seconds = metered.seconds + runtime.monotonic() - made_at
@@ -275,8 +274,8 @@ class Connection(asyncio.BufferedProtocol):
         self._answered()
 
     def _answered_by(self, route: Route, response: Any, started: float) -> None:
-        error = getattr(response, "error_code", 0)
-        self._server.metrics.answered(route.api.key, runtime.monotonic() - started, error)
+        seconds, error = runtime.monotonic() - started, getattr(response, "error_code", 0)
+        self._server.metrics.answered(route.api.key, seconds, error)
 
     def _fail(self, what: str) -> None:
         """A mistake of ours: the client is told by a closed connection, we by the log."""
@@ -292,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             request = route.api.Request.decode(data, header.api_version, header.end)
         except NeveError:
-            self._release(frame)
+            self._server.scratch.release(frame)
             raise
         node = self._server.broker.node
         if node.led.codecs and (foreign := batches_to_recompress(node, request)):

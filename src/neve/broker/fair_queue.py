@@ -62,6 +62,10 @@ class FairQueue:
             self._waiting.append(connection)
             self.begin(runtime.monotonic())  # there is a next round
 
+    def mute(self, connection: Served, seconds: float) -> None:
+        """Have it wait for its turn only after so long."""
+        asyncio.get_running_loop().call_later(seconds, self.wait, connection)
+
     @property
     def receive_bytes_max(self) -> int:
         """How much to receive from one connection at once, given how many wait."""

@@ -61,6 +61,11 @@ class Scratch:
         received = self.receiving_bytes
         return not received or received + self.pool.size_of(length) <= self._receiving_bytes_max
 
+    def release(self, frame: Frame) -> None:
+        """A frame was read, and nobody keeps a part of it."""
+        if frame.buffer is not None:
+            self.pool.give(frame.buffer)
+
     def received(self, buffer: bytearray) -> None:
         """The frame in this buffer is whole, or will never be."""
         self.receiving_bytes -= len(buffer)

@@ -96,14 +96,8 @@ _STATES = tuple(state.value for state in GroupState)
 
 def held_by(broker: Broker) -> list[Held]:
     """Everything large that a broker keeps in memory, with its bound."""
-    settings, reader, scratch = broker.settings, broker.reader, broker.server.scratch
+    settings, scratch = broker.settings, broker.server.scratch
     pool = scratch.pool
-    shares = [
-        broker.node.tending.memory,
-        reader.cold.budget,
-        reader.times.share,
-        broker.unsent.share,
-    ]
     return [
         Held("wal-buffer", broker.node.writer.buffered_bytes, settings.wal.buffer_bytes),
         Held("tail-cache", tail_cached_bytes(broker.node), settings.cache.tail_bytes),
@@ -111,7 +105,7 @@ def held_by(broker: Broker) -> list[Held]:
         Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
         Held("receiving", scratch.receiving_bytes, settings.broker.receiving_bytes_max),
         Held("process", resident_bytes(), settings.broker.memory_bytes),
-        *(Held(share.name, share.used, share.bytes_max) for share in shares),
+        *(Held(share.name, share.used, share.bytes_max) for share in broker.node.memory),
     ]
 
 

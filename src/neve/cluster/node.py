@@ -58,7 +58,8 @@ class Node:
         self._end: NeveError | None = None
         self._is_closing = False
         self._on_end: list[Callable[[NeveError], None]] = []
-        self._own = OwnStream(store, incarnation, settings)
+        self.memory = runtime.MemoryBudget()
+        self._own = OwnStream(store, incarnation, settings, self.memory)
         self.cluster = cluster
         self.incarnation = incarnation
         self._work_due = asyncio.Event()
@@ -66,6 +67,7 @@ class Node:
         self.led = Led(incarnation, settings.segment, self.broker_configs)
         self.rolling = Rolling(store, settings, cluster, self.led)
         self.tending = Tending(settings, cluster, self.led)
+        self.memory.add(self.tending.memory)
         self.writer = WalWriter(
             store,
             incarnation,

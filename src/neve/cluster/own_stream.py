@@ -1,9 +1,9 @@
 """What a node knows of its own stream without asking the store: its tail, and the newest bytes.
 
 In steady state a roll-up then costs no read at all. The bytes, and those of the tails that the node
-took over, are bounded by `tail.cache.bytes`; what was dropped is read back by range. If it is ever
-in doubt how things stand (a checkpoint whose fate is unknown), what is kept here is forgotten and
-read anew.
+took over, are bounded by `tail.cache.bytes`, less what state takes up. Others are read by range. If
+it is ever in doubt how things stand (a checkpoint whose fate is unknown), what is kept here is
+forgotten and read again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from neve import runtime
 from neve.log.held import HeldObject
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import StreamTail, TailObject, WalReader, next_offsets
@@ -34,9 +35,16 @@ CHEAP_SHARE = 0.2
 class OwnStream:
     """The stream of one live node, seen by that node."""
 
-    def __init__(self, store: Store, incarnation: int, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        incarnation: int,
+        settings: Settings,
+        memory: runtime.MemoryBudget | None = None,
+    ) -> None:
         self._wal = settings.wal
         self._cache_bytes_max = settings.cache.tail_bytes
+        self._memory = memory or runtime.MemoryBudget()
         # Our own objects by their keys; what was taken over by itself.
         self._cached: OrderedDict[object, tuple[HeldObject, int]] = OrderedDict()
         self.cached_bytes = 0
@@ -70,7 +78,9 @@ class OwnStream:
         size = len(held.data) + OBJECT_OVERHEAD_BYTES + slices * SLICE_OVERHEAD_BYTES
         self._cached[name] = held, size
         self.cached_bytes += size
-        while self.cached_bytes > self._cache_bytes_max:
+        # The cache gives way to what must be kept.
+        bytes_max = max(0, self._cache_bytes_max - self._memory.state_bytes)
+        while self.cached_bytes > bytes_max:
             _, (oldest, size) = self._cached.popitem(last=False)
             self.cached_bytes -= size
             oldest.drop()

@@ -9,7 +9,7 @@ from neve.runtime.backoff import Backoff, backoff_seconds
 from neve.runtime.blocking import BlockingRunner
 from neve.runtime.clock import cpu_seconds, deadline, monotonic, now_ms, sleep, wall_from_ms
 from neve.runtime.context import chance, simulated, token
-from neve.runtime.memory import MemoryShare
+from neve.runtime.memory import MemoryBudget, MemoryShare
 from neve.runtime.simulation import DeadlockError, simulate
 from neve.runtime.tasks import Tasks, first, gather, one_ahead, run, spawn
 from neve.runtime.threads import Lane, favour_the_loop, offload
@@ -20,6 +20,7 @@ __all__ = [
     "BlockingRunner",
     "DeadlockError",
     "Lane",
+    "MemoryBudget",
     "MemoryShare",
     "SharedTurns",
     "Tasks",

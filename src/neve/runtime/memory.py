@@ -4,6 +4,9 @@ A share counts the bytes that one part of a process holds and bounds them. A par
 before it holds them, waits for them, or does without; where it cannot know beforehand, it counts
 them and frees others. A request larger than its whole share passes alone. Whoever waits makes the
 owner of the share free what it can do without.
+
+Some shares are of state, which clients make a process keep and nothing can drop. A cache gives way
+to it: state and cache together take up what the larger of the two may.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from bisect import insort
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count as counting
 from typing import NamedTuple
 
@@ -123,3 +126,29 @@ class MemoryShare:
             if not claim.turn.done():
                 self.count(claim.size)
                 claim.turn.set_result(None)
+
+
+class MemoryBudget:
+    """All shares of one process."""
+
+    def __init__(self) -> None:
+        self._shares: list[MemoryShare] = []
+        self._state: list[MemoryShare] = []
+
+    def __iter__(self) -> Iterator[MemoryShare]:
+        return iter(self._shares)
+
+    def add(self, *shares: MemoryShare) -> None:
+        self._shares += shares
+
+    def state(self, name: str, bytes_max: int) -> MemoryShare:
+        """A new share of state."""
+        share = MemoryShare(name, bytes_max)
+        self._shares.append(share)
+        self._state.append(share)
+        return share
+
+    @property
+    def state_bytes(self) -> int:
+        """What all state takes up."""
+        return sum(share.used for share in self._state)

@@ -81,6 +81,19 @@ class FetchSettings:
         "batch passes alone",
         least=1 * MIB,
     )
+    waiting_bytes: int = setting(
+        "fetch.waiting.bytes",
+        8 * MIB,
+        "fetches that wait, 1 KiB for each of their partitions; past it, one is answered at once "
+        "with what there is",
+        least=64 * KIB,
+    )
+    sessions_bytes: int = setting(
+        "fetch.sessions.bytes",
+        8 * MIB,
+        "fetch sessions that are remembered, 600 bytes for each of their partitions",
+        least=0,
+    )
     session_partitions_max: int = setting(
         "fetch.session.partitions.max",
         10_000,

@@ -23,6 +23,7 @@ PARTS = (
     "fetch.catchup.bytes",
     "fetch.unsent.bytes",
     "fetch.search.bytes",
+    "fetch.waiting.bytes",
     "broker.receiving.bytes.max",
     "broker.receive.pool.bytes",
 )

@@ -185,7 +185,11 @@ class CacheSettings:
     """What is kept near: the tail in memory, indexes in files."""
 
     tail_bytes: int = setting(
-        "tail.cache.bytes", 96 * MIB, "committed records kept in memory for readers", least=0
+        "tail.cache.bytes",
+        88 * MIB,
+        "committed records kept in memory for readers, less what partitions, producers, groups, "
+        "offsets and sessions take up",
+        least=0,
     )
     index_bytes: int = setting("index.cache.bytes", GIB, "size of the index cache's files", least=0)
     index_folder: str = setting(

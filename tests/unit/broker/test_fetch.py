@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from neve.broker.fetch.handler import WAITING_ROW_BYTES
 from neve.broker.outbox import Outbox
 from neve.cli import main
 from neve.cluster.node import Node
@@ -71,6 +72,21 @@ async def test_a_fetch_waits_for_min_bytes_but_not_beyond_its_time() -> None:
         late = await reader.fetch("t", 0, max_wait_ms=200, min_bytes=1 << 19)
         assert values_of(late.records) == [b"x" * 1_200]
         assert 0.15 < time.monotonic() - started < 10
+
+
+async def test_where_too_much_waits_a_fetch_of_many_partitions_is_answered_at_once() -> None:
+    async with running_broker() as broker, Wire.to(broker) as wide, Wire.to(broker) as narrow:
+        await broker.node.create_topic("t", 40)
+        broker.waiting.bytes_max = 50 * WAITING_ROW_BYTES
+        many = [(partition, 0) for partition in range(40)]
+        for _ in range(2):
+            wide.send_fetch("t", many, max_wait_ms=5_000)
+        narrow.send_fetch("t", [(0, 0)], max_wait_ms=300)
+        began = time.monotonic()
+        assert not (await narrow.receive()).responses[0].partitions[0].records
+        assert time.monotonic() - began >= 0.25  # it waited, beside one of the large ones
+        assert broker.waiting.used == 40 * WAITING_ROW_BYTES
+        assert len(broker.waiting_fetches) == 1
 
 
 async def test_what_waits_holds_up_nothing_behind_it() -> None:

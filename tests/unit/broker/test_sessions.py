@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from neve import runtime
-from neve.broker.fetch.sessions import FINAL_EPOCH, FIRST_EPOCH, SessionError, Sessions
+from neve.broker.fetch.sessions import FINAL_EPOCH, FIRST_EPOCH, ROW_BYTES, SessionError, Sessions
 from neve.protocol.codes import ErrorCode
 
 NO_ID = bytes(16)
@@ -158,3 +158,26 @@ async def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
     session, wanted, _ = sessions.begin(request(0, FIRST_EPOCH, ("x" * 250, [asked(0)])), False)
     assert session is None
     assert len(wanted) == 1
+
+
+def test_all_sessions_together_are_bounded_in_bytes_and_the_unused_make_room() -> None:
+    async def check() -> None:
+        share = runtime.MemoryShare("sessions", 100 * ROW_BYTES)
+        sessions = Sessions(1_000, 60, share=share)
+        rows = [asked(at) for at in range(40)]
+        kept = [sessions.begin(request(0, FIRST_EPOCH, ("a", rows)), False)[0] for _ in range(4)]
+        assert [each is not None for each in kept] == [True, True, False, False]
+        assert share.used <= share.bytes_max
+        await runtime.sleep(61)
+        assert sessions.begin(request(0, FIRST_EPOCH, ("a", rows)), False)[0] is not None
+        assert len(sessions) == 2
+        last = next(each for each in kept[1:] if each is not None)
+        grown = request(last.session_id, 1, ("b", [asked(at) for at in range(90)]))
+        with pytest.raises(SessionError):
+            sessions.begin(grown, False)
+        assert share.used <= share.bytes_max
+        for session_id in list(sessions._sessions):
+            sessions.begin(request(session_id, FINAL_EPOCH), False)
+        assert (len(sessions), share.used) == (0, 0)
+
+    runtime.simulate(check(), seed=1)

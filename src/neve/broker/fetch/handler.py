@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
+from neve.broker.fetch.pinned import freed
 from neve.broker.fetch.reservation import Reservation
 from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
 from neve.broker.fetch.wanted import Wanted
@@ -33,17 +34,18 @@ log_line = logging.getLogger("neve.broker.fetch")
 
 _TOPIC_IDS_SINCE = 13
 _READ_COMMITTED = 1
-# Below this, or as long as it is not so many times as large, what is pinned is not worth a copy.
-PINNED_BYTES_MIN = 8 * 1024 * 1024
-PINNED_TIMES_MAX = 4
-# Where clients do not take their answers, a copy costs less than what it frees.
-PINNED_TIMES_MAX_PILED = 2
 _Response = FETCH.Response
 _Topic = _Response.Topic
 _Partition = _Response.Partition
 _NOTHING = b""
 # What a batch is taken for whose size is not known before it is read: as large as most may be.
 UNKNOWN_BATCH_BYTES = 1024 * 1024
+# What one partition of a fetch takes up that waits.
+WAITING_ROW_BYTES = 1024
+# How long a client is to wait, at most, that would wait for records where too many do.
+THROTTLE_MS_MAX = 5_000
+# A fetch of more partitions leaves some of the room to those of fewer.
+FEW_ROWS = 16
 # Below this, reading more partitions at once costs more than it gives.
 COLD_SHARE_BYTES_LEAST = 64 * 1024
 
@@ -165,7 +167,7 @@ class _Fetch:
             row.lacks_bytes = chunk.size
             return
         piled = self._broker.unsent.is_piling_up
-        row.chunk = _freed(chunk, piled=piled) if piled or row.cold else chunk
+        row.chunk = freed(chunk, piled=piled) if piled or row.cold else chunk
         self._size += chunk.size
         self._bytes_left -= chunk.size
 
@@ -193,8 +195,17 @@ class _Fetch:
     # -- taking time -------------------------------------------------------------------------
 
     async def finish(self, incremental: bool) -> Any:
-        """Read what is cold, wait for what is not there yet, and answer."""
+        """Read what is cold, wait for what is not there yet, and answer.
+
+        Where too much waits already, answer at once: the client is to wait before it asks again.
+        """
         ends_at = runtime.monotonic() + self._wait_seconds
+        waiting, size = self._broker.waiting, WAITING_ROW_BYTES * len(self._rows)
+        spare = waiting.bytes_max // 4 if len(self._rows) > FEW_ROWS else 0
+        if not waiting.try_take(size, spare=spare):
+            response = self.response(incremental)
+            response.throttle_time_ms = min(int(self._wait_seconds * 1000), THROTTLE_MS_MAX)
+            return response
         try:
             await self._make_sure_of_leading()
             if any(row.cold for row in self._rows):
@@ -205,6 +216,7 @@ class _Fetch:
                 await self._wait_for_room(ends_at)
             return self.response(incremental)
         finally:
+            waiting.give_back(size)
             self._room.release()
 
     async def _make_sure_of_leading(self) -> None:
@@ -421,17 +433,3 @@ class _Fetch:
             aborted_transactions=[] if self._read_committed else None,
             records=_NOTHING if row.chunk is None or row.error else row.chunk.parts,
         )
-
-
-def _freed(chunk: Chunk, *, piled: bool) -> Chunk:
-    """The same records, copied where they would keep much more than themselves in memory.
-
-    They lie in what was read from the store; a client that takes its time must not pin that.
-    """
-    pieces = {id(part.obj): memoryview(part.obj).nbytes for part in chunk.parts}
-    worth_it = PINNED_TIMES_MAX_PILED * chunk.size
-    if not piled:
-        worth_it = max(PINNED_BYTES_MIN, PINNED_TIMES_MAX * chunk.size)
-    if sum(pieces.values()) <= worth_it:
-        return chunk
-    return chunk._replace(parts=[memoryview(b"".join(chunk.parts))])

@@ -1,8 +1,9 @@
 """Fetch sessions (KIP-227): a consumer of many partitions says only what changed, and is told so.
 
-The cache of sessions is bounded, and so is each session: by the number of its partitions, and by
-the names that it keeps. When the cache is full, the session that was used longest ago makes room,
-if that is long enough ago. Who gets no session sends everything each time.
+The cache of sessions is bounded in number and in bytes (`fetch.sessions.bytes`), and so is each
+session: by the number of its partitions, and by the names that it keeps. When the cache is full,
+sessions that were used longest ago make room, if that is long enough ago. A client that gets no
+session sends everything each time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ _SESSION_ID_MAX = 2**31 - 1
 
 # No topic has a longer name: none such is worth remembering.
 _NAME_MAX = 249
+
+ROW_BYTES = 600
+"""What one partition of a session takes up, with a long name."""
+_SESSION_BYTES = 1_000
+"""What a session takes up beside them."""
 
 PartitionKey = tuple[str, bytes, int]
 
@@ -46,6 +52,11 @@ class Session:
         self.epoch = FIRST_EPOCH + 1
         self.used_at = runtime.monotonic()
 
+    @property
+    def size(self) -> int:
+        """The bytes that it takes up."""
+        return _SESSION_BYTES + ROW_BYTES * len(self.wanted)
+
     def expect_next(self) -> None:
         # The epoch behind the last is 1 again: 0 means a new session.
         self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
@@ -62,8 +73,13 @@ class Sessions:
     """The sessions of one broker. `begin` says what a request is about."""
 
     def __init__(
-        self, sessions_max: int, evict_after_seconds: float, partitions_max: int = 10_000
+        self,
+        sessions_max: int,
+        evict_after_seconds: float,
+        partitions_max: int = 10_000,
+        share: runtime.MemoryShare | None = None,
     ) -> None:
+        self._share = share or runtime.MemoryShare("fetch-sessions", 2**31)
         self._partitions_max = partitions_max
         self._sessions_max = sessions_max
         self._evict_after_seconds = evict_after_seconds
@@ -76,7 +92,7 @@ class Sessions:
         """The request's session, what it wants in all, and whether only changes are told."""
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._drop(session_id)
             wanted = _all_of(request)
             is_new = epoch == FIRST_EPOCH and self._may_keep(wanted, request)
             session = self._made(wanted, uses_ids) if is_new else None
@@ -91,9 +107,11 @@ class Sessions:
         self._sessions.move_to_end(session_id)
         session.used_at = runtime.monotonic()
         session.expect_next()
+        before = session.size
         _change(session.wanted, request)
-        if not self._may_keep(session.wanted, request):
-            del self._sessions[session_id]
+        self._share.count(session.size - before)
+        if not self._may_keep(session.wanted, request) or not self._fits():
+            self._drop(session_id)
             raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return session, list(session.wanted.values()), True
 
@@ -103,24 +121,31 @@ class Sessions:
         return all(len(topic.topic) <= _NAME_MAX for topic in request.topics)
 
     def _made(self, wanted: dict[PartitionKey, Wanted], uses_ids: bool) -> Session | None:
-        if not wanted or not self._has_room():
+        if not wanted:
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = runtime.chance().randrange(1, _SESSION_ID_MAX)
         session = self._sessions[session_id] = Session(session_id, uses_ids, wanted)
-        return session
+        self._share.count(session.size)
+        if self._fits():
+            return session
+        self._drop(session_id)
+        return None
 
-    def _has_room(self) -> bool:
-        if len(self._sessions) < self._sessions_max:
-            return True
-        if not self._sessions:
-            return False
-        oldest = next(iter(self._sessions.values()))
-        if runtime.monotonic() - oldest.used_at < self._evict_after_seconds:
-            return False
-        del self._sessions[oldest.session_id]
+    def _fits(self) -> bool:
+        """Whether all sessions may be kept, once those unused for long have made room."""
+        while len(self._sessions) > self._sessions_max or self._share.used > self._share.bytes_max:
+            oldest = next(iter(self._sessions.values()))
+            if runtime.monotonic() - oldest.used_at < self._evict_after_seconds:
+                return False
+            self._drop(oldest.session_id)
         return True
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._share.give_back(session.size)
 
 
 def _asked(request: Any) -> Iterable[tuple[str, bytes, Any]]:
