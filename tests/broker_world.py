@@ -58,6 +58,9 @@ class StandIn:
     def cluster_id(self) -> str:
         return self.node.cluster.state.cluster_id
 
+    async def still_leading(self) -> bool:
+        return await self.node.writer.still_leading()
+
     def topic(self, name: str) -> Topic:
         found = self.node.topic(name)
         assert found is not None

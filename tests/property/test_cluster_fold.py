@@ -14,6 +14,7 @@ from neve.cluster.records import (
     CreateTopic,
     DeleteTopic,
     Dropped,
+    Expire,
     Feature,
     Handover,
     Init,
@@ -29,7 +30,7 @@ from neve.cluster.records import (
     Tiered,
     TieredPart,
 )
-from neve.cluster.state import ClusterRules, ClusterState
+from neve.cluster.state import NO_LEADER, ClusterRules, ClusterState
 
 # Few of everything, so that records meet each other.
 topic_ids = st.sampled_from(["a" * 32, "b" * 32])
@@ -54,8 +55,14 @@ handovers = st.builds(
 changes: st.SearchStrategy[Change] = st.one_of(
     st.builds(Init, st.just("cluster"), st.just(1), small),
     st.builds(
-        Register, node_id=small, session=st.text("s", max_size=2), inflight=small, at_ms=small
+        Register,
+        node_id=small,
+        session=st.text("s", max_size=2),
+        inflight=small,
+        at_ms=small,
+        moves=st.lists(moves, max_size=3).map(tuple),
     ),
+    st.builds(Expire, incarnation=incarnations, moves=st.lists(moves, max_size=3).map(tuple)),
     st.builds(
         CreateTopic,
         name=names,
@@ -108,6 +115,19 @@ def test_a_record_survives_its_bytes(log: list[Change]) -> None:
         assert msgspec.json.decode(msgspec.json.encode(record), type=Record) == record
 
 
+def _check_leaders(before: ClusterState, state: ClusterState) -> None:
+    """A leader is live, or there is none; a live leader loses a partition only by its own hand."""
+    live = {key for key, row in state.brokers.items() if row.live}
+    for topic_id, topic in state.topics.items():
+        earlier = before.topics[topic_id].partitions if topic_id in before.topics else ()
+        for number, partition in enumerate(topic.partitions):
+            assert partition.leader == NO_LEADER or partition.leader in live
+            if number < len(earlier) and partition.epoch != earlier[number].epoch:
+                released = partition.streams[-2:-1]
+                had_leader = earlier[number].leader in live
+                assert not had_leader or (released and released[0].end is not None)
+
+
 @given(logs)
 def test_the_state_never_contradicts_itself(log: list[Change]) -> None:
     state = ClusterState()
@@ -118,6 +138,7 @@ def test_the_state_never_contradicts_itself(log: list[Change]) -> None:
         if isinstance(change, ProducerIds):
             ids_given.append((before.next_producer_id, state.next_producer_id))
         assert state.feature_level >= before.feature_level
+        _check_leaders(before, state)
     assert not set(state.topics) & set(state.deleted)
     live = [topic.name for topic in state.topics.values()]
     assert len(live) == len(set(live))
@@ -125,10 +146,11 @@ def test_the_state_never_contradicts_itself(log: list[Change]) -> None:
         for partition in topic.partitions:
             found = [part.epoch for part in partition.streams]
             assert found == sorted(set(found))
-            # The leader's own part is always the last one, and open.
+            # The part of the last leader is always the last one, and open.
             if partition.epoch >= 0:
                 last = partition.streams[-1]
-                assert (last.epoch, last.incarnation) == (partition.epoch, partition.leader)
+                assert last.epoch == partition.epoch
+                assert partition.leader in (last.incarnation, NO_LEADER)
                 assert last.end is None
             else:
                 assert partition.streams == ()

@@ -145,7 +145,11 @@ class Broker:
         return self.node.writer.full
 
     async def still_leading(self) -> bool:
-        """Whether nobody had taken over when this was asked; UnavailableError: not to be known."""
+        """Whether no other process had taken over when this was asked.
+
+        If one has, this broker has ended when this returns. Raises UnavailableError if the store
+        does not answer in time.
+        """
         try:
             async with runtime.deadline(LOOK_SECONDS_MAX):
                 return await self.node.writer.still_leading()
@@ -155,7 +159,9 @@ class Broker:
             ) from None
 
     def _node_ended(self, error: NeveError) -> None:
+        """Answer no more, so that clients look for the broker that has taken over."""
         self.is_ready = False
+        self.server.close_all("fenced")
         if not self.ended.done():
             self.ended.set_result(error)
 

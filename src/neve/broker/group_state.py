@@ -75,7 +75,7 @@ class GroupState:
         try:
             return await self._node.create_topic(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
         except TopicExistsError:  # an earlier try went further than it knew
-            await self._node.lead([GROUPS_TOPIC])
+            await self._node.leading.lead_left()
             found = self._node.topic(GROUPS_TOPIC)
             assert found is not None
             return found

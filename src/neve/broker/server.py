@@ -176,10 +176,15 @@ class Server:
             await runtime.sleep(0.01)
         return True
 
-    async def close(self) -> None:
+    def close_all(self, reason: str) -> None:
+        """Accept and answer nothing more from now on."""
+        self._is_stopping = True
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
-            connection.close("stopped")
+            connection.close(reason)
+
+    async def close(self) -> None:
+        self.close_all("stopped")
         await self.tasks.close()
         self.unpacking.close()

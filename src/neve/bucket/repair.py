@@ -166,7 +166,7 @@ class Repair:
 
     async def _retire(self) -> None:
         cluster = ClusterLog(self._store)
-        await retire_streams(self._store, await cluster.refresh())
+        await retire_streams(self._store, cluster)
         await self._note_gone(self._with(Remedy.RETIRE_STREAM), "removed: its stream is over")
 
     async def _note_gone(self, findings: Sequence[Finding], what: str) -> None:

@@ -1,7 +1,8 @@
 """Taking partitions over: winning them in the cluster log, recovering them, leading them.
 
-Within a node one take-over runs at a time: two would each recover the same partition, and give its
-offsets out twice. What cannot be recovered keeps nothing else from being led.
+Each partition is recovered by one take-over at a time: two would give its offsets out twice.
+Take-overs of different partitions run side by side. What cannot be recovered, or only slowly, keeps
+nothing else from being led.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from neve.cluster.led import Led
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.recovery import raise_first, recover
 from neve.cluster.rolling import Rolling
-from neve.cluster.state import ClusterState, PartitionState, Topic
+from neve.cluster.state import NO_LEADER, ClusterState, PartitionState, Topic
 from neve.errors import NeveError
 from neve.log.partition import PartitionLog
 from neve.log.wal.writer import WalWriter
@@ -26,11 +27,12 @@ from neve.store.port import Store
 # How often a take-over looks again because a stream that it could not read is needed no more.
 TAKE_OVERS_MAX = 5
 
+# A topic's id and the number of one of its partitions.
 Wanted = tuple[str, int]
 
 
 class Leading:
-    """Takes partitions over for one node. `on_led` is told of each log that is led from now on."""
+    """Takes partitions over for one node. `on_led` is called with logs that are led from now on."""
 
     def __init__(
         self,
@@ -52,137 +54,161 @@ class Leading:
         self._own = own
         self._writer = writer
         self._on_led = on_led
-        self._one_at_a_time = asyncio.Lock()
-        self._created: set[str] = set()
+        self._taking: dict[Wanted, asyncio.Event] = {}  # by partition: the end of its take-over
         self._looked: ClusterState | None = None  # in which nothing was left to lead
         self.sealed: dict[int, int] = {}  # streams that we ended, and where
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether partitions are being taken over: that may write objects of theirs."""
-        return self._one_at_a_time.locked()
+    def is_taking(self, topic_id: str) -> bool:
+        """Whether a take-over runs that may write objects of this topic."""
+        return any(taken == topic_id for taken, _ in self._taking)
 
     async def lead(self, topics: Sequence[str] | None = None) -> None:
-        """Take over all partitions of these topics, or of every topic, that we do not lead yet."""
-        async with self._one_at_a_time:
-            state = await self._begin()
-            names = [topic.name for topic in state.topics.values()] if topics is None else topics
-            wanted: list[Wanted] = []
-            for name in names:
-                topic = state.topic(name)
-                if topic is None:
-                    raise NoTopicError(f"there is no topic {name!r}")
-                wanted += [
-                    (topic.topic_id, number)
-                    for number in range(len(topic.partitions))
-                    if (topic.id_bytes, number) not in self._led.partitions
-                ]
-            await self._lead(wanted)
+        """Take over all partitions, or all of these topics, that we do not lead yet.
 
-    async def lead_created(self, topic: Topic) -> None:
-        """Lead what this node has just created of a topic: there is nothing to recover."""
-        async with self._one_at_a_time:
-            self._check_that_we_write()
-            self._created.add(topic.topic_id)
-            try:
-                wanted = [(topic.topic_id, at) for at in range(len(topic.partitions))]
-                await self._lead(wanted, unled_only=True)
-            finally:
-                self._created.discard(topic.topic_id)
-
-    async def lead_left(self) -> None:
-        """Lead what nobody ever led, and what is ours and could not be recovered before."""
-        async with self._one_at_a_time:
-            await self._begin()
-            await self._lead(self.left(), unled_only=True)
-
-    def has_left(self) -> bool:
-        """Whether `lead_left` would find anything. Each state is walked through once."""
+        Every other process is declared dead: this node leads everything. Raises the first failure
+        when all that can be led is led.
+        """
+        self._check_that_we_write()
+        state = await self._cluster.refresh()
+        for incarnation in sorted(key for key, row in state.brokers.items() if row.live):
+            if incarnation != self._writer.incarnation:
+                await self._cluster.expire(incarnation, successor=self._writer.incarnation)
         state = self._cluster.state
-        if self._looked is state:
-            return False
-        if self.left():
-            return True
-        self._looked = state
-        return False
+        names = [topic.name for topic in state.topics.values()] if topics is None else topics
+        wanted: list[Wanted] = []
+        for name in names:
+            topic = state.topic(name)
+            if topic is None:
+                raise NoTopicError(f"there is no topic {name!r}")
+            wanted += [(topic.topic_id, number) for number in range(len(topic.partitions))]
+        failures = await self._lead(wanted)
+        with contextlib.suppress(NeveError):
+            await self._rolling.sweep()  # tending tries again
+        raise_first(list(failures.values()))
+
+    async def lead_created(self, topic: Topic, created: Collection[int]) -> None:
+        """Lead a topic of which this node has just created these partitions.
+
+        Under their first epoch no process can have written to them, so there is nothing to recover.
+        The topic's other partitions are left to their leaders, or to `lead_left`.
+        """
+        if not created:
+            return
+        self._check_that_we_write()
+        rows = [(topic.topic_id, number) for number in created]
+        raise_first(list((await self._lead(rows, created=rows)).values()))
+
+    async def lead_left(self, wanted: Sequence[Wanted] | None = None) -> Mapping[Wanted, NeveError]:
+        """Lead what has no leader, or is ours and not served yet: of these partitions, or of all.
+
+        Returns why partitions cannot be led yet.
+        """
+        self._check_that_we_write()
+        if wanted is None:
+            await self._cluster.refresh()
+            wanted = self.left()
+        return await self._lead(wanted)
 
     def left(self) -> list[Wanted]:
-        """Partitions that nobody leads, and ours that we do not serve, as far as we know."""
+        """Partitions without a leader, and ours that are neither served nor being recovered.
+
+        Each state of the cluster in which there are none is searched once.
+        """
+        state = self._cluster.state
+        if self._looked is state:
+            return []
         own = self._writer.incarnation
-        return [
+        found = [
             (topic.topic_id, number)
-            for topic in self._cluster.state.topics.values()
+            for topic in state.topics.values()
             for number, partition in enumerate(topic.partitions)
-            if partition.epoch < 0
+            if partition.leader == NO_LEADER
             or (partition.leader == own and (topic.id_bytes, number) not in self._led.partitions)
         ]
+        if not found:
+            self._looked = state
+        return [row for row in found if row not in self._taking]
 
     def _check_that_we_write(self) -> None:
         if self._writer.ended is not None:
             raise self._writer.ended
 
-    async def _begin(self) -> ClusterState:
-        self._check_that_we_write()
-        return await self._cluster.refresh()
-
-    async def _lead(self, wanted: Sequence[Wanted], *, unled_only: bool = False) -> None:
-        await self._cluster.lead(self._writer.incarnation, wanted, unled_only=unled_only)
-        failures: list[NeveError] = []
-        try:
+    async def _lead(
+        self, wanted: Sequence[Wanted], created: Collection[Wanted] = ()
+    ) -> dict[Wanted, NeveError]:
+        await self._cluster.lead(self._writer.incarnation, wanted)
+        while busy := [self._taking[row] for row in wanted if row in self._taking]:
+            await busy[0].wait()
+        failures: dict[Wanted, NeveError] = {}
+        with self._taken(wanted):
             for _ in range(TAKE_OVERS_MAX):
-                failures = await self._take_over(wanted)
+                failures = await self._take_over(wanted, frozenset(created))
                 if not failures or not await self._streams_changed():
                     break
+        return failures
+
+    @contextlib.contextmanager
+    def _taken(self, wanted: Iterable[Wanted]) -> Iterator[None]:
+        """Keep other take-overs from these partitions."""
+        over = asyncio.Event()
+        rows = dict.fromkeys(wanted, over)
+        self._taking.update(rows)
+        try:
+            yield
         finally:
-            with contextlib.suppress(NeveError):
-                await self._rolling.sweep()  # tending tries again
-        raise_first(failures)
+            for row in rows:
+                del self._taking[row]
+            over.set()
 
     async def _streams_changed(self) -> bool:
         """Whether other streams are needed now: one that was retired as we read looks damaged."""
         before = self._cluster.state.streams()
         return (await self._cluster.refresh()).streams() != before
 
-    async def _take_over(self, wanted: Sequence[Wanted]) -> list[NeveError]:
-        """Recover what is ours and not led yet; why what is left could not be."""
+    async def _take_over(
+        self, wanted: Sequence[Wanted], created: Collection[Wanted]
+    ) -> dict[Wanted, NeveError]:
+        """Recover what is ours and not led yet. Returns why partitions could not be recovered."""
         state = self._cluster.state
-        taken = self._taken(state, wanted)
-        if not taken:
-            return []
-        # What we created and lead under its first epoch, nobody can have written anything of.
-        old = [
-            (log, partition)
-            for topic, log, partition in taken
-            if topic.topic_id not in self._created or partition.epoch > 0
+        taken = self._logs(state, wanted)
+        # Where we created a partition and lead it under its first epoch, its log is empty.
+        fresh = [
+            log for row, (log, partition) in taken.items() if row in created and not partition.epoch
         ]
-        failed: dict[PartitionLog, NeveError] = {}
-        if old:
-            recovered = await recover(
-                self._store,
-                self._writer.incarnation,
-                state.brokers,
-                old,
-                prefetch=self._settings.prefetch,
-                keep=self._own.keep,
-            )
-            self.sealed.update(recovered.ends)
-            self._rolling.unswept.update(recovered.ends)
-            failed.update(recovered.failed)
+        self._add(fresh)
+        known = set(fresh)
+        old = [(log, partition) for log, partition in taken.values() if log not in known]
+        if not old:
+            return {}
+        recovered = await recover(
+            self._store,
+            self._writer.incarnation,
+            state.brokers,
+            old,
+            prefetch=self._settings.prefetch,
+            keep=self._own.keep,
+            on_recovered=self._add,
+        )
+        self.sealed.update(recovered.ends)
+        self._rolling.unswept.update(recovered.ends)
         self._check_that_we_write()  # or we were fenced while we recovered
-        self._add([(topic, log) for topic, log, _ in taken if log not in failed])
-        return list(failed.values())
+        return {
+            row: recovered.failed[log] for row, (log, _) in taken.items() if log in recovered.failed
+        }
 
-    def _taken(
+    def _logs(
         self, state: ClusterState, wanted: Sequence[Wanted]
-    ) -> list[tuple[Topic, PartitionLog, PartitionState]]:
-        taken = []
+    ) -> dict[Wanted, tuple[PartitionLog, PartitionState]]:
+        """A log for each of these partitions that is ours and not led yet."""
+        logs: dict[Wanted, tuple[PartitionLog, PartitionState]] = {}
         own = self._writer.incarnation
         for topic_id, rows in itertools.groupby(wanted, key=lambda row: row[0]):
             topic = state.topics.get(topic_id)
             if topic is None:
                 continue
             segment = self._led.segment_settings(topic)
-            for _, number in rows:
+            for row in rows:
+                number = row[1]
                 partition = topic.partitions[number]
                 if partition.leader != own or (topic.id_bytes, number) in self._led.partitions:
                     continue
@@ -197,14 +223,16 @@ class Leading:
                     resolve=self._rolling.resolve,
                     producers=self._settings.producers,
                 )
-                taken.append((topic, log, partition))
-        return taken
+                logs[row] = (log, partition)
+        return logs
 
-    def _add(self, rows: Sequence[tuple[Topic, PartitionLog]]) -> None:
-        topics = self._cluster.state.topics
-        for topic_id, group in itertools.groupby(rows, key=lambda row: row[0].topic_id):
-            topic = topics.get(topic_id)
-            if topic is not None:  # else it was deleted while we recovered
-                logs = [log for _, log in group]
-                self._led.add(topic, logs)
-                self._on_led(logs)
+    def _add(self, logs: Sequence[PartitionLog]) -> None:
+        """Lead these logs from now on, unless we were fenced or their topic was deleted."""
+        if self._writer.ended is not None:
+            return
+        for topic_id, group in itertools.groupby(logs, key=lambda log: log.topic_id):
+            topic = self._cluster.state.topic_by_id(topic_id)
+            if topic is not None:
+                rows = list(group)
+                self._led.add(topic, rows)
+                self._on_led(rows)

@@ -13,6 +13,7 @@ from neve.cluster.records import (
     CreateTopic,
     DeleteTopic,
     Dropped,
+    Expire,
     Init,
     Lead,
     Move,
@@ -25,7 +26,7 @@ from neve.cluster.records import (
     Tiered,
     TieredPart,
 )
-from neve.cluster.state import ClusterRules, ClusterState, IdBlock, Topic
+from neve.cluster.state import NO_LEADER, ClusterRules, ClusterState, IdBlock, Topic, is_live
 from neve.cluster.topic_config import check_configs, known_config
 from neve.cluster.topic_rules import (
     PARTITIONS_MAX,
@@ -72,6 +73,7 @@ class ClusterLog:
         self._limits = limits or ClusterSettings()
         self._series: Series[ClusterState, Record] = Series(store, cluster_log(), ClusterRules())
         self._checkpointed = 0
+        self.incarnation: int | None = None  # of the process that registered with this view
         self.view: View[ClusterState] = View(0, ClusterState())
         self.read_at = float("-inf")  # when it was last read to its end, on our own clock
         self.on_change: Callable[[ClusterState], None] = lambda _: None
@@ -107,11 +109,21 @@ class ClusterLog:
 
     async def propose(self, derive: Callable[[ClusterState], Change | None]) -> int | None:
         """Bring a change about; the number it won, or None where it was not needed."""
+        return await self._propose(lambda view: derive(view.state))
+
+    async def _propose(self, derive: Callable[[View[ClusterState]], Change | None]) -> int | None:
+        """The same for a change that must know the number it will have: the view's position."""
 
         def record(view: View[ClusterState]) -> Record | None:
-            # Before anything is written: what a newer level means is not ours to build on.
+            # Before anything is written: what a newer level means is not ours to build on, and a
+            # process that is over changes nothing.
             _check_feature_level(view.state)
-            change = derive(view.state)
+            if self.incarnation is not None and not is_live(view.state.brokers, self.incarnation):
+                self._reached(view)
+                raise FencedError(
+                    f"incarnation {self.incarnation} is over: another process has taken its place"
+                )
+            change = derive(view)
             return None if change is None else Record(change)
 
         outcome = await self._series.propose(self.view, record)
@@ -145,12 +157,17 @@ class ClusterLog:
     async def register(
         self, node_id: int, *, inflight: int, host: str = "", port: int = 0, rack: str = ""
     ) -> int:
-        """Register a broker process; its incarnation. An earlier one of the same node ends."""
+        """Register a broker process, and return its incarnation.
+
+        An earlier process of the same node ends, and what it led is led by the new one.
+        """
         session = runtime.token(16).hex()
 
-        def derive(state: ClusterState) -> Change | None:
+        def derive(view: View[ClusterState]) -> Change | None:
+            state = view.state
             if _incarnation(state, session) is not None:
                 return None
+            earlier = {key for key, row in state.brokers.items() if row.node_id == node_id}
             return Register(
                 node_id=node_id,
                 session=session,
@@ -159,12 +176,25 @@ class ClusterLog:
                 host=host,
                 port=port,
                 rack=rack,
+                moves=_moves(state, earlier, to=view.position),
             )
 
-        number = await self.propose(derive)
+        number = await self._propose(derive)
         number = _incarnation(self.state, session) if number is None else number
         assert number is not None  # derive returns None only where the session is there
+        self.incarnation = number
         return number
+
+    async def expire(self, incarnation: int, *, successor: int) -> None:
+        """Declare a process dead, and give all that it led to its successor."""
+
+        def derive(state: ClusterState) -> Change | None:
+            if not is_live(state.brokers, incarnation):
+                return None
+            moves = _moves(state, {incarnation}, to=successor)
+            return Expire(incarnation=incarnation, moves=moves)
+
+        await self.propose(derive)
 
     async def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None
@@ -195,8 +225,12 @@ class ClusterLog:
             raise NoTopicError(f"topic {name!r} was created, and deleted at once by another")
         return created
 
-    async def add_partitions(self, name: str, total: int) -> Topic:
-        """Give a topic more partitions: `total` in all, which is more than it has."""
+    async def add_partitions(self, name: str, total: int) -> tuple[Topic, range]:
+        """Give a topic more partitions: `total` in all, which is more than it has.
+
+        Returns the topic, and the numbers of the partitions that this very change has created:
+        none where another process may have created them.
+        """
         topic_id = (await self._found(name)).topic_id
         proposed: list[int] = []
 
@@ -215,11 +249,12 @@ class ClusterLog:
                     f"topic {name!r} has {before} partitions; {total} is not more"
                 )
             check_partition_count(state, self._limits, name, total, before)
-            proposed.append(total)
+            proposed.append(before)
             return AddPartitions(topic_id, total)
 
-        await self.propose(derive)
-        return _same(self.state, topic_id, name)
+        won = await self.propose(derive) is not None
+        created = range(proposed[-1], total) if won else range(0)
+        return _same(self.state, topic_id, name), created
 
     async def set_configs(
         self, name: str, values: Mapping[str, str], removed: Collection[str] = ()
@@ -298,22 +333,14 @@ class ClusterLog:
         before = self.state.id_blocks.get(incarnation)
 
         def derive(state: ClusterState) -> Change | None:
-            broker = state.brokers.get(incarnation)
-            if broker is None or not broker.live:
-                raise FencedError(f"incarnation {incarnation} has ended: it gets no producer ids")
             won = state.id_blocks.get(incarnation) != before
             return None if won else ProducerIds(incarnation, count)
 
         await self.propose(derive)
         return self.state.id_blocks[incarnation]
 
-    async def lead(
-        self, incarnation: int, wanted: Sequence[tuple[str, int]], *, unled_only: bool = False
-    ) -> None:
-        """Take leadership of partitions. Their earlier streams are to be sealed and read next.
-
-        With `unled_only`, those that anybody has led are left to whoever that is.
-        """
+    async def lead(self, incarnation: int, wanted: Sequence[tuple[str, int]]) -> None:
+        """Take the leadership of those of these partitions that have no leader."""
 
         def derive(state: ClusterState) -> Change | None:
             moves = []
@@ -322,16 +349,15 @@ class ClusterLog:
                 if topic is None or number >= len(topic.partitions):
                     continue
                 partition = topic.partitions[number]
-                if partition.leader == incarnation or (unled_only and partition.epoch >= 0):
-                    continue
-                moves.append(
-                    Move(
-                        topic_id=topic_id,
-                        partition=number,
-                        epoch=partition.epoch + 1,
-                        incarnation=incarnation,
+                if partition.leader == NO_LEADER:
+                    moves.append(
+                        Move(
+                            topic_id=topic_id,
+                            partition=number,
+                            epoch=partition.epoch + 1,
+                            incarnation=incarnation,
+                        )
                     )
-                )
             return Lead(tuple(moves)) if moves else None
 
         await self.propose(derive)
@@ -352,6 +378,16 @@ def _check_feature_level(state: ClusterState) -> None:
             f"the cluster has feature level {state.feature_level} and this version knows "
             f"{FEATURE_LEVEL}: upgrade"
         )
+
+
+def _moves(state: ClusterState, ended: Collection[int], *, to: int) -> tuple[Move, ...]:
+    """Rows that give one process every partition that these processes lead."""
+    return tuple(
+        Move(topic_id=topic.topic_id, partition=number, epoch=partition.epoch + 1, incarnation=to)
+        for topic in state.topics.values()
+        for number, partition in enumerate(topic.partitions)
+        if partition.leader in ended
+    )
 
 
 def _incarnation(state: ClusterState, session: str) -> int | None:

@@ -22,7 +22,7 @@ from neve.cluster.producer_ids import ProducerIdSource
 from neve.cluster.purge import Purge
 from neve.cluster.recovery import raise_first
 from neve.cluster.rolling import Rolling
-from neve.cluster.state import ClusterState, Topic
+from neve.cluster.state import ClusterState, Topic, is_live
 from neve.cluster.streams import retire_streams
 from neve.cluster.tending import Tending
 from neve.cluster.topic_config import TopicConfig
@@ -51,6 +51,7 @@ class Node:
         cluster: ClusterLog,
         incarnation: int,
         *,
+        node_id: int,
         linger_ms: int,
         join_bytes: int,
     ) -> None:
@@ -62,6 +63,7 @@ class Node:
         self._own = OwnStream(store, incarnation, settings, self.memory)
         self.cluster = cluster
         self.incarnation = incarnation
+        self.node_id = node_id
         self._work_due = asyncio.Event()
         self.broker_configs = BrokerConfigs(settings, cluster.state, incarnation)
         self.led = Led(incarnation, settings.segment, self.broker_configs)
@@ -94,10 +96,10 @@ class Node:
             incarnation,
             self.led,
             delay_ms=settings.cluster.purge_delay_ms,
-            is_taking_over=lambda: self.leading.is_busy,
+            is_taking_over=self.leading.is_taking,
         )
         self._producer_ids = ProducerIdSource(cluster, incarnation)
-        cluster.on_change = self.led.apply
+        cluster.on_change = self._cluster_changed
 
     @classmethod
     async def start(
@@ -130,7 +132,13 @@ class Node:
             node_id, inflight=settings.wal.inflight_max, host=host, port=port, rack=rack
         )
         return cls(
-            store, settings, cluster, incarnation, linger_ms=linger_ms, join_bytes=join_bytes
+            store,
+            settings,
+            cluster,
+            incarnation,
+            node_id=node_id,
+            linger_ms=linger_ms,
+            join_bytes=join_bytes,
         )
 
     # -- topics ------------------------------------------------------------------------------
@@ -140,13 +148,13 @@ class Node:
     ) -> Topic:
         """Create a topic and lead all of it."""
         topic = await self.cluster.create_topic(name, partitions, configs)
-        await self.leading.lead_created(topic)
+        await self.leading.lead_created(topic, range(partitions))
         return topic
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         """Give a topic more partitions, `total` in all, and lead the new ones."""
-        topic = await self.cluster.add_partitions(name, total)
-        await self.leading.lead_created(topic)
+        topic, created = await self.cluster.add_partitions(name, total)
+        await self.leading.lead_created(topic, created)
         return topic
 
     async def set_configs(
@@ -182,7 +190,8 @@ class Node:
     async def lead(self, topics: Sequence[str] | None = None) -> None:
         """Take over all partitions of these topics, or of every topic, that we do not lead yet.
 
-        What cannot be recovered keeps nothing else from being led; it is raised at the end.
+        Every other process of the cluster is declared dead. What cannot be recovered keeps nothing
+        else from being led; it is raised at the end.
         """
         await self.leading.lead(topics)
 
@@ -312,7 +321,7 @@ class Node:
 
     async def retire_streams(self) -> int:
         """Delete what is left of streams that nobody needs; how many objects went."""
-        return await retire_streams(self._store, self.cluster.state)
+        return await retire_streams(self._store, self.cluster)
 
     async def purge(self) -> int:
         """Remove what deleted topics left, as far as that is due; how many objects went."""
@@ -330,20 +339,23 @@ class Node:
         """Call this once, if the incarnation ends without `close` or `abort` having been called."""
         self._on_end.append(told)
 
-    def superseded(self, state: ClusterState) -> FencedError | None:
-        """Why the cluster log says that our incarnation has ended, if it does."""
-        broker = state.brokers.get(self.incarnation)
-        if broker is not None and broker.live:
-            return None
-        return FencedError(
-            f"incarnation {self.incarnation} has ended: the same node was started again "
-            "(two processes must not have one node id)"
-        )
+    def _cluster_changed(self, state: ClusterState) -> None:
+        """Apply what the cluster log says now. Once it says that we are over, we stop at once."""
+        self.led.apply(state)
+        if not is_live(state.brokers, self.incarnation) and self.ended is None:
+            self.writer.fence(self._superseded(state))
 
-    async def end(self, error: NeveError) -> None:
-        """Stop leading and writing, because this incarnation was found to be over."""
-        self._ended(error)
-        await self.writer.abort()
+    def _superseded(self, state: ClusterState) -> FencedError:
+        """Why the cluster log says that our incarnation is over."""
+        again = [row for row in state.brokers.values() if row.live and row.node_id == self.node_id]
+        if again:
+            return FencedError(
+                f"incarnation {self.incarnation} is over: node {self.node_id} was started again as "
+                f"incarnation {again[0].incarnation}"
+            )
+        others = [str(row.node_id) for row in state.brokers.values() if row.live]
+        by = f"node {', '.join(others)}" if others else "another process"
+        return FencedError(f"incarnation {self.incarnation} is over: {by} has taken its place")
 
     def _ended(self, error: NeveError) -> None:
         """Our stream is over: we lead nothing any more."""

@@ -15,11 +15,10 @@ from collections.abc import Callable
 from neve import runtime
 from neve.cluster.led import Led
 from neve.cluster.log import ClusterLog
-from neve.cluster.recovery import INFLIGHT_MOST, raise_first
-from neve.cluster.state import ClusterState, Topic
+from neve.cluster.recovery import raise_first
+from neve.cluster.state import Topic
 from neve.errors import NeveError, UnavailableError
 from neve.log.keys import topic_prefix
-from neve.log.wal.seal import Sealer
 from neve.store.deletion import delete_all
 from neve.store.port import Store
 
@@ -38,7 +37,7 @@ class Purge:
         led: Led,
         *,
         delay_ms: int,
-        is_taking_over: Callable[[], bool],
+        is_taking_over: Callable[[str], bool],
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -64,11 +63,9 @@ class Purge:
         """Do what is due for each deleted topic; how many objects went."""
         gone = 0
         failures: list[NeveError] = []
-        state = self._cluster.state
-        for topic in list(state.deleted.values()):
+        for topic in list(self._cluster.state.deleted.values()):
             try:
                 if topic.topic_id not in self._swept:
-                    await self._seal_ended(state, topic)
                     gone += await self._sweep(topic)
                     self._swept.add(topic.topic_id)
             except NeveError as error:
@@ -81,24 +78,6 @@ class Purge:
                 failures.append(error)
         raise_first(failures)
         return gone
-
-    async def _seal_ended(self, state: ClusterState, topic: Topic) -> None:
-        """End the streams of ended processes that only this topic needed: then they are retired.
-
-        Nobody takes the partitions of a deleted topic over, so nobody else would seal them.
-        """
-        needed = set(state.streams())
-        named = {
-            part.incarnation
-            for partition in topic.partitions
-            for part in partition.streams
-            if part.end is None
-        }
-        for incarnation in sorted(named - needed - {self._incarnation}):
-            broker = state.brokers.get(incarnation)
-            if broker is None or not broker.live:
-                window = broker.inflight if broker is not None else INFLIGHT_MOST
-                await Sealer(self._store, incarnation, window=window).seal()
 
     async def _sweep(self, topic: Topic) -> int:
         """Delete everything under the topic's prefix, until a listing finds nothing."""
@@ -114,7 +93,7 @@ class Purge:
 
     def _has_dropped(self, topic: Topic) -> bool:
         """Whether this process can write no more objects of it."""
-        return not self._led.is_busy(topic.topic_id) and not self._is_taking_over()
+        return not self._led.is_busy(topic.topic_id) and not self._is_taking_over(topic.topic_id)
 
     def _drops(self, topic: Topic) -> bool:
         """Whether others may wait for us to say that we dropped it, and we have."""

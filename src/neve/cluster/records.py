@@ -24,11 +24,22 @@ class Init(Stored, frozen=True, tag="init"):
     at_ms: int
 
 
+class Move(Stored, frozen=True, kw_only=True):
+    """One partition under a new leader. Its records begin at `start` of the leader's stream."""
+
+    topic_id: str
+    partition: int
+    epoch: int
+    incarnation: int
+    start: int = 0
+
+
 class Register(Stored, frozen=True, kw_only=True, tag="register"):
     """A broker process starts. The record's own number is its incarnation, and its stream's name.
 
-    It ends any earlier incarnation of the same node. `session` is random, so that the process
-    knows its registration again; `inflight` tells a sealer how far ahead the stream may write.
+    It ends any earlier incarnation of the same node; `moves` gives what that one led to the new
+    one. `session` is random, so that the process knows its registration again; `inflight` tells a
+    sealer how far ahead the stream may write.
     """
 
     node_id: int
@@ -38,6 +49,17 @@ class Register(Stored, frozen=True, kw_only=True, tag="register"):
     host: str = ""
     port: int = 0
     rack: str = ""
+    moves: tuple[Move, ...] = ()
+
+
+class Expire(Stored, frozen=True, kw_only=True, tag="expire"):
+    """A broker process is declared dead. `moves` gives every partition that it led a live leader.
+
+    Its stream is to be sealed and read before its partitions are served again.
+    """
+
+    incarnation: int
+    moves: tuple[Move, ...] = ()
 
 
 class CreateTopic(Stored, frozen=True, kw_only=True, tag="create-topic"):
@@ -92,18 +114,8 @@ class PurgeTopic(Stored, frozen=True, tag="purge-topic"):
     topic_id: str
 
 
-class Move(Stored, frozen=True, kw_only=True):
-    """One partition under a new leader. Its records begin at `start` of the leader's stream."""
-
-    topic_id: str
-    partition: int
-    epoch: int
-    incarnation: int
-    start: int = 0
-
-
 class Lead(Stored, frozen=True, tag="lead"):
-    """Partitions without a live leader get one: at creation, or when a stream was sealed."""
+    """Partitions without a leader get one. Rows over a live leader change nothing."""
 
     moves: tuple[Move, ...]
 
@@ -155,6 +167,7 @@ class Feature(Stored, frozen=True, tag="feature"):
 Change: TypeAlias = (
     Init
     | Register
+    | Expire
     | CreateTopic
     | AddPartitions
     | SetConfigs

@@ -6,12 +6,16 @@ missed; and a tail with a gap, or that falls short of what a checkpoint promised
 Then the tail's bytes are read, for the producers that wrote them: `log/tail_bytes.py`.
 
 A store that fails in a passing way delays a take-over. It ends one only if it goes on for long.
+Partitions share what they read, but none waits for another: each is finished as soon as its own
+streams and its own manifest were read.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -21,11 +25,10 @@ from neve.errors import DamagedError, NeveError, UnavailableError
 from neve.log.held import HeldObject
 from neve.log.keys import wal_stream
 from neve.log.manifest.listed import ListedStore
-from neve.log.manifest.manifest import Manifest
 from neve.log.partition import PartitionLog
 from neve.log.restore import load_history_at
 from neve.log.segment.history import History
-from neve.log.tail import PartitionTail, assemble, read_streams
+from neve.log.tail import assemble, read_streams
 from neve.log.tail_bytes import TailReading, read_tails
 from neve.log.wal.reader import StreamTail
 from neve.log.wal.seal import Sealer
@@ -40,6 +43,9 @@ PAUSE_SECONDS = 0.05
 RETRIES_MAX = 12
 RETRY_PAUSE_MS = 50
 RETRY_PAUSE_MS_MAX = 2_000
+# Partitions whose manifests arrive within this time are finished together, because their tails are
+# read with fewer requests then. Slower ones follow in a group of their own.
+GROUP_SECONDS = 1.0
 # From so many partitions among neighbours on, one listing of their manifests is quicker than a look
 # at each. Neighbours are those whose numbers differ in the last digits only: few enough for a
 # listing of a page or two, so that many are listed side by side.
@@ -53,12 +59,11 @@ Taken: TypeAlias = tuple[PartitionLog, PartitionState]
 
 
 class Recovered(NamedTuple):
-    """What a recovery found: streams' tails, where sealed ones end, and what could not be read.
+    """What a recovery found: where sealed streams end, and what could not be recovered.
 
     One damaged stream or manifest fails the partitions that need it, and no others.
     """
 
-    tails: Mapping[int, StreamTail]
     ends: Mapping[int, int]
     failed: Mapping[PartitionLog, NeveError] = MappingProxyType({})
 
@@ -79,37 +84,27 @@ async def recover(
     *,
     prefetch: PrefetchSettings | None = None,
     keep: Callable[[HeldObject], None] = HeldObject.drop,
+    on_recovered: Callable[[Sequence[PartitionLog]], None] = lambda _: None,
 ) -> Recovered:
     """Bring the logs of newly led partitions to where their predecessors ended.
 
     `keep` is handed the bytes of their tails as these are read, oldest first: a cache that drops
-    what it has no room for.
+    what it has no room for. `on_recovered` is called with logs as soon as they are recovered.
     """
-    sealed = await _seal(store, brokers, own, taken)
-    ends = {stream: end for stream, end in sealed.items() if isinstance(end, int)}
-    failed = _failing(taken, sealed)
-    recovery = _Recovery(store, _due(taken, ends), prefetch or PrefetchSettings(), keep, failed)
-    behind = [row for row in taken if row[0] not in failed]
-    for attempt in range(ATTEMPTS_MAX):
-        if attempt > 0:
-            await runtime.sleep(PAUSE_SECONDS)
-        behind = await recovery.attempt(behind)
-        if not behind:
-            break
-    for log, _ in behind:
-        failed[log] = DamagedError(
-            log.manifest.keys.prefix,
-            f"committed offsets of {log.name} are neither in a segment nor in a stream: "
-            "run `neve storage verify`",
-        )
-    return Recovered(recovery.tails, ends, failed)
+    recovery = _Recovery(
+        store, own, brokers, prefetch or PrefetchSettings(), keep=keep, on_recovered=on_recovered
+    )
+    try:
+        await recovery.run(taken)
+    finally:
+        await recovery.close()
+    return Recovered(recovery.ends, recovery.failed)
 
 
 class _Found(NamedTuple):
     """What was found about one partition before its tail's bytes are read."""
 
     log: PartitionLog
-    state: PartitionState
     history: History
     tiered: int
     reading: TailReading
@@ -121,86 +116,189 @@ class _Recovery:
     def __init__(
         self,
         store: Store,
-        due: Mapping[int, int],
+        own: int,
+        brokers: Mapping[int, Broker],
         prefetch: PrefetchSettings,
+        *,
         keep: Callable[[HeldObject], None],
-        failed: dict[PartitionLog, NeveError],
+        on_recovered: Callable[[Sequence[PartitionLog]], None],
     ) -> None:
-        self._store = store
-        self._due = due
+        self.store = store
+        self._own = own
+        self._brokers = brokers
         self._prefetch = prefetch
         self._keep = keep
-        self._failed = failed
-        self.tails: dict[int, StreamTail] = {}
+        self._on_recovered = on_recovered
+        self._seals: dict[int, asyncio.Task[int]] = {}
+        self._attempts: Counter[PartitionLog] = Counter()
+        # A failure is raised to each partition that needs the outcome.
+        self.tasks = runtime.Tasks(on_failure=lambda _: None)
+        self.ends: dict[int, int] = {}
+        self.failed: dict[PartitionLog, NeveError] = {}
 
-    async def attempt(self, taken: Sequence[Taken]) -> list[Taken]:
-        """Recover what can be recovered now; the partitions that must be looked at again."""
-        found = await _each(
-            _incarnations(taken), lambda stream: _tail(self._store, stream, self._due[stream])
-        )
-        self._failed.update(_failing(taken, found))
-        self.tails |= {at: tail for at, tail in found.items() if isinstance(tail, StreamTail)}
-        healthy = [row for row in taken if row[0] not in self._failed]
-        through = await self._listed(healthy)
-        looks = await runtime.gather(
-            *(self._find(log, state, through.get(_neighbours(log))) for log, state in healthy)
-        )
-        readings = [row for row in looks if row is not None]
-        await self._read(readings)
-        again = []
-        for row, look in zip(healthy, looks, strict=True):
-            if row[0] in self._failed:
+    async def close(self) -> None:
+        await self.tasks.close()
+
+    async def run(self, taken: Sequence[Taken]) -> None:
+        """Recover these, or note for each why it cannot be recovered."""
+        pending = self._begin(taken)
+        while pending:
+            tasks = [look for look, _, _ in pending]
+            await asyncio.wait(tasks, timeout=GROUP_SECONDS)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ready = [row for row in pending if row[0].done()]
+            pending = [row for row in pending if not row[0].done()]
+            again: list[Taken] = []
+            # What one attempt knows of the streams must not be mixed with what another one does.
+            for attempt, rows in itertools.groupby(ready, key=lambda row: row[1]):
+                again += await self._finish(attempt, [(look, row) for look, _, row in rows])
+            pending += self._begin(again)
+
+    def _begin(self, rows: Sequence[Taken]) -> list[_Pending]:
+        """Start to look at these partitions; those looked at too often have failed."""
+        for log, _ in rows:
+            self._attempts[log] += 1
+            if self._attempts[log] > ATTEMPTS_MAX:
+                self.failed[log] = DamagedError(
+                    log.manifest.keys.prefix,
+                    f"committed offsets of {log.name} are neither in a segment nor in a stream: "
+                    "run `neve storage verify`",
+                )
+        left = [row for row in rows if row[0] not in self.failed]
+        attempt = _Attempt(self, left)
+        return [
+            (self.tasks.start(attempt.look(*row, again=self._attempts[row[0]] > 1)), attempt, row)
+            for row in left
+        ]
+
+    async def _finish(self, attempt: _Attempt, looks: Sequence[tuple[_Look, Taken]]) -> list[Taken]:
+        """Read the tails of what was found, and finish it; the partitions to look at again."""
+        found: list[_Found] = []
+        again: list[Taken] = []
+        for look, row in looks:
+            try:
+                result = look.result()
+            except NeveError as error:
+                self.failed[row[0]] = error
                 continue
-            if look is None or look.reading.missing is not None:
+            if result is None:
                 again.append(row)
             else:
-                _finish(look)
+                found.append(result)
+        try:
+            readings = [each.reading for each in found]
+            await read_tails(self.store, readings, attempt.tails, self._prefetch, self._keep)
+        except NeveError as error:  # retried for long: the end of none of these tails is known
+            self.failed.update({each.log: error for each in found})
+            return again
+        rows = {row[0]: row for _, row in looks}
+        again += [rows[each.log] for each in found if each.reading.missing is not None]
+        whole = [each for each in found if each.reading.missing is None]
+        for each in whole:
+            _complete(each)
+        self._on_recovered([each.log for each in whole])
         return again
 
-    async def _listed(self, taken: Sequence[Taken]) -> dict[str, Store]:
-        """Neighbouring manifests of which many are wanted, listed at once; by their prefix."""
-        wanted = Counter(_neighbours(log) for log, _ in taken)
-        many = [prefix for prefix, count in wanted.items() if count >= LISTED_PARTITIONS_MIN]
-        try:
-            stores = await runtime.gather(*(ListedStore.of(self._store, at) for at in many))
-        except NeveError:
-            return {}  # each is read by itself then
-        return dict(zip(many, stores, strict=True))
+    async def sealed(self, stream: int) -> int:
+        """Seal a stream that another process may still write, once; where it ends."""
+        if stream not in self._seals:
+            self._seals[stream] = self.tasks.start(self._seal(stream))
+        return await _outcome(self._seals[stream])
 
-    async def _find(
-        self, log: PartitionLog, state: PartitionState, through: Store | None
-    ) -> _Found | None:
+    async def _seal(self, stream: int) -> int:
+        broker = self._brokers.get(stream)
+        window = broker.inflight if broker is not None else INFLIGHT_MOST
+        self.ends[stream] = end = await _patiently(
+            lambda: Sealer(self.store, stream, window=window).seal()
+        )
+        return end
+
+    def must_seal(self, part: StreamPart) -> bool:
+        """Whether this part of a partition was neither released nor is our own."""
+        return part.end is None and part.incarnation != self._own
+
+
+class _Attempt:
+    """One look at streams and manifests, shared by the partitions that need them."""
+
+    def __init__(self, recovery: _Recovery, rows: Sequence[Taken]) -> None:
+        self._recovery = recovery
+        self._store = recovery.store
+        self._released: dict[int, int] = {}
+        self._unreleased: set[int] = set()
+        self._reads: dict[int, asyncio.Task[StreamTail]] = {}
+        self._listings: dict[_Neighbours, asyncio.Task[ListedStore | None]] = {}
+        self._neighbours = Counter(_neighbours(*row) for row in rows)
+        self.tails: dict[int, StreamTail] = {}
+        for _, state in rows:
+            for part in _earlier(state):
+                stream = part.incarnation
+                if recovery.must_seal(part):
+                    self._unreleased.add(stream)
+                self._released[stream] = max(part.end or 0, self._released.get(stream, 0))
+
+    async def look(self, log: PartitionLog, state: PartitionState, *, again: bool) -> _Found | None:
         """The manifest, after the streams, and what the last bundle knows; None: look again."""
+        if again:
+            await runtime.sleep(PAUSE_SECONDS)
+        await self._read_all(_streams(state))
+        through = await self._listed(_neighbours(log, state))
 
-        async def look() -> _Found | None:
-            tail = await _tail_of(log, state, self.tails, through)
+        async def find() -> _Found | None:
+            known = await log.manifest.refresh(through)
+            tail = assemble(log.topic_id, log.partition, _earlier(state), self.tails, known)
             if tail is None:
                 return None
             history, tiered = await load_history_at(self._store, log.manifest, log.name)
             at_end = History(log.name, history.producers.entries(), history.epochs.starts)
-            reading = TailReading(log.name, tail, at_end, tiered)
-            return _Found(log, state, history, tiered, reading)
+            return _Found(log, history, tiered, TailReading(log.name, tail, at_end, tiered))
 
-        try:
-            return await _patiently(look)
-        except NeveError as error:
-            self._failed[log] = error
+        return await _patiently(find)
+
+    async def _read_all(self, streams: Sequence[int]) -> None:
+        reads = []
+        for stream in streams:
+            if stream not in self._reads:
+                self._reads[stream] = self._recovery.tasks.start(self._read(stream))
+            reads.append(self._reads[stream])
+        for read in reads:
+            await _outcome(read)
+
+    async def _read(self, stream: int) -> StreamTail:
+        """The tail of a stream up to its end, or to where partitions were released."""
+        end = self._released[stream]
+        if stream in self._unreleased:
+            end = await self._recovery.sealed(stream)
+        tail = await _patiently(lambda: _tail(self._store, stream, end))
+        self.tails[stream] = tail
+        return tail
+
+    async def _listed(self, wanted: _Neighbours) -> ListedStore | None:
+        """The manifests of neighbours, listed at once where many of them are wanted."""
+        if self._neighbours[wanted] < LISTED_PARTITIONS_MIN:
             return None
+        if wanted not in self._listings:
+            self._listings[wanted] = self._recovery.tasks.start(self._list(wanted[0]))
+        return await _outcome(self._listings[wanted])
 
-    async def _read(self, found: Sequence[_Found]) -> None:
-        readings = [row.reading for row in found]
+    async def _list(self, prefix: str) -> ListedStore | None:
         try:
-            await read_tails(self._store, readings, self.tails, self._prefetch, self._keep)
-        except NeveError as error:  # retried for long: nobody's tail is known to its end
-            self._failed.update({row.log: error for row in found})
+            return await ListedStore.of(self._store, prefix)
+        except NeveError:
+            return None  # each is read by itself then
 
 
-def _neighbours(log: PartitionLog) -> str:
-    """What the keys of this manifest and of its neighbours' begin with."""
-    return log.manifest.keys.prefix.rstrip("/")[:-NEIGHBOUR_DIGITS]
+_Look: TypeAlias = asyncio.Task[_Found | None]
+_Pending: TypeAlias = tuple[_Look, _Attempt, Taken]
+# What the keys of neighbouring manifests begin with, and the streams that are read before them.
+_Neighbours: TypeAlias = tuple[str, tuple[int, ...]]
 
 
-def _finish(found: _Found) -> None:
+def _neighbours(log: PartitionLog, state: PartitionState) -> _Neighbours:
+    return log.manifest.keys.prefix.rstrip("/")[:-NEIGHBOUR_DIGITS], _streams(state)
+
+
+def _complete(found: _Found) -> None:
     reading = found.reading
     found.log.recovered(
         reading.tail,
@@ -209,6 +307,12 @@ def _finish(found: _Found) -> None:
         end=reading.history,
         in_memory=reading.in_memory,
     )
+
+
+async def _outcome(task: asyncio.Task[T]) -> T:
+    """What a shared task returns or raises. Whoever is cancelled waiting leaves it running."""
+    await asyncio.wait([task])
+    return task.result()
 
 
 async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
@@ -222,32 +326,6 @@ async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
     return await work()
 
 
-async def _each(
-    streams: Iterable[int], work: Callable[[int], Awaitable[T]]
-) -> dict[int, T | NeveError]:
-    """Do something to several streams side by side: the outcome, or why there is none."""
-
-    async def attempt(stream: int) -> T | NeveError:
-        try:
-            return await _patiently(lambda: work(stream))
-        except NeveError as error:
-            return error
-
-    ordered = sorted(set(streams))
-    outcomes = await runtime.gather(*(attempt(stream) for stream in ordered))
-    return dict(zip(ordered, outcomes, strict=True))
-
-
-def _due(taken: Iterable[Taken], ends: Mapping[int, int]) -> dict[int, int]:
-    """Up to which number each stream must be read: its end, or where partitions were released."""
-    due: dict[int, int] = {}
-    for _, state in taken:
-        for part in _earlier(state):
-            end = ends.get(part.incarnation, part.end or 0)
-            due[part.incarnation] = max(end, due.get(part.incarnation, 0))
-    return due
-
-
 async def _tail(store: Store, stream: int, end: int) -> StreamTail:
     tail = (await read_streams(store, [stream]))[stream]
     if tail.position < end:  # going on from here would give committed offsets out again
@@ -257,55 +335,10 @@ async def _tail(store: Store, stream: int, end: int) -> StreamTail:
     return tail
 
 
-def _failing(
-    taken: Iterable[Taken], outcomes: Mapping[int, object]
-) -> dict[PartitionLog, NeveError]:
-    """The partitions that need a stream with which something failed."""
-    failed: dict[PartitionLog, NeveError] = {}
-    for log, state in taken:
-        for part in _earlier(state):
-            outcome = outcomes.get(part.incarnation)
-            if isinstance(outcome, NeveError):
-                failed[log] = outcome
-    return failed
-
-
-async def _seal(
-    store: Store, brokers: Mapping[int, Broker], own: int, taken: Sequence[Taken]
-) -> dict[int, int | NeveError]:
-    """Seal every stream that was neither released nor is our own; where each ends."""
-    unreleased = sorted(
-        {
-            part.incarnation
-            for _, state in taken
-            for part in _earlier(state)
-            if part.end is None and part.incarnation != own
-        }
-    )
-
-    async def seal(incarnation: int) -> int:
-        broker = brokers.get(incarnation)
-        window = broker.inflight if broker is not None else INFLIGHT_MOST
-        return await Sealer(store, incarnation, window=window).seal()
-
-    return await _each(unreleased, seal)
-
-
-def _incarnations(taken: Iterable[Taken]) -> set[int]:
-    return {part.incarnation for _, state in taken for part in _earlier(state)}
-
-
 def _earlier(state: PartitionState) -> list[StreamPart]:
     """All but the leadership that begins now: nothing is written under it yet."""
     return [part for part in state.streams if part.epoch < state.epoch]
 
 
-async def _tail_of(
-    log: PartitionLog,
-    state: PartitionState,
-    tails: Mapping[int, StreamTail],
-    through: Store | None,
-) -> PartitionTail | None:
-    manifest: Manifest = log.manifest
-    known = await manifest.refresh(through)
-    return assemble(log.topic_id, log.partition, _earlier(state), tails, known)
+def _streams(state: PartitionState) -> tuple[int, ...]:
+    return tuple(sorted({part.incarnation for part in _earlier(state)}))

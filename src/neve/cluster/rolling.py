@@ -7,13 +7,15 @@ its log thought is looked for in the stream anew.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable
 
 from neve import runtime
 from neve.cluster.led import Led
 from neve.cluster.log import ClusterLog
 from neve.cluster.own_stream import OwnStream
-from neve.errors import NotFoundError
+from neve.cluster.recovery import raise_first
+from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.held import HeldObject
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
@@ -25,6 +27,9 @@ from neve.log.wal.rollup import roll_up, trim
 from neve.log.wal.writer import WalWriter
 from neve.settings import Settings
 from neve.store.port import Store
+
+# Looks at a stream from which objects go missing as it is swept: another successor may be at it.
+SWEEPS_MAX = 3
 
 
 class Rolling:
@@ -48,18 +53,40 @@ class Rolling:
         self._own, self._writer = own, writer
 
     async def sweep(self) -> None:
-        """Roll up the dead streams that we sealed: the next to read them has little to do."""
+        """Roll up the dead streams that we sealed: the next to read them has little to do.
+
+        A stream that cannot be read keeps none of the others from being swept; the first failure is
+        raised at the end.
+        """
+        failures: list[NeveError] = []
         async with self._sweeping:
             for incarnation, end in list(self.unswept.items()):
-                reader = WalReader(self._store, incarnation, self._settings.prefetch)
                 try:
-                    tail = await reader.tail()
-                    if tail.checkpoint < end:
-                        await self._roll_up(reader, tail, end)
-                    await trim(self._store, reader, end=end)
-                except NotFoundError:
-                    pass  # another successor swept first; what we recovered resolves again
-                self.unswept.pop(incarnation, None)
+                    await self._sweep(incarnation, end)
+                except NeveError as error:
+                    failures.append(error)
+                else:
+                    self.unswept.pop(incarnation, None)
+        raise_first(failures)
+
+    async def _sweep(self, incarnation: int, end: int) -> None:
+        for attempt in itertools.count(1):
+            reader = WalReader(self._store, incarnation, self._settings.prefetch)
+            try:
+                tail = await reader.tail()
+                if tail.checkpoint < end:
+                    await self._roll_up(reader, tail, end)
+                await trim(self._store, reader, end=end)
+            except (NotFoundError, DamagedError) as error:
+                # What no partition needs any more is retired, and then nothing of it is missed.
+                if incarnation not in (await self._cluster.refresh()).streams():
+                    return
+                # Another successor may have swept it as we read: it is whole at the next look. An
+                # object that is missing for good is lost.
+                if attempt == SWEEPS_MAX or not isinstance(error, NotFoundError):
+                    raise
+            else:
+                return
 
     def due(self) -> bool:
         """Whether our stream has grown past wal.tail.objects or wal.tail.bytes, or soon will.
@@ -140,13 +167,28 @@ class Rolling:
             log.moved(incarnation, below, moved.get(partition, []))
 
     async def resolve(self, incarnation: int) -> None:
-        """Read a stream's tail anew, because something in it is not where we thought."""
+        """Read a stream's tail again, because something in it is not where we thought.
+
+        Raises FencedError where a successor has moved it, and not DamagedError.
+        """
         own = incarnation == self._own.incarnation
         below = self._writer.committed_end if own else None
-        tail = await WalReader(self._store, incarnation, self._settings.prefetch).tail()
+        try:
+            tail = await WalReader(self._store, incarnation, self._settings.prefetch).tail()
+        except (DamagedError, NotFoundError):
+            await self.check_leading()
+            raise
         below = tail.position if below is None else min(below, tail.position)
         items = [item for item in tail.objects if item.number is None or item.number < below]
         self._tell_of_move(incarnation, tail.checkpoint, below, items)
+
+    async def check_leading(self) -> None:
+        """Raise FencedError if another process has taken over.
+
+        A successor sweeps, trims and retires what we have read from, which looks like damage to us.
+        """
+        if not await self._writer.still_leading() and self._writer.ended is not None:
+            raise self._writer.ended
 
     async def _manifests(self, tail: StreamTail) -> dict[PartitionId, ManifestState | None]:
         """The manifest of each partition of a stream, as won numbers have it; None: deleted."""

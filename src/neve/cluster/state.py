@@ -2,12 +2,16 @@
 
 A record that no longer fits the state it meets (its topic is gone, its epoch is old) changes
 nothing: whoever proposed it sees that in the state, and everyone who reads it agrees.
+
+In every state the leader of a partition is a live process, or -1. A process that is over gets no
+partition, no row takes a partition from a live leader, and a record that ends a process moves what
+it led.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -17,6 +21,7 @@ from neve.cluster.records import (
     CreateTopic,
     DeleteTopic,
     Dropped,
+    Expire,
     Feature,
     Handover,
     Init,
@@ -34,9 +39,12 @@ from neve.cluster.records import (
 )
 from neve.log.envelope import Kind, Stored
 
+# The leader of a partition that has none.
+NO_LEADER = -1
+
 
 class Broker(Stored, frozen=True, kw_only=True):
-    """A broker process. `live` is false once the same node registered again."""
+    """A broker process. `live` is false once its node registered again, or it was expired."""
 
     node_id: int
     incarnation: int
@@ -64,10 +72,10 @@ class StreamPart(Stored, frozen=True, kw_only=True):
 class PartitionState(Stored, frozen=True, kw_only=True):
     """Who leads a partition, under which epoch, and which streams may hold untiered records.
 
-    `leader` is an incarnation; -1 before the first.
+    `leader` is a live incarnation, or -1 where there is none.
     """
 
-    leader: int = -1
+    leader: int = NO_LEADER
     epoch: int = -1
     streams: tuple[StreamPart, ...] = ()
 
@@ -188,15 +196,8 @@ def _init(state: ClusterState, change: Init) -> ClusterState:
 
 
 def _register(state: ClusterState, number: int, change: Register) -> ClusterState:
-    needed = set(state.streams())
-    brokers: dict[int, Broker] = {}
-    for incarnation, broker in state.brokers.items():
-        if broker.node_id == change.node_id:
-            broker = _with(broker, live=False)  # noqa: PLW2901
-        # A dead broker is remembered as long as its stream may hold what nobody has tiered.
-        if broker.live or incarnation in needed:
-            brokers[incarnation] = broker
-    brokers[number] = Broker(
+    earlier = [key for key, row in state.brokers.items() if row.node_id == change.node_id]
+    broker = Broker(
         node_id=change.node_id,
         incarnation=number,
         session=change.session,
@@ -206,13 +207,46 @@ def _register(state: ClusterState, number: int, change: Register) -> ClusterStat
         port=change.port,
         rack=change.rack,
     )
+    registered = _with(state, brokers={**state.brokers, number: broker})
+    return _ended(registered, earlier, change.moves)
+
+
+def _expire(state: ClusterState, change: Expire) -> ClusterState:
+    if not is_live(state.brokers, change.incarnation):
+        return state
+    return _ended(state, [change.incarnation], change.moves)
+
+
+def _ended(state: ClusterState, ended: Iterable[int], moves: Iterable[Move]) -> ClusterState:
+    """The state in which these processes are over, and what they led is moved."""
+    over = {key for key in ended if key in state.brokers and state.brokers[key].live}
+    brokers = {
+        key: _with(row, live=False) if key in over else row for key, row in state.brokers.items()
+    }
+    state = _orphaned(_with(state, brokers=brokers), over)
+    state = _changed_partitions(state, moves, functools.partial(_led, state.brokers))
+    # A dead broker is remembered as long as its stream may hold records that are not tiered.
+    needed = set(state.streams())
+    brokers = {key: row for key, row in brokers.items() if row.live or key in needed}
     blocks = {key: block for key, block in state.id_blocks.items() if key in brokers}
-    ended = [key for key, row in state.brokers.items() if row.node_id == change.node_id]
     deleted = {
-        key: _without_writers(topic, ended) if topic.writers else topic
+        key: _without_writers(topic, over) if topic.writers else topic
         for key, topic in state.deleted.items()
     }
     return _with(state, brokers=brokers, id_blocks=blocks, deleted=deleted)
+
+
+def _orphaned(state: ClusterState, over: Collection[int]) -> ClusterState:
+    """The state in which the partitions of these processes have no leader."""
+
+    def orphaned(partition: PartitionState) -> PartitionState:
+        return _with(partition, leader=NO_LEADER) if partition.leader in over else partition
+
+    topics = dict(state.topics)
+    for key, topic in topics.items():
+        if any(partition.leader in over for partition in topic.partitions):
+            topics[key] = _with(topic, partitions=tuple(map(orphaned, topic.partitions)))
+    return _with(state, topics=topics)
 
 
 def _create_topic(state: ClusterState, change: CreateTopic) -> ClusterState:
@@ -285,20 +319,25 @@ def _purge_topic(state: ClusterState, change: PurgeTopic) -> ClusterState:
 
 
 def _lead(state: ClusterState, change: Lead) -> ClusterState:
-    def led(partition: PartitionState, move: Move) -> PartitionState:
-        if move.epoch != partition.epoch + 1:
-            return partition
-        part = StreamPart(epoch=move.epoch, incarnation=move.incarnation, start=move.start)
-        return PartitionState(
-            leader=move.incarnation, epoch=move.epoch, streams=(*partition.streams, part)
-        )
+    return _changed_partitions(state, change.moves, functools.partial(_led, state.brokers))
 
-    return _changed_partitions(state, change.moves, led)
+
+def _led(brokers: Mapping[int, Broker], partition: PartitionState, move: Move) -> PartitionState:
+    """The partition under the leader that a row names, unless the row does not fit."""
+    has_leader = partition.leader != NO_LEADER
+    if has_leader or move.epoch != partition.epoch + 1 or not is_live(brokers, move.incarnation):
+        return partition
+    part = StreamPart(epoch=move.epoch, incarnation=move.incarnation, start=move.start)
+    return PartitionState(
+        leader=move.incarnation, epoch=move.epoch, streams=(*partition.streams, part)
+    )
 
 
 def _release(state: ClusterState, change: Release) -> ClusterState:
     def handed(partition: PartitionState, handover: Handover) -> PartitionState:
-        if handover.epoch != partition.epoch or not partition.streams:
+        if partition.leader == NO_LEADER or handover.epoch != partition.epoch:
+            return partition
+        if not is_live(state.brokers, handover.successor):
             return partition
         *before, last = partition.streams
         epoch = handover.epoch + 1
@@ -310,6 +349,12 @@ def _release(state: ClusterState, change: Release) -> ClusterState:
         )
 
     return _changed_partitions(state, change.handovers, handed)
+
+
+def is_live(brokers: Mapping[int, Broker], incarnation: int) -> bool:
+    """Whether this process is registered and was not ended."""
+    broker = brokers.get(incarnation)
+    return broker is not None and broker.live
 
 
 def _tiered(state: ClusterState, change: Tiered) -> ClusterState:
@@ -340,6 +385,7 @@ def _feature(state: ClusterState, change: Feature) -> ClusterState:
 
 _FOLDS: dict[type, Callable[[ClusterState, Any], ClusterState]] = {
     Init: _init,
+    Expire: _expire,
     CreateTopic: _create_topic,
     AddPartitions: _add_partitions,
     SetConfigs: _set_configs,

@@ -1,48 +1,45 @@
 """Retiring streams: what is left of a dead process once all of its records are in segments.
 
-The cluster log decides it: when no partition names a stream any more, nobody will read it again,
-and a reader with an older view finds out by looking at the cluster log once more. The end seal and
-the greatest checkpoint stay for ever, so that a late upload of the dead process can never commit.
+The cluster log decides it. A process that is over gets no partition again, so when none names its
+stream any more, nothing will read it again; a reader with an older view finds out by looking at the
+cluster log once more. The end seal and the greatest checkpoint stay for ever, so that a late upload
+of the dead process can never commit.
 """
 
 from __future__ import annotations
 
 from neve.cluster.log import ClusterLog
+from neve.cluster.recovery import INFLIGHT_MOST
 from neve.cluster.state import ClusterState
 from neve.errors import NeveError
 from neve.log.keys import WAL_PREFIX, stream_of, wal_stream
 from neve.log.wal.checkpoint import WalCheckpoint, write_checkpoint
+from neve.log.wal.object import SEAL_BYTES
 from neve.log.wal.reader import WalReader
+from neve.log.wal.seal import Sealer
 from neve.store.deletion import delete_all
-from neve.store.port import Store
+from neve.store.port import ObjectInfo, Store
 
 
-async def retire_streams(store: Store, state: ClusterState) -> int:
-    """Delete what streams that nobody needs still hold; how many objects went.
+async def retire_streams(store: Store, cluster: ClusterLog) -> int:
+    """Delete what streams that no partition needs still hold. Returns how many objects went.
 
-    A stream that cannot be read keeps none of the others from being retired; it is told at the end.
+    A stream that cannot be read keeps none of the others from being retired; the first failure is
+    raised at the end.
     """
-    ends: dict[int, tuple[int, int]] = {}
+    streams = await _listed(store)
+    # The cluster log is read after the listing: a stream that was listed belongs to a process that
+    # had registered by then, so it counts as live here unless it is over.
+    needed = _needed(await cluster.refresh())
+    gone = 0
     failure: NeveError | None = None
-    listed = await _unneeded(store, state)
-    for incarnation, keys in sorted(listed.items()):
-        if _is_retired(incarnation, keys):
+    for incarnation, rows in sorted(streams.items()):
+        if incarnation in needed or _is_retired(incarnation, rows):
             continue
         try:
-            end = await WalReader(store, incarnation).end()
+            gone += await _retire(store, incarnation, [row.key for row in rows])
         except NeveError as error:
             failure = failure or error
-            continue
-        if end is not None:  # never sealed: its process may only be slow to lead anything
-            ends[incarnation] = end
-    gone = 0
-    if ends:
-        # Looked at after the seals: until then a process that we thought unneeded may have led and
-        # committed. Behind its seal it commits nothing any more, so unneeded is for ever.
-        needed = _needed(await ClusterLog(store).must_exist())
-        for incarnation, end in ends.items():
-            if incarnation not in needed:
-                gone += await _retire(store, incarnation, listed[incarnation], *end)
     if failure is not None:
         raise failure
     return gone
@@ -53,30 +50,35 @@ def _needed(state: ClusterState) -> set[int]:
     return alive | set(state.streams())
 
 
-async def _unneeded(store: Store, state: ClusterState) -> dict[int, list[str]]:
-    """The keys of every stream that is neither needed nor a live process's."""
-    needed = _needed(state)
-    listed: dict[int, list[str]] = {}
+async def _listed(store: Store) -> dict[int, list[ObjectInfo]]:
+    """The objects of every stream."""
+    listed: dict[int, list[ObjectInfo]] = {}
     for row in await store.list(WAL_PREFIX):
         incarnation = stream_of(row.key)
-        if incarnation is not None and incarnation not in needed:
-            listed.setdefault(incarnation, []).append(row.key)
+        if incarnation is not None:
+            listed.setdefault(incarnation, []).append(row)
     return listed
 
 
-def _is_retired(incarnation: int, keys: list[str]) -> bool:
-    """Whether only the end seal and its checkpoint are left, told without a request."""
+def _is_retired(incarnation: int, rows: list[ObjectInfo]) -> bool:
+    """Whether only the end seal and its checkpoint are left, as the listing alone shows."""
     series = wal_stream(incarnation)
-    numbers = {series.number_of(key) for key in keys} - {None}
-    checkpoints = {series.checkpoint_of(key) for key in keys} - {None}
-    if len(numbers) + len(checkpoints) < len(keys):
+    numbers = {series.number_of(row.key) for row in rows} - {None}
+    checkpoints = {series.checkpoint_of(row.key) for row in rows} - {None}
+    if len(numbers) + len(checkpoints) < len(rows):
         return False  # roll-ups
-    return (numbers == {0} and not checkpoints) or (len(numbers) == 1 and numbers == checkpoints)
+    if checkpoints:
+        return len(numbers) == 1 and numbers == checkpoints
+    return numbers == {0} and rows[0].size == SEAL_BYTES  # nothing was written before the seal
 
 
-async def _retire(
-    store: Store, incarnation: int, keys: list[str], number: int, checkpoint: int
-) -> int:
+async def _retire(store: Store, incarnation: int, keys: list[str]) -> int:
+    end = await WalReader(store, incarnation).end()
+    if end is None:  # its process ended before any other had to read what it wrote
+        await Sealer(store, incarnation, window=INFLIGHT_MOST).seal()
+        end = await WalReader(store, incarnation).end()
+        assert end is not None  # a seal is never deleted
+    number, checkpoint = end
     series = wal_stream(incarnation)
     if checkpoint < number:
         # All below the end is in segments, so a checkpoint there has nothing to name. Numbers may

@@ -8,21 +8,24 @@ after a growing pause; none ends a loop, and none keeps other partitions waiting
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from neve import runtime
 from neve.cluster.due import Due
 from neve.cluster.failures import Failures
+from neve.cluster.leading import Wanted
 from neve.cluster.node import Node
-from neve.errors import FencedError, NeveError
+from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.partition import PartitionLog
 from neve.settings import Settings
 
 _log = logging.getLogger(__name__)
 _TIERING, _RETENTION, _COLLECTING = "tiering %s", "retention of %s", "collecting %s"
+_LEADING = "leading partition %s/%d"
 
 
 class Upkeep:
@@ -106,7 +109,7 @@ class Upkeep:
                     tending.put_off_tiering(log, self._settings.tend_ms / 1000)
                 self._failures.succeeded(what)
             except Exception as error:
-                tending.put_off_tiering(log, self._failures.failed(what, error))
+                tending.put_off_tiering(log, await self._failed(what, error))
 
     async def _retain(self) -> None:
         tending = self._node.tending
@@ -118,29 +121,48 @@ class Upkeep:
                     await tending.retain(log)
                 self._failures.succeeded(what)
             except Exception as error:
-                pause = max(again_seconds, self._failures.failed(what, error))
+                pause = max(again_seconds, await self._failed(what, error))
                 tending.put_off_retention(log, pause)
 
     async def _roll_up(self) -> None:
+        what = "rolling up"
         while self._node.ended is None:
             if self._node.roll_up_due():
-                await self._attempt("rolling up", self._node.roll_up)
-            await self._wait(self._not_before.get("rolling up"))
+                await self._attempt(what, self._node.roll_up)
+                # After a failure: when it may be tried again. Nothing else says when it is due.
+                await self._wait(self._not_before.get(what))
+            else:
+                await self._wait()
 
     async def _attempt(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
         """Try something unless it failed shortly before; whether it was done."""
-        if runtime.monotonic() < self._not_before.get(what, 0.0):
+        if self._is_put_off(what):
             return False
         try:
             await work()
         except Exception as error:
-            if self._node.ended is None:
-                pause = self._failures.failed(what, error)
-                self._not_before[what] = runtime.monotonic() + pause
+            self._not_before[what] = runtime.monotonic() + await self._failed(what, error)
             return False
+        self._succeeded(what)
+        return True
+
+    def _is_put_off(self, what: str) -> bool:
+        return runtime.monotonic() < self._not_before.get(what, 0.0)
+
+    def _succeeded(self, what: str) -> None:
         self._not_before.pop(what, None)
         self._failures.succeeded(what)
-        return True
+
+    async def _failed(self, what: str, error: Exception) -> float:
+        """Log a failure, unless it is known or we are over; for how many seconds to leave it alone.
+
+        A successor moves and deletes what we have read from. To a process that was superseded and
+        does not know it yet, that looks like damage.
+        """
+        if isinstance(error, DamagedError | NotFoundError):
+            with contextlib.suppress(NeveError):
+                await self._look()
+        return 0.0 if self._node.ended is not None else self._failures.failed(what, error)
 
     # -- what is done every so often ---------------------------------------------------------
 
@@ -150,8 +172,23 @@ class Upkeep:
             await self._attempt("sweeping old streams", node.rolling.sweep)
         if node.tending.may_let_go():
             await self._attempt("letting go of old streams", node.let_go)
-        if node.leading.has_left():
-            await self._attempt("leading what is left", node.leading.lead_left)
+        wanted = [row for row in node.leading.left() if not self._is_put_off(_LEADING % row)]
+        if wanted:  # some may take long: what is left next time does not wait for them
+            self._begin(self._lead_left(wanted), "upkeep-lead")
+
+    async def _lead_left(self, wanted: Sequence[Wanted]) -> None:
+        failures: Mapping[Wanted, Exception]
+        try:
+            failures = await self._node.leading.lead_left(wanted)
+        except Exception as error:
+            failures = dict.fromkeys(wanted, error)
+        for row in wanted:
+            what = _LEADING % row
+            if row in failures:
+                pause = await self._failed(what, failures[row])
+                self._not_before[what] = runtime.monotonic() + pause
+            else:
+                self._succeeded(what)
 
     async def _purge(self) -> None:
         if self._node.purging.due():
@@ -169,15 +206,11 @@ class Upkeep:
         await self._attempt("watching the cluster log", self._look)
 
     async def _look(self) -> None:
+        """Notice that this incarnation is over, which ends the node."""
         node = self._node
-        fenced = node.superseded(await node.cluster.refresh())
+        await node.cluster.refresh()
         # A commit since the last look proves more than a look does.
         is_idle = node.writer.committed_end == self._committed_end
         self._committed_end = node.writer.committed_end
-        if fenced is None and (is_idle or node.led.lost) and not await node.writer.still_leading():
-            fenced = FencedError(
-                f"stream {node.incarnation} was sealed: another process has taken over"
-            )
-        if fenced is not None and node.ended is None:
-            _log.error("%s", fenced)
-            await node.end(fenced)
+        if is_idle or node.led.lost:
+            await node.writer.still_leading()

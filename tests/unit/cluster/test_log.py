@@ -18,6 +18,7 @@ from neve.cluster.state import ClusterState
 from neve.errors import (
     ConflictError,
     DamagedError,
+    FencedError,
     InvalidError,
     UnavailableError,
     UnsupportedError,
@@ -210,27 +211,65 @@ def test_a_bad_number_of_partitions_is_refused(partitions: int) -> None:
 
 
 @in_simulation
-async def test_of_two_that_want_a_partition_both_lead_it_in_turn() -> None:
+async def test_of_two_that_want_a_partition_one_leads_it() -> None:
     store = ScriptedStore()
     log, other = await cluster(store), ClusterLog(store)
+    both = [await log.register(1, inflight=4), await other.register(2, inflight=4)]
     topic = await log.create_topic("t", 1)
     wanted = [(topic.topic_id, 0)]
-    await runtime.gather(log.lead(7, wanted), other.lead(8, wanted))
+    await runtime.gather(log.lead(both[0], wanted), other.lead(both[1], wanted))
     partition = (await fresh(store)).topics[topic.topic_id].partitions[0]
-    assert partition.epoch == 1
-    assert sorted(part.incarnation for part in partition.streams) == [7, 8]
+    assert partition.epoch == 0
+    assert partition.leader in both
 
 
 @in_simulation
 async def test_leading_what_one_leads_or_what_is_not_there_writes_nothing() -> None:
     store = ScriptedStore()
     log = await cluster(store)
+    own = await log.register(1, inflight=4)
     topic = await log.create_topic("t", 1)
-    await log.lead(7, [(topic.topic_id, 0)])
+    await log.lead(own, [(topic.topic_id, 0)])
     before = store.listed(KEYS.prefix)
-    await log.lead(7, [(topic.topic_id, 0), (topic.topic_id, 5), ("f" * 32, 0)])
+    await log.lead(own, [(topic.topic_id, 0), (topic.topic_id, 5), ("f" * 32, 0)])
     await log.tiered([(topic.topic_id, 0, 9), (topic.topic_id, 5, 0), ("f" * 32, 0, 0)])
     assert store.listed(KEYS.prefix) == before
+
+
+@in_simulation
+async def test_registering_again_moves_what_the_earlier_process_led() -> None:
+    store = ScriptedStore()
+    log, again = await cluster(store), ClusterLog(store)
+    topic = await log.create_topic("t", 2)
+    old = await log.register(1, inflight=4)
+    await log.lead(old, [(topic.topic_id, 0), (topic.topic_id, 1)])
+    new = await again.register(1, inflight=4)
+    partitions = (await fresh(store)).topics[topic.topic_id].partitions
+    assert [(row.leader, row.epoch) for row in partitions] == [(new, 1), (new, 1)]
+
+
+@in_simulation
+async def test_a_process_that_is_over_changes_nothing() -> None:
+    store = ScriptedStore()
+    log, other = await cluster(store), ClusterLog(store)
+    topic = await log.create_topic("t", 1)
+    old = await log.register(1, inflight=4)
+    new = await other.register(2, inflight=4)
+    await other.expire(old, successor=new)
+    before = store.listed(KEYS.prefix)
+    for change in (
+        log.lead(old, [(topic.topic_id, 0)]),
+        log.expire(new, successor=old),
+        log.create_topic("u", 1),
+        log.add_partitions("t", 2),
+        log.producer_ids(old, 10),
+        log.tiered([(topic.topic_id, 0, 0)]),
+    ):
+        with pytest.raises(FencedError, match=f"incarnation {old} is over"):
+            await change
+    assert store.listed(KEYS.prefix) == before
+    await other.expire(old, successor=new)
+    assert store.listed(KEYS.prefix) == before, "it is over already"
 
 
 # --- a newer cluster

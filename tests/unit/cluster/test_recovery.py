@@ -7,7 +7,8 @@ import pytest
 from neve import runtime
 from neve.cluster.log import ClusterLog
 from neve.cluster.node import Node
-from neve.cluster.records import Handover, Release
+from neve.cluster.records import Expire, Handover, Move, Release
+from neve.cluster.streams import retire_streams
 from neve.errors import DamagedError, FencedError, NeveError, UnavailableError
 from neve.log.keys import wal_stream
 from neve.log.wal.reader import WalReader
@@ -42,7 +43,7 @@ async def released(store: ScriptedStore, node: Node, to: Node, partition: int = 
     )
     await node.cluster.propose(lambda _: Release((row,)))
     await to.cluster.refresh()
-    assert await to.leading._take_over([(topic.topic_id, partition)]) == []
+    assert await to.leading.lead_left([(topic.topic_id, partition)]) == {}
 
 
 # --- the order
@@ -228,9 +229,8 @@ async def test_a_release_counts_though_the_stream_was_sealed_meanwhile() -> None
         successor=new.incarnation,
     )
     third = await Node.start(store, WIDE, node_id=3)
-    await third.cluster.lead(third.incarnation, [(topic.topic_id, 1)])
-    await third.lead()  # seals the stream for partition 1, and takes 0 from its leader
-    await old.cluster.propose(lambda _: Release((row,)))
+    await third.lead()  # seals the stream, and takes both partitions
+    await ClusterLog(store).propose(lambda _: Release((row,)))
     state = (await ClusterLog(store).refresh()).topics[topic.topic_id].partitions[0]
     assert state.leader == third.incarnation, "the release came too late and changed nothing"
     assert await values_of(store, 0) == ["a"]
@@ -256,7 +256,13 @@ async def test_two_successors_share_a_dead_stream_and_its_one_roll_up() -> None:
     await old.abort()
     one = await Node.start(store, WIDE, node_id=2)
     two = await Node.start(store, WIDE, node_id=3)
-    await runtime.gather(one.lead([TOPIC]), two.lead(["u"]))
+    moves = tuple(
+        Move(topic_id=topic_id, partition=0, epoch=1, incarnation=node.incarnation)
+        for topic_id, node in ((topic_of(old).topic_id, one), (other.topic_id, two))
+    )
+    await one.cluster.propose(lambda _: Expire(incarnation=old.incarnation, moves=moves))
+    await runtime.gather(one.leading.lead_left(), two.leading.lead_left())
+    await runtime.gather(one.rolling.sweep(), two.rolling.sweep())
     assert one.sealed == two.sealed
     assert len(store.listed(f"{wal_stream(old.incarnation).prefix}rollup/")) == 1
     assert await one.log(TOPIC, 0).tier()
@@ -345,7 +351,7 @@ async def test_a_damaged_stream_fails_only_those_who_need_it() -> None:
 
 @in_simulation
 async def test_a_stream_retired_under_a_successor_is_not_damage() -> None:
-    """Between its look at the cluster log and its reading, the old leader lets go and collects."""
+    """Between its look at the cluster log and its reading, others tier, let go and retire."""
     store = ScriptedStore()
     settings = small_settings(segment_ms=1)
     dead = await started(store, settings)
@@ -353,13 +359,15 @@ async def test_a_stream_retired_under_a_successor_is_not_damage() -> None:
         await send(dead, [value])
     await dead.abort()
     old = await successor(store, settings, node_id=1)
+    log = old.log(TOPIC, 0)
     new = await Node.start(store, settings, node_id=3)
 
     async def retire() -> None:
         store.scripts.clear()
         await runtime.sleep(1)
-        await old.tend()
-        assert await old.collect() > 0
+        assert await log.tier()
+        await ClusterLog(store).tiered([(topic_of(new).topic_id, 0, 0)])
+        assert await retire_streams(store, ClusterLog(store)) > 0
 
     checkpoints = wal_stream(dead.incarnation).checkpoints
     store.when("list", checkpoints, first(retire))

@@ -12,6 +12,7 @@ from neve.cluster.records import (
     CreateTopic,
     DeleteTopic,
     Dropped,
+    Expire,
     Feature,
     Handover,
     Init,
@@ -39,10 +40,25 @@ def folded(*changes: Change, base: ClusterState | None = None, number: int = 0) 
     return state
 
 
-def register(node_id: int, session: str = "s") -> Register:
+def register(node_id: int, session: str = "s", moves: tuple[Move, ...] = ()) -> Register:
     return Register(
-        node_id=node_id, session=session, inflight=4, at_ms=1, host="h", port=9, rack="r"
+        node_id=node_id,
+        session=session,
+        inflight=4,
+        at_ms=1,
+        host="h",
+        port=9,
+        rack="r",
+        moves=moves,
     )
+
+
+def alive(*incarnations: int) -> ClusterState:
+    """A cluster of these processes, each of a node of its own."""
+    state = ClusterState()
+    for number in incarnations:
+        state = folded(register(number), base=state, number=number)
+    return state
 
 
 def create(topic_id: str = A, name: str = "t", partitions: int = 2) -> CreateTopic:
@@ -51,9 +67,16 @@ def create(topic_id: str = A, name: str = "t", partitions: int = 2) -> CreateTop
     )
 
 
+def move(epoch: int, incarnation: int, topic_id: str = A, partition: int = 0) -> Move:
+    return Move(topic_id=topic_id, partition=partition, epoch=epoch, incarnation=incarnation)
+
+
 def lead(epoch: int, incarnation: int, topic_id: str = A, partition: int = 0) -> Lead:
-    move = Move(topic_id=topic_id, partition=partition, epoch=epoch, incarnation=incarnation)
-    return Lead((move,))
+    return Lead((move(epoch, incarnation, topic_id, partition),))
+
+
+def expire(incarnation: int, *moves: Move) -> Expire:
+    return Expire(incarnation=incarnation, moves=moves)
 
 
 def release(epoch: int, successor: int, end: int = 5) -> Release:
@@ -93,10 +116,33 @@ def test_a_node_that_registers_again_ends_its_earlier_self() -> None:
 
 
 def test_a_dead_broker_is_remembered_while_its_stream_is_needed() -> None:
-    state = folded(create(), register(1), lead(0, 1), register(1, "again"))
+    state = folded(create(), register(1), lead(0, 1), register(1, "again", (move(1, 3),)))
     assert (state.brokers[1].live, state.brokers[3].live) == (False, True)
-    state = folded(lead(1, 3), tiered(0), register(5), base=state, number=4)
-    assert sorted(state.brokers) == [3, 6]
+    state = folded(tiered(0), register(5), base=state, number=4)
+    assert sorted(state.brokers) == [3, 5]
+
+
+def test_a_node_that_registers_again_leads_what_its_earlier_self_led() -> None:
+    state = folded(create(), lead(0, 4), base=alive(4, 5), number=10)
+    state = folded(register(4, "again", (move(1, 20),)), base=state, number=20)
+    assert (first(state).leader, first(state).epoch) == (20, 1)
+    assert [part.incarnation for part in first(state).streams] == [4, 20]
+
+
+def test_what_a_process_led_has_no_leader_where_no_row_moves_it() -> None:
+    """In every state the leader of a partition is live, or there is none."""
+    led = folded(create(), lead(0, 4), base=alive(4, 5), number=10)
+    for ends in (expire(4), expire(4, move(7, 5)), expire(4, move(1, 4)), register(4, "again")):
+        state = folded(ends, base=led, number=20)
+        assert (first(state).leader, first(state).epoch) == (-1, 0)
+        assert [part.incarnation for part in first(state).streams] == [4]
+        assert first(folded(lead(1, 5), base=state, number=30)).leader == 5
+
+
+def test_an_expired_process_is_waited_for_by_no_deleted_topic() -> None:
+    state = folded(create(), DeleteTopic(A), base=alive(4, 5), number=10)
+    assert state.deleted[A].writers == (4, 5)
+    assert folded(expire(4), base=state, number=20).deleted[A].writers == (5,)
 
 
 def test_a_topic_has_partitions_without_leaders() -> None:
@@ -130,7 +176,7 @@ def test_a_name_is_free_again_once_its_topic_is_deleted() -> None:
 
 
 def test_leaderships_pile_up_streams_in_order() -> None:
-    partition = first(folded(create(), lead(0, 4), lead(1, 7)))
+    partition = first(folded(create(), lead(0, 4), expire(4, move(1, 7)), base=alive(4, 7)))
     assert (partition.leader, partition.epoch) == (7, 1)
     assert partition.streams == (
         StreamPart(epoch=0, incarnation=4),
@@ -139,7 +185,7 @@ def test_leaderships_pile_up_streams_in_order() -> None:
 
 
 def test_a_release_ends_the_stream_s_part_and_names_the_successor() -> None:
-    partition = first(folded(create(), lead(0, 4), release(0, 9)))
+    partition = first(folded(create(), lead(0, 4), release(0, 9), base=alive(4, 9)))
     assert (partition.leader, partition.epoch) == (9, 1)
     assert partition.streams == (
         StreamPart(epoch=0, incarnation=4, end=5),
@@ -148,7 +194,8 @@ def test_a_release_ends_the_stream_s_part_and_names_the_successor() -> None:
 
 
 def test_what_is_tiered_is_let_go_but_never_the_leader_s_own_part() -> None:
-    state = folded(create(), lead(0, 4), lead(1, 7), lead(2, 9), tiered(0))
+    moved = (create(), lead(0, 4), expire(4, move(1, 7)), expire(7, move(2, 9)))
+    state = folded(*moved, tiered(0), base=alive(4, 7, 9))
     assert [part.incarnation for part in first(state).streams] == [7, 9]
     state = folded(tiered(2), base=state)
     assert [part.incarnation for part in first(state).streams] == [9]
@@ -156,7 +203,8 @@ def test_what_is_tiered_is_let_go_but_never_the_leader_s_own_part() -> None:
 
 
 def test_streams_are_those_that_some_live_topic_needs() -> None:
-    state = folded(create(), create(B, "u"), lead(0, 4), lead(0, 9, B), lead(0, 4, B, 1))
+    leads = (lead(0, 4), lead(0, 9, B), lead(0, 4, B, 1))
+    state = folded(create(), create(B, "u"), *leads, base=alive(4, 9))
     assert state.streams() == [4, 9]
     assert folded(DeleteTopic(B), base=state).streams() == [4]
 
@@ -175,7 +223,9 @@ def test_the_feature_level_only_rises() -> None:
 
 # --- what no longer fits changes nothing
 
-LED = folded(Init("c", 1, 0), create(), lead(0, 4), lead(1, 7))
+LED = folded(
+    Init("c", 1, 0), create(), lead(0, 4), expire(4, move(1, 7)), base=alive(4, 7, 9), number=10
+)
 
 
 @pytest.mark.parametrize(
@@ -189,8 +239,14 @@ LED = folded(Init("c", 1, 0), create(), lead(0, 4), lead(1, 7))
         SetConfigs(B, {"x": "1"}),
         DeleteTopic(B),
         PurgeTopic(A),
-        lead(1, 9),  # somebody else was first
+        lead(1, 9),  # another process was first
+        lead(2, 9),  # its leader is live
         lead(3, 9),
+        lead(0, 4, A, 1),  # the process is over
+        lead(0, 50, A, 1),  # it never was
+        expire(4, move(2, 9)),
+        expire(50, move(2, 9)),
+        release(1, 4),
         lead(0, 9, A, 7),
         lead(0, 9, A, -1),
         lead(0, 9, B),
@@ -207,7 +263,7 @@ def test_a_record_that_no_longer_fits_changes_nothing(change: Change) -> None:
 
 
 def test_a_release_of_a_partition_that_nobody_leads_changes_nothing() -> None:
-    state = folded(create())
+    state = folded(create(), base=alive(9))
     assert folded(release(-1, 9), base=state) == state
 
 
@@ -221,7 +277,7 @@ def test_of_several_moves_those_that_fit_count() -> None:
         Move(topic_id=A, partition=partition, epoch=epoch, incarnation=9)
         for partition, epoch in ((0, 0), (1, 5))
     )
-    state = folded(create(), Lead(moves))
+    state = folded(create(), Lead(moves), base=alive(9))
     assert [row.leader for row in state.topics[A].partitions] == [9, -1]
 
 
@@ -268,6 +324,7 @@ def test_every_kind_of_record_can_be_folded() -> None:
     samples: list[Change] = [
         Init("c", 1, 0),
         register(1),
+        expire(1),
         create(),
         AddPartitions(A, 3),
         SetConfigs(A, {}),

@@ -94,9 +94,9 @@ async def test_a_topic_that_another_led_first_is_recovered_or_left_to_it() -> No
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
     other = await Node.start(store, small_settings(), node_id=2)
     topic = await node.cluster.create_topic(TOPIC, 1)
-    await other.lead()
+    await other.leading.lead_left()
     await send(other, ["theirs"])
-    await node.leading.lead_created(topic)
+    await node.leading.lead_created(topic, [0])
     assert node.partitions == {}
     await node.lead()
     assert await send(node, ["ours"]) == 1

@@ -13,7 +13,7 @@ import pytest
 from neve import runtime
 from neve.cluster.node import Node
 from neve.cluster.upkeep import Upkeep
-from neve.errors import FencedError, NeveError, StoreFailedError
+from neve.errors import FencedError, NeveError, StoreFailedError, UnavailableError
 from neve.log.keys import cluster_log, segment_prefix, topic_prefix, wal_stream
 from neve.settings import ClusterSettings, SegmentSettings, Settings, UpkeepSettings
 from neve.store.faults import Faults, FaultyStore
@@ -372,7 +372,7 @@ async def test_an_idle_process_notices_that_its_node_was_started_again() -> None
         second = await Node.start(store, small_settings(), node_id=1)
         await runtime.sleep(6)
         assert [type(error) for error in told] == [FencedError]
-        assert "two processes must not have one node id" in str(told[0])
+        assert "node 1 was started again" in str(told[0])
         assert first.ended is told[0]
         assert first.partitions == {}
         with pytest.raises(FencedError):
@@ -392,7 +392,7 @@ async def test_an_idle_process_notices_that_its_stream_was_sealed() -> None:
         other = await successor(store)
         await runtime.sleep(11)
         assert [type(error) for error in told] == [FencedError]
-        assert "another process has taken over" in str(told[0])
+        assert "node 2 has taken its place" in str(told[0])
         assert isinstance(log.closed, FencedError)
         await other.abort()
 
@@ -542,3 +542,117 @@ def test_nothing_is_lost_with_all_of_it_going_on_at_once(seed: int) -> None:
         assert len([key for key in objects if key.endswith(".kfs")]) > 10
 
     runtime.simulate(main(), seed=seed)
+
+
+# --- failures that must not cost more than themselves
+
+
+LOOKS_MAX = 600
+
+
+def test_a_roll_up_that_failed_once_is_tried_again_without_a_rush() -> None:
+    looks = 0
+
+    async def main() -> None:
+        nonlocal looks
+        # A segment is made of most that has come: the roll-up is cheap then, and made early.
+        settings = small_settings(segment_bytes=60_000, tail_bytes=100_000)
+        store = ScriptedStore()
+        node = await started(store, settings)
+        checkpoints = wal_stream(node.incarnation).checkpoints
+        store.when("create", lambda key: key.startswith(checkpoints), refuse(UnavailableError))
+        wait = node.wait_for_work
+
+        async def counted(seconds: float) -> None:
+            nonlocal looks
+            looks += 1
+            if looks > LOOKS_MAX:
+                await runtime.sleep(1)  # in a rush no time would pass
+            await wait(seconds)
+
+        node.wait_for_work = counted  # type: ignore[method-assign]
+        async with upkeep(node, settings):
+            for _ in range(70):
+                await send(node, ["x" * 1_000])
+            await runtime.sleep(60)
+            assert store.scripts[0].times == 0, "the roll-up has failed"
+
+    runtime.simulate(main(), seed=1)
+    assert looks < LOOKS_MAX
+
+
+@in_simulation
+async def test_a_stream_that_was_retired_unswept_is_not_damaged() -> None:
+    store = ScriptedStore()
+    settings = small_settings(segment_ms=1_000)
+    old = await started(store, settings)
+    await send(old, ["a"])
+    await old.abort()
+    prefix = wal_stream(old.incarnation).prefix
+    store.when("delete", lambda key: key.startswith(prefix), refuse(UnavailableError))
+    node = await successor(store, settings, node_id=1)
+    assert old.incarnation in node.rolling.unswept
+    await runtime.sleep(2)
+    assert await node.tending.tier_all_due() == []
+    await node.let_go()
+    assert await node.retire_streams() > 0
+    await node.rolling.sweep()
+    assert node.rolling.unswept == {}
+    await node.abort()
+
+
+@in_simulation
+async def test_a_stream_that_cannot_be_swept_keeps_no_other_from_it() -> None:
+    store = ScriptedStore()
+    first = await started(store)
+    await send(first, ["a"])
+    await first.abort()
+    checkpoints = wal_stream(first.incarnation).checkpoints
+
+    def is_first(key: str) -> bool:
+        return key.startswith(checkpoints)
+
+    store.when("create", is_first, refuse(UnavailableError), times=None)
+    second = await successor(store, node_id=1)
+    await send(second, ["b"])
+    await second.abort()
+    later = wal_stream(second.incarnation).checkpoints
+    store.when("create", lambda key: key.startswith(later), refuse(UnavailableError))
+    third = await successor(store, node_id=1)
+    assert sorted(third.rolling.unswept) == [first.incarnation, second.incarnation]
+    store.scripts.clear()
+    lost = wal_stream(first.incarnation).number(0)
+    store.bucket.objects.pop(lost)
+    store.bucket.keys.remove(lost)
+    for _ in range(2):
+        with pytest.raises(NeveError, match=f"{first.incarnation:020d}"):
+            await third.rolling.sweep()
+        assert [*third.rolling.unswept] == [first.incarnation], "what is lost is not hidden"
+    await third.abort()
+
+
+@in_simulation
+async def test_what_a_successor_moved_is_no_damage_to_a_process_that_wakes_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = ScriptedStore()
+    settings = small_settings(segment_ms=1_000)
+    old = await started(store, settings)
+    for value in "abc":
+        await send(old, [value])
+    await old.roll_up()
+    await send(old, ["d"])
+    log = old.log(TOPIC, 0)
+    new = await successor(store, settings)
+    await runtime.sleep(2)
+    await new.tend()
+    await new.collect()
+    old._own._tail = None  # it has to read its stream again
+    with pytest.raises(FencedError):
+        await old.rolling.resolve(old.incarnation)
+    async with upkeep(old, settings):
+        old.tending.tiering.sooner(log, runtime.monotonic())
+        await runtime.sleep(20)
+        assert old.ended is not None
+    assert "damaged" not in caplog.text
+    await new.abort()

@@ -186,10 +186,10 @@ async def test_a_segment_tiered_below_a_start_that_was_first_leaves_only_its_bun
     assert await log.manifest.segments() == []
     assert log.manifest.state.loose == ()
     assert log.manifest.state.state_bundle is not None
-    await node.collect()
+    new = await successor(store, node_id=3)
+    await new.collect()
     kept = [key for key in store.listed("topics/") if key.endswith((".kfs", ".index"))]
     assert kept == [log.manifest.state.state_bundle.key]
-    new = await successor(store, node_id=3)
     assert len(new.log(TOPIC, 0).tiered_history.producers.entries()) == 7
     await node.abort()
     await new.abort()

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from neve.cluster.state import NO_LEADER
 from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.cluster.state import Topic
-
-NOBODY = -1
 
 
 class BrokerAddress(NamedTuple):
@@ -52,14 +51,16 @@ def live_brokers(broker: Broker) -> list[BrokerAddress]:
 
 def view_partition(broker: Broker, topic: Topic, number: int) -> PartitionView:
     partition = topic.partitions[number]
-    owner = broker.node.cluster.state.brokers.get(partition.leader)
+    # Without a leader, the last process that wrote to it: its part of the streams is the last one.
+    last = partition.streams[-1].incarnation if partition.streams else partition.leader
+    owner = broker.node.cluster.state.brokers.get(last)
     node_id = broker.node_id if owner is None else owner.node_id
     if partition.leader == broker.node.incarnation:
         led = broker.node.log_of(topic.id_bytes, number) is not None
     else:
-        led = owner is not None and owner.live
+        led = partition.leader != NO_LEADER
     if led:
         at = [node_id]
         return PartitionView(ErrorCode.NONE, number, node_id, partition.epoch, at, at, [])
     unavailable = ErrorCode.LEADER_NOT_AVAILABLE
-    return PartitionView(unavailable, number, NOBODY, partition.epoch, [node_id], [], [node_id])
+    return PartitionView(unavailable, number, NO_LEADER, partition.epoch, [node_id], [], [node_id])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.changes import Changes
+from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.broker.handlers.led_partitions import led_log
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
@@ -51,6 +52,8 @@ async def _deleted(broker: Broker, name: str, number: int, offset: int, changes:
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {name} are the broker's own"
         )
     log = led_log(broker, name, number)
+    # Where the log ends decides what is deleted.
+    await changes.make(partial(LeadershipLook(broker).check, log))
     end = log.high_watermark
     before = end if offset == _TO_THE_HIGH_WATERMARK else offset
     if not 0 <= before <= end:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
+from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.broker.handlers.led_partitions import check_epoch, led_log
 from neve.broker.handlers.topic_names import check_named_once
 from neve.errors import NeveError
@@ -44,14 +45,15 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     """
     asked = [(topic, part) for topic in request.topics for part in topic.partitions]
     times = Counter((topic.name, part.partition_index) for topic, part in asked)
+    look = LeadershipLook(broker)
 
     def answer(topic: Any, part: Any) -> Coroutine[Any, Any, Any]:
         named = times[topic.name, part.partition_index]
-        return _answer(broker, topic.name, part, times=named, version=context.api_version)
+        return _answer(broker, topic.name, part, look, times=named, version=context.api_version)
 
     answers: list[Any] = [None] * len(asked)
 
-    async def look(places: list[int]) -> None:
+    async def fill_in(places: list[int]) -> None:
         found = await runtime.gather(*(answer(*asked[at]) for at in places))
         for at, row in zip(places, found, strict=True):
             answers[at] = row
@@ -59,10 +61,10 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     searched = [at for at, (_, part) in enumerate(asked) if _is_search(part.timestamp)]
     known = [at for at, (_, part) in enumerate(asked) if not _is_search(part.timestamp)]
     for start in range(0, len(known), AT_ONCE_MAX):
-        await look(known[start : start + AT_ONCE_MAX])
+        await fill_in(known[start : start + AT_ONCE_MAX])
     for start in range(0, len(searched), SEARCHES_AT_ONCE_MAX):
         async with broker.searching:
-            await look(searched[start : start + SEARCHES_AT_ONCE_MAX])
+            await fill_in(searched[start : start + SEARCHES_AT_ONCE_MAX])
     rows = iter(answers)
     return _Response(
         topics=[
@@ -77,7 +79,9 @@ def _is_search(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-async def _answer(broker: Broker, name: str, asked: Any, *, times: int, version: int) -> Any:
+async def _answer(
+    broker: Broker, name: str, asked: Any, look: LeadershipLook, *, times: int, version: int
+) -> Any:
     index: int = asked.partition_index
     try:
         check_named_once(f"partition {index} of {name!r}", times)
@@ -85,15 +89,16 @@ async def _answer(broker: Broker, name: str, asked: Any, *, times: int, version:
         check_epoch(log, asked.current_leader_epoch)
         if asked.timestamp < EARLIEST and version < _SINCE.get(asked.timestamp, _NEVER):
             return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
-        return await _found(broker, log, index, asked.timestamp)
+        return await _found(broker, log, index, asked.timestamp, look)
     except NeveError as error:
         return _refused(index, fetch_error(error))
 
 
-async def _found(broker: Broker, log: PartitionLog, index: int, timestamp: int) -> Any:
+async def _found(
+    broker: Broker, log: PartitionLog, index: int, timestamp: int, look: LeadershipLook
+) -> Any:
     if timestamp == LATEST:
-        if not await broker.still_leading():
-            return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await look.check(log)
         return _offset(log, index, log.high_watermark)
     if timestamp == EARLIEST:
         return _offset(log, index, log.start_offset)
@@ -103,8 +108,13 @@ async def _found(broker: Broker, log: PartitionLog, index: int, timestamp: int) 
         return _offset(log, index, log.tiered_offset - 1)
     if timestamp == MAX_TIMESTAMP:
         found = await broker.reader.max_timestamp(log)
+        await look.check(log)
     else:
         found = await broker.reader.offset_for_time(log, timestamp)
+        # The first record of a time stays the first. That there is none yet may have changed since
+        # another process took over, and clients then go on at the end.
+        if found is None:
+            await look.check(log)
     return _offset(log, index, NONE) if found is None else _offset(log, index, *found)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.coordinator.offset_requests import FetchedOffsets
 from neve.coordinator.offsets import UNCOMMITTED, CommittedOffset, TopicPartition
 from neve.protocol.codes import ErrorCode
@@ -34,21 +35,8 @@ class _Asked(NamedTuple):
     partitions: Sequence[int]
 
 
-class _Look:
-    """One look at whether we still lead, however many ask."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._answer: bool | None = None
-
-    async def __call__(self) -> bool:
-        if self._answer is None:
-            self._answer = await self._broker.still_leading()
-        return self._answer
-
-
 async def handle(broker: Broker, request: Any, context: Context) -> Any:
-    look = _Look(broker)
+    look = LeadershipLook(broker)
     version = context.api_version
     if version < _MANY_SINCE:
         topics = _asked(broker, request.topics, version)
@@ -82,7 +70,7 @@ def _asked(broker: Broker, topics: Any, version: int) -> list[_Asked] | None:
 
 
 async def _fetch(
-    broker: Broker, group_id: str, topics: list[_Asked] | None, look: _Look
+    broker: Broker, group_id: str, topics: list[_Asked] | None, look: LeadershipLook
 ) -> FetchedOffsets:
     wanted: list[TopicPartition] | None = None
     if topics is not None:

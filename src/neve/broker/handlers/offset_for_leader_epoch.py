@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neve.broker.error_codes import fetch_error
+from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.broker.handlers.led_partitions import check_epoch, led_log
 from neve.errors import NeveError
 from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
@@ -16,23 +17,29 @@ if TYPE_CHECKING:
 _Response = OFFSET_FOR_LEADER_EPOCH.Response
 
 
-def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(broker: Broker, request: Any, context: Context) -> Any:
     del context
+    look = LeadershipLook(broker)
     return _Response(
         topics=[
             _Response.Topic(
                 topic=topic.topic,
-                partitions=[_row(broker, topic.topic, asked) for asked in topic.partitions],
+                partitions=[
+                    await _row(broker, topic.topic, asked, look) for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _row(broker: Broker, name: str, asked: Any) -> Any:
+async def _row(broker: Broker, name: str, asked: Any, look: LeadershipLook) -> Any:
     try:
         log = led_log(broker, name, asked.partition)
         check_epoch(log, asked.current_leader_epoch)
+        # An earlier epoch has ended for good. Ours goes on, unless another process has taken over.
+        if asked.leader_epoch >= log.epoch:
+            await look.check(log)
     except NeveError as error:
         return _Response.Partition(error_code=fetch_error(error), partition=asked.partition)
     epoch, end_offset = log.end_of_epoch(asked.leader_epoch)

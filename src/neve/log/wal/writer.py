@@ -235,7 +235,7 @@ class WalWriter:
                 return
             except ExistsError:
                 try:
-                    if await self._is_ours(key, flight.number):
+                    if await self._is_ours(flight.number):
                         return
                 except DamagedError:
                     damaged_looks += 1
@@ -245,7 +245,7 @@ class WalWriter:
                 pass  # undecided: the same bytes again
             await backoff.pause()
 
-    async def _is_ours(self, key: str, number: int) -> bool:
+    async def _is_ours(self, number: int) -> bool:
         """Whether the number holds our object; False where that cannot be told yet."""
         try:
             header = await self._header(number)
@@ -253,10 +253,7 @@ class WalWriter:
             return False  # refused although nothing is there, or a failed read: try again
         if self._wrote(header):
             return True
-        raise FencedError(
-            f"{key} holds a {header.kind.name.lower()} of another process: "
-            f"incarnation {self.incarnation} is fenced"
-        )
+        raise self._fenced_by(header, number)
 
     async def _header(self, number: int) -> Header:
         key = self.keys.number(number)
@@ -267,6 +264,12 @@ class WalWriter:
             lambda data: wal_object.decode_header(
                 data, key, incarnation=self.incarnation, number=number
             ),
+        )
+
+    def _fenced_by(self, header: Header, number: int) -> FencedError:
+        return FencedError(
+            f"{self.keys.number(number)} holds a {header.kind.name.lower()} of another process: "
+            f"incarnation {self.incarnation} is fenced"
         )
 
     def _wrote(self, header: Header) -> bool:
@@ -323,7 +326,10 @@ class WalWriter:
     # -- leading, closing --------------------------------------------------------------------
 
     async def still_leading(self) -> bool:
-        """Whether nobody had taken over when this was asked. One look serves all who wait."""
+        """Whether no other process had taken over when this was asked; else the stream has ended.
+
+        One look serves all who wait.
+        """
         return self.ended is None and await self._leading.ask()
 
     async def _look(self) -> bool:
@@ -350,9 +356,14 @@ class WalWriter:
                 number = passed  # ours was there, and was rolled up and trimmed
                 continue
             if not self._wrote(header):
+                self._end(self._fenced_by(header, number), number)
                 return False
             number += 1  # there, and so is all below it: committed, though we are yet to be told
         return self.ended is None
+
+    def fence(self, error: NeveError) -> None:
+        """End the stream, because this process was found to be over: refuse all undecided."""
+        self._end(error, self.committed_end)
 
     async def flush(self) -> None:
         """Wait until all that was appended so far is decided; raises where it was refused."""

@@ -209,7 +209,7 @@ async def test_an_internal_topic_that_was_made_and_not_led_is_served_once_it_is(
         leading = broker.node.leading
         lead_created = leading.lead_created
 
-        async def failing(topic: object) -> None:
+        async def failing(topic: object, created: object) -> None:
             raise UnavailableError("meta/log", "slow down")
 
         leading.lead_created = failing  # type: ignore[method-assign, assignment]

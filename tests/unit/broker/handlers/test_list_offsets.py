@@ -10,11 +10,14 @@ from neve.broker.handlers import list_offsets
 from neve.broker.handlers.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
+    LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
+from neve.cluster.node import Node
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.list_offsets import LIST_OFFSETS as API
+from neve.store.memory import MemoryStore
 
 EPOCHS_SINCE = 4
 EARLIEST_PENDING_UPLOAD = -6
@@ -147,4 +150,37 @@ async def test_what_later_versions_may_ask_for_is_refused_to_those_before(
         == ErrorCode.UNSUPPORTED_VERSION
     }
     assert refused == set(range(API.min_version, since))
+    await broker.node.abort()
+
+
+@pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, 5_000, LATEST])
+async def test_a_deposed_leader_does_not_say_what_its_successor_knows_better(
+    timestamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that is answered -1 goes on at the end, and skips what the successor has."""
+
+    async def none(*_: object) -> None:
+        return None
+
+    broker = await start_broker({"t": 1})
+    reader = SimpleNamespace(max_timestamp=none, offset_for_time=none)
+    monkeypatch.setattr(broker, "reader", reader, raising=False)
+    assert (await listed(broker, timestamp)).error_code == ErrorCode.NONE
+    other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
+    await other.lead()
+    row = await listed(broker, timestamp)
+    assert (row.error_code, row.offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    await other.abort()
+    await broker.node.abort()
+
+
+async def test_the_first_record_of_a_time_needs_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found(*_: object) -> tuple[int, int]:
+        return 1, 1_000
+
+    broker = await start_broker({"t": 1})
+    reader = SimpleNamespace(offset_for_time=found)
+    monkeypatch.setattr(broker, "reader", reader, raising=False)
+    monkeypatch.setattr(broker, "still_leading", None)
+    assert (await listed(broker, 1_000)).offset == 1
     await broker.node.abort()

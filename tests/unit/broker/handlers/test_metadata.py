@@ -8,6 +8,7 @@ from broker_world import ADVERTISED, NO_ID, NODE_ID, StandIn, ask, start_broker,
 from neve import runtime
 from neve.broker.handlers import metadata, operations
 from neve.cluster.node import Node
+from neve.cluster.records import Expire
 from neve.errors import UnavailableError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.metadata import METADATA
@@ -234,15 +235,15 @@ async def test_another_live_broker_is_listed_and_leads_what_it_leads() -> None:
         port=9192,
         rack="b",
     )
-    await other.lead()
+    await other.create_topic("theirs", 1)
     await broker.node.cluster.refresh()
-    answer = await told(broker, HIGHEST, "t")
+    answer = await told(broker, HIGHEST, "theirs")
     assert [(each.node_id, each.host, each.port, each.rack) for each in answer.brokers] == [
         (NODE_ID, *ADVERTISED, None),
         (8, "other.test", 9192, "b"),
     ]
     (part,) = answer.topics[0].partitions
-    assert (part.leader_id, part.leader_epoch, part.isr_nodes) == (8, 1, [8])
+    assert (part.leader_id, part.leader_epoch, part.isr_nodes) == (8, 0, [8])
     await other.abort()
     await broker.node.abort()
 
@@ -250,14 +251,13 @@ async def test_another_live_broker_is_listed_and_leads_what_it_leads() -> None:
 async def test_what_a_dead_broker_led_is_offline_until_somebody_leads_it() -> None:
     broker = await start_broker({"t": 1})
     other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
-    await other.lead()
-    restarted = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
-    await broker.node.cluster.refresh()
-    answer = await told(broker, HIGHEST, "t")
+    await other.create_topic("theirs", 1)
+    await broker.node.cluster.propose(lambda _: Expire(incarnation=other.incarnation))
+    answer = await told(broker, HIGHEST, "theirs")
     (part,) = answer.topics[0].partitions
     assert (part.error_code, part.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert (part.isr_nodes, part.offline_replicas) == ([], [8])
-    for node in (restarted, other, broker.node):
+    for node in (other, broker.node):
         await node.abort()
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from broker_world import StandIn, ask, produce, second_epoch, start_broker, versions
 from neve.broker.handlers import offset_for_leader_epoch
+from neve.cluster.node import Node
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH as API
+from neve.store.memory import MemoryStore
 
 LOWEST, HIGHEST = API.min_version, API.max_version
 _Request = API.Request
@@ -90,4 +92,16 @@ async def test_a_partition_that_another_leads_is_told_as_such() -> None:
     broker = await start_broker({"t": 1})
     broker.node.partitions.clear()
     assert (await told(broker, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await broker.node.abort()
+
+
+async def test_a_deposed_leader_does_not_say_where_its_epoch_ends() -> None:
+    """A consumer that has read further from the successor would take it for truncation."""
+    broker = await second_epoch()
+    other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
+    await other.lead()
+    assert (await told(broker, 0)).end_offset == 5, "an epoch that is over stays as it was"
+    for epoch in (1, 9):
+        assert (await told(broker, epoch)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await other.abort()
     await broker.node.abort()
