@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 
+from aiokafka import AIOKafkaProducer
+
 from conformance.installs import HERE
 from conformance.java_client import MAIN_CLASSES
+from conformance.kafka_python_client import KafkaProducer
 
 ROOT = HERE.parent.parent
 PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
@@ -37,3 +40,16 @@ def test_java() -> None:
 
 def test_every_tool_is_named() -> None:
     assert [name for name in MAIN_CLASSES if f"`{name}" not in PAGE] == []
+
+
+async def test_which_clients_wait_for_the_store_by_default() -> None:
+    """What is acknowledged from memory is lost with the process, so the page names those."""
+    aiokafka = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
+    assert (aiokafka._sender._acks, KafkaProducer.DEFAULT_CONFIG["acks"]) == (1, -1)
+    await aiokafka.stop()
+    advice = PAGE[PAGE.index("**Acknowledgements.**") : PAGE.index("## First steps")]
+    default_all, default_one = advice.split("but acks=1 is that of")
+    assert "kafka-python since 3" in default_all
+    assert default_one.startswith(" aiokafka, of older kafka-python and of sarama")
+    assert "lost if the process ends" in default_all
+    assert "metadata.recovery.strategy=rebootstrap" in advice

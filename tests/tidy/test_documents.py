@@ -11,7 +11,7 @@ import neve
 import settings_table
 from neve.cli import main
 from neve.settings import COMMAND_VARIABLES, declared
-from tidy.repository import PROJECT, ROOT, links_of, pages, shown_name
+from tidy.repository import PROJECT, ROOT, links_of, pages, shown_name, source_files
 
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -134,3 +134,17 @@ def test_the_change_log_has_the_current_version() -> None:
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert headings[0] == version
     assert neve.__version__ == version
+
+
+# --- hints
+
+
+def test_no_hint_installs_neve_from_pypi() -> None:
+    """It is not there yet."""
+    places = [*pages(), *source_files()]
+    wrong = [
+        shown_name(place)
+        for place in places
+        if re.search(r"install\s+'?neve\b", place.read_text(encoding="utf-8"))
+    ]
+    assert wrong == []
