@@ -20,6 +20,7 @@ from neve.records.reference import Record, build_batch
 MIB = 1 << 20
 TOPIC = "bad"
 AT_ONCE = 2_000
+FLOOD_CONNECTIONS = 4_000
 
 
 def produce_frame(request: object) -> bytes:
@@ -124,6 +125,21 @@ def trickles(target: Target) -> None:
     _side_by_side(20, lambda: trickle(target))
 
 
+# -- connections ---------------------------------------------------------------------------------
+
+
+def connection_flood(target: Target) -> None:
+    """As many connections as there may be from one address, and more, again and again."""
+    links: list[socket.socket] = []
+    while not target.is_over:
+        with contextlib.suppress(OSError):
+            links.append(_connected(target))
+        if len(links) == FLOOD_CONNECTIONS:
+            for link in links:
+                link.close()
+            links.clear()
+
+
 ATTACKS = [
     Attack("tagged-fields", tagged_fields),
     Attack("many-elements", many_elements, prepare_topic),
@@ -131,4 +147,5 @@ ATTACKS = [
     Attack("pipelined-versions", pipelined_versions),
     Attack("trickled-request", trickle),
     Attack("trickled-requests", trickles),
+    Attack("connection-flood", connection_flood),
 ]

@@ -91,6 +91,23 @@ def test_too_many_connections_are_closed_and_there_is_room_again(tmp_path: Path)
             assert eventually(lambda: _is_served_now(broker))
 
 
+def test_too_many_connections_from_one_address_are_closed(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, broker_connections_per_address_max=3) as broker,
+        contextlib.ExitStack() as open_links,
+    ):
+        wires = [open_links.enter_context(Wire(broker.port, "one")) for _ in range(3)]
+        assert all(map(asks, wires))
+        before = len(broker.log.splitlines())
+        with raw(broker) as one_more:
+            assert is_closed(one_more)
+        (line,) = broker.log.splitlines()[before:]
+        assert "127.0.0.1: refused: 3 connections from it are open" in line
+        assert "(broker.connections.per.address.max)" in line
+        wires.pop().close()
+        assert eventually(lambda: _is_served_now(broker))
+
+
 def _is_served_now(broker: RunningBroker) -> bool:
     try:
         return is_served(broker)

@@ -67,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._awaited: Commit | None = None
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self.peer = ""
+        self.peer = self.address = ""
         self._now = Moment(runtime.monotonic(), runtime.now_ms())
         self._patience = Patience(self._now.monotonic)
 
@@ -78,7 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         # Written at once, and not after whatever else became ready: we gather answers ourselves.
         self._transport.set_write_buffer_limits(high=0)
         name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if name else "?"
+        self.address, port = name[:2] if name else ("a client that is gone", 0)
+        self.peer = f"{self.address}:{port}"
         if not self._server.opened(self):
             self._closing = True
             self._transport.abort()

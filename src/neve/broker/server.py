@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from neve import runtime
 from neve.broker.buffers import BufferPool
 from neve.broker.connection import Connection
+from neve.broker.descriptors import connections_allowed
 from neve.broker.fair_queue import FairQueue
 from neve.broker.framing import Scratch
 from neve.broker.outbox import UNREAD
@@ -49,6 +50,8 @@ class Server:
         self.turns = FairQueue()
         self.tasks = runtime.Tasks()
         self._connections: dict[Connection, None] = {}
+        self._connections_max = connections_allowed(broker.settings)
+        self._by_address: dict[str, int] = {}
         self._listener: asyncio.Server | None = None
         self._is_stopping = False
         self.receiving = ReceiveQueue(self.scratch)
@@ -69,23 +72,32 @@ class Server:
         """Whether one more is welcome."""
         if self._is_stopping:
             return False
-        if self._listener is None or len(self._connections) >= self.settings.connections_max:
-            self.metrics.connections_refused += 1
-            self._complain(
-                connection.peer,
-                "too many",
-                f"refused: {len(self._connections)} connections are open (broker.connections.max)",
-            )
+        address, count = connection.address, len(self._connections)
+        of_address = self._by_address.get(address, 0)
+        if self._listener is None or count >= self._connections_max:
+            self._refuse(address, f"{count} connections are open", "broker.connections.max")
+            return False
+        if of_address >= self.settings.address_connections_max:
+            bound = "broker.connections.per.address.max"
+            self._refuse(address, f"{of_address} connections from it are open", bound)
             return False
         self.metrics.connections_accepted += 1
         self.metrics.connections_open += 1
         self._connections[connection] = None
+        self._by_address[address] = of_address + 1
         return True
+
+    def _refuse(self, address: str, reason: str, bound: str) -> None:
+        self.metrics.connections_refused += 1
+        self.broker.complaints.warning(address, bound, f"refused: {reason} ({bound})")
 
     def closed(self, connection: Connection) -> None:
         self.receiving.forget(connection)
         if self._connections.pop(connection, False) is None:
             self.metrics.connections_open -= 1
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
 
     def complain(self, peer: str, error: NeveError) -> None:
         """A client sent what cannot be answered."""
@@ -102,8 +114,7 @@ class Server:
             )
 
     def _complain(self, peer: str, subject: str, message: str) -> None:
-        host = peer.rpartition(":")[0] or "a client that is gone"
-        self.broker.complaints.warning(host, subject, message)
+        self.broker.complaints.warning(peer.rpartition(":")[0], subject, message)
 
     # -- back pressure -----------------------------------------------------------------------
 

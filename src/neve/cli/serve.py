@@ -108,6 +108,7 @@ async def _serve(settings: Settings) -> int:
 
     refuse_one_zone(settings.broker.store, settings.wal.durability)
     logs.configure(settings.logs)
+    logs.Repeated(log, settings.logs).tell_accept_failures(asyncio.get_running_loop())
     signals = _Signals()
     asked = parse_address("broker.listen", settings.broker.listen)
     # Bound before anything is asked of the bucket: a second start by mistake must end nobody.
@@ -285,11 +286,13 @@ def _tune_collector() -> None:
 @contextlib.asynccontextmanager
 async def _http(settings: Settings, pages: BrokerPages) -> AsyncIterator[HttpServer | None]:
     from neve.serving.http import HttpServer
+    from neve.serving.logs import Repeated
 
     if not settings.http.listen.strip():
         yield None
         return
-    server = await HttpServer.start(settings.http, pages.by_path())
+    complaints = Repeated(logging.getLogger("neve.serving.http"), settings.logs)
+    server = await HttpServer.start(settings.http, pages.by_path(), complaints)
     try:
         yield server
     finally:

@@ -56,7 +56,8 @@ _CLIENTS = (
     _gauge("neve_connections", "connections of clients that are open"),
     _counter("neve_connections_accepted_total", "connections of clients that were served"),
     _counter(
-        "neve_connections_refused_total", "connections closed at once: broker.connections.max"
+        "neve_connections_refused_total",
+        "connections closed at once: broker.connections.max, broker.connections.per.address.max",
     ),
     _counter("neve_connections_closed_total", "connections that ended, by why", "reason"),
     _counter("neve_produced_records_total", "records appended"),

@@ -2,7 +2,9 @@
 
 It answers GET and HEAD of a few fixed paths, and nothing else. What a stranger can cost is bounded:
 the request's head by `HEAD_BYTES_MAX`, a silent or slow connection by `http.timeout.ms`, their
-number by `http.connections.max`. A body is never read: a request that has one ends its connection.
+number by `http.connections.max`: one more takes the place of the one that has waited longest for a
+request, so that silent ones keep no probe out. A body is never read: a request that has one ends
+its connection.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from http import HTTPStatus
 
 from neve import runtime
 from neve.serving.addresses import Address, parse_address, refused
-from neve.settings import HttpSettings
+from neve.serving.logs import Repeated
+from neve.settings import HttpSettings, LogSettings
 
 log = logging.getLogger("neve.serving.http")
 
@@ -55,17 +58,21 @@ class _Request:
 class HttpServer:
     """The listening side. Use `start`, and `close` at the end."""
 
-    def __init__(self, settings: HttpSettings, pages: Pages) -> None:
+    def __init__(self, settings: HttpSettings, pages: Pages, complaints: Repeated) -> None:
         self._settings = settings
+        self._complaints = complaints
         self._pages = pages
         self._connections = runtime.Tasks(on_failure=_tell_failure)
+        self._silent: dict[asyncio.StreamWriter, None] = {}  # wait for a request, the oldest first
         self._server: asyncio.Server | None = None
         self.address = Address("", 0)
 
     @classmethod
-    async def start(cls, settings: HttpSettings, pages: Pages) -> HttpServer:
+    async def start(
+        cls, settings: HttpSettings, pages: Pages, complaints: Repeated | None = None
+    ) -> HttpServer:
         """Listen on `http.listen`; ListenError where that address cannot be had."""
-        server = cls(settings, pages)
+        server = cls(settings, pages, complaints or Repeated(log, LogSettings()))
         wanted = parse_address("http.listen", settings.listen)
         try:
             server._server = await asyncio.start_server(
@@ -85,8 +92,14 @@ class HttpServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= self._settings.connections_max:
-            writer.transport.abort()
-            return
+            dropped = next(iter(self._silent), writer)
+            self._silent.pop(dropped, None)
+            dropped.transport.abort()
+            peer = writer.get_extra_info("peername") or ("a client that is gone",)
+            reason = f"{len(self._connections)} connections are open (http.connections.max)"
+            self._complaints.warning(peer[0], "http.connections.max", f"closed one: {reason}")
+            if dropped is writer:
+                return
         self._connections.start(self._serve(reader, writer), name="http")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,6 +109,7 @@ class HttpServer:
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
             pass  # it went away, or was too slow: nobody is there to be told
         finally:
+            self._silent.pop(writer, None)
             if writer.transport.get_write_buffer_size():
                 writer.transport.abort()  # it takes nothing: closing would wait for it
             else:
@@ -105,8 +119,10 @@ class HttpServer:
         """One request and its answer; whether another may follow."""
         with_body, goes_on = True, False
         try:
+            self._silent[writer] = None
             async with self._in_time():
                 head = await _read_head(reader)
+            self._silent.pop(writer, None)
             request = _parsed(head)
             with_body, goes_on = request.method != "HEAD", request.keeps_alive
             page = await self._answer(request)

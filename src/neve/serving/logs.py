@@ -7,19 +7,23 @@ end (a bad frame, a refused connection) once in a while, with a count of what wa
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import logging
+import os
 import sys
 from collections import OrderedDict
-from typing import TextIO
+from typing import Any, TextIO
 
 from neve import runtime
 from neve.errors import NeveError
 from neve.settings import LogSettings
 
-PEERS_REMEMBERED_MAX = 1_000
-"""Whose complaints are counted; the one heard of longest ago is forgotten first."""
+SUBJECTS_REMEMBERED_MAX = 1_000
+"""What complaints are counted of; the one written longest ago is forgotten first."""
 
+_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -107,28 +111,41 @@ class _Seen:
 
 
 class Repeated:
-    """Lines that a peer can cause as often as it likes: one a while for each peer and subject."""
+    """Lines that peers can cause as often as they like: one a while for each subject."""
 
     def __init__(self, logger: logging.Logger, settings: LogSettings) -> None:
         self._logger = logger
         self._pause_seconds = settings.repeat_ms / 1000
-        self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def warning(self, peer: str, subject: str, message: str) -> None:
-        """Write it, or count it where `subject` of this peer was written a moment ago.
+        """Write it, or count it where the same subject was written a moment ago, of any peer.
 
-        `peer` is best an address without its port: a client that comes back has another one.
+        A peer that comes from many addresses is not to fill the log.
         """
         now = runtime.monotonic()
-        seen = self._seen.get((peer, subject))
+        seen = self._seen.get(subject)
         if seen is not None and now - seen.written_at < self._pause_seconds:
             seen.left_out += 1
-            self._seen.move_to_end((peer, subject))
+            self._seen.move_to_end(subject)
             return
         left_out = seen.left_out if seen is not None else 0
-        self._seen[peer, subject] = _Seen(now)
-        self._seen.move_to_end((peer, subject))
-        if len(self._seen) > PEERS_REMEMBERED_MAX:
+        self._seen[subject] = _Seen(now)
+        self._seen.move_to_end(subject)
+        if len(self._seen) > SUBJECTS_REMEMBERED_MAX:
             self._seen.popitem(last=False)
         more = f" (and {left_out} more like it)" if left_out else ""
         self._logger.warning("%s: %s%s", peer, message, more)
+
+    def tell_accept_failures(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the loop's failures to accept a connection written here: it would repeat them."""
+
+        def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            failure = context.get("exception")
+            if isinstance(failure, OSError) and failure.errno in _OUT_OF_RESOURCES:
+                reason = os.strerror(failure.errno)
+                self.warning("a client", "accept", f"its connection is not accepted: {reason}")
+            else:
+                loop.default_exception_handler(context)
+
+        loop.set_exception_handler(handle)

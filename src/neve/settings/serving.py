@@ -34,7 +34,15 @@ class BrokerSettings:
     connections_max: int = setting(
         "broker.connections.max",
         5_000,
-        "client connections at once; beyond it, new ones are closed",
+        "client connections at once; beyond it, new ones are closed; at the start it is compared "
+        "with the limit on open files, of which some are kept for the store and HTTP",
+        least=1,
+    )
+    address_connections_max: int = setting(
+        "broker.connections.per.address.max",
+        2_500,
+        "client connections at once from one address; behind a proxy or NAT all clients have one "
+        "address: set it to broker.connections.max there",
         least=1,
     )
     connection_idle_ms: int = setting(
@@ -142,6 +150,6 @@ class LogSettings:
     repeat_ms: int = setting(
         "log.repeat.ms",
         10_000,
-        "the same complaint about the same client is written once in so long, with a count",
+        "the same complaint about clients is written once in so long, with a count",
         least=0,
     )

@@ -149,16 +149,24 @@ async def test_a_silent_connection_is_closed_in_time() -> None:
             assert time.monotonic() - started < 2
 
 
-async def test_connections_beyond_the_most_are_closed_and_the_others_served() -> None:
+async def test_one_connection_too_many_takes_the_place_of_the_longest_silent_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Health is answered however many connections do nothing."""
     async with serving(connections_max=2) as server:
-        held = [await asyncio.open_connection("127.0.0.1", server.address.port) for _ in range(2)]
-        await asyncio.sleep(0.02)
-        with contextlib.suppress(ConnectionError):
-            assert await exchange(server, request("/hello")) == b""
-        for _, writer in held:
-            writer.close()
+        where = ("127.0.0.1", server.address.port)
+        first, first_writer = await asyncio.open_connection(*where)
+        second, writer = await asyncio.open_connection(*where)
         await asyncio.sleep(0.02)
         assert status(await exchange(server, request("/hello"))) == 200
+        with contextlib.suppress(ConnectionError):
+            assert await first.read() == b""
+        first_writer.close()
+        writer.write(request("/hello"))
+        assert (await second.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    (line,) = caplog.messages
+    assert line == "127.0.0.1: closed one: 2 connections are open (http.connections.max)"
 
 
 async def test_a_client_that_does_not_read_is_let_go_in_time() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import io
 import json
 import logging
@@ -133,20 +135,33 @@ def test_a_complaint_is_written_once_in_a_while_with_a_count(
     runtime.simulate(scenario(), seed=1)
     assert messages(caplog) == [
         "10.0.0.1: a bad frame",
-        "10.0.0.2: a bad frame",
         "10.0.0.1: too many connections",
-        "10.0.0.1: a bad frame (and 4 more like it)",
+        "10.0.0.1: a bad frame (and 5 more like it)",
         "10.0.0.1: a bad frame",
     ]
 
 
-def test_who_is_remembered_is_bounded_and_the_busy_stay(
+def test_what_is_remembered_is_bounded_and_the_busy_stay(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "PEERS_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(logs, "SUBJECTS_REMEMBERED_MAX", 3)
     repeated = logs.Repeated(LOGGER, LogSettings())
-    for peer in range(50):
-        repeated.warning("busy", "frame", "again")
-        repeated.warning(f"peer {peer}", "frame", "once")
+    for number in range(50):
+        repeated.warning("10.0.0.1", "busy", "again")
+        repeated.warning("10.0.0.1", f"subject {number}", "once")
     assert len(repeated._seen) == 3
-    assert messages(caplog).count("busy: again") == 1
+    assert messages(caplog).count("10.0.0.1: again") == 1
+
+
+async def test_failures_to_accept_are_written_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = asyncio.get_running_loop()
+    logs.Repeated(LOGGER, LogSettings()).tell_accept_failures(loop)
+    for _ in range(5):
+        loop.call_exception_handler(
+            {"message": "accept", "exception": OSError(errno.EMFILE, "too many")}
+        )
+    assert messages(caplog) == ["a client: its connection is not accepted: Too many open files"]
+    loop.call_exception_handler({"message": "a mistake", "exception": ValueError("x")})
+    assert "a mistake" in messages(caplog)[1]
