@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from neve.bench.broker import pipelined
-from neve.serving.catalogue import CATALOGUE
+from neve.serving.catalogue import BROKER
 
 NEVE = Path(sys.executable).with_name("neve")
 READY = re.compile(
@@ -234,10 +234,10 @@ def test_produce_requests_and_acknowledgements_are_measured(start: Start) -> Non
 def test_every_family_is_exposed_once_with_its_help(start: Start) -> None:
     _, metrics = start().get("/metrics")
     helps = re.findall(r"^# HELP (\S+) (.*)$", metrics, flags=re.MULTILINE)
-    assert sorted(name for name, _ in helps) == sorted(CATALOGUE)
-    assert dict(helps) == {name: about.help for name, about in CATALOGUE.items()}
+    assert sorted(name for name, _ in helps) == sorted(BROKER)
+    assert dict(helps) == {name: about.help for name, about in BROKER.items()}
     types = re.findall(r"^# TYPE (\S+) (\S+)$", metrics, flags=re.MULTILINE)
-    assert dict(types) == {name: about.kind for name, about in CATALOGUE.items()}
+    assert dict(types) == {name: about.kind for name, about in BROKER.items()}
 
 
 def test_a_second_process_with_the_same_node_id_ends_the_first(start: Start) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from neve.cli import output
-from neve.cli.spark import quiet_spark
+from neve.cli.sql_session import pairs
 
 if TYPE_CHECKING:
     from neve.lake.pipeline.config import PipelineConfig
     from neve.lake.pipeline.replay import ReplayReport
-    from neve.lake.pipeline.runner import TopicReport
     from neve.lake.pipeline.status import TopicStatus
 
 File = Annotated[Path, Parameter(name=["--file", "-f"], help="The pipeline, a YAML file.")]
@@ -39,30 +37,31 @@ def run(
         str | None, Parameter(help="How often to commit, such as 10s; otherwise the file's.")
     ] = None,
     master: Annotated[str, Parameter(help="Where Spark runs.")] = "local[*]",
+    conf: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="A setting of Spark as name=value. May be repeated."),
+    ] = None,
+    http: Annotated[
+        str,
+        Parameter(help="HOST:PORT for /healthz, /readyz and /metrics; port 0 takes a free one. "
+                       "Default: none"),
+    ] = "",
+    max_dead_letters: Annotated[
+        str | None,
+        Parameter(help="Fail where a topic has more of them: a number, or a share of its values "
+                       "such as 5%. Without --once, stop. Default: 90% with --once"),
+    ] = None,
     json: JsonFlag = False,
-) -> int:
+) -> int:  # fmt: skip
     """Fill the tables of a pipeline, until stopped.
 
-    With --once, exit code 1 where something failed, or offsets were found to be lost.
+    With --once, exit code 1 where something failed, offsets were found to be lost, or nearly all
+    values became dead letters.
     """
-    from neve.lake.pipeline.runner import Pipeline
-    from neve.lake.session import PIPELINE_SETTINGS
+    from neve.cli.lake_run import RunOptions, run_pipeline
 
-    config = _config(file, interval)
-    logging.getLogger("neve.lake").addHandler(_Complaints())
-    with (
-        quiet_spark("neve-lake", master, PIPELINE_SETTINGS) as spark,
-        Pipeline(spark, config, folder=file.parent) as pipeline,
-        output.progress("records", hidden=json) as bar,
-    ):
-        shown = _Shown(bar, as_json=json)
-        if once:
-            succeeded = pipeline.run_once(shown.step)
-        else:
-            pipeline.run(_Stopped(), shown.step)
-            succeeded = True
-        shown.end(pipeline.reports)
-    return 0 if succeeded else 1
+    options = RunOptions(once, master, pairs("--conf", conf or []), http, json, max_dead_letters)
+    return run_pipeline(_config(file, interval), file.parent, options)
 
 
 @app.command
@@ -240,55 +239,3 @@ class _Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         output.complain(record.getMessage())
-
-
-class _Stopped:
-    """Whether somebody asked to stop: the portion at hand is finished first."""
-
-    def __init__(self) -> None:
-        self._asked = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
-
-    def _ask(self, *_: object) -> None:
-        self._asked = True
-
-    def __call__(self) -> bool:
-        return self._asked
-
-
-class _Shown:
-    """Tells how topics come forward: a bar, a line for each commit, or one JSON at the end."""
-
-    def __init__(self, bar: output.Bar, *, as_json: bool) -> None:
-        self._bar = bar
-        self._as_json = as_json
-        self._told: dict[str, int] = {}
-        self._counts: dict[str, tuple[int, int]] = {}
-
-    def step(self, report: TopicReport) -> None:
-        if self._as_json:
-            return
-        self._counts[report.topic] = (report.rows + report.bad, report.left)
-        done = sum(count for count, _ in self._counts.values())
-        self._bar.show(done, done + sum(left for _, left in self._counts.values()))
-        if report.commits > self._told.get(report.topic, 0):
-            self._told[report.topic] = report.commits
-            print(f"{report.table}: {report.rows} rows, {report.bad} dead letters", flush=True)
-
-    def end(self, reports: list[TopicReport]) -> None:
-        if self._as_json:
-            output.write_json(
-                [
-                    {
-                        "topic": each.topic,
-                        "table": each.table,
-                        "rows": each.rows,
-                        "bad": each.bad,
-                        "lost": each.lost,
-                        "commits": each.commits,
-                        "failures": each.failures,
-                    }
-                    for each in reports
-                ]
-            )

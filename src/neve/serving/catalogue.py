@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 _PARTITION = ("partition", "topic")
+_TABLE = ("topic", "table")
 _GROUP_TOPIC = ("consumergroup", "topic")
 _GROUP_PARTITION = ("consumergroup", "partition", "topic")
 
@@ -184,7 +185,40 @@ _KAFKA = (
     ),
 )
 
-CATALOGUE: dict[str, Family] = {
+_LAKE = (
+    _counter("neve_lake_rows_total", "rows that this pipeline committed", *_TABLE),
+    _counter(
+        "neve_lake_dead_letters_total",
+        "values that did not fit, and were kept as dead letters or skipped",
+        *_TABLE,
+    ),
+    _counter("neve_lake_commits_total", "commits that brought rows or dead letters", *_TABLE),
+    _counter(
+        "neve_lake_lost_offsets_total", "offsets that were removed before they were read", *_TABLE
+    ),
+    _gauge(
+        "neve_lake_lag_offsets",
+        "offsets that the last step left to be read; absent: not known",
+        *_TABLE,
+    ),
+    _gauge("neve_lake_failing", "1 where the last step failed or found a loss", *_TABLE),
+    _gauge(
+        "neve_lake_last_commit_timestamp_seconds",
+        "when this pipeline last committed rows or dead letters; absent: not yet",
+        *_TABLE,
+    ),
+    _gauge(
+        "neve_lake_last_step_timestamp_seconds",
+        "when this pipeline last ended a step of the topic; absent: not yet",
+        *_TABLE,
+    ),
+)
+
+BROKER: dict[str, Family] = {
     family.name: family
     for family in (*_PROCESS, *_CLIENTS, *_STORE, *_LOG, *_READING, *_MEMORY, *_KAFKA, *_GROUPS)
 }
+"""What a broker shows."""
+PIPELINE: dict[str, Family] = {family.name: family for family in (*_PROCESS, *_LAKE)}
+"""What `neve lake run` shows."""
+CATALOGUE: dict[str, Family] = {**BROKER, **PIPELINE}

@@ -38,8 +38,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     logging.raiseExceptions = False
     level = _LEVELS[settings.level]
     handler = logging.StreamHandler(stream or sys.stderr)
-    formatter = JsonLines if settings.format == "json" else TextLines
-    handler.setFormatter(formatter(with_tracebacks=level <= logging.DEBUG))
+    handler.setFormatter(formatter(settings))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -47,6 +46,17 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     root.setLevel(level)
     # asyncio's own debug lines say nothing about Neve.
     logging.getLogger("asyncio").setLevel(max(level, logging.WARNING))
+
+
+def formatter(settings: LogSettings) -> logging.Formatter:
+    """Writes records in the format chosen."""
+    kind = JsonLines if settings.format == "json" else TextLines
+    return kind(with_tracebacks=_LEVELS[settings.level] <= logging.DEBUG)
+
+
+def time_text(at_ms: int) -> str:
+    """A moment as every line has it: `2026-01-31T12:00:00.000Z`."""
+    return runtime.wall_from_ms(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _Lines(logging.Formatter):
@@ -57,8 +67,7 @@ class _Lines(logging.Formatter):
         self._with_tracebacks = with_tracebacks
 
     def time_of(self, record: logging.LogRecord) -> str:
-        moment = runtime.wall_from_ms(int(record.created * 1000))
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return time_text(int(record.created * 1000))
 
     def traceback_of(self, record: logging.LogRecord) -> str:
         """The traceback, where it tells more than the message; empty otherwise."""

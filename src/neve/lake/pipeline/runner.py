@@ -37,16 +37,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class TopicReport:
-    """What became of one topic so far; `failures` are the last run's, what was lost among them."""
+    """What became of one topic so far; `failures` are the last run's, what was lost among them.
+
+    `left` is None where it is not known how much is still to be read. `failing` is why the last
+    step failed, `stepped_ms` when it ended.
+    """
 
     topic: str
     table: str
     rows: int = 0
     bad: int = 0
     lost: int = 0
-    left: int = 0
+    left: int | None = None
     commits: int = 0
     failures: list[str] = field(default_factory=list)
+    failing: str = ""
+    stepped_ms: int | None = None
+    committed_ms: int | None = None
 
 
 Told = Callable[[TopicReport], None]
@@ -158,8 +165,12 @@ def _add(report: TopicReport, step: Step) -> None:
     report.bad += step.bad
     report.lost += step.lost.offsets
     report.left = step.left
-    report.commits += bool(step.rows or step.bad)
     report.failures.extend(step.complaints)
+    report.failing = "; ".join(step.complaints)
+    report.stepped_ms = runtime.now_ms()
+    if step.rows or step.bad:
+        report.commits += 1
+        report.committed_ms = report.stepped_ms
 
 
 def store_ref(config: PipelineConfig) -> StoreRef:

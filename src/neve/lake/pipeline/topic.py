@@ -56,7 +56,7 @@ SAMPLE_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Step:
-    """What one step did, and how many offsets are left of those it knew of.
+    """What one step did, and how many offsets are left of those it knew of; None: it knew none.
 
     `behind` says that there is more to read at once. `failures` keep the table from being filled;
     what was lost does not, and is wrong all the same.
@@ -65,7 +65,7 @@ class Step:
     rows: int = 0
     bad: int = 0
     lost: Loss = NOTHING_LOST
-    left: int = 0
+    left: int | None = None
     behind: bool = False
     failures: tuple[str, ...] = ()
 
@@ -106,7 +106,7 @@ class TopicPipeline:
         """Bring the table one portion further."""
         table = self._opened()
         if table is None:
-            return Step()
+            return Step(left=0)  # no partition has a record
         expected = read_progress(table)
         plans = self._plans(expected, table)
         portion = choose(
@@ -117,15 +117,15 @@ class TopicPipeline:
         )
         found = self._read(portion, table)
         self._stuck = found.stuck
+        left = _left(plans, found)
         if not _moves(expected, found.new):
-            return Step(failures=found.failures)
+            return Step(left=left, failures=found.failures)
         lost = loss_of(plans, found.new, self.config.table)
         outcome = self._commit(table, found, expected, lost)
         if not outcome.in_table:
             _log.info("%s: %s; looking again", self.config.table, outcome.reason)
             return Step(behind=True, failures=found.failures)
         behind = any(plan.partition not in portion.whole | found.stuck for plan in plans)
-        left = sum(plan.stop for plan in plans) - sum(found.reached(plan) for plan in plans)
         if outcome.kind is CommitKind.ALREADY:
             # Somebody else moved the offsets: the rows are theirs to count, and none need be lost.
             return Step(left=left, behind=behind, failures=found.failures)
@@ -277,6 +277,13 @@ class TopicPipeline:
             letter_files=found.letter_files,
             properties=loss_property(lost.text) if lost.offsets else None,
         )
+
+
+def _left(plans: Sequence[PartitionPlan], found: Harvest) -> int | None:
+    """How many offsets are still to be read; None where a partition could not be seen."""
+    if any(plan.failure is not None for plan in plans):
+        return None
+    return sum(plan.stop - found.reached(plan) for plan in plans)
 
 
 def _not_behind(plan: PartitionPlan, offsets: Mapping[int, int]) -> PartitionPlan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from neve.bucket.facade import Bucket
 from neve.bucket.planning import PartitionPlan
-from neve.cli import lake as cli
+from neve.cli import lake_run as cli
 from neve.cli import main
 from neve.errors import DamagedError
 from neve.lake.pipeline import topic as topic_module
@@ -81,7 +80,6 @@ def test_the_command_ends_with_1_once_and_status_goes_on_telling(
         f"catalog: {{folder: {tmp_path}/catalog, warehouse: {tmp_path}/lake}}\n"
     )
     monkeypatch.setattr(cli, "quiet_spark", lambda *_: contextlib.nullcontext(FakeSpark()))
-    monkeypatch.setattr(logging.getLogger("neve.lake"), "handlers", [])
     once = ["lake", "run", "-f", str(file), "--once"]
     assert main(once) == 1
     assert LOST in capfd.readouterr().err

@@ -1,0 +1,223 @@
+"""What `neve lake run` does: a pipeline as a process, with its lines, HTTP port and exit code.
+
+Lines about what was done go to standard output, what went wrong to standard error; each begins with
+its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neve import __version__, runtime
+from neve.cli import output
+from neve.cli.spark import quiet_spark
+
+if TYPE_CHECKING:
+    from neve.lake.pipeline.config import PipelineConfig
+    from neve.lake.pipeline.limits import DeadLetterLimit
+    from neve.lake.pipeline.pages import PipelinePages
+    from neve.lake.pipeline.runner import Pipeline, TopicReport
+    from neve.settings import HttpSettings, LogSettings
+
+TABLES_NAMED_MAX = 10
+NEARLY_ALL = "90%"
+"""Of a topic's values: more dead letters than these mean that the pipeline does not work."""
+VALUES_LEAST = 100
+"""A pipeline that goes on is judged by the share of dead letters among no fewer values."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a pipeline is run."""
+
+    once: bool
+    master: str
+    conf: Mapping[str, str]
+    http: str
+    as_json: bool
+    max_dead_letters: str | None
+    """As given; None: a run to the end fails by `NEARLY_ALL`, and one that goes on reports it."""
+
+
+def run_pipeline(config: PipelineConfig, folder: Path, options: RunOptions) -> int:
+    """Run it until its end, or until it is stopped; the exit code."""
+    from neve.bucket.reader import settings_of
+    from neve.lake.pipeline.limits import DeadLetterLimit
+    from neve.lake.pipeline.pages import PipelinePages
+    from neve.lake.pipeline.runner import Pipeline, store_ref
+    from neve.lake.session import PIPELINE_SETTINGS
+
+    limit = DeadLetterLimit.parse(options.max_dead_letters or NEARLY_ALL)
+    settings = settings_of(dict(store_ref(config).settings))
+    pages = PipelinePages()
+    with (
+        _errors_written(settings.logs),
+        _http(dataclasses.replace(settings.http, listen=options.http), pages) as address,
+        quiet_spark("neve-lake", options.master, {**PIPELINE_SETTINGS, **options.conf}) as spark,
+        Pipeline(spark, config, folder=folder) as pipeline,
+        output.progress("records", hidden=options.as_json) as bar,
+    ):
+        pages.reports = pipeline.reports
+        shown = _Shown(bar, as_json=options.as_json)
+        shown.begin(config, options, address)
+        letters = _DeadLetters(limit, stops=options.max_dead_letters is not None)
+        succeeded = _run(pipeline, options, shown, letters)
+        shown.end(pipeline.reports)
+    return 0 if succeeded else 1
+
+
+def _run(pipeline: Pipeline, options: RunOptions, shown: _Shown, letters: _DeadLetters) -> bool:
+    """Whether nothing failed that the exit code has to tell."""
+    if options.once:
+        done = pipeline.run_once(shown.step)
+        return letters.judge(pipeline.reports) and done
+    stopped = _Stopped()
+
+    def step(report: TopicReport) -> None:
+        shown.step(report)
+        letters.look(report)
+
+    pipeline.run(lambda: stopped() or letters.ended, step)
+    return not letters.ended
+
+
+@contextlib.contextmanager
+def _errors_written(settings: LogSettings) -> Iterator[None]:
+    """What goes wrong while a pipeline runs goes to standard error, with its time."""
+    from neve.serving import logs
+
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logs.formatter(settings))
+    logger = logging.getLogger("neve")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _http(settings: HttpSettings, pages: PipelinePages) -> Iterator[str]:
+    """The HTTP port on a thread of its own: the pipeline's waits for Spark. Gives its address."""
+    from neve.serving.http import HttpServer
+
+    if not settings.listen.strip():
+        yield "off"
+        return
+    with runtime.BlockingRunner("neve-http") as runner:
+        server = runner.run(HttpServer.start(settings, pages.by_path()))
+        try:
+            yield str(server.address)
+        finally:
+            runner.run(server.close())
+
+
+class _DeadLetters:
+    """Whether a topic has too many dead letters, each reported once.
+
+    `ended` is set where that ends a pipeline that would go on.
+    """
+
+    def __init__(self, limit: DeadLetterLimit, *, stops: bool) -> None:
+        self._limit = limit
+        self._stops = stops
+        self._reported: set[str] = set()
+        self.ended = False
+
+    def judge(self, reports: Sequence[TopicReport]) -> bool:
+        """At the end of a run, however few values there were; whether none has too many."""
+        exceeding = [each.table for each in reports if self._exceeds(each, values_least=1)]
+        return not exceeding
+
+    def look(self, report: TopicReport) -> None:
+        """After a step of a pipeline that goes on."""
+        if self._exceeds(report, values_least=VALUES_LEAST) and self._stops:
+            self.ended = True
+
+    def _exceeds(self, report: TopicReport, *, values_least: int) -> bool:
+        from neve.lake.pipeline.limits import complaint
+
+        rows, bad = report.rows, report.bad
+        if not self._limit.exceeded(rows, bad, values_least=values_least):
+            self._reported.discard(report.table)
+            return False
+        if report.table not in self._reported:
+            self._reported.add(report.table)
+            text = complaint(report.table, rows, bad, self._limit)
+            logging.getLogger("neve.lake").error("%s", text)
+        return True
+
+
+class _Stopped:
+    """Whether somebody asked to stop: the portion at hand is finished first."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+    def __call__(self) -> bool:
+        return self._asked
+
+
+class _Shown:
+    """Tells how topics come forward: a bar, a line for each commit, or one JSON at the end."""
+
+    def __init__(self, bar: output.Bar, *, as_json: bool) -> None:
+        self._bar = bar
+        self._as_json = as_json
+        self._told: dict[str, int] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
+
+    def begin(self, config: PipelineConfig, options: RunOptions, http: str) -> None:
+        """The first line: what is filled, how often, and where the process answers."""
+        tables = [each.table for each in config.topics]
+        named = ", ".join(tables[:TABLES_NAMED_MAX])
+        if len(tables) > TABLES_NAMED_MAX:
+            named += f" and {len(tables) - TABLES_NAMED_MAX} more"
+        often = "once" if options.once else f"every {config.interval}"
+        self._line(f"neve {__version__} lake run: fills {named} {often}, http {http}")
+
+    def step(self, report: TopicReport) -> None:
+        if self._as_json:
+            return
+        self._counts[report.topic] = (report.rows + report.bad, report.left or 0)
+        done = sum(count for count, _ in self._counts.values())
+        self._bar.show(done, done + sum(left for _, left in self._counts.values()))
+        if report.commits > self._told.get(report.topic, 0):
+            self._told[report.topic] = report.commits
+            self._line(f"{report.table}: {report.rows} rows, {report.bad} dead letters")
+
+    def _line(self, text: str) -> None:
+        from neve.serving.logs import time_text
+
+        if not self._as_json:
+            print(f"{time_text(runtime.now_ms())} {text}", flush=True)
+
+    def end(self, reports: Sequence[TopicReport]) -> None:
+        if self._as_json:
+            output.write_json(
+                [
+                    {
+                        "topic": each.topic,
+                        "table": each.table,
+                        "rows": each.rows,
+                        "bad": each.bad,
+                        "lost": each.lost,
+                        "commits": each.commits,
+                        "failures": each.failures,
+                    }
+                    for each in reports
+                ]
+            )

@@ -1,0 +1,73 @@
+"""What the HTTP port of a pipeline answers: is it alive, does it fill its tables, what it counted.
+
+Made before the pipeline is, so that a process whose Spark starts slowly says so. Scrapes come on a
+thread of their own and read counters that the pipeline's thread adds to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from http import HTTPStatus
+
+from neve import __version__
+from neve.lake.pipeline.runner import TopicReport
+from neve.serving.exposition import scrape
+from neve.serving.http import Page, Pages
+from neve.serving.process_view import process_view
+from neve.serving.text import CONTENT_TYPE, several
+
+REASON_CHARACTERS_MAX = 1000
+
+
+class PipelinePages:
+    """The pages of one process. `reports` is set once there is a pipeline."""
+
+    def __init__(self) -> None:
+        self.reports: Sequence[TopicReport] | None = None
+
+    def by_path(self) -> Pages:
+        return {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
+
+    def unready(self) -> str | None:
+        """Why tables are not filled as they should be; None where they are."""
+        if self.reports is None or any(each.stepped_ms is None for each in self.reports):
+            return "starting"
+        failing = [each.failing for each in self.reports if each.failing]
+        return "; ".join(failing)[:REASON_CHARACTERS_MAX] or None
+
+    async def _healthz(self) -> Page:
+        return Page(b"ok\n")
+
+    async def _readyz(self) -> Page:
+        reason = self.unready()
+        if reason is None:
+            return Page(b"ready\n")
+        return Page(f"{' '.join(reason.split())}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def _metrics(self) -> Page:
+        views = [partial(process_view, __version__), partial(lake_view, self.reports or ())]
+        return Page(await scrape(views), content_type=CONTENT_TYPE)
+
+
+def lake_view(reports: Sequence[TopicReport]) -> Iterator[str]:
+    """A sample of each family for each topic, where there is something to say."""
+    for name, value_of in _VALUES.items():
+        values = [((each.topic, each.table), value_of(each)) for each in reports]
+        yield several(name, [(labels, value) for labels, value in values if value is not None])
+
+
+def _seconds(at_ms: int | None) -> float | None:
+    return None if at_ms is None else at_ms / 1000
+
+
+_VALUES: dict[str, Callable[[TopicReport], float | None]] = {
+    "neve_lake_rows_total": lambda each: each.rows,
+    "neve_lake_dead_letters_total": lambda each: each.bad,
+    "neve_lake_commits_total": lambda each: each.commits,
+    "neve_lake_lost_offsets_total": lambda each: each.lost,
+    "neve_lake_lag_offsets": lambda each: each.left,
+    "neve_lake_failing": lambda each: int(bool(each.failing)),
+    "neve_lake_last_commit_timestamp_seconds": lambda each: _seconds(each.committed_ms),
+    "neve_lake_last_step_timestamp_seconds": lambda each: _seconds(each.stepped_ms),
+}
