@@ -302,3 +302,18 @@ def test_a_window_below_the_default_downloads_is_refused_too(tmp_path: Path) -> 
 def test_a_full_window_of_downloads_is_good() -> None:
     given = load(flags={"prefetch.window": 4, "prefetch.downloads": 4})
     assert (given.prefetch.window, given.prefetch.downloads) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "text", ["localhost:9000", "s3.local", "ftp://host", "http://", "https://:1", "http://h:x"]
+)
+def test_an_endpoint_is_an_http_address(text: str) -> None:
+    with pytest.raises(InvalidError, match=r"store\.endpoint .* http://host:port or https://host"):
+        load(flags={"store.endpoint": text})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http://localhost:9000", "https://s3.local/path", "http://[::1]"]
+)
+def test_an_endpoint_may_have_a_path_or_be_left_out(text: str) -> None:
+    assert load(flags={"store.endpoint": text}).store.endpoint == text

@@ -29,7 +29,18 @@ STANDARD_INPUT = 0
 
 
 class UsageError(InvalidError):
-    """Flags that do not go together: exit code 2, like everything that is not understood."""
+    """Flags or settings that are not understood, or do not go together: exit code 2."""
+
+
+@contextlib.contextmanager
+def reading_settings() -> Iterator[None]:
+    """A value that a setting cannot have is a usage error, wherever it was given."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except InvalidError as error:
+        raise UsageError(str(error)) from error
 
 
 @Parameter(name="*")
@@ -57,7 +68,8 @@ class SettingsFlags:
             if name.strip() in given:
                 raise UsageError(f"--set {name.strip()} is given twice")
             given[name.strip()] = value.strip()
-        return load(file=self.config, environment=os.environ, flags=given)
+        with reading_settings():
+            return load(file=self.config, environment=os.environ, flags=given)
 
 
 DEFAULT_FLAGS = SettingsFlags()

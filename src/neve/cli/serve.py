@@ -4,8 +4,9 @@ It needs no configuration: a bucket in `./neve-data`, clients on 127.0.0.1:9092.
 prints one line to standard output; everything else goes to standard error as logs.
 
 Exit codes: 0 stopped by a signal, with everything that was accepted committed and answered; 1 it
-could not start, or failed; 2 flags were not understood; 3 another process took its place; 4 the
-store takes no more writes; 128 and the signal's number for a second signal, which does not wait.
+could not start, or failed; 2 flags or settings were not understood; 3 another process took its
+place; 4 the store takes no more writes; 128 and the signal's number for a second signal, which does
+not wait.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from cyclopts import Parameter
 
 from neve import __version__, runtime
-from neve.cli.output import DEFAULT_FLAGS, SettingsFlags
+from neve.cli.output import DEFAULT_FLAGS, SettingsFlags, reading_settings
 from neve.errors import (
     DeniedError,
     FencedError,
@@ -95,7 +96,8 @@ def serve(
     runtime.keep_freed_memory()
     runtime.favour_the_loop()
     loaded = flags.load()
-    refuse_too_much(loaded)
+    with reading_settings():
+        refuse_too_much(loaded)
     return runtime.run(_serve(loaded))
 
 
@@ -106,17 +108,19 @@ async def _serve(settings: Settings) -> int:
     from neve.serving.addresses import address_of, advertised_address, bind, parse_address
     from neve.store.url import connect, refuse_one_zone
 
-    refuse_one_zone(settings.broker.store, settings.wal.durability)
+    with reading_settings():
+        refuse_one_zone(settings.broker.store, settings.wal.durability)
+        asked = parse_address("broker.listen", settings.broker.listen)
     logs.configure(settings.logs)
     logs.Repeated(log, settings.logs).tell_accept_failures(asyncio.get_running_loop())
     signals = _Signals()
-    asked = parse_address("broker.listen", settings.broker.listen)
     # Bound before anything is asked of the bucket: a second start by mistake must end nobody.
     where = bind("broker.listen", asked)
     with where:
         bound = address_of(where, asked)
-        advertised = advertised_address(settings.broker.advertise, bound)
-        stack = connect(settings.broker.store, settings.store)
+        with reading_settings():
+            advertised = advertised_address(settings.broker.advertise, bound)
+            stack = connect(settings.broker.store, settings.store)
         counted = ObjectCounts(stack.store)
         pages = BrokerPages(counted)
         async with _http(settings, pages) as http:
@@ -248,8 +252,9 @@ def _explained(failure: NeveError, broker: Broker) -> str:
     code = _exit_code(failure)
     if code == EXIT_FENCED:
         return (
-            f"node {broker.node_id} was taken over by another process ({failure}): this one ends. "
-            "Give every broker of a cluster its own --node-id"
+            f"node {broker.node_id} ends, since another process has taken its place: {failure}. "
+            "One process serves a bucket at a time, whatever its --node-id: stop one of the two, "
+            "or give it a bucket of its own (--store)"
         )
     if code == EXIT_STORE:
         return f"the store takes no more writes, so this broker ends: {failure}"
@@ -292,7 +297,8 @@ async def _http(settings: Settings, pages: BrokerPages) -> AsyncIterator[HttpSer
         yield None
         return
     complaints = Repeated(logging.getLogger("neve.serving.http"), settings.logs)
-    server = await HttpServer.start(settings.http, pages.by_path(), complaints)
+    with reading_settings():
+        server = await HttpServer.start(settings.http, pages.by_path(), complaints)
     try:
         yield server
     finally:

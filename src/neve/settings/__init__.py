@@ -31,6 +31,7 @@ from neve.settings.storage import (
     SegmentSettings,
     StoreSettings,
     WalSettings,
+    check_endpoint,
 )
 from neve.settings.tree import Settings, declared
 from neve.settings.upkeep import ClusterSettings, UpkeepSettings
@@ -59,6 +60,7 @@ __all__ = [
     "TopicSettings",
     "UpkeepSettings",
     "WalSettings",
+    "check_endpoint",
     "declared",
     "load",
     "refuse_too_much",

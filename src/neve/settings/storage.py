@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from neve.errors import InvalidError
 from neve.settings.declare import GIB, KIB, MIB, setting
@@ -76,7 +77,9 @@ class StoreSettings:
         most=60_000,
     )
     endpoint: str = setting(
-        "store.endpoint", "", "address of an S3-compatible, GCS or Azure server; empty: the cloud's"
+        "store.endpoint",
+        "",
+        "http:// or https:// address of an S3-compatible, GCS or Azure server; empty: the cloud's",
     )
     region: str = setting("store.region", "", "region of the bucket; empty: from the environment")
     path_style: bool = setting(
@@ -87,6 +90,24 @@ class StoreSettings:
     unsigned_payload: bool = setting(
         "store.unsigned.payload", True, "do not hash bodies when signing for S3; Neve has checksums"
     )
+
+    def __post_init__(self) -> None:
+        check_endpoint("store.endpoint", self.endpoint)
+
+
+def check_endpoint(name: str, text: str) -> None:
+    """InvalidError where this is not the address of a server; `name` is where it was given."""
+    if not text:
+        return
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, or brackets that do not close
+        valid = False
+    if not valid:
+        raise InvalidError(
+            f"{name} is not the address of a server: write http://host:port or https://host:port"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ import obstore
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from neve.errors import ClosedError, InvalidError, NeveError, NotFoundError
-from neve.settings import StoreSettings
+from neve.settings import StoreSettings, check_endpoint
 from neve.store.bucket_errors import RANGE_NOT_SATISFIABLE, status_of, translated
 from neve.store.key import checked_key, checked_range, is_key
 from neve.store.port import Buffer, ObjectInfo
@@ -145,7 +145,11 @@ def _without_markers(rows: Sequence[ObjectInfo]) -> Sequence[ObjectInfo]:
 
 def s3_endpoint(settings: StoreSettings, environment: Mapping[str, str]) -> str:
     """Where a server that speaks S3 is; empty for S3 itself."""
-    return settings.endpoint or _first_of(S3_ENDPOINT_VARIABLES, environment)
+    if settings.endpoint:
+        return settings.endpoint
+    name = next((name for name in S3_ENDPOINT_VARIABLES if environment.get(name)), "")
+    check_endpoint(name, environment.get(name, ""))
+    return environment.get(name, "")
 
 
 def s3_region(settings: StoreSettings, environment: Mapping[str, str]) -> str:

@@ -81,6 +81,7 @@ _REMEDIES = {
         (errno.EACCES, errno.EPERM, errno.EROFS),
         "let this process write there, or give another folder",
     ),
+    errno.ENOENT: "no folder can be made there: give another",
     errno.ENOTDIR: "a file is where a folder should be: move it, or give another folder",
 }
 
@@ -167,10 +168,11 @@ class FolderStore:
             misplaced = error.errno == errno.ENOTDIR and _file_in_place_of(self.root)
             if error.errno in _BAD_KEY and not misplaced:
                 raise InvalidError(f"{key!r} cannot be written: {reason}") from error
-            if error.errno == errno.ENOENT:  # what is not there while it is read was told before
-                reason = self._removed
             remedy = _REMEDIES.get(error.errno or 0)
-            raise StoreFailedError(key, f"{reason}: {remedy}" if remedy else reason) from error
+            reason = f"{reason}: {remedy}" if remedy else reason
+            if error.errno == errno.ENOENT and self._used:  # not for a missing object
+                reason = self._removed
+            raise StoreFailedError(key, reason) from error
 
     def _path(self, key: str) -> Path:
         checked_key(key)

@@ -82,6 +82,8 @@ def test_version_and_help(capfd: pytest.CaptureFixture[str]) -> None:
         ["storage", "verify", "x", "--settle-seconds", "inf"],
         ["storage", "ls", "x", "--set", "reader.poll.ms"],
         ["storage", "ls", "x", "--set", "a=1", "--set", "a=2"],
+        ["storage", "ls", "x", "--set", "reader.pole.ms=1"],
+        ["storage", "ls", "x", "--config", "nowhere.toml"],
     ],
 )
 def test_what_is_not_understood_ends_with_2(
@@ -106,8 +108,6 @@ def test_what_is_not_understood_ends_with_2(
         ),
         (["storage", "ls", "memory://", "--layout", "kafscale"], "no KafScale segment is here"),
         (["storage", "dump", "memory://", "--layout", "kafscale"], "no KafScale segment is here"),
-        (["storage", "ls", "x", "--set", "reader.pole.ms=1"], "did you mean reader.poll.ms"),
-        (["storage", "ls", "x", "--config", "nowhere.toml"], "nowhere.toml: cannot be read"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_1(

@@ -271,6 +271,13 @@ async def test_a_file_in_place_of_the_folder_does_not_pass(tmp_path: Path, root:
         await store.create("k", b"x")
 
 
+async def test_where_no_folder_can_be_made_that_is_the_reason() -> None:
+    store = FolderStore(Path("/proc/neve-data"))
+    with pytest.raises(StoreFailedError, match="no folder can be made there") as failure:
+        await store.create("k", b"x")
+    assert "removed" not in str(failure.value)
+
+
 async def test_a_folder_that_could_not_be_synced_ends_the_store(
     tmp_path: Path, calls: Calls
 ) -> None:

@@ -205,3 +205,9 @@ def test_a_bucket_in_one_zone_is_refused_unless_asked_for() -> None:
     refuse_one_zone(express, "zone")
     for url in ("s3://events", "gs://events--x-s3", "events--x-s3"):
         refuse_one_zone(url, "region")
+
+
+def test_an_endpoint_of_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
+    with pytest.raises(InvalidError, match="AWS_ENDPOINT_URL is not the address of a server"):
+        open_store("s3://bucket", SETTINGS)
