@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import struct
 import time
@@ -12,6 +13,7 @@ from hostile_attacks import Attack, Target, send_what_fits
 from neve.protocol.frames import request_frame
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
+from neve.protocol.messages.produce import PRODUCE
 from neve.records.compression import GZIP
 from neve.records.reference import Record, build_batch
 
@@ -139,6 +141,36 @@ def sessions(target: Target) -> None:
                     break
 
 
+# -- what is remembered --------------------------------------------------------------------------
+
+MADE_UP_PARTITIONS = 200
+
+
+def prepare_producers(target: Target) -> None:
+    with target.wire() as wire:
+        create_topic(wire, "made-up", MADE_UP_PARTITIONS)
+
+
+def producers(target: Target) -> None:
+    """Produce each batch under another producer id."""
+    numbers = itertools.count(1_000_000)
+    part = PRODUCE.Request.Partition
+    with target.wire() as wire:
+        while not target.is_over:
+            batches = [
+                build_batch(
+                    [Record(0, 1_000, None, b"x")],
+                    producer_id=next(numbers),
+                    producer_epoch=0,
+                    base_sequence=0,
+                )
+                for _ in range(MADE_UP_PARTITIONS)
+            ]
+            rows = [part(index=at, records=batch) for at, batch in enumerate(batches)]
+            topic = PRODUCE.Request.Topic(name="made-up", partition_data=rows)
+            wire.call(PRODUCE, 9, PRODUCE.Request(acks=1, timeout_ms=10_000, topic_data=[topic]))
+
+
 # -- requests that do not come to an end ---------------------------------------------------------
 
 
@@ -156,6 +188,7 @@ ATTACKS = [
     Attack("unread-fetches", unread_fetches, prepare_unread_fetches),
     Attack("waiting-fetches", waiting_fetches, prepare_waiting_fetches),
     Attack("sessions", sessions),
+    Attack("producer-ids", producers, prepare_producers),
     Attack("searches-by-time", searches, prepare_searches),
     Attack("unread-small-fetches", unread_small_fetches, prepare_unread_small_fetches),
 ]

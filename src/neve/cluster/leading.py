@@ -20,6 +20,7 @@ from neve.cluster.rolling import Rolling
 from neve.cluster.state import NO_LEADER, ClusterState, PartitionState, Topic
 from neve.errors import NeveError
 from neve.log.partition import PartitionLog
+from neve.log.producers import ProducerMemory
 from neve.log.wal.writer import WalWriter
 from neve.settings import Settings
 from neve.store.port import Store
@@ -44,6 +45,7 @@ class Leading:
         rolling: Rolling,
         own: OwnStream,
         writer: WalWriter,
+        producer_memory: ProducerMemory,
         on_led: Callable[[Sequence[PartitionLog]], None],
     ) -> None:
         self._store = store
@@ -53,6 +55,7 @@ class Leading:
         self._rolling = rolling
         self._own = own
         self._writer = writer
+        self._producer_memory = producer_memory
         self._on_led = on_led
         self._taking: dict[Wanted, asyncio.Event] = {}  # by partition: the end of its take-over
         self._looked: ClusterState | None = None  # in which nothing was left to lead
@@ -222,6 +225,7 @@ class Leading:
                     epoch=partition.epoch,
                     resolve=self._rolling.resolve,
                     producers=self._settings.producers,
+                    producer_memory=self._producer_memory,
                 )
                 logs[row] = (log, partition)
         return logs

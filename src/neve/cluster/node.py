@@ -28,6 +28,7 @@ from neve.cluster.tending import Tending
 from neve.cluster.topic_config import TopicConfig
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.partition import Appended, PartitionLog
+from neve.log.producers import ProducerMemory
 from neve.log.wal.reader import PartitionId
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.settings import KIB, Settings
@@ -88,6 +89,9 @@ class Node:
             rolling=self.rolling,
             own=self._own,
             writer=self.writer,
+            producer_memory=ProducerMemory(
+                self.memory.state("producers", settings.producers.memory_bytes)
+            ),
             on_led=self._adopt,
         )
         self.purging = Purge(

@@ -21,10 +21,10 @@ from neve.log.keys import manifest as manifest_keys
 from neve.log.keys import segment_prefix
 from neve.log.leader_epochs import EpochEnd, end_of_epoch
 from neve.log.manifest.manifest import Manifest
-from neve.log.producers import Producers
+from neve.log.producers import ProducerMemory, Producers
 from neve.log.restore import load_history_at
 from neve.log.segment.history import History
-from neve.log.segment.sections import EpochStart
+from neve.log.segment.sections import EpochStart, ProducerEntry
 from neve.log.segment.state_table import is_internal
 from neve.log.tail import PartitionTail
 from neve.log.tiering import SegmentWriter
@@ -70,10 +70,12 @@ class PartitionLog:
         epoch: int,
         resolve: Callable[[int], Awaitable[None]],
         producers: ProducerSettings | None = None,
+        producer_memory: ProducerMemory | None = None,
     ) -> None:
         self._store = store
         self._writer = writer
         self._producer_settings = producers or ProducerSettings()
+        self._producer_memory = producer_memory
         self._tiering = asyncio.Lock()
         self._watchers: dict[Watcher, None] = {}
         self._recovered_commit: Commit | None = None
@@ -86,7 +88,7 @@ class PartitionLog:
         self.next_offset = 0
         self.high_watermark = 0
         self.recent: deque[HeldSlice] = deque()
-        self.producers = Producers((), self._producer_settings)
+        self.producers = self._known_producers(())
         self.epochs: list[EpochStart] = [EpochStart(epoch, 0)]
         self.manifest = Manifest(store, manifest_keys(topic, topic_id, partition))
         self.untiered = Untiered(store, self.manifest, self.name, self.recent, resolve)
@@ -136,10 +138,13 @@ class PartitionLog:
         self._history_at = self.tiered_offset if tiered is None else tiered
         self.next_offset = self.high_watermark = tail.end
         at_end = history if end is None else end
-        self.producers = Producers(at_end.producers.entries(), self._producer_settings)
+        self.producers = self._known_producers(at_end.producers.entries())
         self.epochs = list(at_end.epochs.starts)
         if not self.epochs or self.epochs[-1].epoch < self.epoch:
             self.epochs.append(EpochStart(self.epoch, tail.end))
+
+    def _known_producers(self, entries: Sequence[ProducerEntry]) -> Producers:
+        return Producers(entries, self._producer_settings, memory=self._producer_memory)
 
     # -- what is where -----------------------------------------------------------------------
 
@@ -260,6 +265,7 @@ class PartitionLog:
             self.closed = error
             self._tell()
             self._watchers.clear()
+            self.producers.uncount()
 
     def moved(self, incarnation: int, below: int, fresh: list[tuple[HeldObject, Slice]]) -> None:
         """What a stream's numbers below `below` and its older roll-ups held lies elsewhere now."""

@@ -6,13 +6,15 @@ higher epoch starts anew at 0, a lower one is refused. Where nothing is known of
 number is taken, as Kafka does: what was known may have expired.
 
 What is known here holds at the *appended* end. It is never rolled back: if the stream ends, so does
-the log that this belongs to. It is bounded by `producers.per.partition.max`, the longest silent go
-first, and a producer that was silent for `producer.id.expiration.ms` is forgotten. Both are looked
+the log that this belongs to. It is bounded by `producers.per.partition.max`, and for all partitions
+of a process by `producers.memory.bytes`: the longest silent go first, those with a batch on its way
+last. A producer that was silent for `producer.id.expiration.ms` is forgotten. All of this is looked
 at only when a producer comes that is not known, and when the log is tiered.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
@@ -28,6 +30,10 @@ from neve.settings import ProducerSettings
 _HALF_WAY = (SEQUENCE_MASK + 1) // 2
 # Past the bound this share goes at once, so that looking for the oldest is rarely done.
 _EVICTED_SHARE = 16
+# How many are looked at for one that can be forgotten.
+_LOOKS_MAX = 100
+PRODUCER_BYTES = 1024
+"""What one producer of a partition takes up, here and in the partition's history."""
 
 
 class OutOfOrderSequenceError(InvalidError):
@@ -77,6 +83,46 @@ class _Producer:
         # Whether every sequence from 0 on is known to have been appended under this epoch.
         self.from_zero = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open, or a batch on its way: it is to be remembered."""
+        commit = self.recent[-1][5] if self.recent else None
+        is_on_its_way = commit is not None and not commit.done
+        return is_on_its_way or self.transaction_first_offset != NO_OFFSET
+
+
+class ProducerMemory:
+    """What the producers of all partitions of a process take up together."""
+
+    def __init__(self, share: runtime.MemoryShare) -> None:
+        self._share = share
+        # The longest silent first, with the partition that knows it.
+        self._producers: OrderedDict[_Producer, tuple[Producers, int]] = OrderedDict()
+
+    def add(self, producer: _Producer, partition: Producers, producer_id: int) -> None:
+        """Count a producer that is new. Past the bound, others are forgotten."""
+        self._share.count(PRODUCER_BYTES)
+        while self._share.used > self._share.bytes_max and self._forget_one():
+            pass
+        self._producers[producer] = partition, producer_id
+
+    def heard(self, producer: _Producer) -> None:
+        """It was silent no longer."""
+        self._producers.move_to_end(producer)
+
+    def remove(self, producer: _Producer) -> None:
+        del self._producers[producer]
+        self._share.give_back(PRODUCER_BYTES)
+
+    def _forget_one(self) -> bool:
+        for _ in range(min(len(self._producers), _LOOKS_MAX)):
+            producer, (partition, producer_id) = next(iter(self._producers.items()))
+            if not producer.is_open:
+                partition.forget([producer_id])
+                return True
+            self._producers.move_to_end(producer)
+        return False
+
 
 class Producers:
     """The producers of one partition. `check` changes nothing; `appended` takes a batch in."""
@@ -86,16 +132,23 @@ class Producers:
         entries: Iterable[ProducerEntry] = (),
         settings: ProducerSettings | None = None,
         *,
+        memory: ProducerMemory | None = None,
         clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         chosen = settings or ProducerSettings()
+        self._memory = memory
         self._expiration_seconds = chosen.id_expiration_ms / 1000
         self._producers_max = chosen.per_partition_max
         self._clock = clock
         self._known: dict[int, _Producer] = {}
         self._expired_at = clock()
         for entry in entries:
-            self._known[entry.producer_id] = self._restored(entry)
+            self._know(entry.producer_id, self._restored(entry))
+
+    def _know(self, producer_id: int, producer: _Producer) -> None:
+        if self._memory is not None:
+            self._memory.add(producer, self, producer_id)
+        self._known[producer_id] = producer
 
     def _restored(self, entry: ProducerEntry) -> _Producer:
         # When it was last heard is not known: timestamps are its own affair, and may be of old.
@@ -189,6 +242,8 @@ class Producers:
             del recent[0]
         producer.last_sequence = last_sequence
         producer.seen_at = self._clock()
+        if self._memory is not None:
+            self._memory.heard(producer)
         if header.attributes & TRANSACTIONAL and producer.transaction_first_offset == NO_OFFSET:
             producer.transaction_first_offset = base_offset
 
@@ -196,18 +251,33 @@ class Producers:
         self.expire()
         if len(self._known) >= self._producers_max:
             self._evict(1 + self._producers_max // _EVICTED_SHARE)
-        producer = self._known[producer_id] = _Producer(epoch, self._clock())
+        producer = _Producer(epoch, self._clock())
+        self._know(producer_id, producer)
         return producer
 
     def _evict(self, count: int) -> None:
-        """Forget those that were silent longest; of open transactions only if there is no other."""
+        """Forget those that were silent longest; open ones only if there is no other."""
 
-        def rank(producer_id: int) -> tuple[bool, float]:
+        def rank(producer_id: int) -> tuple[bool, bool, float]:
             producer = self._known[producer_id]
-            return producer.transaction_first_offset != NO_OFFSET, producer.seen_at
+            in_transaction = producer.transaction_first_offset != NO_OFFSET
+            return in_transaction, producer.is_open, producer.seen_at
 
-        for producer_id in sorted(self._known, key=rank)[:count]:
-            del self._known[producer_id]
+        self.forget(sorted(self._known, key=rank)[:count])
+
+    def forget(self, producer_ids: Iterable[int]) -> None:
+        """Know nothing of these any more."""
+        for each in producer_ids:
+            producer = self._known.pop(each)
+            if self._memory is not None:
+                self._memory.remove(producer)
+
+    def uncount(self) -> None:
+        """Take up nothing of the process's bound any more: the log is about to go."""
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            for producer in self._known.values():
+                memory.remove(producer)
 
     def expire(self) -> None:
         """Forget who was silent for too long. Looks at all of them now and then only."""
@@ -215,9 +285,7 @@ class Producers:
         if now - self._expired_at < self._expiration_seconds / _EVICTED_SHARE:
             return
         self._expired_at = now
-        for producer_id, producer in list(self._known.items()):
-            if self._is_expired(producer, now):
-                del self._known[producer_id]
+        self.forget([each for each, row in self._known.items() if self._is_expired(row, now)])
 
     def _is_expired(self, producer: _Producer, now: float) -> bool:
         silent_seconds = now - producer.seen_at

@@ -196,8 +196,15 @@ class ProducerSettings:
     per_partition_max: int = setting(
         "producers.per.partition.max",
         10_000,
-        "producers that a partition remembers, some 2 KB each; the longest silent go first",
+        "producers that a partition remembers; the longest silent go first",
         least=1,
+    )
+    memory_bytes: int = setting(
+        "producers.memory.bytes",
+        16 * MIB,
+        "producers that all partitions of a broker remember, 1 KiB for each of them; the longest "
+        "silent go first, and none that has a batch on its way",
+        least=64 * KIB,
     )
 
 

@@ -7,10 +7,12 @@ import pytest
 from neve import runtime
 from neve.errors import ClosedError, InvalidError
 from neve.log.producers import (
+    PRODUCER_BYTES,
     Duplicate,
     DuplicateSequenceError,
     OutOfOrderSequenceError,
     ProducerFencedError,
+    ProducerMemory,
     Producers,
 )
 from neve.log.segment.history import History
@@ -268,3 +270,35 @@ async def test_past_the_bound_the_longest_silent_go() -> None:
     known = [row.producer_id for row in log.producers.entries()]
     assert known[:2] == [0, 1]
     assert known[2:] == list(range(50 - len(known) + 2, 50))
+
+
+@in_simulation
+async def test_all_partitions_together_forget_the_longest_silent_and_none_on_its_way() -> None:
+    share = runtime.MemoryShare("producers", 32 * PRODUCER_BYTES)
+    memory = ProducerMemory(share)
+    logs = [Log(Producers((), memory=memory)) for _ in range(3)]
+    logs[0].append(0, producer=0)  # its batch stays on its way
+    for producer in range(1, 100):
+        await runtime.sleep(1)
+        log = logs[producer % 3]
+        log.append(0, producer=producer)
+        log.commits[-1].succeed()
+        assert share.used == PRODUCER_BYTES * sum(len(each.producers) for each in logs)
+        assert share.used <= share.bytes_max
+    known = sorted(row.producer_id for log in logs for row in log.producers.entries())
+    assert known[0] == 0
+    assert known[1:] == list(range(100 - len(known) + 1, 100))
+    for log in logs:
+        log.producers.uncount()
+    assert share.used == 0
+    assert len(logs[1].producers) > 0
+
+
+@in_simulation
+async def test_what_is_restored_counts_as_well() -> None:
+    share = runtime.MemoryShare("producers", 32 * PRODUCER_BYTES)
+    log = Log()
+    for producer in range(50):
+        log.append(0, producer=producer)
+    restored = Producers(log.producers.entries(), memory=ProducerMemory(share))
+    assert share.used == PRODUCER_BYTES * len(restored) <= share.bytes_max
