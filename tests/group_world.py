@@ -94,7 +94,13 @@ class World:
         self.log = FakeLog()
         self.topics = FakeTopics()
         self.failures: list[BaseException] = []
-        self.groups = Groups(self.settings, self.topics, self.failures.append)
+        self.complaints: list[tuple[str, ...]] = []
+        self.groups = Groups(
+            self.settings,
+            self.topics,
+            self.failures.append,
+            lambda *said: self.complaints.append(said),
+        )
 
     async def __aenter__(self) -> World:
         self.groups.start()

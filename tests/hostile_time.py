@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import struct
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from hostile import create_topic, frame, header, produce_request
 from hostile_attacks import Attack, Target
 from neve.protocol.frames import request_frame
+from neve.protocol.messages.join_group import JOIN_GROUP
 from neve.protocol.messages.metadata import METADATA
 from neve.protocol.messages.produce import PRODUCE
 from neve.protocol.wire import uvarint
@@ -125,6 +127,29 @@ def trickles(target: Target) -> None:
     _side_by_side(20, lambda: trickle(target))
 
 
+# -- groups --------------------------------------------------------------------------------------
+
+
+def joins(target: Target) -> None:
+    """Join one new group after another, for the longest session there is, and come back to none."""
+    protocol = JOIN_GROUP.Request.Protocol(name="range", metadata=b"m")
+    request = JOIN_GROUP.Request(
+        session_timeout_ms=1_800_000,
+        rebalance_timeout_ms=1_800_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    with _connected(target) as link:
+        reads = threading.Thread(target=_drop_answers, args=(link,), daemon=True)
+        reads.start()
+        for number in itertools.count():
+            request.group_id = f"begun-{number}"
+            data = JOIN_GROUP.Request.encode(request, 5)
+            link.sendall(b"".join(request_frame(JOIN_GROUP, 5, 1, "x", data)))
+            if target.is_over:
+                break
+
+
 # -- connections ---------------------------------------------------------------------------------
 
 
@@ -148,4 +173,5 @@ ATTACKS = [
     Attack("trickled-request", trickle),
     Attack("trickled-requests", trickles),
     Attack("connection-flood", connection_flood),
+    Attack("joins", joins),
 ]

@@ -15,6 +15,7 @@ from hostile import fetch, produce
 from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.heartbeat import HEARTBEAT
 from neve.protocol.messages.join_group import JOIN_GROUP
+from neve.protocol.messages.leave_group import LEAVE_GROUP
 from neve.protocol.messages.offset_commit import OFFSET_COMMIT
 from neve.protocol.messages.sync_group import SYNC_GROUP
 from neve.records.reference import Record, build_batch
@@ -198,6 +199,29 @@ class Member(_OnWire):
         assert error == 0, f"commit: error {error}"
 
 
+class Newcomer(_OnWire):
+    """The first member of a new group each time, which leaves again."""
+
+    def ask(self) -> None:
+        group, member_id = f"new-{len(self.requests)}", ""
+        protocol = JOIN_GROUP.Request.Protocol(name="range", metadata=b"m")
+        for _ in range(2):  # the first answer names it
+            request = JOIN_GROUP.Request(
+                group_id=group,
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=30_000,
+                member_id=member_id,
+                protocol_type="consumer",
+                protocols=[protocol],
+            )
+            answer = self.wire.call(JOIN_GROUP, 5, request)
+            member_id = answer.member_id
+        assert answer.error_code == 0, f"join of a new group: error {answer.error_code}"
+        leave = LEAVE_GROUP.Request(group_id=group, member_id=member_id)
+        error = self.wire.call(LEAVE_GROUP, 2, leave).error_code
+        assert error == 0, f"leave: error {error}"
+
+
 class Probe(Bystander):
     """Asks for health, on a connection of its own each time."""
 
@@ -218,5 +242,6 @@ def good_clients(broker: RunningBroker) -> list[Bystander]:
         LargeProducer(broker, "large producer"),
         Consumer(broker, "consumer"),
         Member(broker, "member"),
+        Newcomer(broker, "newcomer"),
         Probe(broker, "probe"),
     ]

@@ -85,7 +85,9 @@ class Broker:
         self.complaints = Repeated(log, settings.logs)
         self.server = Server(self)
         self.changing = runtime.Tasks(_change_failed)  # changes of the cluster that clients ask for
-        self.group_state = GroupState(node, node.broker_configs.settings.groups)
+        self.group_state = GroupState(
+            node, node.broker_configs.settings.groups, self.complaints.warning
+        )
         self.groups = self.group_state.groups
         self.upkeep = Upkeep(node, settings)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()

@@ -14,7 +14,7 @@ from neve import runtime
 from neve.cluster.log import TopicExistsError
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
-from neve.coordinator.groups import Groups
+from neve.coordinator.groups import Complain, Groups
 from neve.coordinator.offset_requests import TopicFacts
 from neve.errors import ClosedError, NeveError, StoreError
 from neve.log.partition import PartitionLog
@@ -31,14 +31,16 @@ _CONFIGS = {"segment.bytes": str(8 * 1024 * 1024)}
 class GroupState:
     """The groups of one broker, over its node."""
 
-    def __init__(self, node: Node, settings: GroupSettings) -> None:
+    def __init__(
+        self, node: Node, settings: GroupSettings, complain: Complain = lambda *_: None
+    ) -> None:
         self._node = node
         self._settings = settings
         self._making = asyncio.Lock()
         self._tasks = runtime.Tasks(_failed)
         self._settled: set[int] = set()  # partitions that are loaded, or never can be
         self._is_catching_up = False
-        self.groups = Groups(settings, _Topics(node), on_failure=_failed)
+        self.groups = Groups(settings, _Topics(node), _failed, complain)
         node.broker_configs.on_change.append(self._configure)
 
     def _configure(self) -> None:

@@ -30,6 +30,11 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member cannot send heartbeats while it waits for its first answer, and whether its
 connection still lives is not seen here: after this it is given up, as in Kafka."""
 
+PENDING_MEMBER_MS_MAX = 10_000
+"""How long an id that was given out ahead is kept. Clients join with it at once; one that comes
+later is sent to begin again. Sessions may last for half an hour, and an id costs nothing to ask
+for."""
+
 POSTPONED_JOIN_MS_MIN = 1_000
 """Pause before a rebalance that nobody has joined is looked at again, whatever members asked."""
 
@@ -51,6 +56,8 @@ class Cycle:
         self.bytes_max = settings.metadata_bytes_max
         """What it may take up. Its owner lowers that where other groups leave less."""
         self.assigned_bytes = 0
+        self.has_record = False
+        """A record of it was written, or is on its way."""
         self._effects = Effects()
         self._pending: dict[str, int] = {}  # ids given out and not yet joined, with their deadline
         self._unsynced: dict[str, None] = {}  # members of this generation that have not synced
@@ -217,7 +224,8 @@ class Cycle:
             self.assigned_bytes = 0
             self.state = GroupState.EMPTY
             self._note_subscriptions()
-            self._effects.saves.append(EmptySave(self.snapshot({})))
+            if self.has_record:
+                self._save(EmptySave(self.snapshot({})))
 
     def _hand_out_generation(self, now_ms: int) -> None:
         self.protocol_name = self.roster.choose_protocol()
@@ -277,6 +285,10 @@ class Cycle:
                 for each in self.roster
             ),
         )
+
+    def _save(self, save: Save) -> None:
+        self.has_record = True
+        self._effects.saves.append(save)
 
     def _await_save(self, now_ms: int, save: Save) -> None:
         """A member waits for this record, but not for as long as a store may hang."""

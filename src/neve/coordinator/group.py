@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neve.coordinator.cycle import Cycle
+from neve.coordinator.cycle import PENDING_MEMBER_MS_MAX, Cycle
 from neve.coordinator.exchange import (
     NO_MEMBER,
     Effects,
@@ -49,6 +49,7 @@ class Group(Cycle):
         group = cls(snapshot.group_id, settings)
         group.protocol_type = snapshot.protocol_type or None
         group.generation = snapshot.generation
+        group.has_record = True
         for each in snapshot.members:
             member = Member(
                 each.member_id,
@@ -76,9 +77,8 @@ class Group(Cycle):
 
     @property
     def is_forgettable(self) -> bool:
-        """It never had a generation and nobody is on the way: nothing would be missed."""
-        idle = self.state is GroupState.EMPTY and not self._pending
-        return idle and self.generation == 0 and self.protocol_type is None
+        """It has no record, no member, and nobody is on the way: nothing would be missed."""
+        return self.state is GroupState.EMPTY and not self._pending and not self.has_record
 
     @property
     def has_pending_members(self) -> bool:
@@ -159,7 +159,8 @@ class Group(Cycle):
             if len(self._pending) >= self.settings.size_max:
                 self._answer(ticket, JoinReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED))
                 return
-            self._pending[new_member_id] = self._arm(now_ms + request.session_timeout_ms)
+            kept_ms = min(request.session_timeout_ms, PENDING_MEMBER_MS_MAX)
+            self._pending[new_member_id] = self._arm(now_ms + kept_ms)
             required = ErrorCode.MEMBER_ID_REQUIRED
             self._answer(ticket, JoinReply(error=required, member_id=new_member_id))
         else:
@@ -246,7 +247,7 @@ class Group(Cycle):
                 old_session_timeout_ms=old_timeouts_ms[1],
                 knows_skip_assignment=request.knows_skip_assignment,
             )
-            self._effects.saves.append(save)
+            self._save(save)
             self._await_save(now_ms, save)
         elif self.state is not GroupState.PREPARING:
             self._rebalance(now_ms)
@@ -335,7 +336,7 @@ class Group(Cycle):
             return
         self.assigned_bytes = assigned_bytes
         self._saving = GenerationSave(self.snapshot(assignments), assignments)
-        self._effects.saves.append(self._saving)
+        self._save(self._saving)
 
     def heartbeat(self, now_ms: int, identity: Identity, generation: int) -> ErrorCode:
         error = self._member_fault(identity, generation)

@@ -31,6 +31,8 @@ from neve.settings import GroupSettings
 GROUP_TYPE = "classic"
 NAME_BYTES_MAX = 1024
 """Names that a client makes up and every member record carries."""
+SHOWN_CHARACTERS_MAX = 100
+"""As much of a group's name as the log shows."""
 CLIENT_ID_CHARACTERS_MAX = 249
 """As much of a client's id as its member id and its records show."""
 
@@ -42,6 +44,10 @@ class GroupOverview:
     state: GroupState
 
 
+Complain = Callable[[str, str, str], None]
+"""Of a client's address, by which bound, that something was refused."""
+
+
 class Groups(OffsetRequests):
     """All requests. `start` it in a running loop, and `close` it."""
 
@@ -50,9 +56,11 @@ class Groups(OffsetRequests):
         settings: GroupSettings,
         topics: Topics,
         on_failure: Callable[[BaseException], None] | None = None,
+        complain: Complain = lambda *_: None,
     ) -> None:
         super().__init__(settings, topics, GroupTable(settings, on_failure))
         self._tasks = runtime.Tasks(on_failure)
+        self._complain = complain
 
     def start(self) -> None:
         self._table.start()
@@ -99,6 +107,8 @@ class Groups(OffsetRequests):
             return JoinReply(error=unknown, member_id=request.member_id)
         slot = slot or self._table.create(request.group_id)
         if slot is None:
+            count = len(self._table)
+            self._refused(request, "groups.max", f"{count} groups are kept")
             return JoinReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED)
         ticket: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
         name = request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS_MAX]
@@ -106,7 +116,16 @@ class Groups(OffsetRequests):
         self._table.allot(slot)
         effects = slot.group.join(monotonic_ms(), ticket, request, new_id)
         self._table.carry_out(slot, effects)
-        return await ticket
+        reply = await ticket
+        if reply.error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+            bound = "group.max.size, group.metadata.max.bytes and groups.metadata.max.bytes"
+            self._refused(request, bound, "the group is full")
+        return reply
+
+    def _refused(self, request: JoinRequest, bound: str, reason: str) -> None:
+        address = request.client_host.removeprefix("/")
+        group = request.group_id[:SHOWN_CHARACTERS_MAX]
+        self._complain(address, bound, f"refused to join group {group!r}: {reason} ({bound})")
 
     async def sync(self, request: SyncRequest) -> SyncReply:
         error = self._table.fault(request.group_id)

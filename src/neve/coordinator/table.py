@@ -40,6 +40,8 @@ UNDECIDED_BYTES_MAX = 16 * MIB
 """Records of all groups on their way to the log. They are let past producers that have filled its
 buffer, and clients send them again as long as a store hangs: beyond this they are refused at once,
 in a way that clients retry. One change passes always."""
+TENTATIVE_MAX = 10_000
+"""Groups of which nothing is recorded yet. They cost a client one request each, and us some KiB."""
 _MEMBER_BYTES = 1024
 """What a member takes up beside what it joined with and is assigned."""
 _ROW_BYTES = 256
@@ -96,6 +98,7 @@ class GroupTable:
         self.settings = settings
         self.partitions = settings.partitions
         self._slots: dict[str, Slot] = {}
+        self._tentative: dict[str, None] = {}  # groups of which nothing is recorded, oldest first
         self._partitions: dict[int, _Partition] = {}
         self._alarm = Alarm(self._ring)
         self._tasks = runtime.Tasks(on_failure)
@@ -143,9 +146,17 @@ class GroupTable:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition.log is None else None
 
     def create(self, group_id: str) -> Slot | None:
-        """A new, empty group; None when there are too many."""
-        if len(self._slots) >= self.settings.groups_max:
-            return None
+        """A new, empty group; None when there are too many.
+
+        One that was only begun gives way: its members, if there are any, begin again.
+        """
+        is_full = len(self._slots) >= self.settings.groups_max
+        if is_full or len(self._tentative) >= TENTATIVE_MAX:
+            oldest = next(iter(self._tentative), None)
+            if oldest is None:
+                return None
+            self._deliver(self._slots[oldest].group.die(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self._drop(oldest)
         group = Group(group_id, self.settings)
         slot = Slot(group, self.partition_of(group_id), runtime.now_ms())
         self._slots[group_id] = slot
@@ -210,6 +221,7 @@ class GroupTable:
         slot = self._slots.pop(group_id, None)
         if slot is not None:
             self._taken_bytes -= slot.taken_bytes
+        self._tentative.pop(group_id, None)
         self._alarm.clear(group_id)
 
     def allot(self, slot: Slot) -> None:
@@ -246,8 +258,12 @@ class GroupTable:
             slot.state_since_ms = runtime.now_ms()
         if group.is_forgettable and slot.offsets.is_idle and not slot.is_known:
             self._drop(group.group_id)
+            return
+        self._alarm.set(group.group_id, group.wake_ms)
+        if group.has_record or slot.is_known or not slot.offsets.is_idle:
+            self._tentative.pop(group.group_id, None)
         else:
-            self._alarm.set(group.group_id, group.wake_ms)
+            self._tentative.setdefault(group.group_id)
 
     def _ring(self, group_id: str) -> None:
         slot = self._slots.get(group_id)

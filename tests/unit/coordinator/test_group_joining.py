@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
-from neve.coordinator.cycle import NEW_MEMBER_JOIN_TIMEOUT_MS
+from neve.coordinator.cycle import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBER_MS_MAX
 from neve.coordinator.exchange import GroupState, JoinedMember
 from neve.protocol.codes import ErrorCode
 
@@ -39,6 +39,15 @@ def test_an_id_that_nobody_comes_back_with_expires() -> None:
     scene.pass_time(SESSION_MS)
     assert scene.group.is_forgettable
     assert scene.join(given, id_round_trip=True).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_is_not_kept_as_long_as_the_session_it_asks_for() -> None:
+    scene = Scene()
+    [first] = scene.stable(1, session_timeout_ms=1_800_000)
+    scene.join(id_round_trip=True, session_timeout_ms=1_800_000)
+    again = scene.join(first, session_timeout_ms=1_800_000)
+    scene.pass_time(PENDING_MEMBER_MS_MAX)
+    assert again.reply.generation == 2, "nobody else is waited for"
 
 
 def test_a_rebalance_waits_for_who_was_given_an_id() -> None:

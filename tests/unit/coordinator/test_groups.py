@@ -8,12 +8,15 @@ import pytest
 
 from group_world import FakeLog, World
 from neve import runtime
+from neve.coordinator import table
 from neve.coordinator.exchange import GroupState, Identity, SyncRequest
 from neve.coordinator.groups import GroupOverview
 from neve.coordinator.table import UNDECIDED_BYTES_MAX
 from neve.errors import ClosedError, DamagedError, FencedError, StoreError
 from neve.protocol.codes import ErrorCode
 from scripted_store import in_simulation
+
+HALF_AN_HOUR = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
 
 # --- generations and their records
 
@@ -126,7 +129,8 @@ async def test_a_client_that_goes_away_while_it_waits_harms_nobody() -> None:
         reply = await world.joined()
         assert len(reply.members) + (reply.member_id != reply.leader_id) >= 1
         await runtime.sleep(120)
-        assert world.groups.describe("g")[1].state is GroupState.EMPTY
+        assert len(world.groups) == 0, "nothing of it was ever recorded"
+        assert not world.log.appends
 
 
 # --- time
@@ -348,6 +352,59 @@ async def test_groups_are_bounded() -> None:
         full = ErrorCode.GROUP_MAX_SIZE_REACHED
         assert (await world.joined(group_id="c")).error is full
         assert await world.commit(("orders", 0, 2), group_id="a") == [ErrorCode.NONE]
+
+
+@in_simulation
+async def test_groups_that_were_only_begun_give_way_to_others() -> None:
+    """Neither ids that are asked for nor members that never sync keep other groups out."""
+    async with World(groups_max=3) as world:
+        kept = await world.joined(group_id="kept")
+        await world.synced(kept.member_id, kept.generation, group_id="kept")
+        for number in range(100):
+            asked = await world.joined(group_id=f"id {number}", id_round_trip=True, **HALF_AN_HOUR)
+            assert asked.error is ErrorCode.MEMBER_ID_REQUIRED
+        for number in range(10):
+            joined = await world.joined(group_id=f"unsynced {number}", **HALF_AN_HOUR)
+            assert joined.error is ErrorCode.NONE
+        new = await world.joined(group_id="new")
+        assert (await world.synced(new.member_id, 1, group_id="new")).error is ErrorCode.NONE
+        for name in ("kept", "new"):
+            assert world.groups.describe(name)[1].state is GroupState.STABLE
+        assert len(world.groups) == 3
+        assert not world.complaints
+
+
+@in_simulation
+async def test_groups_that_were_only_begun_have_a_bound_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "TENTATIVE_MAX", 5)
+    async with World() as world:
+        for number in range(50):
+            await world.joined(group_id=f"id {number}", id_round_trip=True)
+        assert len(world.groups) == 5
+
+
+@in_simulation
+async def test_a_member_of_a_group_that_gave_way_is_sent_to_begin_again() -> None:
+    async with World(groups_max=1) as world:
+        waiting = runtime.spawn(world.joined(group_id="a"))
+        await runtime.sleep(0.01)
+        assert (await world.joined(group_id="b", id_round_trip=True)).member_id
+        assert (await waiting).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@in_simulation
+async def test_what_is_refused_is_told_with_the_bound() -> None:
+    async with World(groups_max=1, size_max=1) as world:
+        first = await world.joined(group_id="a")
+        await world.synced(first.member_id, first.generation, group_id="a")
+        await world.joined(group_id="b" * 1_000)
+        await world.joined(group_id="a")
+        (_, bound, text), (_, other_bound, _) = world.complaints
+        assert bound == "groups.max"
+        assert text == f"refused to join group {'b' * 100!r}: 1 groups are kept (groups.max)"
+        assert other_bound.startswith("group.max.size")
 
 
 @in_simulation
