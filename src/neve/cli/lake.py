@@ -113,6 +113,34 @@ def replay(
 
 
 @app.command
+def rebuild(
+    *,
+    file: File,
+    topic: Annotated[str | None, Parameter(help="Only this topic's table.")] = None,
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="Say what would be done, and do nothing.")
+    ] = False,
+    json: JsonFlag = False,
+) -> int:
+    """Give columns of integers or decimals the wider type that the pipeline's file has now.
+
+    Writes all rows of such a table again, in one commit; stop its pipeline before. Run neve lake
+    replay afterwards: values that did not fit the old type are dead letters. Needs no Spark.
+    """
+    from neve.lake.pipeline.rebuild import rebuild_tables
+
+    reports = rebuild_tables(_config(file, None), topic=topic, dry_run=dry_run, folder=file.parent)
+    if json:
+        output.write_json(reports)
+        return 0
+    for each in reports:
+        types = ", ".join(f"{column} is {kind}" for column, kind in each.types.items())
+        done = "would be rebuilt" if dry_run else f"{each.rows} rows written again"
+        print(f"{each.table}: {f'{types}: {done}' if types else 'nothing to do'}")
+    return 0
+
+
+@app.command
 def relocate(*, file: File) -> int:
     """Give the tables of a moved or copied folder the paths of where they are now.
 

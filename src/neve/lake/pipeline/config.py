@@ -98,6 +98,15 @@ def parse_config(given: bytes | str | Mapping[str, Any], where: str = "pipeline"
     return _checked(config, where)
 
 
+def chosen_topics(config: PipelineConfig, topic: str | None) -> list[TopicConfig]:
+    """The topic of this name, or all of them."""
+    found = [each for each in config.topics if topic in (None, each.topic)]
+    if not found:
+        known = ", ".join(each.topic for each in config.topics)
+        raise InvalidError(f"topic {topic} is not in this pipeline, which has {known}")
+    return found
+
+
 def _told(error: msgspec.ValidationError) -> str:
     """msgspec's message with places as people write them."""
     told = _PLACE.sub(lambda found: f" (at {found[1] or 'the top'})", str(error))

@@ -60,8 +60,11 @@ def grow(table: Table, config: TopicConfig, wanted: Sequence[pa.Schema]) -> bool
     before = table.metadata.current_schema_id
     if wanted:
         change = room_for(value_schema(table), united(wanted))
+        rewritable = dict(change.rewrite)
         for path, reason in change.refused:
-            _log.warning("%s: field %s stays as it is: %s", config.table, ".".join(path), reason)
+            hint = "; neve lake rebuild changes it" if path in rewritable else ""
+            named = ".".join(path)
+            _log.warning("%s: field %s stays as it is: %s%s", config.table, named, reason, hint)
         apply_evolution(table, change)
     return table.metadata.current_schema_id != before
 

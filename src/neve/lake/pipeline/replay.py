@@ -18,8 +18,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from neve.errors import InvalidError
-from neve.lake.pipeline.config import PipelineConfig, TopicConfig
+from neve.lake.pipeline.config import PipelineConfig, TopicConfig, chosen_topics
 from neve.lake.pipeline.growth import PASSES_MAX, grow, room_for, united, value_schema
 from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.work import with_origin
@@ -53,10 +52,7 @@ def replay(
     folder: Path | None = None,
 ) -> list[ReplayReport]:
     """Replay the letters of one topic, or of all."""
-    topics = [each for each in config.topics if topic in (None, each.topic)]
-    if not topics:
-        known = ", ".join(each.topic for each in config.topics)
-        raise InvalidError(f"topic {topic} is not in this pipeline, which has {known}")
+    topics = chosen_topics(config, topic)
     with pipeline_catalog(config) as catalog:
         return [_Replay(catalog, each, folder).run(dry_run=dry_run) for each in topics]
 

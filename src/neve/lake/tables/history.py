@@ -60,6 +60,15 @@ def read_progress(table: Table) -> Progress:
     return state_of(table.refresh()).progress
 
 
+def carried_state(table: Table) -> TableState | None:
+    """What a commit that moves no offset carries along; None for a table that has none."""
+    try:
+        state = state_of(table)
+    except NoProgressError:
+        return None
+    return state if state.progress else None
+
+
 def state_of(table: Table) -> TableState:
     """The state of the table as this object holds it, which may be stale."""
     name = ".".join(table.name())

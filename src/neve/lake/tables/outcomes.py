@@ -53,11 +53,23 @@ def closed(progress: Progress, standing: Standing) -> CommitOutcome:
 def unfit(table: Table, files: Sequence[WrittenFile]) -> str:
     """Why the table as it is now cannot take the files, or nothing."""
     oldest_ms = runtime.now_ms() - FILE_AGE_MAX_MS
+    usable = _schemas_held(table)
     for file in files:
         if file.table_uuid != str(table.metadata.table_uuid):
             return "the table was dropped and made anew since its files were written"
         if file.spec_id != table.metadata.default_spec_id:
             return "the table's partitioning has changed since its files were written"
+        if file.schema_id not in usable:
+            return "a column was dropped or got another type since its files were written"
         if file.written_ms < oldest_ms:
             return "its files are so old that they may have been removed as orphans"
     return ""
+
+
+def _schemas_held(table: Table) -> set[int]:
+    """The schemas of which the table still has every column: their files can be read as they are.
+
+    A column that was dropped, or was given another type, is not found in a file by its id.
+    """
+    known = set(table.schema().field_ids)
+    return {each.schema_id for each in table.metadata.schemas if known.issuperset(each.field_ids)}

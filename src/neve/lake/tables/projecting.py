@@ -11,15 +11,26 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY, schema_to_pyarrow
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY, ArrowScan, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from neve.lake.tables.columns import without_large_types
 
 BATCH_ROWS = 8192
+
+
+def file_rows(table: Table, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+    """The files' rows in the table's current schema, one file after the other."""
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    for file in files:
+        batches = projected_batches(table, file)
+        if batches is None:  # a stranger's file: only pyiceberg knows which column is which
+            batches = scan.to_record_batches([FileScanTask(file)])
+        yield from batches
 
 
 def projected_batches(table: Table, file: DataFile) -> Iterator[pa.RecordBatch] | None:

@@ -78,6 +78,7 @@ class WrittenFile:
     """A Parquet file that is complete and belongs to no snapshot yet."""
 
     table_uuid: str
+    schema_id: int
     spec_id: int
     written_ms: int
     data_file: DataFile

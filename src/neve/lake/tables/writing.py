@@ -198,6 +198,7 @@ class _File:
         )
         return WrittenFile(
             table_uuid=shared.table.uuid,
+            schema_id=shared.table.schema.schema_id,
             spec_id=shared.table.spec.spec_id,
             written_ms=runtime.now_ms(),
             data_file=DataFile.from_args(

@@ -21,11 +21,16 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Evolution:
-    """`add` has whole top-level fields, or a struct with only its new fields inside."""
+    """`add` has whole top-level fields, or a struct with only its new fields inside.
+
+    `rewrite` has those of the refused ones that a table can take if all of its rows are written
+    again: numbers that become doubles, or decimals with room for them.
+    """
 
     add: list[pa.Field] = field(default_factory=list)
     widen: list[tuple[Path, pa.DataType]] = field(default_factory=list)
     refused: list[tuple[Path, str]] = field(default_factory=list)
+    rewrite: list[tuple[Path, pa.DataType]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         """Whether the table changes."""
@@ -127,6 +132,15 @@ def _compare_leaves(old: pa.DataType, new: pa.DataType, path: Path, found: Evolu
     else:
         reason = f"{shown(path)} is {before} in the table and {after} in the rows"
         found.refused.append((path, reason))
+        if _can_rewrite(before, after):
+            found.rewrite.append((path, after))
+
+
+def _can_rewrite(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether values of one type are numbers of the other; a double may lack digits for some."""
+    if pa.types.is_integer(before) and after == pa.float64():
+        return True
+    return pa.types.is_decimal128(after) and fits(before, after)
 
 
 def fits(narrow: pa.DataType, wide: pa.DataType) -> bool:

@@ -11,17 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 
 from neve.lake.tables.columns import KAFKA_COLUMN
-from neve.lake.tables.history import NoProgressError, TableState, state_of
+from neve.lake.tables.history import carried_state
 from neve.lake.tables.live import bounds_of, live_entries
 from neve.lake.tables.outcomes import unfit
-from neve.lake.tables.projecting import projected_batches
+from neve.lake.tables.projecting import file_rows
 from neve.lake.tables.proposals import ATTEMPTS_MAX, Attempt, attempt, propose, refreshed
 from neve.lake.tables.reference import WrittenFile, table_ref
 from neve.lake.tables.upkeep.policy import MaintenanceReport, UpkeepPolicy
@@ -35,7 +32,7 @@ def merge_small_files(table: Table, policy: UpkeepPolicy, report: MaintenanceRep
     """Merge what the policy calls small, group by group."""
     groups = list(_groups(refreshed(table), policy))
     for group in groups[: policy.merge_groups_max]:
-        written = write_files(table_ref(table), _rows(table, group))
+        written = write_files(table_ref(table), file_rows(table, group))
         if _replace(table, group, written):
             report.files_merged += len(group)
             report.files_written += len(written)
@@ -83,16 +80,6 @@ def _place(table: Table, file: DataFile) -> tuple[Any, ...]:
     return (None in bounds, *firsts, file.file_path)
 
 
-def _rows(table: Table, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-    """The files' rows in the table's current schema, one file after the other."""
-    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    for file in files:
-        projected = projected_batches(table, file)
-        if projected is None:  # a stranger's file: only pyiceberg knows which column is which
-            projected = scan.to_record_batches([FileScanTask(file)])
-        yield from projected
-
-
 def _replace(table: Table, old: Sequence[DataFile], new: Sequence[WrittenFile]) -> bool:
     """Commit the merge, if the inputs are still what the table is made of."""
     for _ in range(ATTEMPTS_MAX):
@@ -102,7 +89,7 @@ def _replace(table: Table, old: Sequence[DataFile], new: Sequence[WrittenFile]) 
             return False
         proposal = propose(
             table,
-            _carried(table),
+            carried_state(table),
             add=[file.entry() for file in new],
             remove=[each.data_file for each in inputs if each is not None],
             same_rows=True,
@@ -110,12 +97,3 @@ def _replace(table: Table, old: Sequence[DataFile], new: Sequence[WrittenFile]) 
         if attempt(table, proposal) is Attempt.LANDED:
             return True
     return False
-
-
-def _carried(table: Table) -> TableState | None:
-    """The table's offsets; a table that is not a pipeline's has none, and gets none."""
-    try:
-        state = state_of(table)
-    except NoProgressError:
-        return None
-    return state if state.progress else None

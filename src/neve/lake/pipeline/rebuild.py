@@ -1,0 +1,79 @@
+"""Brings tables to the types of numbers that the pipeline's file gives now, by writing them again.
+
+For a column that was inferred or declared as an integer, and whose values turned out to have
+fractions. Rows come from the table itself, so those stay that the topic no longer has. It runs in
+this process, as a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from neve.errors import InvalidError
+from neve.lake.pipeline.config import PipelineConfig, TopicConfig, chosen_topics
+from neve.lake.pipeline.growth import grow, value_schema
+from neve.lake.pipeline.runner import pipeline_catalog
+from neve.lake.tables.rebuilding import rebuild
+from neve.lake.values import evolution, value_format
+from neve.lake.values.types import shown
+
+
+@dataclass(frozen=True)
+class RebuildReport:
+    """What became of one table: its new types by column, and how many rows were written again."""
+
+    topic: str
+    table: str
+    types: dict[str, str]
+    rows: int = 0
+
+
+def rebuild_tables(
+    config: PipelineConfig,
+    *,
+    topic: str | None = None,
+    dry_run: bool = False,
+    folder: Path | None = None,
+) -> list[RebuildReport]:
+    """Rebuild the table of one topic, or those of all, where the file gives other types."""
+    topics = chosen_topics(config, topic)
+    with pipeline_catalog(config) as catalog:
+        return [_rebuilt(catalog, each, folder, dry_run=dry_run) for each in topics]
+
+
+def _rebuilt(
+    catalog: Catalog, config: TopicConfig, folder: Path | None, *, dry_run: bool
+) -> RebuildReport:
+    given = value_format(config.value, folder=folder).schema()
+    try:
+        table = catalog.load_table(config.table)
+    except NoSuchTableError:
+        return RebuildReport(config.topic, config.table, {})
+    types = {} if given is None else _types(value_schema(table), given, config.table)
+    told = {shown(path): str(kind) for path, kind in types.items()}
+    if dry_run or not types:
+        return RebuildReport(config.topic, config.table, told)
+    rows = rebuild(table, types)
+    assert given is not None
+    grow(table, config, [given])
+    return RebuildReport(config.topic, config.table, told, rows)
+
+
+def _types(there: pa.Schema, given: pa.Schema, table: str) -> dict[tuple[str, ...], pa.DataType]:
+    """The types to change; InvalidError where the file asks for more than that."""
+    change = evolution(there, given)
+    types = dict(change.rewrite)
+    others = [reason for path, reason in change.refused if path not in types]
+    if others:
+        raise InvalidError(
+            f"table {table}: {'; '.join(others)}: integers can be rebuilt as double, integers and "
+            "decimals as a decimal with room for all of their digits (a long needs 19 before the "
+            "point: decimal(38,2)); for anything else, fill another table: name it in the "
+            "pipeline's file"
+        )
+    return types
