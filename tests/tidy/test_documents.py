@@ -148,3 +148,19 @@ def test_no_hint_installs_neve_from_pypi() -> None:
         if re.search(r"install\s+'?neve\b", place.read_text(encoding="utf-8"))
     ]
     assert wrong == []
+
+
+# --- events
+
+
+def test_every_event_that_is_logged_is_described() -> None:
+    source = "\n".join(file.read_text(encoding="utf-8") for file in source_files())
+    found = re.findall(r'event\(\s*_?log,\s*logging\.(\w+),\s*"([^"]+)"', source)
+    assert len(found) > 10
+    rows = [line for line in OPERATIONS.splitlines() if line.startswith("| `")]
+    missing = [
+        what
+        for level, what in found
+        if not any(f"`{what}`" in row and f"| {level.lower()} |" in row for row in rows)
+    ]
+    assert missing == []

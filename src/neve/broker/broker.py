@@ -20,7 +20,7 @@ from neve.log.index_cache import IndexCache
 from neve.log.reading.reader import LogReader
 from neve.log.remote import BucketRemoteStorage
 from neve.serving.addresses import Address
-from neve.serving.logs import Repeated
+from neve.serving.logs import Repeated, event
 from neve.settings import Settings
 from neve.store.url import Stack
 
@@ -105,6 +105,7 @@ class Broker:
         puts_cost: bool,
     ) -> Broker:
         """Register, take over what there is, load the groups, and only then listen."""
+        began = runtime.monotonic()
         node = await Node.start(
             stack.store,
             settings,
@@ -126,6 +127,16 @@ class Broker:
             await broker.abort()
             raise
         broker.is_ready = True
+        event(
+            log,
+            logging.INFO,
+            "broker ready",
+            incarnation=node.incarnation,
+            topics=len(node.cluster.state.topics),
+            partitions=len(node.partitions),
+            groups=len(broker.groups),
+            seconds=round(runtime.monotonic() - began, 3),
+        )
         return broker
 
     async def _lead_all(self) -> None:

@@ -124,6 +124,11 @@ async def _serve(settings: Settings) -> int:
         counted = ObjectCounts(stack.store)
         pages = BrokerPages(counted)
         async with _http(settings, pages) as http:
+            about = {"node": settings.broker.node_id, "store": _shown_url(settings.broker.store)}
+            address = str(bound)
+            logs.event(
+                log, logging.INFO, "broker starting", version=__version__, listen=address, **about
+            )
             starting = _start(settings, stack, counted, where, asked=asked, advertised=advertised)
             broker = await _unless(signals.asked, starting)
             if broker is None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from neve import runtime
 from neve.cluster.led import Led
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.own_stream import OwnStream
@@ -22,8 +24,11 @@ from neve.errors import NeveError
 from neve.log.partition import PartitionLog
 from neve.log.producers import ProducerMemory
 from neve.log.wal.writer import WalWriter
+from neve.serving.logs import event
 from neve.settings import Settings
 from neve.store.port import Store
+
+_log = logging.getLogger(__name__)
 
 # How often a take-over looks again because a stream that it could not read is needed no more.
 TAKE_OVERS_MAX = 5
@@ -75,6 +80,8 @@ class Leading:
         state = await self._cluster.refresh()
         for incarnation in sorted(key for key, row in state.brokers.items() if row.live):
             if incarnation != self._writer.incarnation:
+                ended = {"incarnation": incarnation, "node": state.brokers[incarnation].node_id}
+                event(_log, logging.INFO, "taking over from another process", **ended)
                 await self._cluster.expire(incarnation, successor=self._writer.incarnation)
         state = self._cluster.state
         names = [topic.name for topic in state.topics.values()] if topics is None else topics
@@ -183,6 +190,7 @@ class Leading:
         old = [(log, partition) for log, partition in taken.values() if log not in known]
         if not old:
             return {}
+        began = runtime.monotonic()
         recovered = await recover(
             self._store,
             self._writer.incarnation,
@@ -195,6 +203,16 @@ class Leading:
         self.sealed.update(recovered.ends)
         self._rolling.unswept.update(recovered.ends)
         self._check_that_we_write()  # or we were fenced while we recovered
+        event(
+            _log,
+            logging.INFO,
+            "partitions recovered",
+            partitions=len(old) - len(recovered.failed),
+            failed=len(recovered.failed),
+            tail_bytes=sum(log.tail_bytes for log, _ in old),
+            sealed_streams=len(recovered.ends),
+            seconds=round(runtime.monotonic() - began, 3),
+        )
         return {
             row: recovered.failed[log] for row, (log, _) in taken.items() if log in recovered.failed
         }

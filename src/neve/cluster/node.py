@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from neve import runtime
@@ -31,9 +32,12 @@ from neve.log.partition import Appended, PartitionLog
 from neve.log.producers import ProducerMemory
 from neve.log.wal.reader import PartitionId
 from neve.log.wal.writer import CommittedObject, WalWriter
+from neve.serving.logs import event
 from neve.settings import KIB, Settings
 from neve.store.port import Store
 from neve.store.probe import probe as probe_store
+
+_log = logging.getLogger(__name__)
 
 # The delay that wal.linger.ms = -1 means where each PUT is paid for.
 LINGER_MS_WHERE_PUTS_COST = 100
@@ -152,12 +156,22 @@ class Node:
     ) -> Topic:
         """Create a topic and lead all of it."""
         topic = await self.cluster.create_topic(name, partitions, configs)
+        event(
+            _log,
+            logging.INFO,
+            "topic created",
+            topic=name,
+            topic_id=topic.topic_id,
+            partitions=partitions,
+            configs=dict(configs or {}),
+        )
         await self.leading.lead_created(topic, range(partitions))
         return topic
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         """Give a topic more partitions, `total` in all, and lead the new ones."""
         topic, created = await self.cluster.add_partitions(name, total)
+        event(_log, logging.INFO, "partitions added", topic=name, partitions=total)
         await self.leading.lead_created(topic, created)
         return topic
 
@@ -165,17 +179,23 @@ class Node:
         self, name: str, values: Mapping[str, str], removed: Collection[str] = ()
     ) -> Topic:
         """Give configs of a topic and take others back. They hold for our logs at once."""
-        return await self.cluster.set_configs(name, values, removed)
+        topic = await self.cluster.set_configs(name, values, removed)
+        given = {"topic": name, "configs": dict(values), "removed": list(removed)}
+        event(_log, logging.INFO, "topic configs changed", **given)
+        return topic
 
     async def set_broker_configs(
         self, node_id: int, values: Mapping[str, str], removed: Collection[str] = ()
     ) -> None:
         """Give configs of one node, or of all, and take others back. Ours hold at once."""
         await self.cluster.set_broker_configs(node_id, values, removed)
+        given = {"node": node_id, "configs": dict(values), "removed": list(removed)}
+        event(_log, logging.INFO, "broker configs changed", **given)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. Our logs of it are closed; its objects go when it is purged."""
-        await self.cluster.delete_topic(name)
+        topic = await self.cluster.delete_topic(name)
+        event(_log, logging.INFO, "topic deleted", topic=name, topic_id=topic.topic_id)
 
     async def producer_id(self) -> int:
         """A producer id that nobody else has or will have."""

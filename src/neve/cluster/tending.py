@@ -8,6 +8,7 @@ objects of a topic that was deleted meanwhile. docs/cluster.md says what rests o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -20,12 +21,15 @@ from neve.cluster.retention import NEVER_MS, due_ms, retain
 from neve.errors import FencedError, InvalidError, NeveError, UnavailableError
 from neve.log.partition import PartitionLog
 from neve.log.retention import move_start
+from neve.serving.logs import event
 from neve.settings import COPIES_OF_A_SEGMENT, Settings
 
 T = TypeVar("T")
 
 # Clocks are set and drift: what is due by the wall clock is looked at this often at least.
 LOOK_SECONDS_MAX = 3600.0
+
+_log = logging.getLogger(__name__)
 
 
 class Tending:
@@ -173,7 +177,10 @@ class Tending:
         self._running[log] = None
         try:
             async with self.memory.taken(COPIES_OF_A_SEGMENT * log.next_segment_bytes):
-                return bool(await self._write(log, log.tier))
+                done = bool(await self._write(log, log.tier))
+            about = {"partition": log.name, "tiered_offset": log.tiered_offset, "written": done}
+            event(_log, logging.DEBUG, "partition tiered", **about)
+            return done
         finally:
             self._running.pop(log, None)
             self.note(log)

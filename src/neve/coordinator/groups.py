@@ -8,6 +8,7 @@ A request about a group that another process coordinates says so, and clients lo
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,10 @@ from neve.coordinator.exchange import (
 from neve.coordinator.offset_requests import OffsetRequests, Topics
 from neve.coordinator.table import GroupTable, StateLog
 from neve.protocol.codes import ErrorCode
+from neve.serving.logs import event
 from neve.settings import GroupSettings
+
+_log = logging.getLogger(__name__)
 
 GROUP_TYPE = "classic"
 NAME_BYTES_MAX = 1024
@@ -114,8 +118,12 @@ class Groups(OffsetRequests):
         name = request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS_MAX]
         new_id = f"{name}-{uuid.UUID(bytes=runtime.token(16))}"
         self._table.allot(slot)
+        before = len(slot.group.roster)
         effects = slot.group.join(monotonic_ms(), ticket, request, new_id)
         self._table.carry_out(slot, effects)
+        if len(slot.group.roster) > before:
+            member = {"group": request.group_id, "member": request.member_id or new_id}
+            event(_log, logging.DEBUG, "member joined", **member, client=request.client_id)
         reply = await ticket
         if reply.error is ErrorCode.GROUP_MAX_SIZE_REACHED:
             bound = "group.max.size, group.metadata.max.bytes and groups.metadata.max.bytes"
@@ -165,6 +173,9 @@ class Groups(OffsetRequests):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         errors, effects = slot.group.leave(monotonic_ms(), leaving)
         self._table.carry_out(slot, effects)
+        gone = errors.count(ErrorCode.NONE)
+        if gone:
+            event(_log, logging.DEBUG, "members left", group=group_id, members=gone)
         return ErrorCode.NONE, errors
 
     # -- looking at groups, deleting them

@@ -8,6 +8,7 @@ loading, or loaded with the log that its records go to.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -31,8 +32,11 @@ from neve.coordinator.state_records import (
 )
 from neve.errors import ClosedError, FencedError, FullError, NeveError
 from neve.protocol.codes import ErrorCode
+from neve.serving.logs import event
 from neve.settings import GroupSettings
 from neve.settings.declare import MIB
+
+_log = logging.getLogger(__name__)
 
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """What fits into the key of a record."""
@@ -256,6 +260,7 @@ class GroupTable:
         if group.state is not slot.state:
             slot.state = group.state
             slot.state_since_ms = runtime.now_ms()
+            _tell_state(group)
         if group.is_forgettable and slot.offsets.is_idle and not slot.is_known:
             self._drop(group.group_id)
             return
@@ -267,8 +272,13 @@ class GroupTable:
 
     def _ring(self, group_id: str) -> None:
         slot = self._slots.get(group_id)
-        if slot is not None:
-            self.carry_out(slot, slot.group.tick(monotonic_ms()))
+        if slot is None:
+            return
+        before = len(slot.group.roster)
+        self.carry_out(slot, slot.group.tick(monotonic_ms()))
+        gone = before - len(slot.group.roster)
+        if gone > 0:
+            event(_log, logging.DEBUG, "members timed out", group=group_id, members=gone)
 
     # -- records
 
@@ -361,7 +371,23 @@ class GroupTable:
         slot.offsets.committed(change)
         if self._slots.get(group_id) is slot:
             self._drop(group_id)
+        event(_log, logging.INFO, "group deleted", group=group_id, offsets=len(change.offsets))
         return ErrorCode.NONE
+
+
+def _tell_state(group: Group) -> None:
+    about = {
+        "group": group.group_id,
+        "generation": group.generation,
+        "members": len(group.roster),
+        "protocol": group.protocol_name,
+    }
+    if group.state is GroupState.STABLE:
+        event(_log, logging.INFO, "group rebalanced", **about)
+    elif group.state is GroupState.EMPTY:
+        event(_log, logging.INFO, "group has no members", **about)
+    elif group.state is GroupState.PREPARING:
+        event(_log, logging.DEBUG, "group rebalances", **about)
 
 
 async def _refused(error: NeveError) -> None:

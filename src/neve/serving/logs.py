@@ -1,8 +1,10 @@
 """What a serving process writes to standard error: one line an event, as text or as JSON.
 
 An error that Neve raised on purpose says all in its message, so its traceback is left out unless
-the level is debug; a mistake of ours keeps it. `Repeated` writes what a client could cause without
-end (a bad frame, a refused connection) once in a while, with a count of what was left out.
+the level is debug; a mistake of ours keeps it. `event` writes what happened with fields, as JSON
+members of the line's object. `Repeated` writes what a client could cause without end (a bad frame,
+a refused connection) once in a while, with a count of what was left out; of events of one kind so
+many are written in that while.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import errno
 import json
 import logging
 import os
+import re
 import sys
 from collections import OrderedDict
 from typing import Any, TextIO
@@ -23,7 +26,13 @@ from neve.settings import LogSettings
 SUBJECTS_REMEMBERED_MAX = 1_000
 """What complaints are counted of; the one written longest ago is forgotten first."""
 
+EVENTS_MAX = 20
+"""Lines of one kind of event in each `log.repeat.ms`; of one that warns, a single line."""
+FIELD_CHARACTERS_MAX = 256
+"""As much of a field is written: names that clients choose may be longer."""
+
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PLAIN = re.compile(r"[\w.:/+@-]+")
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -39,6 +48,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     level = _LEVELS[settings.level]
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(formatter(settings))
+    handler.addFilter(_EventsNow(settings.repeat_ms / 1000))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -57,6 +67,57 @@ def formatter(settings: LogSettings) -> logging.Formatter:
 def time_text(at_ms: int) -> str:
     """A moment as every line has it: `2026-01-31T12:00:00.000Z`."""
     return runtime.wall_from_ms(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def event(log: logging.Logger, level: int, what: str, **fields: object) -> None:
+    """Write that something happened. `what` is a constant, and names the kind of event."""
+    if log.isEnabledFor(level):
+        log.log(level, what, extra={"fields": fields})
+
+
+class _Window:
+    """The lines of one kind of event since a moment."""
+
+    __slots__ = ("began", "left_out", "lines")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.lines = 0
+        self.left_out = 0
+
+
+class _EventsNow(logging.Filter):
+    """Leaves out events of a kind of which there were enough a moment ago, and counts them."""
+
+    def __init__(self, pause_seconds: float) -> None:
+        super().__init__()
+        self._pause_seconds = pause_seconds
+        self._windows: dict[tuple[str, str], _Window] = {}  # kinds are constants: few
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        fields = _fields(record)
+        if fields is None:
+            return True
+        now = runtime.monotonic()
+        kind = (record.name, record.msg)
+        window = self._windows.get(kind)
+        if window is None or now - window.began >= self._pause_seconds:
+            if window is not None and window.left_out:
+                record.fields = {**fields, "left_out": window.left_out}
+            window = self._windows[kind] = _Window(now)
+        window.lines += 1
+        if window.lines > (1 if record.levelno >= logging.WARNING else EVENTS_MAX):
+            window.left_out += 1
+            return False
+        return True
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object] | None:
+    return getattr(record, "fields", None)
+
+
+def _cut(value: object) -> object:
+    return value[:FIELD_CHARACTERS_MAX] if isinstance(value, str) else value
 
 
 class _Lines(logging.Formatter):
@@ -87,28 +148,37 @@ class _Lines(logging.Formatter):
 
 
 class TextLines(_Lines):
-    """`2026-01-31T12:00:00.000Z WARNING neve.broker: what happened`."""
+    """`2026-01-31T12:00:00.000Z WARNING neve.broker: what happened field=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{self.time_of(record)} {record.levelname} {record.name}: {self.message_of(record)}"
+        for name, value in (_fields(record) or {}).items():
+            line += f" {name}={_shown(_cut(value))}"
         trace = self.traceback_of(record)
         return f"{line}\n{trace}" if trace else line
 
 
+def _shown(value: object) -> str:
+    """A value that ends where the next field begins."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if _PLAIN.fullmatch(text) else json.dumps(value, ensure_ascii=False, default=str)
+
+
 class JsonLines(_Lines):
-    """One object a line: time, level, logger, message, and traceback where there is one."""
+    """One object a line: time, level, logger, message, fields, and traceback where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {
+        fields: dict[str, object] = {
             "time": self.time_of(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self.message_of(record),
         }
+        fields |= {name: _cut(value) for name, value in (_fields(record) or {}).items()}
         trace = self.traceback_of(record)
         if trace:
             fields["traceback"] = trace
-        return json.dumps(fields, ensure_ascii=False)
+        return json.dumps(fields, ensure_ascii=False, default=str)
 
 
 class _Seen:

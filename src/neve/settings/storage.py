@@ -69,6 +69,12 @@ class StoreSettings:
         True,
         "sync files and folders of a local store; off, a power cut loses acknowledged records",
     )
+    slow_ms: int = setting(
+        "store.slow.ms",
+        5_000,
+        "a call that takes longer is logged as a warning, at most once in log.repeat.ms",
+        least=1,
+    )
     get_delay_ms: int = setting(
         "store.get.delay.ms",
         0,

@@ -7,6 +7,7 @@ plain data; nothing here knows who shows it. The cost is a bisection and a few a
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from itertools import accumulate
@@ -21,10 +22,12 @@ from neve.errors import (
     StoreFailedError,
     UnavailableError,
 )
+from neve.serving.logs import event
 from neve.store.port import Store
 from neve.store.wrapper import OPERATIONS, Call, Operation, Wrapper
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 # Upper bounds from 64 microseconds to 134 seconds, each 2 ** 0.5 of the one before: a quantile read
 # from them is at most that factor too high.
@@ -90,10 +93,11 @@ class _OperationMeter:
 
 
 class Meter(Wrapper):
-    """Counts the calls of `inner`."""
+    """Counts the calls of `inner`, and logs those that take longer than `slow_seconds`."""
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, inner: Store, slow_seconds: float = float("inf")) -> None:
         super().__init__(inner)
+        self._slow_seconds = slow_seconds
         self._meters: dict[Operation, _OperationMeter] = {
             operation: _OperationMeter() for operation in OPERATIONS
         }
@@ -109,11 +113,18 @@ class Meter(Wrapper):
             outcome = _outcome(error)
             raise
         finally:
-            meter.latency.add(runtime.monotonic() - started)
+            seconds = runtime.monotonic() - started
+            meter.latency.add(seconds)
+            if seconds > self._slow_seconds:
+                self._tell_slow(call, seconds, outcome)
             meter.outcomes[outcome] = meter.outcomes.get(outcome, 0) + 1
         if isinstance(result, memoryview):
             meter.received_bytes += result.nbytes
         return result
+
+    def _tell_slow(self, call: Call, seconds: float, outcome: str) -> None:
+        about = {"operation": call.operation, "key": call.key, "outcome": outcome}
+        event(_log, logging.WARNING, "the store is slow", **about, seconds=round(seconds, 3))
 
     def calls(self, operation: Operation, outcome: str | None = None) -> int:
         """How many calls ended, or ended so."""

@@ -135,7 +135,7 @@ def stack(raw: Store, settings: StoreSettings) -> Stack:
     """The standard wrappers around a bare store."""
     if settings.get_delay_ms:
         raw = DelayedGets(raw, settings.get_delay_ms)
-    meter = Meter(Timeout(raw, settings.request_timeout_ms))
+    meter = Meter(Timeout(raw, settings.request_timeout_ms), settings.slow_ms / 1000)
     gate = Gate(meter, settings.concurrency_max)
     hedge = Hedge(gate, gate.prefetching(), settings)
     budget = RetryBudget(settings.retry_budget_per_second)

@@ -165,3 +165,50 @@ async def test_failures_to_accept_are_written_once_in_a_while(
     assert messages(caplog) == ["a client: its connection is not accepted: Too many open files"]
     loop.call_exception_handler({"message": "a mistake", "exception": ValueError("x")})
     assert "a mistake" in messages(caplog)[1]
+
+
+# --- events
+
+
+def test_an_event_has_its_fields_as_text_and_as_json() -> None:
+    stream = written(LogSettings())
+    about = {"topic": "orders", "group": 'two "words"\n', "seconds": 0.25, "configs": {"a": "1"}}
+    logs.event(LOGGER, logging.INFO, "it happened", **about)
+    told = stream.getvalue().partition("neve.sample: ")[2]
+    assert told == (
+        'it happened topic=orders group="two \\"words\\"\\n" seconds=0.25 configs={"a": "1"}\n'
+    )
+    stream = written(LogSettings(format="json"))
+    logs.event(LOGGER, logging.INFO, "it happened", **about)
+    found = json.loads(stream.getvalue())
+    assert found["message"] == "it happened"
+    assert {name: found[name] for name in about} == about
+
+
+def test_a_long_field_is_cut() -> None:
+    stream = written(LogSettings(format="json"))
+    logs.event(LOGGER, logging.INFO, "it happened", group="g" * 10_000)
+    assert json.loads(stream.getvalue())["group"] == "g" * logs.FIELD_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize(("level", "most"), [("info", logs.EVENTS_MAX), ("warning", 1)])
+def test_of_one_kind_of_event_so_many_lines_are_written_in_a_while(level: str, most: int) -> None:
+    stream = written(LogSettings(format="json", repeat_ms=10_000))
+    number = logging.getLevelNamesMapping()[level.upper()]
+
+    async def scenario() -> None:
+        for at in range(most + 7):
+            logs.event(LOGGER, number, "it happened", at=at)
+        logs.event(LOGGER, number, "another", at=0)
+        await runtime.sleep(10)
+        logs.event(LOGGER, number, "it happened", at=-1)
+        logs.event(LOGGER, number, "another", at=-1)
+
+    runtime.simulate(scenario(), seed=1)
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    first, second = (
+        [row for row in told if row["message"] == kind] for kind in ("it happened", "another")
+    )
+    assert [row["at"] for row in first] == [*range(most), -1]
+    assert [row.get("left_out") for row in first] == [None] * most + [7]
+    assert [row.get("left_out") for row in second] == [None, None]

@@ -48,6 +48,21 @@ def test_a_cancelled_call_is_counted() -> None:
     runtime.simulate(scenario(), seed=1)
 
 
+def test_a_slow_call_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        slow = FaultyStore(MemoryStore(), latencies=Latencies(put=Latency(3000, 3000)))
+        meter = Meter(slow, slow_seconds=2)
+        await meter.put("k", b"1")
+        await meter.get("k")
+
+    runtime.simulate(scenario(), seed=1)
+    (line,) = caplog.records
+    assert (line.levelname, line.msg) == ("WARNING", "the store is slow")
+    seconds = line.fields.pop("seconds")  # type: ignore[attr-defined]
+    assert seconds == pytest.approx(3, abs=0.1)
+    assert line.fields == {"operation": "put", "key": "k", "outcome": "ok"}  # type: ignore[attr-defined]
+
+
 def test_quantiles_are_near() -> None:
     histogram = Histogram()
     for milliseconds in range(1, 1001):
