@@ -15,6 +15,7 @@ from neve.protocol.codes import ErrorCode
 from neve.records.batch import BatchHeader, parse_header
 from neve.records.compression import CODECS, GZIP, LZ4, NONE
 from neve.records.reference import Record, build_batch, decode_batch
+from neve.settings import Settings, WalSettings
 from wire import Wire, running_broker
 
 HEADERS = (("trace", b"\x00\x01"), ("empty", None))
@@ -238,3 +239,46 @@ def build_false_gzip() -> bytes:
     sent[22] |= GZIP
     sent[17:21] = crc32c(memoryview(sent)[21:]).to_bytes(4, "big")
     return bytes(sent)
+
+
+async def test_what_is_recompressed_fills_the_buffer_that_producers_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate(monkeypatch)
+    settings = Settings(wal=WalSettings(buffer_bytes=64 * 1024))
+    async with (
+        running_broker(settings=settings) as broker,
+        Wire.to(broker) as wire,
+        Wire.to(broker) as other,
+    ):
+        await topic(broker, "lz4")
+        wire.send_batch("t", batch(bytes(100_000)))
+        await gate.wait()
+        assert broker.is_full
+        for number in range(3):
+            other.send_batch("t", batch(b"%d" % number, codec=LZ4))
+        assert (await other.produced()).base_offset == 0  # taken before it was seen to be full
+        await asyncio.sleep(0.1)
+        assert broker.node.log("t", 0).next_offset == 3
+        gate.open()
+        assert (await wire.produced()).error_code == ErrorCode.NONE
+        offsets = {(await other.produced()).base_offset for _ in range(2)}
+        assert len(offsets) == 2
+        assert not broker.is_full
+
+
+async def test_a_time_out_that_passes_meanwhile_does_not_undo_the_append(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate(monkeypatch)
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await topic(broker, "lz4")
+        wire.send_batch("t", batch(b"a", producer=7, sequence=0), timeout_ms=50)
+        wire.send_batch("t", batch(b"b", producer=7, sequence=3, codec=LZ4))
+        await gate.wait()
+        await asyncio.sleep(0.4)
+        gate.open()
+        first, second = await wire.produced(), await wire.produced()
+        assert first.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+        assert (second.error_code, second.base_offset) == (ErrorCode.NONE, 3)
+        assert [rows[0].value for _, rows in await kept(wire)] == [b"a", b"b"]
