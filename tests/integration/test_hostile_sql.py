@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +56,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "users").write_text(f"{USER}:{PASSWORD}\n")
     command = [sys.executable, "-m", "neve.cli", "sql", "--serve", "127.0.0.1:0"]
     command += ["--store", topics.store, "--users", str(folder / "users"), "--master", "local[2]"]
-    command += ["--conf", f"spark.local.dir={folder}", "--conf", "spark.driver.memory=1g"]
+    command += ["--conf", f"spark.local.dir={folder}", "--conf", "spark.driver.memory=600m"]
+    command += ["--row-bytes-max", "10000000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     found = _READY.search(process.stdout.readline())
@@ -237,3 +241,81 @@ def test_what_is_not_listed_is_refused(
             link.execute(text, prepare=prepared).fetchall()
         assert raised.value.sqlstate == REFUSED, raised.value
     assert not folder.exists()
+
+
+# --- large rows and results, and a Spark that ends
+
+
+def test_a_row_that_spark_cannot_hold_fails_alone(link: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.OutOfMemory, match=r"spark\.driver\.memory"):
+        link.execute("SELECT repeat('x', 900000000 + id) FROM range(1)")
+    assert link.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_row_beyond_the_limit_is_refused(link: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="--row-bytes-max"):
+        link.execute("SELECT repeat('x', 20000000 + id) FROM range(1)")
+    assert link.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_one_partition_of_large_rows_comes_batch_by_batch(
+    server: Server, link: psycopg.Connection[Any]
+) -> None:
+    """More than the JVM could hold; the server's own process holds one batch."""
+    asked = "SELECT id, repeat('x', 1000000) FROM range(0, {}, 1, 1)"
+    list(link.cursor().stream(asked.format(20), size=5))  # what is loaded is loaded
+    before = _memory_bytes(server.process.pid)
+    rows = ((number, len(text)) for number, text in link.cursor().stream(asked.format(400), size=5))
+    assert list(rows) == [(number, 1_000_000) for number in range(400)]
+    assert _memory_bytes(server.process.pid) - before < 80e6
+    assert list(server.folder.glob("neve-sql-*/*")) == []
+
+
+def test_results_that_are_not_read_take_no_memory(
+    server: Server, link: psycopg.Connection[Any]
+) -> None:
+    before = _memory_bytes(server.process.pid)
+    links = [server.connect() for _ in range(6)]
+    try:
+        begun = []
+        for each in links:
+            rows = each.cursor().stream("SELECT repeat('x', 100000) FROM range(0, 600, 1, 1)")
+            assert len(next(rows)[0]) == 100_000
+            begun.append(rows)
+        assert link.execute("SELECT 1").fetchone() == (1,)
+        assert _memory_bytes(server.process.pid) - before < 120e6
+    finally:
+        for each in links:
+            each.pgconn.finish()
+
+
+def _memory_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no peak in /proc")
+
+
+def test_the_server_ends_with_its_spark(server: Server) -> None:
+    """The last one: nothing can be asked of this server afterwards."""
+    with server.connect() as waiting, server.connect() as idle:
+        begun = threading.Timer(1.0, os.kill, (_java_of(server.process.pid), signal.SIGKILL))
+        begun.start()
+        with pytest.raises(psycopg.OperationalError) as raised:
+            waiting.execute("SELECT sum(a.id * b.id) FROM range(10000000) a, range(10000000) b")
+        assert raised.value.sqlstate == "57P02", raised.value
+        with pytest.raises(psycopg.OperationalError) as raised:
+            idle.execute("SELECT 1")
+        assert raised.value.sqlstate == "57P02", raised.value
+    assert server.process.wait(SECONDS) == 5
+    assert server.process.stderr is not None
+    assert "Spark's JVM has ended with exit code -9" in server.process.stderr.read()
+
+
+def _java_of(pid: int) -> int:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            name, _, rest = (folder / "stat").read_text().rpartition(")")
+            if name.endswith("(java") and int(rest.split()[1]) == pid:
+                return int(folder.name)
+    raise AssertionError("the server has no JVM")

@@ -1,8 +1,8 @@
 """The command `neve`: a file for each noun, `application` over them, `output` under them.
 
 Exit codes: 0 all is well, 1 something went wrong and is told in one line on standard error, 2 the
-command was not understood, 130 interrupted. A reader that goes away (a closed pipe) ends a command
-quietly.
+command was not understood, 130 interrupted; `serve` and `sql` have some of their own. A reader
+that goes away (a closed pipe) ends a command quietly.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ def quiet_spark(name: str, master: str, conf: Mapping[str, str] | None = None) -
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log:
         try:
             with _errors_to(log.fileno()), _waiting("starting Spark"):
+                from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
                 from neve.lake import session
 
                 spark = session(name, master=master, **(conf or {}))
@@ -32,7 +34,8 @@ def quiet_spark(name: str, master: str, conf: Mapping[str, str] | None = None) -
         try:
             yield spark
         finally:
-            spark.stop()
+            with contextlib.suppress(OSError, Py4JError):  # its JVM may be gone
+                spark.stop()
 
 
 @contextlib.contextmanager

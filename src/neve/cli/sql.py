@@ -14,7 +14,7 @@ from neve.cli import sql_prompt
 from neve.cli.output import DEFAULT_FLAGS, SettingsFlags, UsageError, naming
 from neve.cli.sql_output import Format, print_result
 from neve.cli.sql_serve import NO_SERVER, ServeFlags, run_server
-from neve.cli.sql_session import open_engine, pairs
+from neve.cli.sql_session import DEFAULT_RESULTS, ResultFlags, open_engine, pairs
 from neve.cli.sql_stopping import run_stoppable
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def sql(
         list[str] | None,
         Parameter(negative="", help="A setting of Spark as name=value. May be repeated."),
     ] = None,
+    results: ResultFlags = DEFAULT_RESULTS,
     server: ServeFlags = NO_SERVER,
     settings: SettingsFlags = DEFAULT_FLAGS,
 ) -> int:  # fmt: skip
@@ -72,10 +73,11 @@ def sql(
             catalog=pairs("--catalog", catalog or []),
             master=master,
             conf=pairs("--conf", conf or []),
+            results=results,
         ) as engine,
     ):
         if options is not None:
-            return run_server(engine, options)
+            return run_server(engine, options, loaded)
         return _run(query, _runner(engine, form))
 
 

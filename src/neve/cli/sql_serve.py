@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,13 @@ from cyclopts import Parameter
 from neve import runtime
 from neve.cli.output import UsageError
 from neve.errors import InvalidError
+from neve.serving import logs
 from neve.serving.addresses import parse_address
 
 if TYPE_CHECKING:
     from neve.lake.postgres.options import ServeOptions
     from neve.lake.sql.engine import Engine
+    from neve.settings import Settings
 
 
 @Parameter(name="*")
@@ -69,6 +72,9 @@ class ServeFlags:
 
 
 NO_SERVER = ServeFlags()
+EXIT_ENGINE_LOST = 5
+_WATCH_SECONDS = 1.0
+log = logging.getLogger("neve.sql")
 
 
 def _users(file: Path | None) -> dict[str, str]:
@@ -89,7 +95,7 @@ def _users(file: Path | None) -> dict[str, str]:
 
 
 async def serve_postgres(engine: Engine, options: ServeOptions) -> int:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM, or until the engine has failed; the exit code."""
     from neve.lake.postgres.server import serve
 
     ended = asyncio.Event()
@@ -100,10 +106,28 @@ async def serve_postgres(engine: Engine, options: ServeOptions) -> int:
     async with serve(engine, options) as server:
         host = f"[{server.host}]" if ":" in server.host else server.host
         print(f"neve sql is ready: postgres {host}:{server.port}", flush=True)
-        await ended.wait()
+        failure = await _failure(engine, ended)
+        if failure:
+            log.error("%s: the server ends", failure)
+            await server.close(failure)
+            return EXIT_ENGINE_LOST
     return 0
 
 
-def run_server(engine: Engine, options: ServeOptions) -> int:
-    """The same for callers that are not asynchronous; its exit code."""
+async def _failure(engine: Engine, ended: asyncio.Event) -> str:
+    """Wait until the engine has failed, and return why; empty if the server was asked to end."""
+    while not ended.is_set():
+        failure = await runtime.offload(engine.failure)
+        if failure:
+            return failure
+        with contextlib.suppress(TimeoutError):
+            async with runtime.deadline(_WATCH_SECONDS):
+                await ended.wait()
+    return ""
+
+
+def run_server(engine: Engine, options: ServeOptions, settings: Settings) -> int:
+    """The same for callers that are not asynchronous."""
+    logs.configure(settings.logs)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     return runtime.run(serve_postgres(engine, options))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from neve.cli.output import UsageError
 from neve.cli.spark import quiet_spark
@@ -12,6 +15,27 @@ from neve.settings import Settings, declared
 
 if TYPE_CHECKING:
     from neve.lake.sql.engine import Engine
+
+SPARK_SETTINGS = {
+    # A task that runs out of memory fails with its query. Otherwise it would end the whole JVM.
+    "spark.executor.killOnFatalError.depth": "0",
+}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ResultFlags:
+    """The flags that bound results."""
+
+    row_bytes_max: Annotated[int, Parameter(help="The largest row of a result, in bytes.")] = (
+        64 * 1024**2
+    )
+    partition_bytes_max: Annotated[
+        int, Parameter(help="The largest partition of a result, in bytes: it may go to disk.")
+    ] = 8 * 1024**3
+
+
+DEFAULT_RESULTS = ResultFlags()
 
 
 def pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
@@ -45,10 +69,12 @@ def open_engine(
     catalog: Mapping[str, str],
     master: str,
     conf: Mapping[str, str],
+    results: ResultFlags,
 ) -> Iterator[Engine]:
     """An engine with a Spark of its own, both gone at the end."""
     from neve.lake.source.tasks import StoreRef
     from neve.lake.sql.engine import Engine
+    from neve.lake.sql.spool import ResultLimits
     from neve.lake.sql.tables import open_catalog
 
     store = StoreRef(url, layout, changed_settings(settings))
@@ -56,5 +82,11 @@ def open_engine(
     with store.open() as bucket:
         bucket.topics()
     tables = open_catalog(catalog, url, settings.store)
-    with quiet_spark("neve-sql", master, conf) as spark, Engine(spark, store, tables) as engine:
+    limits = ResultLimits(
+        row_bytes_max=results.row_bytes_max, partition_bytes_max=results.partition_bytes_max
+    )
+    with (
+        quiet_spark("neve-sql", master, {**SPARK_SETTINGS, **conf}) as spark,
+        Engine(spark, store, tables, limits) as engine,
+    ):
         yield engine

@@ -45,12 +45,11 @@ class Connection:
     def cancel(self) -> None:
         self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
 
-    def stop(self) -> None:
+    def stop(self, reason: SqlError) -> None:
         """The server is going: end what runs, say so, close."""
         self._stopping = True
-        reason = "terminating connection due to administrator command"
-        self._interrupt(fatal(ADMIN_SHUTDOWN, reason))
-        self._link.write(wire.report(fatal(ADMIN_SHUTDOWN, reason)))
+        self._interrupt(reason)
+        self._link.write(wire.report(reason))
         self._link.close()
 
     def _lost(self) -> None:

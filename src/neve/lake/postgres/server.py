@@ -18,7 +18,12 @@ from neve.lake.postgres.link import Link
 from neve.lake.postgres.options import Limits, ServeOptions, Tls
 from neve.lake.postgres.scram import Passwords
 from neve.lake.postgres.shared import Shared
-from neve.lake.postgres.sqlstate import TOO_MANY_CONNECTIONS, fatal
+from neve.lake.postgres.sqlstate import (
+    ADMIN_SHUTDOWN,
+    CRASH_SHUTDOWN,
+    TOO_MANY_CONNECTIONS,
+    fatal,
+)
 from neve.lake.postgres.startup import Security, Startup
 
 _CONTROL_THREADS = 4
@@ -73,12 +78,18 @@ class PostgresServer:
             ) from error
         self.port = int(self._listener.sockets[0].getsockname()[1])
 
-    async def close(self) -> None:
-        """Take no more clients, end those that are there, and wait for them."""
+    async def close(self, failure: str = "") -> None:
+        """Take no more clients, end those that are there, and wait for them.
+
+        Clients are given `failure` as the reason where the engine has failed.
+        """
+        reason = fatal(ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+        if failure:
+            reason = fatal(CRASH_SHUTDOWN, f"terminating connection: {failure}")
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections.values()):
-            connection.stop()
+            connection.stop(reason)
         with contextlib.suppress(TimeoutError):
             async with runtime.deadline(_STOP_SECONDS):
                 await self._tasks.join()

@@ -7,7 +7,10 @@ a query is cancelled by its tag.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -35,6 +38,7 @@ from neve.lake.sql.outgoing import with_arrow_types
 from neve.lake.sql.plan_check import PlanCheck
 from neve.lake.sql.ranges import ranges_of
 from neve.lake.sql.running import Running, Ticket
+from neve.lake.sql.spool import DEFAULT_LIMITS, ResultLimits
 from neve.lake.sql.statements import (
     Kind,
     explained_query,
@@ -59,14 +63,22 @@ class Engine:
     """Queries over one bucket and, where there is one, one catalog. Close it, or use it as with."""
 
     def __init__(
-        self, spark: SparkSession, store: StoreRef, catalog: Catalog | None = None
+        self,
+        spark: SparkSession,
+        store: StoreRef,
+        catalog: Catalog | None = None,
+        limits: ResultLimits = DEFAULT_LIMITS,
     ) -> None:
         self._spark = session_for(spark)
+        self._limits = limits
         self._check = PlanCheck(self._spark)
         self._store = store
         self._bucket = store.open()
         self._catalogue = Catalogue(self._bucket, catalog)
         self._running = Running()
+        self._spool: Path | None = None
+        if spark.sparkContext.master.startswith("local"):  # tasks see the disk of this process
+            self._spool = Path(tempfile.mkdtemp(prefix="neve-sql-", dir=_local_folder(spark)))
 
     # --- queries
 
@@ -103,7 +115,8 @@ class Engine:
     def cancel(self, tag: str) -> None:
         """End what runs under a tag; whoever reads its rows gets QueryCancelledError."""
         if self._running.cancel(tag):
-            self._spark.sparkContext.cancelJobsWithTag(tag)
+            with told_plainly({}):
+                self._spark.sparkContext.cancelJobsWithTag(tag)
 
     def explain(self, sql: str, parameters: Sequence[object] = ()) -> Explanation:
         """What a query, with or without EXPLAIN, would read, and Spark's plan of it."""
@@ -111,6 +124,19 @@ class Engine:
         if prepared.kind not in (Kind.QUERY, Kind.EXPLAIN):
             raise QueryError("only queries are explained: write EXPLAIN SELECT …")
         return self._explained(prepared)
+
+    def failure(self) -> str:
+        """Why no query can be answered any more; empty while Spark is there."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        context: Any = self._spark.sparkContext
+        process = getattr(context._gateway, "proc", None)
+        if process is not None and (code := process.poll()) is not None:
+            return f"Spark's JVM has ended with exit code {code}"
+        try:
+            return "Spark's context was stopped" if context._jsc.sc().isStopped() else ""
+        except (OSError, Py4JError) as error:
+            return f"Spark's JVM does not answer: {error}"
 
     # --- what there is
 
@@ -124,6 +150,8 @@ class Engine:
 
     def close(self) -> None:
         self._bucket.close()
+        if self._spool is not None:
+            shutil.rmtree(self._spool, ignore_errors=True)
 
     def __enter__(self) -> Engine:
         return self
@@ -134,8 +162,10 @@ class Engine:
     # --- inside
 
     def _zone(self) -> ZoneInfo | None:
+        with told_plainly({}):
+            zone = str(self._spark.conf.get("spark.sql.session.timeZone"))
         try:
-            return ZoneInfo(str(self._spark.conf.get("spark.sql.session.timeZone")))
+            return ZoneInfo(zone)
         except (KeyError, ValueError):
             return None  # such as GMT+2: texts are then no moments here, and Spark decides alone
 
@@ -199,7 +229,8 @@ class Engine:
         self, frame: DataFrame, schema: pa.Schema, views: Views, ticket: Ticket
     ) -> Iterator[pa.RecordBatch]:
         with told_plainly(views.names, ticket.is_cancelled):
-            yield from ArrowStream(frame, schema, ticket.tag).batches(ticket.check)
+            stream = ArrowStream(frame, schema, ticket.tag, self._spool, self._limits)
+            yield from stream.batches(ticket.check)
 
     def _views(self, prepared: Prepared) -> Views:
         return Views(self._spark, self._check, self._store, self._catalogue, prepared)
@@ -216,6 +247,12 @@ class Engine:
         if needed.named.kind == "topic":
             return topic_plan(self._bucket, needed)
         return views.table_query(needed).explained()
+
+
+def _local_folder(spark: SparkSession) -> str | None:
+    """Where Spark keeps what it writes to disk itself, if it was given a place."""
+    first = (spark.sparkContext.getConf().get("spark.local.dir") or "").split(",")[0].strip()
+    return first if first and Path(first).is_dir() else None
 
 
 def _narrowest(columns: Sequence[Column]) -> str:

@@ -42,3 +42,21 @@ class QueryFailedError(NeveError):
     """The query was right and could not be carried out: what it reads, or Spark, failed."""
 
     sqlstate = "58000"
+
+
+class ResultTooLargeError(QueryFailedError):
+    """A row or a partition of the result is larger than the limits allow."""
+
+    sqlstate = "54000"
+
+
+class OutOfMemoryError(QueryFailedError):
+    """Spark ran out of memory with this query; others are not affected."""
+
+    sqlstate = "53200"
+
+
+class EngineLostError(QueryFailedError):
+    """Spark has ended: no query can be answered any more."""
+
+    sqlstate = "57P02"

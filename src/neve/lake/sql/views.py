@@ -26,9 +26,6 @@ SETTINGS = {
     "spark.sql.variable.substitute": "false",
     # Otherwise a query could read any file that this process can.
     "spark.sql.runSQLOnFiles": "false",
-    # What one batch of a result holds: rows, and bytes where Spark counts them.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException
 
-from neve.lake.sql.errors import QueryCancelledError, QueryError, QueryFailedError
-from neve.lake.sql.failures import translated
+from neve.lake.sql.errors import (
+    EngineLostError,
+    QueryCancelledError,
+    QueryError,
+    QueryFailedError,
+)
+from neve.lake.sql.failures import told_plainly, translated
 
 
 def test_a_column_or_a_value_called_cancelled_is_no_cancelled_query() -> None:
@@ -30,3 +36,26 @@ def test_a_column_or_a_value_called_cancelled_is_no_cancelled_query() -> None:
 )
 def test_a_cancelled_job_is_told_as_that(text: str) -> None:
     assert isinstance(translated(PySparkException(text), {}), QueryCancelledError)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Task 1 failed: java.lang.OutOfMemoryError: Java heap space", "53200"),
+        ("org.apache.arrow.memory.OutOfMemoryException: Failure allocating buffer.", "53200"),
+        ("Job 7 cancelled because SparkContext was shut down", "57P02"),
+        ("Traceback\nneve.lake.sql.errors.ResultTooLargeError: a row of the result", "54000"),
+    ],
+)
+def test_what_ran_out_has_a_code_of_its_own(text: str, code: str) -> None:
+    told = translated(PySparkException(text), {})
+    assert isinstance(told, QueryFailedError)
+    assert told.sqlstate == code
+
+
+@pytest.mark.parametrize(
+    "lost", [ConnectionRefusedError("refused"), EOFError(), Py4JNetworkError()]
+)
+def test_a_bridge_that_is_gone_means_that_spark_has_ended(lost: Exception) -> None:
+    with pytest.raises(EngineLostError, match="Spark has ended"), told_plainly({}):
+        raise lost

@@ -1,0 +1,110 @@
+"""What a task of Spark does with the rows of a result: keeps few in memory, many in a file.
+
+A task hands its rows over when it has all of them, and the JVM and this process would hold
+them whole. So beyond a few megabytes a task writes them to a file that this process reads batch by
+batch. That needs a common disk: on a cluster a partition is handed over whole, up to a bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from neve.lake.sql.errors import ResultTooLargeError
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+BATCH_BYTES = 4 * MIB
+"""A batch of a result holds about so much, or a single row that is larger."""
+MEMORY_BYTES = 8 * MIB
+"""What one partition of a result may hold in memory before it goes to a file."""
+DATA, FILE = "data", "file"
+SCHEMA = f"{DATA} BINARY, {FILE} STRING"
+"""A partition as Spark hands it over: its batches, or the file that has them."""
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class ResultLimits:
+    """How large results may be, in bytes as Arrow counts them."""
+
+    row_bytes_max: int = 64 * MIB
+    """One row: it is held whole, several times over, on its way to a client."""
+    partition_bytes_max: int = 8 * GIB
+    """One partition of a result, on this machine's disk."""
+    collected_bytes_max: int = 256 * MIB
+    """One partition of a result where Spark runs on other machines: it is held in memory."""
+
+
+DEFAULT_LIMITS = ResultLimits()
+
+
+@dataclass(frozen=True)
+class Spooler:
+    """Goes to the tasks. `folder` is None where they run on other machines."""
+
+    folder: str | None
+    limits: ResultLimits
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: the rows of a partition in, at most one row of SCHEMA out."""
+        kept = bytearray()
+        written, file = 0, None
+        try:
+            for batch in batches:
+                message = memoryview(batch.serialize())
+                written += _LENGTH.size + message.nbytes
+                self._check(message.nbytes, written)
+                if file is None and self.folder is not None and written > MEMORY_BYTES:
+                    file = tempfile.NamedTemporaryFile(dir=self.folder, delete=False)  # noqa: SIM115
+                    file.write(kept)
+                    kept.clear()
+                for part in (_LENGTH.pack(message.nbytes), message):
+                    if file is None:
+                        kept += part
+                    else:
+                        file.write(part)
+        finally:
+            if file is not None:
+                file.close()
+        if written:
+            columns = ([bytes(kept)], [None]) if file is None else ([None], [file.name])
+            arrays = [pa.array(columns[0], pa.binary()), pa.array(columns[1], pa.string())]
+            yield pa.record_batch(arrays, names=[DATA, FILE])
+
+    def _check(self, batch_bytes: int, written: int) -> None:
+        limits = self.limits
+        if batch_bytes > BATCH_BYTES + limits.row_bytes_max:
+            raise ResultTooLargeError(
+                f"a row of the result has more than {limits.row_bytes_max} bytes "
+                "(--row-bytes-max): select less of it"
+            )
+        spooled = self.folder is not None
+        allowed = limits.partition_bytes_max if spooled else limits.collected_bytes_max
+        if written > allowed:
+            flag = "--partition-bytes-max" if spooled else "where Spark runs on other machines"
+            raise ResultTooLargeError(
+                f"a partition of the result has more than {allowed} bytes ({flag}): "
+                "select fewer rows or columns, or sort less"
+            )
+
+
+def read_messages(data: bytes | None, file: str | None) -> Iterator[pa.Buffer]:
+    """The batches that a task has handed over, one by one; a file is gone afterwards."""
+    if file is None:
+        yield from _messages(pa.BufferReader(data or b""))
+        return
+    with contextlib.closing(pa.OSFile(file)) as source:
+        Path(file).unlink()
+        yield from _messages(source)
+
+
+def _messages(source: BinaryIO) -> Iterator[pa.Buffer]:
+    while prefix := source.read(_LENGTH.size):
+        yield pa.py_buffer(source.read(_LENGTH.unpack(prefix)[0]))
