@@ -33,11 +33,16 @@ def refusal(**sources: object) -> str:
 # --- what is declared
 
 
+def groups_of_the_tree() -> list[str]:
+    """All fields but `given`, which says where values came from and is not a setting."""
+    return [group.name for group in dataclasses.fields(Settings) if group.name != "given"]
+
+
 def test_every_group_of_the_tree_is_declared_and_every_declaration_is_in_the_tree() -> None:
     fields = {
-        (group.name, field.name)
-        for group in dataclasses.fields(Settings)
-        for field in dataclasses.fields(getattr(TREE, group.name))
+        (group, field.name)
+        for group in groups_of_the_tree()
+        for field in dataclasses.fields(getattr(TREE, group))
     }
     assert {(about.group, about.field) for about in declared().values()} == fields
 
@@ -62,7 +67,7 @@ def test_a_default_may_be_given_in_words_and_passes_its_own_bounds(about: Declar
 def test_no_two_settings_share_a_variable_or_a_name() -> None:
     variables = Counter(about.variable for about in declared().values())
     assert [name for name, times in variables.items() if times > 1] == []
-    in_tree = sum(len(dataclasses.fields(getattr(TREE, g.name))) for g in dataclasses.fields(TREE))
+    in_tree = sum(len(dataclasses.fields(getattr(TREE, name))) for name in groups_of_the_tree())
     assert len(declared()) == in_tree
 
 
@@ -317,3 +322,14 @@ def test_an_endpoint_is_an_http_address(text: str) -> None:
 )
 def test_an_endpoint_may_have_a_path_or_be_left_out(text: str) -> None:
     assert load(flags={"store.endpoint": text}).store.endpoint == text
+
+
+def test_what_was_given_is_known_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "neve.toml"
+    file.write_text("wal.linger.ms = 5")
+    loaded = load(
+        file=file, environment={"NEVE_STORE_REGION": ""}, flags={"http.listen": "127.0.0.1:9464"}
+    )
+    assert loaded.given == {"wal.linger.ms", "store.region", "http.listen"}
+    assert load().given == frozenset()
+    assert load() == load(flags={"http.listen": "127.0.0.1:9464"})

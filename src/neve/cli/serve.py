@@ -303,7 +303,12 @@ async def _http(settings: Settings, pages: BrokerPages) -> AsyncIterator[HttpSer
         return
     complaints = Repeated(logging.getLogger("neve.serving.http"), settings.logs)
     with reading_settings():
-        server = await HttpServer.start(settings.http, pages.by_path(), complaints)
+        server = await HttpServer.start(
+            settings.http,
+            pages.by_path(),
+            complaints,
+            any_port="http.listen" not in settings.given,
+        )
     try:
         yield server
     finally:

@@ -10,6 +10,7 @@ its connection.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -69,20 +70,37 @@ class HttpServer:
 
     @classmethod
     async def start(
-        cls, settings: HttpSettings, pages: Pages, complaints: Repeated | None = None
+        cls,
+        settings: HttpSettings,
+        pages: Pages,
+        complaints: Repeated | None = None,
+        *,
+        any_port: bool = False,
     ) -> HttpServer:
-        """Listen on `http.listen`; ListenError where that address cannot be had."""
+        """Listen on `http.listen`; ListenError where that address cannot be had.
+
+        With `any_port`, a port that another process has is replaced by a free one.
+        """
         server = cls(settings, pages, complaints or Repeated(log, LogSettings()))
         wanted = parse_address("http.listen", settings.listen)
         try:
-            server._server = await asyncio.start_server(
-                server._accept, wanted.host or None, wanted.port, limit=HEAD_BYTES_MAX
-            )
+            await server._listen(wanted)
         except OSError as error:
-            raise refused("http.listen", wanted, error) from error
-        bound = server._server.sockets[0].getsockname()
-        server.address = Address(wanted.host, bound[1])
+            if not any_port or error.errno != errno.EADDRINUSE:
+                raise refused("http.listen", wanted, error) from error
+            await server._listen(Address(wanted.host, 0))
+            log.warning(
+                "another process has %s: health and metrics are at %s; set http.listen to choose",
+                wanted,
+                server.address,
+            )
         return server
+
+    async def _listen(self, where: Address) -> None:
+        self._server = await asyncio.start_server(
+            self._accept, where.host or None, where.port, limit=HEAD_BYTES_MAX
+        )
+        self.address = Address(where.host, self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """Stop listening and end every connection."""

@@ -33,11 +33,13 @@ def load(
             if name not in known:
                 raise InvalidError(f"{source}: there is no setting {name!r}{_nearest(name, known)}")
             values[name] = _checked(known[name], value, source)
+    given_names = frozenset(values)
     values |= shares(values)
     groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     for name, value in values.items():
         groups[known[name].group][known[name].field] = value
-    return Settings(**{group: GROUPS[group](**given) for group, given in groups.items()})
+    tree = {group: GROUPS[group](**given) for group, given in groups.items()}
+    return Settings(**tree, given=given_names)
 
 
 def _from_file(file: Path) -> dict[str, object]:

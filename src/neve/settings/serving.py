@@ -115,7 +115,8 @@ class HttpSettings:
     listen: str = setting(
         "http.listen",
         "127.0.0.1:9464",
-        "host:port for /healthz, /readyz and /metrics; port 0 takes a free one; empty: none",
+        "host:port for /healthz, /readyz and /metrics; port 0 takes a free one, as does the "
+        "default where another process has it; empty: none",
     )
     connections_max: int = setting(
         "http.connections.max",

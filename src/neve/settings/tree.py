@@ -41,6 +41,8 @@ class Settings:
     groups: GroupSettings = dataclasses.field(default_factory=GroupSettings)
     http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
     logs: LogSettings = dataclasses.field(default_factory=LogSettings)
+    given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
+    """The settings that a file, the environment or a flag gave; the others are as declared."""
 
 
 GROUPS: dict[str, type[Any]] = {

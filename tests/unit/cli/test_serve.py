@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -22,7 +24,7 @@ from neve.cli import main
 from neve.cli import serve as serving
 from neve.errors import FencedError, InvalidError, NeveError, StoreFailedError, UnavailableError
 from neve.serving.addresses import Address
-from neve.settings import MIB
+from neve.settings import MIB, HttpSettings
 
 FREE = ["--listen", "127.0.0.1:0", "--set", "http.listen="]
 
@@ -234,6 +236,26 @@ def test_a_signal_while_it_starts_ends_it(scene: Scene, capsys: pytest.CaptureFi
     scene.hangs = True
     assert main(["serve", *FREE]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_a_default_http_port_that_is_taken_is_replaced_by_a_free_one(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host, port = HttpSettings().listen.split(":")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # another process has it already: as good
+            stack.enter_context(socket.create_server((host, int(port))))
+        assert main(["serve", "--listen", "127.0.0.1:0"]) == 0
+        captured = capsys.readouterr()
+        found = re.search(r"http 127\.0\.0\.1:(\d+),", captured.out)
+        assert found is not None
+        assert found[1] != port
+        assert f"another process has {host}:{port}" in captured.err
+        assert f"at 127.0.0.1:{found[1]}; set http.listen" in captured.err
+        scene.started.clear()
+        listen = f"--set=http.listen={host}:{port}"  # the same, but asked for
+        assert main(["serve", "--listen", "127.0.0.1:0", listen]) == 1
+        assert scene.started == {}
 
 
 @pytest.mark.parametrize("name", ["broker.listen", "http.listen"])
