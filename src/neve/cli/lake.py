@@ -141,16 +141,32 @@ def rebuild(
 
 
 @app.command
-def relocate(*, file: File) -> int:
+def relocate(
+    *,
+    file: Annotated[
+        Path | None, Parameter(name=["--file", "-f"], help="The pipeline, a YAML file.")
+    ] = None,
+    store: Annotated[
+        str | None, Parameter(help="Instead: the folder, where the catalog is beside the bucket.")
+    ] = None,
+) -> int:
     """Give the tables of a moved or copied folder the paths of where they are now.
 
     Iceberg's tables name their files by absolute paths, so a catalog in a folder is refused
     anywhere but where it was made. Run this once at the new place, while no pipeline uses it. The
     original of a copy is not touched.
     """
-    from neve.lake.pipeline.runner import relocate_tables
+    from neve.lake.tables.relocating import relocate_tables
 
-    moved = relocate_tables(_config(file, None))
+    if (file is None) == (store is None):
+        raise output.UsageError(
+            "give the pipeline's file (-f) or the folder (--store), one of them"
+        )
+    if file is not None:
+        config = _config(file, None)
+        moved = relocate_tables(config.catalog, config.store)
+    else:
+        moved = relocate_tables({}, str(store))
     for name in moved:
         print(f"{name}: its paths are those of this place now")
     if not moved:

@@ -19,15 +19,12 @@ from pyiceberg.exceptions import NoSuchTableError
 from neve import runtime
 from neve.bucket.facade import Bucket
 from neve.bucket.reader import settings_of
-from neve.errors import InvalidError
 from neve.lake.pipeline.config import MaintenanceConfig, PipelineConfig
 from neve.lake.pipeline.quantities import bytes_of, seconds_of
 from neve.lake.pipeline.topic import Step, TopicPipeline
 from neve.lake.source.tasks import StoreRef
 from neve.lake.tables import UpkeepPolicy, catalog_of, maintain
-from neve.lake.tables.catalogs import local_catalog
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
-from neve.lake.tables.relocating import relocate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -184,17 +181,6 @@ def pipeline_catalog(config: PipelineConfig) -> Catalog:
     """The catalog, reached with the endpoint and the region that the pipeline's store has."""
     settings = settings_of(dict(store_ref(config).settings))
     return catalog_of(config.catalog, config.store, store=settings.store)
-
-
-def relocate_tables(config: PipelineConfig) -> list[str]:
-    """Bring the catalog of a moved or copied folder to where it is; the names of its tables."""
-    local = local_catalog(config.catalog, config.store)
-    if local is None:
-        raise InvalidError(
-            "only a SQLite catalog with tables in a folder has a place that can change; the paths "
-            "of this one's tables hold everywhere"
-        )
-    return relocate(local)
 
 
 def _text(value: str | int | float | bool) -> str:

@@ -79,7 +79,7 @@ def check_home(catalog: LocalCatalog) -> None:
         f"the catalog {catalog.file} was made in {home.folder}, and its tables name their files "
         f"by paths under {home.warehouse}: used from here, it would read and change those. Use it "
         "where it was made; or, if the tables were moved or copied together with it, run neve lake "
-        "relocate -f PIPELINE once, which gives this one paths of its own"
+        "relocate once (with --store FOLDER, or -f PIPELINE), which gives this one paths of its own"
     )
 
 

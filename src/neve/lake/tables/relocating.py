@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile
 
 from neve.errors import DamagedError, InvalidError, UnsupportedError
+from neve.lake.tables.catalogs import local_catalog
 from neve.lake.tables.local_catalogs import (
     Home,
     LocalCatalog,
@@ -39,6 +40,17 @@ _MOVE_TABLE = (
     "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = NULL "
     "WHERE catalog_name = ? AND table_namespace = ? AND table_name = ? AND metadata_location = ?"
 )
+
+
+def relocate_tables(spec: Mapping[str, Any], store_url: str) -> list[str]:
+    """Bring the catalog that a specification names to where it is; the names of its tables."""
+    local = local_catalog(spec, store_url)
+    if local is None:
+        raise InvalidError(
+            "only a SQLite catalog with tables in a folder has a place that can change; the paths "
+            "of this one's tables hold everywhere"
+        )
+    return relocate(local)
 
 
 def relocate(catalog: LocalCatalog) -> list[str]:

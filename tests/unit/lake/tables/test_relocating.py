@@ -190,7 +190,8 @@ def test_the_command_says_what_it_did(
     file.write_text(f"store: {there}/store\ntopics: [{{topic: orders}}]\n")
     assert main(["lake", "status", "-f", str(file)]) == 1
     assert "neve lake relocate" in capfd.readouterr().err
-    assert main(["lake", "relocate", "-f", str(file)]) == 0
+    assert main(["lake", "relocate"]) == 2
+    assert main(["lake", "relocate", "--store", f"{there}/store"]) == 0
     assert f"{NAME}: its paths are those of this place now" in capfd.readouterr().out
     assert main(["lake", "relocate", "-f", str(file)]) == 0
     assert "nothing to do" in capfd.readouterr().out
