@@ -250,7 +250,7 @@ def test_a_second_process_with_the_same_node_id_ends_the_first(start: Start) -> 
     second = start("--set", "cluster.poll.ms=200")
     assert first.process.wait(20) == 3, first.err
     last = first.err.splitlines()[-1]
-    assert "node 1 ends, since another process has taken its place" in last
+    assert "this broker (node 1) ends: incarnation 1 is over" in last
     assert "One process serves a bucket at a time" in last
     assert "Traceback" not in first.err
     produce(second.port, 10)

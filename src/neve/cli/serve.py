@@ -257,9 +257,9 @@ def _explained(failure: NeveError, broker: Broker) -> str:
     code = _exit_code(failure)
     if code == EXIT_FENCED:
         return (
-            f"node {broker.node_id} ends, since another process has taken its place: {failure}. "
-            "One process serves a bucket at a time, whatever its --node-id: stop one of the two, "
-            "or give it a bucket of its own (--store)"
+            f"this broker (node {broker.node_id}) ends: {failure}. One process serves a "
+            "bucket at a time, whatever its --node-id: stop one of the two, or give it a bucket of "
+            "its own (--store)"
         )
     if code == EXIT_STORE:
         return f"the store takes no more writes, so this broker ends: {failure}"

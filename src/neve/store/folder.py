@@ -170,7 +170,7 @@ class FolderStore:
                 raise InvalidError(f"{key!r} cannot be written: {reason}") from error
             remedy = _REMEDIES.get(error.errno or 0)
             reason = f"{reason}: {remedy}" if remedy else reason
-            if error.errno == errno.ENOENT and self._used:  # not for a missing object
+            if error.errno == errno.ENOENT and self._used:  # a missing object never gets here
                 reason = self._removed
             raise StoreFailedError(key, reason) from error
 

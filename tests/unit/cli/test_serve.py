@@ -198,7 +198,7 @@ def test_what_was_made_at_the_start_is_not_collected_again(scene: Scene) -> None
             FencedError("a seal"),
             None,
             3,
-            "another process has taken its place: a seal. One process",
+            "this broker (node 1) ends: a seal. One process serves a bucket",
         ),
         (FencedError("full"), StoreFailedError("k", "disk full"), 4, "the store takes no more"),
         (NeveError("odd"), None, 1, "this broker cannot go on: odd"),

@@ -28,8 +28,8 @@ from neve.store.port import Store
 class ListedCheck:
     """Checks partitions one after the other: manifest, segments, bundles, order of offsets.
 
-    They share the view of the cluster log, the bounds, and the time in which an object that nobody
-    lists may settle: it is waited for once, by `settle`.
+    They share the view of the cluster log, the bounds, and the time in which an unlisted object may
+    settle: it is waited for once, by `settle`.
     """
 
     def __init__(self, store: Store, options: Options | None = None) -> None:
@@ -50,7 +50,7 @@ class ListedCheck:
         return look.report
 
     async def settle(self) -> None:
-        """Wait until objects that nobody lists are no uploads in flight, and report them."""
+        """Wait until no unlisted object can be an upload in flight, and report those left."""
         for look in self._looks:
             await tell_strays(look, self._options.settle_seconds)
         self._looks.clear()
@@ -63,7 +63,7 @@ async def verify_rest(
     only: Collection[tuple[str, int]] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Check the cluster log, the WAL streams, every partition's tail, and what belongs to nobody.
+    """Check the cluster log, the WAL streams, every partition's tail, and unowned objects.
 
     With `only`, the tails of these partitions, given by topic and number, and their streams alone.
     """

@@ -92,7 +92,7 @@ class PartitionCheck:
         try:
             findings = await self._tail()
         except (DamagedError, UnsupportedError):
-            return  # its manifest cannot be read, which is told with what it lists
+            return  # its manifest cannot be read, which `check_listed` reports
         await self._tell(findings)
 
     async def _tell(self, findings: list[Finding]) -> None:
