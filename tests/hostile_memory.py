@@ -11,8 +11,11 @@ import time
 from hostile import create_topic, fetch_request, produce
 from hostile_attacks import Attack, Target, send_what_fits
 from neve.protocol.frames import request_frame
+from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.fetch import FETCH
+from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
+from neve.protocol.messages.offset_commit import OFFSET_COMMIT
 from neve.protocol.messages.produce import PRODUCE
 from neve.records.compression import GZIP
 from neve.records.reference import Record, build_batch
@@ -146,7 +149,7 @@ def sessions(target: Target) -> None:
 MADE_UP_PARTITIONS = 200
 
 
-def prepare_producers(target: Target) -> None:
+def prepare_made_up(target: Target) -> None:
     with target.wire() as wire:
         create_topic(wire, "made-up", MADE_UP_PARTITIONS)
 
@@ -171,6 +174,35 @@ def producers(target: Target) -> None:
             wire.call(PRODUCE, 9, PRODUCE.Request(acks=1, timeout_ms=10_000, topic_data=[topic]))
 
 
+def offsets(target: Target) -> None:
+    """Commit offsets with as much text as is allowed, for one group after the other."""
+    part = OFFSET_COMMIT.Request.Partition
+    rows = [
+        part(partition_index=at, committed_offset=1, committed_metadata="x" * 4_096)
+        for at in range(MADE_UP_PARTITIONS)
+    ]
+    topic = OFFSET_COMMIT.Request.Topic(name="made-up", partitions=rows)
+    with target.wire() as wire:
+        wire.call(FIND_COORDINATOR, 2, FIND_COORDINATOR.Request(key="g"))
+        for number in itertools.count():
+            request = OFFSET_COMMIT.Request(group_id=f"group-{number}", topics=[topic])
+            wire.call(OFFSET_COMMIT, 7, request)
+            if target.is_over:
+                return
+
+
+def topics(target: Target) -> None:
+    """Create topics of many partitions, until no more are allowed and after."""
+    made = CREATE_TOPICS.Request
+    with target.wire(timeout_seconds=60) as wire:
+        for number in itertools.count():
+            asked = made.Topic(name=f"wide-{number}", num_partitions=1_000, replication_factor=1)
+            wire.call(CREATE_TOPICS, 5, made(topics=[asked], timeout_ms=30_000))
+            if target.is_over:
+                return
+            time.sleep(0.2)
+
+
 # -- requests that do not come to an end ---------------------------------------------------------
 
 
@@ -188,7 +220,9 @@ ATTACKS = [
     Attack("unread-fetches", unread_fetches, prepare_unread_fetches),
     Attack("waiting-fetches", waiting_fetches, prepare_waiting_fetches),
     Attack("sessions", sessions),
-    Attack("producer-ids", producers, prepare_producers),
+    Attack("producer-ids", producers, prepare_made_up),
+    Attack("offset-metadata", offsets, prepare_made_up),
+    Attack("partitions", topics),
     Attack("searches-by-time", searches, prepare_searches),
     Attack("unread-small-fetches", unread_small_fetches, prepare_unread_small_fetches),
 ]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.errors import InvalidError
-from neve.settings import MIB, Declared, Settings, declared, load, refuse_too_much
-from neve.settings.memory import PARTS, PROCESS_BYTES, WHOLE
+from neve.settings import KIB, MIB, Declared, Settings, declared, load, refuse_too_much
+from neve.settings.memory import PARTS, PROCESS_BYTES, STATE, WHOLE
 
 KNOWN = declared()
 
@@ -36,8 +36,28 @@ def test_parts_that_are_not_set_have_their_share_of_any_bound(whole: int) -> Non
     assert settings.segment.bytes * 2 <= settings.upkeep.tiering_memory_bytes
     assert settings.prefetch.bytes <= whole - PROCESS_BYTES
     left = (whole - PROCESS_BYTES) / (KNOWN[WHOLE].default - PROCESS_BYTES)
-    for name in PARTS:
-        assert size_of(settings, name) == pytest.approx(KNOWN[name].default * left, abs=2048)
+    for name in PARTS + STATE:
+        assert size_of(settings, name) == pytest.approx(KNOWN[name].default * left, abs=64 * KIB)
+    partitions = settings.cluster.partitions_max
+    assert partitions == pytest.approx(KNOWN["cluster.partitions.max"].default * left, abs=2)
+
+
+@given(st.integers(0, 100 * MIB), st.integers(1 * MIB, 64 * MIB))
+def test_state_has_what_the_tail_and_the_rest_leave(tail: int, wal: int) -> None:
+    parts = {WHOLE: 512 * MIB, "tail.cache.bytes": tail, "wal.buffer.bytes": wal}
+    settings = load(flags=parts)
+    held = sum(size_of(settings, name) for name in PARTS) + PROCESS_BYTES
+    if held <= settings.broker.memory_bytes:
+        refuse_too_much(settings)
+
+
+@pytest.mark.parametrize("state", ["cluster.partitions.max", "offsets.memory.bytes"])
+def test_state_that_does_not_fit_is_refused_with_what_would_do(state: str) -> None:
+    much = {state: KNOWN[state].default * 20}
+    with pytest.raises(InvalidError, match=r"what tail\.cache\.bytes cannot make room for") as told:
+        refuse_too_much(load(flags=much))
+    needed = int(str(told.value).rsplit(" or more", 1)[0].rsplit(" ", 1)[1])
+    refuse_too_much(load(flags={**much, WHOLE: needed}))
 
 
 def test_what_is_set_is_kept() -> None:

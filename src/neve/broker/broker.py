@@ -78,7 +78,11 @@ class Broker:
         self.unsent = Unsent(settings.fetch.unsent_bytes)
         self.waiting = runtime.MemoryShare("waiting-fetches", settings.fetch.waiting_bytes)
         node.memory.add(
-            self.reader.cold.budget, self.reader.times.share, self.unsent.share, self.waiting
+            node.tending.memory,
+            self.reader.cold.budget,
+            self.reader.times.share,
+            self.unsent.share,
+            self.waiting,
         )
         self.searching = asyncio.Semaphore(SEARCHING_REQUESTS_MAX)
         self.waiting_fetches: dict[WaitingFetch, None] = {}

@@ -40,7 +40,7 @@ class GroupState:
         self._tasks = runtime.Tasks(_failed)
         self._settled: set[int] = set()  # partitions that are loaded, or never can be
         self._is_catching_up = False
-        self.groups = Groups(settings, _Topics(node), _failed, complain)
+        self.groups = Groups(settings, _Topics(node), _failed, complain, node.memory)
         node.broker_configs.on_change.append(self._configure)
 
     def _configure(self) -> None:

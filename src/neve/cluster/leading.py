@@ -50,7 +50,7 @@ class Leading:
         rolling: Rolling,
         own: OwnStream,
         writer: WalWriter,
-        producer_memory: ProducerMemory,
+        memory: runtime.MemoryBudget,
         on_led: Callable[[Sequence[PartitionLog]], None],
     ) -> None:
         self._store = store
@@ -60,7 +60,9 @@ class Leading:
         self._rolling = rolling
         self._own = own
         self._writer = writer
-        self._producer_memory = producer_memory
+        self._producer_memory = ProducerMemory(
+            memory.state("producers", settings.producers.memory_bytes)
+        )
         self._on_led = on_led
         self._taking: dict[Wanted, asyncio.Event] = {}  # by partition: the end of its take-over
         self._looked: ClusterState | None = None  # in which nothing was left to lead

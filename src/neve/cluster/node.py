@@ -29,11 +29,10 @@ from neve.cluster.tending import Tending
 from neve.cluster.topic_config import TopicConfig
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.partition import Appended, PartitionLog
-from neve.log.producers import ProducerMemory
 from neve.log.wal.reader import PartitionId
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.serving.logs import event
-from neve.settings import KIB, Settings
+from neve.settings import KIB, PARTITION_BYTES, Settings, spare_bytes
 from neve.store.port import Store
 from neve.store.probe import probe as probe_store
 
@@ -64,7 +63,10 @@ class Node:
         self._end: NeveError | None = None
         self._is_closing = False
         self._on_end: list[Callable[[NeveError], None]] = []
-        self.memory = runtime.MemoryBudget()
+        self.memory = runtime.MemoryBudget(spare_bytes(settings))
+        self._partition_memory = self.memory.state(
+            "partitions", PARTITION_BYTES * settings.cluster.partitions_max
+        )
         self._own = OwnStream(store, incarnation, settings, self.memory)
         self.cluster = cluster
         self.incarnation = incarnation
@@ -72,9 +74,9 @@ class Node:
         self._work_due = asyncio.Event()
         self.broker_configs = BrokerConfigs(settings, cluster.state, incarnation)
         self.led = Led(incarnation, settings.segment, self.broker_configs)
+        self.led.on_drop.append(lambda _: self._partition_memory.give_back(PARTITION_BYTES))
         self.rolling = Rolling(store, settings, cluster, self.led)
         self.tending = Tending(settings, cluster, self.led)
-        self.memory.add(self.tending.memory)
         self.writer = WalWriter(
             store,
             incarnation,
@@ -93,9 +95,7 @@ class Node:
             rolling=self.rolling,
             own=self._own,
             writer=self.writer,
-            producer_memory=ProducerMemory(
-                self.memory.state("producers", settings.producers.memory_bytes)
-            ),
+            memory=self.memory,
             on_led=self._adopt,
         )
         self.purging = Purge(
@@ -230,6 +230,7 @@ class Node:
         return self.led.partitions
 
     def _adopt(self, logs: Sequence[PartitionLog]) -> None:
+        self._partition_memory.count(PARTITION_BYTES * len(logs))
         for log in logs:
             self.tending.adopt(log)
         self._work_due.set()

@@ -79,7 +79,7 @@ class OwnStream:
         self._cached[name] = held, size
         self.cached_bytes += size
         # The cache gives way to what must be kept.
-        bytes_max = max(0, self._cache_bytes_max - self._memory.state_bytes)
+        bytes_max = max(0, self._cache_bytes_max - self._memory.lent_bytes)
         while self.cached_bytes > bytes_max:
             _, (oldest, size) = self._cached.popitem(last=False)
             self.cached_bytes -= size

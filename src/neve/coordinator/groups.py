@@ -61,8 +61,9 @@ class Groups(OffsetRequests):
         topics: Topics,
         on_failure: Callable[[BaseException], None] | None = None,
         complain: Complain = lambda *_: None,
+        memory: runtime.MemoryBudget | None = None,
     ) -> None:
-        super().__init__(settings, topics, GroupTable(settings, on_failure))
+        super().__init__(settings, topics, GroupTable(settings, on_failure, memory))
         self._tasks = runtime.Tasks(on_failure)
         self._complain = complain
 

@@ -91,6 +91,10 @@ class OffsetRequests:
             refused = error or ErrorCode.POLICY_VIOLATION  # too many groups
             return {(each.topic, each.partition): refused for each in request.offsets}
         answers, accepted = self._sorted_out(request.offsets)
+        if accepted and not slot.offsets.fits(accepted):
+            # As Kafka says where a commit is too large for its log: clients do not send it again.
+            answers.update(dict.fromkeys(accepted, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+            accepted = {}
         if accepted:
             written = await self._waited_for(self._table.write_offsets(slot, accepted))
             answers.update(dict.fromkeys(accepted, written))

@@ -10,11 +10,15 @@ about another one of the same name.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from neve import runtime
 from neve.coordinator.exchange import GroupState
 
+OFFSET_BYTES = 512
+"""What an offset takes up beside its texts: here, and as a record in its partition's table."""
 NO_OFFSET = -1
 NO_EPOCH = -1
 NO_TOPIC_ID = bytes(16)
@@ -35,6 +39,13 @@ class CommittedOffset:
         return topic_id is not None and self.topic_id in (topic_id, NO_TOPIC_ID)
 
 
+def size_of(key: TopicPartition, value: CommittedOffset | None) -> int:
+    """The bytes that an offset takes up; none where there is none."""
+    if value is None:
+        return 0
+    return OFFSET_BYTES + 2 * len(key[0]) + 2 * sys.getsizeof(value.metadata)
+
+
 UNCOMMITTED = CommittedOffset(NO_OFFSET)
 
 
@@ -47,9 +58,11 @@ class Change:
 
 
 class Offsets:
-    """All offsets of one group."""
+    """All offsets of one group, counted in a share of memory once they have one."""
 
     def __init__(self) -> None:
+        self._share: runtime.MemoryShare | None = None
+        self._bytes = 0  # of what is kept and on its way
         self._committed: dict[TopicPartition, CommittedOffset] = {}
         self._in_flight: dict[TopicPartition, int] = {}
         self._shown: dict[TopicPartition, int] = {}  # of partitions with changes in flight
@@ -74,7 +87,31 @@ class Offsets:
     def items(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
         return iter(list(self._committed.items()))
 
+    def count_in(self, share: runtime.MemoryShare | None) -> None:
+        """Count them in this share from now on, or in none."""
+        if self._share is not None:
+            self._share.give_back(self._bytes)
+        if share is not None:
+            share.count(self._bytes)
+        self._share = share
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._share is not None:
+            self._share.count(size)
+
+    def fits(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
+        """Whether there is room for these in the place of those that are kept."""
+        if self._share is None:
+            return True
+        growth = sum(
+            size_of(key, value) - size_of(key, self._committed.get(key))
+            for key, value in offsets.items()
+        )
+        return growth <= 0 or growth <= self._share.room_bytes
+
     def restore(self, key: TopicPartition, value: CommittedOffset) -> None:
+        self._count(size_of(key, value) - size_of(key, self._committed.get(key)))
         self._committed[key] = value
 
     def everything(self) -> list[TopicPartition]:
@@ -85,22 +122,25 @@ class Offsets:
 
     def begin(self, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Change:
         self._sequence += 1
-        for key in offsets:
+        for key, value in offsets.items():
             self._in_flight[key] = self._in_flight.get(key, 0) + 1
+            self._count(size_of(key, value))
         return Change(self._sequence, offsets)
 
     def committed(self, change: Change) -> None:
         for key, value in change.offsets.items():
             if change.sequence > self._shown.get(key, 0):
                 self._shown[key] = change.sequence
-                if value is None:
-                    self._committed.pop(key, None)
-                else:
+                self._count(-size_of(key, self._committed.pop(key, None)))
+                if value is not None:
                     self._committed[key] = value
+            else:
+                self._count(-size_of(key, value))
             self._landed(key)
 
     def failed(self, change: Change) -> None:
-        for key in change.offsets:
+        for key, value in change.offsets.items():
+            self._count(-size_of(key, value))
             self._landed(key)
 
     def _landed(self, key: TopicPartition) -> None:

@@ -48,6 +48,8 @@ TENTATIVE_MAX = 10_000
 """Groups of which nothing is recorded yet. They cost a client one request each, and us some KiB."""
 _MEMBER_BYTES = 1024
 """What a member takes up beside what it joined with and is assigned."""
+_GROUP_BYTES = 1536
+"""What a group takes up beside its members and offsets."""
 _ROW_BYTES = 256
 """What a record on its way takes up beside its key and value."""
 _LOAD_ROWS = 500
@@ -98,8 +100,12 @@ class GroupTable:
         self,
         settings: GroupSettings,
         on_failure: Callable[[BaseException], None] | None = None,
+        memory: runtime.MemoryBudget | None = None,
     ) -> None:
+        memory = memory or runtime.MemoryBudget()
         self.settings = settings
+        self.memory = memory.state("groups", settings.all_metadata_bytes_max)
+        self.offsets_memory = memory.state("committed-offsets", settings.offsets_memory_bytes)
         self.partitions = settings.partitions
         self._slots: dict[str, Slot] = {}
         self._tentative: dict[str, None] = {}  # groups of which nothing is recorded, oldest first
@@ -107,10 +113,11 @@ class GroupTable:
         self._alarm = Alarm(self._ring)
         self._tasks = runtime.Tasks(on_failure)
         self._undecided_bytes = 0
-        self._taken_bytes = 0
 
     def configure(self, settings: GroupSettings) -> None:
         self.settings = settings
+        self.memory.bytes_max = settings.all_metadata_bytes_max
+        self.offsets_memory.bytes_max = settings.offsets_memory_bytes
         for slot in self._slots.values():
             slot.group.settings = settings
 
@@ -155,6 +162,7 @@ class GroupTable:
         One that was only begun gives way: its members, if there are any, begin again.
         """
         is_full = len(self._slots) >= self.settings.groups_max
+        is_full |= self.memory.room_bytes < _GROUP_BYTES
         if is_full or len(self._tentative) >= TENTATIVE_MAX:
             oldest = next(iter(self._tentative), None)
             if oldest is None:
@@ -164,6 +172,7 @@ class GroupTable:
         group = Group(group_id, self.settings)
         slot = Slot(group, self.partition_of(group_id), runtime.now_ms())
         self._slots[group_id] = slot
+        slot.offsets.count_in(self.offsets_memory)
         return slot
 
     # -- loading
@@ -186,6 +195,7 @@ class GroupTable:
         mark.log = log
         self._slots.update(slots)
         for slot in slots.values():
+            slot.offsets.count_in(self.offsets_memory)
             self.note(slot)
 
     async def _decoded(self, partition: int, rows: Mapping[bytes, bytes]) -> dict[str, Slot]:
@@ -224,14 +234,15 @@ class GroupTable:
     def _drop(self, group_id: str) -> None:
         slot = self._slots.pop(group_id, None)
         if slot is not None:
-            self._taken_bytes -= slot.taken_bytes
+            self.memory.give_back(slot.taken_bytes)
+            slot.taken_bytes = 0
+            slot.offsets.count_in(None)
         self._tentative.pop(group_id, None)
         self._alarm.clear(group_id)
 
     def allot(self, slot: Slot) -> None:
         """Tell a group what it may take up, before it is asked for more."""
-        others_bytes = self._taken_bytes - slot.taken_bytes
-        left = self.settings.all_metadata_bytes_max - others_bytes
+        left = self.memory.bytes_max - (self.memory.used - slot.taken_bytes) - _GROUP_BYTES
         left -= _MEMBER_BYTES * (len(slot.group.roster) + 1)
         slot.group.bytes_max = min(self.settings.metadata_bytes_max, left)
 
@@ -254,8 +265,8 @@ class GroupTable:
         group = slot.group
         if self._slots.get(group.group_id) is not slot:
             return
-        taken_bytes = group.taken_bytes + _MEMBER_BYTES * len(group.roster)
-        self._taken_bytes += taken_bytes - slot.taken_bytes
+        taken_bytes = _GROUP_BYTES + group.taken_bytes + _MEMBER_BYTES * len(group.roster)
+        self.memory.count(taken_bytes - slot.taken_bytes)
         slot.taken_bytes = taken_bytes
         if group.state is not slot.state:
             slot.state = group.state

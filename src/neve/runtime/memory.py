@@ -6,7 +6,7 @@ them and frees others. A request larger than its whole share passes alone. Whoev
 owner of the share free what it can do without.
 
 Some shares are of state, which clients make a process keep and nothing can drop. A cache gives way
-to it: state and cache together take up what the larger of the two may.
+to what state takes up beyond what is set apart for it.
 """
 
 from __future__ import annotations
@@ -129,9 +129,10 @@ class MemoryShare:
 
 
 class MemoryBudget:
-    """All shares of one process."""
+    """All shares of one process. `state_bytes_own` is what state may have without any cache's."""
 
-    def __init__(self) -> None:
+    def __init__(self, state_bytes_own: int = 0) -> None:
+        self._state_bytes_own = state_bytes_own
         self._shares: list[MemoryShare] = []
         self._state: list[MemoryShare] = []
 
@@ -149,6 +150,6 @@ class MemoryBudget:
         return share
 
     @property
-    def state_bytes(self) -> int:
-        """What all state takes up."""
-        return sum(share.used for share in self._state)
+    def lent_bytes(self) -> int:
+        """What the cache has to give way to."""
+        return max(0, sum(share.used for share in self._state) - self._state_bytes_own)

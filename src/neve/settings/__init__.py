@@ -21,7 +21,7 @@ from neve.settings.declare import (
 from neve.settings.fetching import FetchSettings
 from neve.settings.groups import GroupSettings
 from neve.settings.loading import load
-from neve.settings.memory import COPIES_OF_A_SEGMENT, refuse_too_much
+from neve.settings.memory import COPIES_OF_A_SEGMENT, PARTITION_BYTES, refuse_too_much, spare_bytes
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
@@ -42,6 +42,7 @@ __all__ = [
     "GIB",
     "KIB",
     "MIB",
+    "PARTITION_BYTES",
     "VARIABLE_PREFIX",
     "BrokerSettings",
     "CacheSettings",
@@ -65,4 +66,5 @@ __all__ = [
     "load",
     "refuse_too_much",
     "setting",
+    "spare_bytes",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neve.errors import InvalidError
-from neve.settings.declare import MIB, setting
+from neve.settings.declare import KIB, MIB, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +24,17 @@ class GroupSettings:
     )
     all_metadata_bytes_max: int = setting(
         "groups.metadata.max.bytes",
-        64 * MIB,
+        16 * MIB,
         "what the members of all groups of one broker join with and are assigned, and 1 KiB for "
-        "each; beyond it, none joins with more",
-        least=1024 * 1024,
+        "each, and 1.5 KiB for each group; beyond it, none joins with more, and no group starts",
+        least=64 * KIB,
+    )
+    offsets_memory_bytes: int = setting(
+        "offsets.memory.bytes",
+        16 * MIB,
+        "committed offsets of all groups of one broker, 512 bytes and twice their texts for each; "
+        "beyond it, commits that need more are refused with INVALID_COMMIT_OFFSET_SIZE",
+        least=64 * KIB,
     )
     initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",

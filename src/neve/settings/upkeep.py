@@ -19,8 +19,9 @@ class ClusterSettings:
     )
     partitions_max: int = setting(
         "cluster.partitions.max",
-        100_000,
-        "partitions of all topics together; what would exceed it is not created",
+        5_000,
+        "partitions of all topics together, 6 KiB of memory each; what would exceed it is not "
+        "created",
         least=1,
         most=1_000_000,
     )

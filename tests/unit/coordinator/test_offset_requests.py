@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from group_world import TOPIC_ID, World, leading
+from group_world import TOPIC, TOPIC_ID, World, leading
 from neve import runtime
 from neve.coordinator.exchange import GroupState, Identity
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit, TopicFacts
@@ -415,3 +415,24 @@ async def test_offsets_of_deleted_topics_go_with_the_next_look() -> None:
         await runtime.sleep(601)
         assert [key for _, key, _ in world.groups.each_offset()] == [KEY]
         assert len(world.log.table) == 1
+
+
+@in_simulation
+async def test_offsets_of_all_groups_are_bounded_in_bytes_across_a_restart() -> None:
+    async with World(offsets_memory_bytes=64 * 1024, offset_metadata_bytes_max=4_096) as world:
+
+        async def commit(group_id: str, metadata: str) -> ErrorCode:
+            offset = OffsetToCommit(TOPIC, 0, 7, metadata=metadata)
+            request = CommitRequest(group_id=group_id, offsets=[offset])
+            return (await world.groups.commit_offsets(request))[TOPIC, 0]
+
+        answers = [await commit(f"g{number}", "x" * 4_000) for number in range(12)]
+        kept = answers.index(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        assert 5 < kept < 10
+        assert set(answers[kept:]) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert len(world.groups) == kept, "a group that was refused its only offset is forgotten"
+        await world.restart()
+        assert await commit("another", "x" * 4_000) == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        assert await commit("g0", "y" * 4_000) == ErrorCode.NONE
+        assert await world.groups.delete_group("g1") == ErrorCode.NONE
+        assert await commit("another", "x" * 4_000) == ErrorCode.NONE

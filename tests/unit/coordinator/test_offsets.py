@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from neve import runtime
 from neve.coordinator.exchange import GroupState
-from neve.coordinator.offsets import NO_TOPIC_ID, CommittedOffset, Idleness, Offsets
+from neve.coordinator.offsets import (
+    NO_TOPIC_ID,
+    CommittedOffset,
+    Idleness,
+    Offsets,
+    size_of,
+)
 
 KEY = ("orders", 0)
 OTHER = ("orders", 1)
@@ -110,3 +117,37 @@ def test_offsets_expire_one_by_one() -> None:
     assert offsets.expired(1_099, 1_000, simple) == []
     assert offsets.expired(1_100, 1_000, simple) == [KEY]
     assert offsets.expired(1_101, 1_000, simple) == [KEY, OTHER]
+
+
+def test_offsets_are_counted_from_when_they_are_begun_until_they_are_gone() -> None:
+    share = runtime.MemoryShare("offsets", 10_000)
+    offsets = Offsets()
+    offsets.restore(("a", 0), CommittedOffset(1, metadata="x" * 100))
+    offsets.count_in(share)
+    before = share.used
+    assert before == size_of(("a", 0), CommittedOffset(1, metadata="x" * 100)) > 700
+    first = offsets.begin({("a", 0): CommittedOffset(2), ("a", 1): CommittedOffset(2)})
+    second = offsets.begin({("a", 0): CommittedOffset(3, metadata="y")})
+    assert share.used > before
+    offsets.committed(second)
+    offsets.committed(first)  # told later, begun earlier: of the same partition it does not count
+    kept = {("a", 0): CommittedOffset(3, metadata="y"), ("a", 1): CommittedOffset(2)}
+    assert dict(offsets.items()) == kept
+    assert share.used == sum(size_of(*each) for each in kept.items())
+    offsets.failed(offsets.begin({("b", 7): CommittedOffset(1, metadata="z" * 1_000)}))
+    assert share.used == sum(size_of(*each) for each in kept.items())
+    offsets.committed(offsets.begin({("a", 1): None}))
+    late = offsets.begin({("a", 2): CommittedOffset(1)})
+    offsets.count_in(None)
+    offsets.committed(late)  # the group was given up meanwhile
+    assert share.used == 0
+
+
+def test_where_there_is_no_room_only_what_needs_no_more_fits() -> None:
+    share = runtime.MemoryShare("offsets", 2_000)
+    offsets = Offsets()
+    offsets.count_in(share)
+    offsets.committed(offsets.begin({("a", 0): CommittedOffset(1, metadata="x" * 600)}))
+    assert offsets.fits({("a", 0): CommittedOffset(2, metadata="y" * 600)})
+    assert not offsets.fits({("a", 1): CommittedOffset(2)})
+    assert not offsets.fits({("a", 0): CommittedOffset(2, metadata="y" * 900)})

@@ -39,6 +39,14 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
             ],
         )
     )
+    if ErrorCode.INVALID_COMMIT_OFFSET_SIZE in errors.values():
+        bound = broker.settings.groups.offsets_memory_bytes
+        broker.complaints.warning(
+            context.peer.rpartition(":")[0],
+            "offsets.memory.bytes",
+            f"an offset of group {request.group_id!r} was refused: the committed offsets of all "
+            f"groups take up {bound} bytes (offsets.memory.bytes): raise it, or delete groups",
+        )
     return _Response(
         topics=[
             _Response.Topic(
