@@ -78,13 +78,30 @@ async def test_past_the_bound_it_is_tried_again_though_nothing_grows() -> None:
 
 
 @in_simulation
+async def test_growth_towards_the_bound_is_met_also_soon_after_memory_was_given_back() -> None:
+    process = Process()
+    keeper = runtime.spawn(stay_below(BOUND, process.resident, process.give_back))
+    assert await process.grows_to(460 * MIB, free=200 * MIB) == 1
+    process.resident_bytes, process.free_bytes = 455 * MIB, 100 * MIB
+    await runtime.sleep(2.5)
+    assert process.given_back == 2
+    for _ in range(40):  # within the rest that follows
+        process.resident_bytes += 12 * MIB
+        process.free_bytes += 12 * MIB
+        await runtime.sleep(0.25)
+        assert process.resident_bytes <= BOUND
+    assert process.given_back > 2
+    keeper.cancel()
+
+
+@in_simulation
 async def test_what_grows_again_at_once_is_not_chased() -> None:
     process = Process()
     keeper = runtime.spawn(stay_below(BOUND, process.resident, process.give_back))
-    for _ in range(100):
+    for _ in range(400):
         process.resident_bytes, process.free_bytes = 480 * MIB, 200 * MIB
         await runtime.sleep(LOOK_SECONDS)
-    assert 5 <= process.given_back <= 100 / REST_SECONDS
+    assert 5 <= process.given_back <= 400 * LOOK_SECONDS / REST_SECONDS
     keeper.cancel()
 
 
