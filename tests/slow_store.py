@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from neve import runtime
 from neve.errors import ExistsError, NotFoundError
-from neve.store.port import Buffer, ObjectInfo
+from neve.store.key import checked_size
+from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo
 
 Fault = Exception | Callable[[bytes], bytes]
 
@@ -54,8 +55,9 @@ class SlowStore:
             raise fault
         return fault
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         change = await self._call("get", key)
+        checked_size(key, len(self.objects.get(key, b"")), bytes_max)
         return self._read(key, change)
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from neve import runtime
-from neve.errors import ClosedError, ExistsError, InvalidError, NotFoundError
+from neve.errors import ClosedError, DamagedError, ExistsError, InvalidError, NotFoundError
 from neve.store.port import Store
 
 StoreFactory = Callable[[], Store]
@@ -54,6 +54,13 @@ class StoreContract:
         data = bytes(range(256)) * (3 << 14)  # 12 MiB: more than a multipart upload's part
         await store.create("large", data)
         assert await store.get("large") == data
+
+    async def test_an_object_above_the_bound_is_not_read(self, store_factory: StoreFactory) -> None:
+        store = store_factory()
+        await store.create("a/b", bytes(1000))
+        assert len(await store.get("a/b", 1000)) == 1000
+        with pytest.raises(DamagedError, match=r"it has 1000 bytes, .* at most 999"):
+            await store.get("a/b", 999)
 
     async def test_create_never_overwrites(self, store_factory: StoreFactory) -> None:
         store = store_factory()

@@ -153,7 +153,7 @@ def _whole(piece: SegmentPiece) -> Download[Chunk]:
 
 async def _fetch_whole(store: Store, piece: SegmentPiece) -> Chunk:
     segment = piece.segment
-    data = await store.get(segment.key)
+    data = await store.get(segment.key, segment.bytes_max)
     facts = kfs.check(data, segment.key).facts
     if facts.base_offset != segment.base or segment.crc not in (NO_CRC, facts.body_crc):
         raise DamagedError(

@@ -198,7 +198,10 @@ class KafScaleSource:
         if key not in self._times:
             try:
                 found: TimeRange | None = await fetch_checked(
-                    self._store, key, lambda data: kafscale.decode_times(data, key)
+                    self._store,
+                    key,
+                    kafscale.TIMES_BYTES,
+                    lambda data: kafscale.decode_times(data, key),
                 )
             except (NotFoundError, DamagedError, UnsupportedError):
                 found = None

@@ -68,15 +68,14 @@ async def _is_there(store: Store, key: str) -> bool:
 async def _holds(store: Store, key: str, data: Buffer) -> bool:
     """Whether the key holds our bytes; False where nothing is there, or it cannot be told."""
     try:
-        found = await store.get(key)
-        if found != memoryview(data):
-            found = await store.get(key)  # once more: half an answer also differs
+        found = await store.get_range(key, 0, len(data) + 1)
+        if found != memoryview(data):  # once more: half an answer also differs
+            found = await store.get_range(key, 0, len(data) + 1)
     except (NotFoundError, UnavailableError):
         return False
     if found != memoryview(data):
         raise ExistsError(
             key,
-            f"another object of {len(found)} bytes has this key, not ours of {len(data)}: "
-            "upload under a new key",
+            f"another object has this key, not ours of {len(data)} bytes: upload under a new key",
         )
     return True

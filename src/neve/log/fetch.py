@@ -30,12 +30,20 @@ CHECKED_AT_ONCE_BYTES = 256 * KIB
 
 
 async def fetch_checked(
-    store: Store, key: str, decode: Callable[[memoryview], T], *, attempts: int = ATTEMPTS_DEFAULT
+    store: Store,
+    key: str,
+    bytes_max: int,
+    decode: Callable[[memoryview], T],
+    *,
+    attempts: int = ATTEMPTS_DEFAULT,
 ) -> T:
-    """The whole object, decoded. The last attempt's DamagedError is raised."""
+    """The whole object, decoded. The last attempt's DamagedError is raised.
+
+    One of more than `bytes_max` bytes is damaged, and not read.
+    """
 
     async def read() -> T:
-        return decode(await store.get(key))
+        return decode(await store.get(key, bytes_max))
 
     return await _believed(read, attempts)
 

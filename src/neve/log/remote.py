@@ -122,6 +122,7 @@ class BucketRemoteStorage(RemoteStorage):
         return await fetch_checked(
             self._store,
             index_key,
+            segment.index_bytes_max,
             lambda data: _sections(_decoded(segment, index_key, data), wanted),
         )
 

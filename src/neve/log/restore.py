@@ -43,7 +43,9 @@ async def _bundled(store: Store, segment: Segment, take: Callable[[Bundle], T]) 
     if key is None:
         raise NotFoundError(segment.key, "this segment has no index")
     decode = decode_bundle if segment.owned else decode_foreign
-    return await fetch_checked(store, key, lambda data: take(decode(data, key, segment.bytes)))
+    return await fetch_checked(
+        store, key, segment.index_bytes_max, lambda data: take(decode(data, key, segment.bytes))
+    )
 
 
 async def load_history(store: Store, manifest: Manifest, name: str) -> History:
@@ -87,7 +89,7 @@ async def _state_kept(
         return history_of(decode_bundle(data, kept.key), name, internal=internal)
 
     try:
-        return await fetch_checked(store, kept.key, take)
+        return await fetch_checked(store, kept.key, kept.bytes_max, take)
     except (NotFoundError, DamagedError):
         return None  # its segment is gone: there is nothing to rebuild it from
 
@@ -163,6 +165,7 @@ async def restore_bundle(
     rebuilt = await fetch_checked(
         store,
         segment.key,
+        segment.bytes_max,
         lambda data: rebuild(
             data,
             segment.key,

@@ -26,7 +26,14 @@ from neve.errors import (
     UnsupportedError,
 )
 from neve.log.create import decide
-from neve.log.envelope import AUTHOR_BYTES, Kind, decode_payload, open_envelope, seal_envelope
+from neve.log.envelope import (
+    AUTHOR_BYTES,
+    ENVELOPE_BYTES_MAX,
+    Kind,
+    decode_payload,
+    open_envelope,
+    seal_envelope,
+)
 from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys
 from neve.store.deletion import delete_all
@@ -237,7 +244,7 @@ class Series(Generic[State, Record]):
             return Entry(number, envelope.author, record)
 
         try:
-            return await fetch_checked(self.store, key, decode)
+            return await fetch_checked(self.store, key, ENVELOPE_BYTES_MAX, decode)
         except NotFoundError:
             return None
 
@@ -290,7 +297,7 @@ class Series(Generic[State, Record]):
             return state
 
         try:
-            return View(number, await fetch_checked(self.store, key, decode))
+            return View(number, await fetch_checked(self.store, key, ENVELOPE_BYTES_MAX, decode))
         except NotFoundError:
             if await greatest_checkpoint(self.store, self.keys, above=number) is None:
                 raise DamagedError(key, "the greatest checkpoint is listed but not there") from None

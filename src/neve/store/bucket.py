@@ -21,8 +21,8 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from neve.errors import ClosedError, InvalidError, NeveError, NotFoundError
 from neve.settings import StoreSettings, check_endpoint
 from neve.store.bucket_errors import RANGE_NOT_SATISFIABLE, status_of, translated
-from neve.store.key import checked_key, checked_range, is_key
-from neve.store.port import Buffer, ObjectInfo
+from neve.store.key import checked_key, checked_range, checked_size, is_key
+from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo
 from neve.store.ranges import get_by_parts
 from neve.store.url import EXPRESS_SUFFIX
 
@@ -42,9 +42,10 @@ class BucketStore:
         self._remote = remote
         self._closed = False
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         async with self._call(key):
             found = await obstore.get_async(self._remote, checked_key(key))
+            checked_size(key, found.meta["size"], bytes_max)
             return memoryview(await found.bytes_async())
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:

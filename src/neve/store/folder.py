@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,14 +28,21 @@ from neve.errors import (
     ClosedError,
     ExistsError,
     InvalidError,
-    NotFoundError,
     StoreFailedError,
     UnavailableError,
 )
 from neve.store.direct import STEP_BYTES, read_blocks, write_blocks
 from neve.store.durable import Durable
-from neve.store.key import checked_key, checked_range, is_key
-from neve.store.port import Buffer, ObjectInfo
+from neve.store.files import (
+    NOT_AN_OBJECT,
+    file_in_place_of,
+    is_file,
+    leave_cache,
+    open_object,
+    read_no_further,
+)
+from neve.store.key import checked_key, checked_range, checked_size, is_key
+from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo
 from neve.store.ranges import get_by_parts
 
 TEMPORARY = ".tmp"
@@ -100,9 +106,9 @@ class FolderStore:
         self._small_reads = runtime.SharedTurns()
         self._closed = False
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         with self._telling(key):
-            return await runtime.offload(self._read, key, 0, None)
+            return await runtime.offload(self._read, key, 0, None, bytes_max)
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:
         checked_range(key, start, end)
@@ -165,7 +171,7 @@ class FolderStore:
             reason = f"{self.root}: {error.strerror or error}"
             if error.errno in _PASSING:
                 raise UnavailableError(key, reason) from error
-            misplaced = error.errno == errno.ENOTDIR and _file_in_place_of(self.root)
+            misplaced = error.errno == errno.ENOTDIR and file_in_place_of(self.root)
             if error.errno in _BAD_KEY and not misplaced:
                 raise InvalidError(f"{key!r} cannot be written: {reason}") from error
             remedy = _REMEDIES.get(error.errno or 0)
@@ -186,16 +192,15 @@ class FolderStore:
 
     # Reading
 
-    def _read(self, key: str, start: int, end: int | None) -> memoryview:
+    def _read(
+        self, key: str, start: int, end: int | None, bytes_max: int = OBJECT_BYTES_MAX
+    ) -> memoryview:
         path = self._path(key)
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFoundError(key, "there is no such object") from None
+        descriptor = open_object(path, key)
         try:
             status = os.fstat(descriptor)
-            if not _is_file(status):
-                raise NotFoundError(key, "there is a folder of this name, not an object")
+            if end is None:
+                checked_size(key, status.st_size, bytes_max)
             last = status.st_size if end is None else min(end, status.st_size)
             data = self._pread(descriptor, start, last)
         finally:
@@ -212,7 +217,7 @@ class FolderStore:
         else:
             data, read = np.empty(whole, np.uint8).data, 0
         if in_steps and read < whole:
-            _read_no_further(descriptor)
+            read_no_further(descriptor)
             step = READ_STEP_BYTES
         while read < whole:
             count = os.preadv(descriptor, [data[read : read + step]], start + read)
@@ -253,6 +258,8 @@ class FolderStore:
         except FileExistsError:
             if path.is_dir():
                 raise InvalidError(f"{key!r} is a folder of other objects") from None
+            if not path.is_file():
+                raise StoreFailedError(key, f"{path}: {NOT_AN_OBJECT}: remove it") from None
             self._sync(key, path.parent)
             raise ExistsError(key, "the key is taken: read it to see by whom") from None
         finally:
@@ -284,7 +291,7 @@ class FolderStore:
                     if self._fsync:
                         os.fsync(descriptor)
                     if uncached:
-                        _leave_cache(descriptor)
+                        leave_cache(descriptor)
                 finally:
                     os.close(descriptor)
             except OSError as error:
@@ -340,7 +347,7 @@ class FolderStore:
         found: list[ObjectInfo] = []
         for path in sorted(folder.iterdir()) if folder.is_dir() else []:
             status = _status(path)  # none where its writer finished
-            if status is not None and path != self._durable.mark:
+            if status is not None and is_file(status) and path != self._durable.mark:
                 key, at_ms = f"{TEMPORARY}/{path.name}", status.st_mtime_ns // 1_000_000
                 found.append(ObjectInfo(key, status.st_size, at_ms))
         return [row for row in found if row.modified_ms <= before_ms]
@@ -404,7 +411,7 @@ class FolderStore:
                 if status is None:
                     if not entry.is_symlink():
                         return None
-                elif _is_file(status):
+                elif is_file(status):
                     files[key] = status
         return below, files
 
@@ -415,32 +422,15 @@ def _may_hold(folder: str, prefix: str, after: str) -> bool:
     return right_prefix and (folder > after or after.startswith(folder))
 
 
-def _file_in_place_of(root: Path) -> bool:
-    """Whether a file is where the folder of the store should be, or above it."""
-    return any(path.is_file() for path in (root, *root.absolute().parents))
-
-
-def _is_file(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode)
-
-
 def _status(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except FileNotFoundError:
         return None  # deleted meanwhile
-
-
-def _read_no_further(descriptor: int) -> None:
-    """Have the system read what it is asked for, and not what follows: see READ_STEP_BYTES."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-
-
-def _leave_cache(descriptor: int) -> None:
-    """Give back the memory in which the system keeps what was written."""
-    with contextlib.suppress(OSError, AttributeError):  # advice, and not every system takes it
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself: nothing is there
+            return None
+        raise
 
 
 def _write_all(descriptor: int, rest: memoryview) -> None:

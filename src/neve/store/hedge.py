@@ -23,7 +23,7 @@ from neve import runtime
 from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
 from neve.settings import StoreSettings
 from neve.store.gate import NoFreeSlotError
-from neve.store.port import Buffer, Store
+from neve.store.port import OBJECT_BYTES_MAX, Buffer, Store
 from neve.store.wrapper import Operation, Wrapper
 
 T = TypeVar("T")
@@ -80,9 +80,12 @@ class Hedge(Wrapper):
     def enabled(self) -> bool:
         return self._share_max > 0
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         return await self._hedged(
-            "get", 0, lambda: self.inner.get(key), lambda: self._second.get(key)
+            "get",
+            0,
+            lambda: self.inner.get(key, bytes_max),
+            lambda: self._second.get(key, bytes_max),
         )
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:

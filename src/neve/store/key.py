@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from neve.errors import InvalidError
+from neve.errors import DamagedError, InvalidError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 KEY_BYTES_MAX = 1024
@@ -26,6 +26,14 @@ def checked_key(key: str) -> str:
 def is_key(text: str) -> bool:
     """Whether an object can have this key."""
     return _fault(text) is None
+
+
+def checked_size(key: str, size: int, bytes_max: int) -> None:
+    """DamagedError for an object of more bytes than its kind can have."""
+    if size > bytes_max:
+        raise DamagedError(
+            key, f"it has {size} bytes, and an object of its kind at most {bytes_max}: not read"
+        )
 
 
 def checked_range(key: str, start: int, end: int) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from neve import runtime
 from neve.errors import ClosedError, ExistsError, NotFoundError
-from neve.store.key import checked_key, checked_range
-from neve.store.port import Buffer, ObjectInfo
+from neve.store.key import checked_key, checked_range, checked_size
+from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo
 from neve.store.ranges import get_by_parts
 
 
@@ -50,9 +50,11 @@ class MemoryStore:
         self.bucket = bucket if bucket is not None else MemoryBucket()
         self._closed = False
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         await self._turn()
-        return memoryview(self._read(key))
+        data = self._read(key)
+        checked_size(key, len(data), bytes_max)
+        return memoryview(data)
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:
         checked_range(key, start, end)

@@ -1,8 +1,9 @@
 """The port: everything Neve asks of a bucket.
 
 Seven calls. `create` is the one on which all coordination rests: it writes a key only if the key
-does not exist. Implementations raise the store errors of `neve.errors` and nothing else, and
-return bytes as read-only memoryviews, so that no layer above copies them.
+does not exist. Implementations raise the store errors of `neve.errors`, DamagedError for an object
+that is too large, and nothing else, and return bytes as read-only memoryviews, so that no layer
+above copies them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+OBJECT_BYTES_MAX = 2**31 - 1
+"""No format of Neve's has larger objects."""
 
 
 class ObjectInfo(NamedTuple):
@@ -24,8 +28,12 @@ class ObjectInfo(NamedTuple):
 class Store(Protocol):
     """A bucket, or a prefix of one. Keys are relative, with `/` between parts, never a folder."""
 
-    async def get(self, key: str) -> memoryview:
-        """The whole object. NotFoundError if there is none."""
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
+        """The whole object. NotFoundError if there is none.
+
+        DamagedError if it has more than `bytes_max` bytes, of which then none are read: what lies
+        under a key decides nothing about how much memory is taken.
+        """
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:
         """Bytes from start up to, not including, end; fewer where the object ends earlier.

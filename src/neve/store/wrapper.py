@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from neve.store.port import Buffer, ObjectInfo, Store
+from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo, Store
 from neve.store.ranges import get_by_parts
 
 T = TypeVar("T")
@@ -35,8 +35,8 @@ class Wrapper:
         """Run `work`, which does the call once each time it is called."""
         return await work()
 
-    async def get(self, key: str) -> memoryview:
-        return await self.around(Call("get", key), lambda: self.inner.get(key))
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
+        return await self.around(Call("get", key), lambda: self.inner.get(key, bytes_max))
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:
         return await self.around(

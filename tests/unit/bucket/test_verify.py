@@ -16,6 +16,7 @@ from neve.errors import StoreFailedError
 from neve.log.keys import new_rollup_key, new_run_key, wal_stream
 from neve.log.wal.object import encode_seal
 from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.port import OBJECT_BYTES_MAX
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0)
@@ -530,14 +531,14 @@ class Counting(MemoryStore):
     segments = 0
     most_segments = 0
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         if not key.endswith(".kfs"):
-            return await super().get(key)
+            return await super().get(key, bytes_max)
         self.segments += 1
         self.most_segments = max(self.most_segments, self.segments)
         try:
             await runtime.sleep(0.002)
-            return await super().get(key)
+            return await super().get(key, bytes_max)
         finally:
             self.segments -= 1
 

@@ -14,6 +14,7 @@ from neve.log.keys import new_segment_key
 from neve.log.wal import object as wal_object
 from neve.log.wal.object import AUTHOR_BYTES, Kind, SliceMeta
 from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.port import OBJECT_BYTES_MAX
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0, probe=False)
@@ -36,11 +37,11 @@ class Meanwhile(MemoryStore):
         self._happens = happens
         self.happened = False
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         if key == self._key and not self.happened:
             self.happened = True
             await self._happens()
-        return await super().get(key)
+        return await super().get(key, bytes_max)
 
 
 async def test_a_segment_that_expires_while_it_is_read_is_not_missed() -> None:

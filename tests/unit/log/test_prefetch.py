@@ -646,10 +646,10 @@ def _decoded(data: memoryview) -> bytes:
 async def test_a_torn_whole_read_is_not_believed() -> None:
     store = SlowStore({"object": b"0123456789"})
     store.faults["object"].extend([lambda data: data[:3], lambda data: data[:4]])
-    assert await fetch_checked(store, "object", _decoded) == b"0123456789"
+    assert await fetch_checked(store, "object", 10, _decoded) == b"0123456789"
     store.faults["object"].extend([lambda d: d[:1], lambda d: d[:2], lambda d: d[:3]])
     with pytest.raises(DamagedError, match="3 bytes"):
-        await fetch_checked(store, "object", _decoded)
+        await fetch_checked(store, "object", 10, _decoded)
     assert store.count("get") == 6
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from neve.log.envelope import Kind, seal_envelope
 from neve.log.keys import SeriesKeys
 from neve.log.series import Entry, PassedError, Series, View, greatest_checkpoint
 from neve.records.crc import crc32c
+from neve.store.folder import FolderStore
 from scripted_store import ScriptedStore, changed, first, hold, in_simulation, refuse, then
 
 KEYS = SeriesKeys("s/")
@@ -53,6 +55,18 @@ class WordRules:
 
 
 WordSeries = Series[Words, Word]
+
+
+async def test_an_object_that_is_far_too_large_is_damage_and_is_not_read(tmp_path: Path) -> None:
+    """A sparse file: reading it would take as much memory as it claims to have."""
+    folder = FolderStore(tmp_path)
+    for key in (KEYS.number(0), KEYS.checkpoint(7)):
+        path = tmp_path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.truncate(6 << 30)
+        with pytest.raises(DamagedError, match=f"{key} is damaged: it has 6442450944 bytes"):
+            await Series(folder, KEYS, WordRules()).load()
 
 
 def series(store: ScriptedStore) -> WordSeries:

@@ -225,6 +225,22 @@ async def test_a_large_object_is_read_by_its_directory_and_ranges() -> None:
 
 
 @in_simulation
+async def test_one_that_is_too_large_to_be_read_whole_is_read_so_however_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its header and directory are checked before its size is believed."""
+    monkeypatch.setattr(reader_module, "WHOLE_BYTES_MAX", 150_000)
+    store = ScriptedStore()
+    rows = [*rows_of(0, partition=0, size=100_000), *rows_of(7, partition=1, size=100_000)]
+    await put_data(store, 0, rows)
+    await put_data(store, 1, rows_of(1, partition=0, size=100_000))
+    reader = WalReader(store, INCARNATION)
+    tail = await reader.tail(whole=True)
+    assert [item.data is None for item in tail.objects] == [True, False]
+    assert await texts(reader, tail, 0) == [0, 1]
+
+
+@in_simulation
 async def test_a_slice_whose_object_went_is_not_found() -> None:
     store = ScriptedStore()
     await put_data(store, 0, rows_of(0, size=100_000))

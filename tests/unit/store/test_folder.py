@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from neve import runtime
-from neve.errors import ExistsError, InvalidError, StoreFailedError, UnavailableError
+from neve.errors import ExistsError, InvalidError, NotFoundError, StoreFailedError, UnavailableError
 from neve.store import folder
 from neve.store.folder import READ_STEP_BYTES, UNCACHED_BYTES, FolderStore
 from store_contract import StoreContract, StoreFactory
@@ -461,6 +463,32 @@ async def test_foreign_files_are_no_objects(tmp_path: Path) -> None:
     Path(os.fsdecode(bytes(tmp_path) + b"/\xff")).write_bytes(b"no Unicode")
     os.mkfifo(tmp_path / "pipe")
     assert [row.key for row in await store.list("")] == ["a"]
+
+
+async def test_what_is_not_a_regular_file_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    await store.put("a", b"x")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "below").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(tmp_path / "socket"))
+        assert [row.key for row in await store.list("")] == ["a"]
+        for key in ("pipe", "itself", "device", "below", "socket"):
+            for read in (store.get(key), store.get_range(key, 0, 10)):
+                with pytest.raises(NotFoundError):
+                    await asyncio.wait_for(read, 5)
+        with pytest.raises(StoreFailedError, match="pipe, socket or device of this name"):
+            await store.create("pipe", b"x")
+
+
+async def test_a_folder_among_temporary_files_is_left_alone(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    await store.put("a", b"x")
+    (tmp_path / ".tmp" / "folder").mkdir()
+    (tmp_path / ".tmp" / "left").write_bytes(b"half")
+    assert await store.remove_stale_temporary(age_ms=-10_000) == 1
 
 
 async def test_a_listing_shows_a_moment_that_was(

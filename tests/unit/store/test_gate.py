@@ -9,6 +9,7 @@ import pytest
 from neve import runtime
 from neve.store.gate import Gate, NoFreeSlotError
 from neve.store.memory import MemoryStore
+from neve.store.port import OBJECT_BYTES_MAX
 
 
 class Slow(MemoryStore):
@@ -20,7 +21,7 @@ class Slow(MemoryStore):
         self.running_max = 0
         self.started: list[str] = []
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         self.running += 1
         self.running_max = max(self.running_max, self.running)
         self.started.append(key)

@@ -20,6 +20,7 @@ from neve.settings import StoreSettings
 from neve.store.gate import Gate
 from neve.store.hedge import DELAY_FACTOR, Hedge
 from neve.store.memory import MemoryStore
+from neve.store.port import OBJECT_BYTES_MAX
 
 ALWAYS = StoreSettings(hedge_share_max=1.0, hedge_floor_ms=0)
 QUICK_SECONDS = 0.010
@@ -35,7 +36,7 @@ class Timed(MemoryStore):
         self.sent = 0
         self.cancelled = 0
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         number = await self._take()
         return memoryview(b"%d" % number)
 

@@ -14,7 +14,7 @@ from neve.settings import StoreSettings
 from neve.store.faults import Fault, Faults, FaultyStore, Rule
 from neve.store.folder import FolderStore
 from neve.store.memory import MemoryStore
-from neve.store.port import Buffer, ObjectInfo
+from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo
 from neve.store.probe import RULES, BrokenRuleError, inspect, probe
 from neve.store.url import stack
 
@@ -62,8 +62,8 @@ class StaleRead(MemoryStore):
         super().__init__()
         self.seen: dict[str, bytes] = {}
 
-    async def get(self, key: str) -> memoryview:
-        return memoryview(self.seen.setdefault(key, bytes(await super().get(key))))
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
+        return memoryview(self.seen.setdefault(key, bytes(await super().get(key, bytes_max))))
 
 
 class StaleAbsence(MemoryStore):
@@ -73,11 +73,11 @@ class StaleAbsence(MemoryStore):
         super().__init__()
         self.absent: dict[str, None] = {}
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         if key in self.absent:
             raise NotFoundError(key, "404 from a cache")
         try:
-            return await super().get(key)
+            return await super().get(key, bytes_max)
         except NotFoundError:
             self.absent[key] = None
             raise
@@ -107,8 +107,8 @@ class UndeadRead(MemoryStore):
             self.deleted[key] = await super().get(key)
         await super().delete(key)
 
-    async def get(self, key: str) -> memoryview:
-        return self.deleted.pop(key) if key in self.deleted else await super().get(key)
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
+        return self.deleted.pop(key) if key in self.deleted else await super().get(key, bytes_max)
 
 
 class UndeadList(MemoryStore):

@@ -21,6 +21,7 @@ from neve.errors import (
 from neve.settings import StoreSettings
 from neve.store.gate import NoFreeSlotError
 from neve.store.memory import MemoryStore
+from neve.store.port import OBJECT_BYTES_MAX
 from neve.store.retry import Retry, RetryBudget
 
 EXACT = StoreSettings(retry_jitter=0.0)
@@ -35,7 +36,7 @@ class Failing(MemoryStore):
         self.forever = forever
         self.tried_at: list[float] = []
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         self.tried_at.append(runtime.monotonic())
         if self.errors:
             raise self.errors.pop(0)

@@ -115,6 +115,7 @@ async def history_at(
         await fetch_checked(
             store,
             segment.key,
+            segment.bytes_max,
             lambda data, key=segment.key: kfs.check(data, key, observe=history.observe),  # type: ignore[misc]
         )
     return history.copy(manifest.keys.prefix)

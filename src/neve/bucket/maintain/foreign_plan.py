@@ -21,6 +21,7 @@ from neve.log.fetch import fetch_checked, fetch_range_checked
 from neve.log.manifest.records import Segment, Skip
 from neve.log.segment import kfs
 from neve.log.segment.bundle import decode_foreign
+from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX
 from neve.log.segment.kafscale import ForeignSegment
 from neve.store.port import Store
 
@@ -101,7 +102,9 @@ async def _described(
     if trust:
         segment = await _from_edges(store, row)
     else:
-        segment = await fetch_checked(store, row.key, lambda data: _from_whole(data, row))
+        segment = await fetch_checked(
+            store, row.key, kfs.SEGMENT_BYTES_MAX, lambda data: _from_whole(data, row)
+        )
     return await _with_index(store, row, segment, notes)
 
 
@@ -167,7 +170,7 @@ async def _with_index(
         return len(data)
 
     try:
-        size = await fetch_checked(store, key, check)
+        size = await fetch_checked(store, key, FOREIGN_INDEX_BYTES_MAX, check)
     except (NotFoundError, DamagedError, UnsupportedError) as error:
         notes.append(f"not used: {error}")
         return segment

@@ -109,6 +109,7 @@ async def _attempt(opened: Opened, segment: Segment, interval: int) -> bool | No
     rebuilt = await fetch_checked(
         store,
         segment.key,
+        segment.bytes_max,
         lambda data: rebuild(
             data,
             segment.key,

@@ -22,6 +22,7 @@ from neve.log.create import create_own
 from neve.log.fetch import fetch_checked, fetch_range_checked
 from neve.log.segment import frame, kafscale, kfs
 from neve.log.segment.bundle import decode_foreign
+from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX
 from neve.log.segment.kafscale import ForeignSegment, TimeRange
 from neve.log.segment.sections import Column
 from neve.records.arrow import to_arrow_batches
@@ -92,7 +93,9 @@ async def _complete(
     has_times = await sound_times(store, segment, await last_offset(store, segment)) is not None
     if has_times and entries is not None:
         return
-    facts = await fetch_checked(store, segment.key, lambda data: examine(data, segment))
+    facts = await fetch_checked(
+        store, segment.key, kfs.SEGMENT_BYTES_MAX, lambda data: examine(data, segment)
+    )
     if entries is None or not facts.has(*entries):
         key = kafscale.format_key(segment.name, "index")
         result.indexes.append(key)
@@ -186,7 +189,9 @@ async def sound_times(store: Store, segment: ForeignSegment, last: int) -> TimeR
     if key is None:
         return None
     try:
-        found = await fetch_checked(store, key, lambda data: kafscale.decode_times(data, key))
+        found = await fetch_checked(
+            store, key, kafscale.TIMES_BYTES, lambda data: kafscale.decode_times(data, key)
+        )
     except (NotFoundError, DamagedError):
         return None
     whole = (segment.name.base_offset, last)
@@ -200,7 +205,10 @@ async def _entries(store: Store, segment: ForeignSegment) -> tuple[Column, Colum
         return None
     try:
         bundle = await fetch_checked(
-            store, key, lambda data: decode_foreign(data, key, segment.segment_bytes)
+            store,
+            key,
+            FOREIGN_INDEX_BYTES_MAX,
+            lambda data: decode_foreign(data, key, segment.segment_bytes),
         )
     except (NotFoundError, DamagedError):
         return None

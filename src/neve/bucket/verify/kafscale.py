@@ -15,8 +15,9 @@ from neve.bucket.verify.findings import Finding, Progress, Report, Severity, sho
 from neve.bucket.verify.run import Options
 from neve.errors import DamagedError, NeveError, NotFoundError, UnsupportedError
 from neve.log.fetch import fetch_checked
-from neve.log.segment import kafscale
+from neve.log.segment import kafscale, kfs
 from neve.log.segment.bundle import decode_foreign
+from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX
 from neve.log.segment.kafscale import ForeignSegment
 from neve.store.port import Store
 
@@ -83,7 +84,10 @@ class _Check:
         """Check a segment and its helps; the offset behind it, or None where it is damaged."""
         try:
             found = await fetch_checked(
-                self._store, segment.key, lambda data: examine(data, segment)
+                self._store,
+                segment.key,
+                kfs.SEGMENT_BYTES_MAX,
+                lambda data: examine(data, segment),
             )
         except (DamagedError, NotFoundError, UnsupportedError) as error:
             self.tell(Severity.DAMAGE, segment.key, _reason(error), RESTORE)
@@ -109,7 +113,7 @@ class _Check:
             if not found.has(bundle.offsets, bundle.positions):
                 raise DamagedError(key, "it points at other places than batches of its segment")
 
-        return await self._fault(key, check)
+        return await self._fault(key, FOREIGN_INDEX_BYTES_MAX, check)
 
     async def _times_fault(self, key: str, found: Examined) -> str:
         def check(data: memoryview) -> None:
@@ -117,11 +121,11 @@ class _Check:
             if times != found.times:
                 raise DamagedError(key, f"it says {times}, its segment holds {found.times}")
 
-        return await self._fault(key, check)
+        return await self._fault(key, kafscale.TIMES_BYTES, check)
 
-    async def _fault(self, key: str, check: Callable[[memoryview], None]) -> str:
+    async def _fault(self, key: str, bytes_max: int, check: Callable[[memoryview], None]) -> str:
         try:
-            await fetch_checked(self._store, key, check)
+            await fetch_checked(self._store, key, bytes_max, check)
         except (DamagedError, NotFoundError, UnsupportedError) as error:
             return _reason(error)
         self.report.read("indexes", 0)

@@ -287,7 +287,10 @@ class PartitionCheck:
             return []
         try:
             bundle = await fetch_checked(
-                self._look.store, kept.key, lambda data: decode_bundle(data, kept.key)
+                self._look.store,
+                kept.key,
+                kept.bytes_max,
+                lambda data: decode_bundle(data, kept.key),
             )
             bundle.check_all()
         except NotFoundError:

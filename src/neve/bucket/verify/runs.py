@@ -6,7 +6,7 @@ import itertools
 
 from neve.bucket.verify.look import Look
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
-from neve.log.envelope import Kind, decode_payload, open_envelope
+from neve.log.envelope import ENVELOPE_BYTES_MAX, Kind, decode_payload, open_envelope
 from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys
 from neve.log.manifest.records import Run, RunBody
@@ -21,7 +21,7 @@ async def check_run(look: Look, keys: SeriesKeys, run: Run) -> str:
         return body
 
     try:
-        rows = (await fetch_checked(look.store, run.key, decode)).segments
+        rows = (await fetch_checked(look.store, run.key, ENVELOPE_BYTES_MAX, decode)).segments
     except NotFoundError:
         return "it is listed, and it is not there"
     except (DamagedError, UnsupportedError) as error:

@@ -41,7 +41,7 @@ async def check_segment(store: Store, bounds: Bounds, segment: Segment) -> Segme
         bundle, index_fault = await _load_bundle(store, segment)
         for attempt in range(1, ATTEMPTS_DEFAULT + 1):
             try:
-                data = await store.get(segment.key)
+                data = await store.get(segment.key, segment.bytes_max)
             except NotFoundError:
                 return SegmentResult(
                     "it is listed, and it is not there", index_fault, _all(segment)
@@ -74,7 +74,7 @@ async def _load_bundle(store: Store, segment: Segment) -> tuple[Bundle | None, s
         return bundle
 
     try:
-        return await fetch_checked(store, key, decode), ""
+        return await fetch_checked(store, key, segment.index_bytes_max, decode), ""
     except NotFoundError:
         return None, "it is listed, and it is not there"
     except DamagedError as error:

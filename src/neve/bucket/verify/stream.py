@@ -153,7 +153,10 @@ class StreamCheck:
             return known
         try:
             examined, size = await fetch_checked(
-                self._store, key, lambda data: self._examine(data, key, number, rollup=rollup)
+                self._store,
+                key,
+                wal_object.OBJECT_BYTES_MAX,
+                lambda data: self._examine(data, key, number, rollup=rollup),
             )
         except NotFoundError as error:
             missing = DamagedError(key, "its stream's checkpoint names it, and it is not there")
@@ -186,7 +189,7 @@ class StreamCheck:
     async def _damaged(self, key: str, number: int, error: NeveError, *, rollup: bool) -> Examined:
         """Which slices of an object are bad, where its directory can still be read."""
         try:
-            data = await self._store.get(key)
+            data = await self._store.get(key, wal_object.OBJECT_BYTES_MAX)
             decoded = wal_object.decode_directory(
                 data, key, incarnation=self.incarnation, number=number, rollup=rollup
             )

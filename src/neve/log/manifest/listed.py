@@ -12,7 +12,7 @@ import bisect
 from collections.abc import Sequence
 
 from neve.errors import NotFoundError
-from neve.store.port import ObjectInfo, Store
+from neve.store.port import OBJECT_BYTES_MAX, ObjectInfo, Store
 from neve.store.wrapper import Wrapper
 
 
@@ -31,11 +31,11 @@ class ListedStore(Wrapper):
     async def of(cls, store: Store, prefix: str) -> ListedStore:
         return cls(store, prefix, await store.list(prefix))
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         if not self.is_stale and key.startswith(self._prefix) and key not in self._known:
             raise NotFoundError(key, "it was not there when its topic's manifests were listed")
         try:
-            return await self.inner.get(key)
+            return await self.inner.get(key, bytes_max)
         except NotFoundError:
             self.is_stale = True
             raise

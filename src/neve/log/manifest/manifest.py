@@ -16,7 +16,14 @@ import msgspec
 from neve import runtime
 from neve.errors import DamagedError, NotFoundError, UnavailableError
 from neve.log.create import create_own
-from neve.log.envelope import AUTHOR_BYTES, Kind, decode_payload, open_envelope, seal_envelope
+from neve.log.envelope import (
+    AUTHOR_BYTES,
+    ENVELOPE_BYTES_MAX,
+    Kind,
+    decode_payload,
+    open_envelope,
+    seal_envelope,
+)
 from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys, new_run_key
 from neve.log.manifest.records import (
@@ -128,7 +135,7 @@ class Manifest:
             body: RunBody = decode_payload(envelope, RunBody, key)
             return body
 
-        segments = (await fetch_checked(self._store, key, decode)).segments
+        segments = (await fetch_checked(self._store, key, ENVELOPE_BYTES_MAX, decode)).segments
         self._runs[key] = segments
         if len(self._runs) > RUNS_REMEMBERED_MAX:
             self._runs.popitem(last=False)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from neve.log.envelope import Stored
+from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX
+from neve.log.segment.kfs import SEGMENT_BYTES_MAX
 
 
 class Segment(Stored, frozen=True, kw_only=True):
@@ -31,6 +33,16 @@ class Segment(Stored, frozen=True, kw_only=True):
     index_key: str | None = None
     index_bytes: int = 0
     owned: bool = True
+
+    @property
+    def bytes_max(self) -> int:
+        """What its object may have: an imported one may have been written over since."""
+        return self.bytes if self.owned else SEGMENT_BYTES_MAX
+
+    @property
+    def index_bytes_max(self) -> int:
+        """What its bundle may have."""
+        return self.index_bytes if self.owned else FOREIGN_INDEX_BYTES_MAX
 
 
 class Removal(Stored, frozen=True, kw_only=True):

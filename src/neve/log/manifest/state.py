@@ -30,6 +30,7 @@ from neve.log.manifest.records import (
     Skip,
     Start,
 )
+from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX
 
 
 class StateBundle(Stored, frozen=True):
@@ -42,6 +43,11 @@ class StateBundle(Stored, frozen=True):
     bytes: int
     end: int
     owned: bool = True
+
+    @property
+    def bytes_max(self) -> int:
+        """What its object may have."""
+        return self.bytes if self.owned else FOREIGN_INDEX_BYTES_MAX
 
 
 class DoomedRun(Stored, frozen=True):

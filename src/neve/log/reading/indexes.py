@@ -133,7 +133,7 @@ async def fetch_indexed(store: Store, segment: Segment) -> Bundle:
         return decode_bundle(encoded, segment.index_key or segment.key, segment.bytes)
 
     async def read() -> Bundle:
-        data = await store.get(segment.key)
+        data = await store.get(segment.key, segment.bytes_max)
         return await runtime.offload(index, data)
 
     try:

@@ -23,6 +23,8 @@ DIRECTORY_MAGIC = b"NVIX"
 DIRECTORY_VERSION = 1
 # Positions of sections are unsigned 32-bit numbers; half of that is more than any state needs.
 BUNDLE_BYTES_MAX = 2**31 - 1
+# An index that was imported has 12 bytes for each batch of its segment, and a batch at least 61.
+FOREIGN_INDEX_BYTES_MAX = 512 * 1024 * 1024
 
 _INDEX_HEADER = struct.Struct(">4sHiiH")
 _INDEX_ENTRY = np.dtype([("offset", ">i8"), ("position", ">i4")])

@@ -11,6 +11,7 @@ from neve import runtime
 from neve.errors import ExistsError, NotFoundError
 from neve.log.envelope import (
     AUTHOR_BYTES,
+    ENVELOPE_BYTES_MAX,
     Kind,
     Stored,
     decode_payload,
@@ -48,7 +49,7 @@ async def read_checkpoint(store: Store, keys: SeriesKeys, number: int) -> WalChe
         return payload
 
     try:
-        return await fetch_checked(store, key, decode)
+        return await fetch_checked(store, key, ENVELOPE_BYTES_MAX, decode)
     except NotFoundError:
         return None
 

@@ -32,6 +32,8 @@ from neve.store.port import Store
 DIRECTORY_READ_BYTES = 64 * 1024
 # What one look keeps of objects that such a get has brought whole; of others it knows where all is.
 LOOK_BYTES_MAX = 32 * 1024 * 1024
+# An object of more than this is not read whole before its header and directory are checked.
+WHOLE_BYTES_MAX = 2 * LOOK_BYTES_MAX
 # How far one look reads beyond what was there when it began: a live writer may be faster than we
 # are, and who chased it to its end would never come back.
 READ_ON_NUMBERS_MAX = 64
@@ -303,9 +305,10 @@ class WalReader:
             return decoded, data
 
         if whole:
-            # One damaged slice is its own partition's trouble: that is told to who reads it.
+            # One damaged slice is its own partition's trouble: that is told to who reads it. A very
+            # large object is read slice by slice, as they are wanted.
             with contextlib.suppress(DamagedError):
-                return await fetch_checked(store, key, decode_whole)
+                return await fetch_checked(store, key, WHOLE_BYTES_MAX, decode_whole)
         return await self._directory(store, key, number, rollup=rollup)
 
     async def _directory(

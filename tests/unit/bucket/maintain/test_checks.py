@@ -10,6 +10,7 @@ from neve.bucket.maintain.checks import ListedCheck, verify_rest
 from neve.bucket.maintain.jobs import Job, do_here, plan_units
 from neve.bucket.verify import Options, Report
 from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.port import OBJECT_BYTES_MAX
 from node_world import TOPIC
 from scripted_store import in_simulation
 
@@ -23,9 +24,9 @@ class CountingStore(MemoryStore):
         super().__init__(bucket)
         self.reads: Counter[str] = Counter()
 
-    async def get(self, key: str) -> memoryview:
+    async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
         self.reads[key] += 1
-        return await super().get(key)
+        return await super().get(key, bytes_max)
 
 
 def told(*reports: Report) -> list[tuple[str, str]]:
