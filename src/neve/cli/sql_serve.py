@@ -20,6 +20,7 @@ from neve.serving.addresses import parse_address
 
 if TYPE_CHECKING:
     from neve.lake.postgres.options import ServeOptions
+    from neve.lake.postgres.server import PostgresServer
     from neve.lake.sql.engine import Engine
     from neve.settings import Settings
 
@@ -46,13 +47,20 @@ class ServeFlags:
         bool, Parameter(negative="", help="Refuse clients that come without TLS.")
     ] = False
 
+    statement_seconds: Annotated[
+        float, Parameter(help="The longest that a statement may run; 0: no limit.")
+    ] = 600.0
+    connections_per_address_max: Annotated[
+        int, Parameter(help="Connections of one address; a pool or a proxy may need more.")
+    ] = 32
+
     def options(self) -> ServeOptions | None:
         """What the server is told, or None where none is wanted."""
         if self.serve is None:
             if self.users or self.trust or self.tls_cert or self.tls_key or self.tls_required:
                 raise UsageError("--users, --trust and --tls-… go with --serve HOST:PORT")
             return None
-        from neve.lake.postgres.options import ServeOptions, Tls
+        from neve.lake.postgres.options import Limits, ServeOptions, Tls
 
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("--tls-cert and --tls-key go together")
@@ -68,6 +76,10 @@ class ServeFlags:
             users=_users(self.users),
             trust=self.trust,
             tls=tls,
+            limits=Limits(
+                statement_seconds=self.statement_seconds,
+                connections_per_address_max=self.connections_per_address_max,
+            ),
         )
 
 
@@ -106,7 +118,7 @@ async def serve_postgres(engine: Engine, options: ServeOptions) -> int:
     async with serve(engine, options) as server:
         host = f"[{server.host}]" if ":" in server.host else server.host
         print(f"neve sql is ready: postgres {host}:{server.port}", flush=True)
-        failure = await _failure(engine, ended)
+        failure = await _failure(engine, server, ended)
         if failure:
             log.error("%s: the server ends", failure)
             await server.close(failure)
@@ -114,10 +126,10 @@ async def serve_postgres(engine: Engine, options: ServeOptions) -> int:
     return 0
 
 
-async def _failure(engine: Engine, ended: asyncio.Event) -> str:
-    """Wait until the engine has failed, and return why; empty if the server was asked to end."""
+async def _failure(engine: Engine, server: PostgresServer, ended: asyncio.Event) -> str:
+    """Wait until no query can be answered, and return why; empty if the server was asked to end."""
     while not ended.is_set():
-        failure = await runtime.offload(engine.failure)
+        failure = await runtime.offload(engine.failure) or server.failure
         if failure:
             return failure
         with contextlib.suppress(TimeoutError):

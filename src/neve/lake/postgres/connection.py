@@ -33,6 +33,7 @@ class Connection:
         self, link: Link, shared: Shared, startup: Startup, process: int, secret: int
     ) -> None:
         self._link = link
+        self.address = link.address()
         self._shared = shared
         self._startup = startup
         self.process = process
@@ -51,6 +52,10 @@ class Connection:
         self._interrupt(reason)
         self._link.write(wire.report(reason))
         self._link.close()
+
+    def give_up(self) -> None:
+        """Close it at once: others need its place."""
+        self._link.abort()
 
     def _lost(self) -> None:
         self._interrupt(fatal(ADMIN_SHUTDOWN, "the client is gone"))
@@ -99,8 +104,10 @@ class Connection:
         for name, value in settings.reported().items():
             out.add(wire.parameter_status(name, value))
         out.add(wire.backend_key(self.process, self.secret))
-        runner = Runner(self._shared, out, settings, user=user, process=self.process)
-        return Session(runner, settings, limits)
+        runner = Runner(
+            self._shared, out, settings, user=user, process=self.process, address=self.address
+        )
+        return Session(runner, settings, limits, self._shared.held)
 
     async def _message(self, session: Session) -> bool:
         header = await self._link.read(wire.HEADER_BYTES)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow as pa
 from neve import runtime
 from neve.lake.postgres.backend import Executor
 from neve.lake.postgres.encode import ColumnEncoder, data_rows, pieces
+from neve.lake.postgres.fairness import AddressTurns
 from neve.lake.postgres.link import Disconnected
 from neve.lake.postgres.sqlstate import SqlError, from_exception
 
@@ -32,6 +33,9 @@ class Lanes:
 
     queries: runtime.Lane
     control: runtime.Lane
+    turns: AddressTurns
+    stuck: set[str] = field(default_factory=set)
+    """Tags of queries that were given up while the engine still works on them."""
 
     def close(self) -> None:
         self.queries.close()
@@ -69,6 +73,7 @@ class Execution:
         lanes: Lanes,
         tag: str,
         *,
+        address: str,
         cancel_seconds: float,
         chunk_bytes: int,
     ) -> None:
@@ -76,6 +81,7 @@ class Execution:
         self._query: Query | None = None
         self._lanes = lanes
         self._tag = tag
+        self._address = address
         self._cancel_seconds = cancel_seconds
         self._chunk_bytes = chunk_bytes
         self._interrupted = asyncio.Event()
@@ -98,6 +104,7 @@ class Execution:
     def _open(self) -> _Rows:
         query = self._query = self._plan()
         result = query.executor.execute(query.sql, query.parameters, tag=self._tag)
+        self._query = replace(query, sql="", parameters=())  # an open cursor does not need them
         return _Rows(result.schema, result.batches, self._chunk_bytes)
 
     async def next(self, columns: Sequence[ColumnEncoder], rows_max: int) -> Chunk | None:
@@ -127,7 +134,7 @@ class Execution:
         if self._reason is not None:
             raise self._reason
         begun = threading.Event()
-        call = runtime.spawn(self._lanes.queries.offload(self._do, begun, work, *args))
+        call: asyncio.Task[T] = runtime.spawn(self._in_turn(self._do, begun, work, *args))
         stop = runtime.spawn(self._interrupted.wait())
         try:
             await asyncio.wait([call, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -144,6 +151,21 @@ class Execution:
             if not call.done():
                 call.cancel()
 
+    async def _in_turn(self, work: Callable[..., T], *args: Any) -> T:
+        """Run in a thread. The address's turn lasts until the thread is free, also if we are not
+        waited for any more.
+        """
+        await self._lanes.turns.take(self._address)
+        inner = runtime.spawn(self._lanes.queries.offload(work, *args))
+        inner.add_done_callback(self._thread_is_free)
+        return await asyncio.shield(inner)
+
+    def _thread_is_free(self, inner: asyncio.Task[Any]) -> None:
+        self._lanes.turns.give_back(self._address)
+        self._lanes.stuck.discard(self._tag)
+        if not inner.cancelled():
+            inner.exception()  # whoever still waits has it; otherwise it is not news
+
     def _do(self, begun: threading.Event, work: Callable[..., T], *args: Any) -> T:
         begun.set()
         if self._reason is not None:
@@ -156,6 +178,7 @@ class Execution:
         until = runtime.monotonic() + self._cancel_seconds
         while not call.done():
             if runtime.monotonic() > until:
+                self._lanes.stuck.add(self._tag)
                 raise Disconnected  # the engine does not let go: nothing sound can be said here
             await self._lanes.control.offload(self._cancel_on_engine)
             await asyncio.wait([call], timeout=_CANCEL_AGAIN_SECONDS)

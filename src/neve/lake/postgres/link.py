@@ -33,6 +33,7 @@ class Link(asyncio.Protocol):
         self._writable.set()
         self._reading_paused = False
         self.ended = False
+        self._gone = asyncio.Event()
         self.secure = False
         self.on_lost: Callable[[], None] = lambda: None
 
@@ -74,6 +75,7 @@ class Link(asyncio.Protocol):
     def _end(self) -> None:
         if not self.ended:
             self.ended = True
+            self._gone.set()
             self._more.set()
             self._writable.set()
             self.on_lost()
@@ -112,6 +114,13 @@ class Link(asyncio.Protocol):
         if self.ended:
             raise Disconnected
 
+    async def pause(self, seconds: float) -> None:
+        """Let a client wait; Disconnected if it leaves meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            async with runtime.deadline(seconds):
+                await self._gone.wait()
+            raise Disconnected
+
     async def start_tls(self, context: ssl.SSLContext) -> None:
         """Go on under TLS. Bytes that came before the handshake would be somebody else's."""
         if self._received:
@@ -128,8 +137,10 @@ class Link(asyncio.Protocol):
         self._use(upgraded)
         self.secure = True
 
-    def peer(self) -> Any:
-        return self._transport.get_extra_info("peername")
+    def address(self) -> str:
+        """The client's, without its port."""
+        peer: Any = self._transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) and peer else ""
 
     def close(self) -> None:
         """Send what was written, then close."""

@@ -20,15 +20,20 @@ class Limits:
     connections_max: int = 64
     """Clients logged in at once; the next one is told so and closed."""
     starting_max: int = 32
-    """Connections that are not logged in yet, beyond those; cancel requests are among them."""
+    """Connections that are not logged in yet, beyond those; cancel requests are among them. One
+    more closes the oldest of the address that has most of them."""
+    connections_per_address_max: int = 32
+    """Connections of one address, logged in or not."""
     queries_max: int = 16
     """Queries that do something at the same moment; others wait their turn."""
+    queries_per_address_max: int = 12
+    """How many of those may be of one address."""
     login_seconds: float = 30.0
     """From the connection to the end of the log-in, TLS included."""
     stall_seconds: float = 600.0
     """A client that takes nothing of its answer for so long is closed, and its query ended."""
-    statement_seconds: float = 0.0
-    """What `statement_timeout` is until a client sets it; 0 means no limit."""
+    statement_seconds: float = 600.0
+    """The longest that a statement may run: `statement_timeout` can only be less; 0: no limit."""
     cancel_seconds: float = 60.0
     """How long a cancelled query may take to end before its connection is given up."""
     message_bytes_max: int = 16 * MIB
@@ -38,7 +43,9 @@ class Limits:
     statements_max: int = 1_000
     """Prepared statements of one connection."""
     statement_bytes_max: int = 32 * MIB
-    """Text of all prepared statements of one connection."""
+    """Texts and values of all prepared statements, portals and cursors of one connection."""
+    statement_bytes_total_max: int = 64 * MIB
+    """The same of all connections together."""
     portals_max: int = 64
     """Open portals and cursors of one connection."""
     chunk_bytes: int = 256 * KIB

@@ -27,6 +27,8 @@ from neve.lake.postgres.sqlstate import (
 from neve.lake.postgres.wire import TEXT, Described
 
 TEXT_OID = 25
+_VALUE_BYTES = 64
+"""What a value takes beside its text."""
 
 
 @dataclass
@@ -39,6 +41,10 @@ class Prepared:
     types: tuple[int, ...]
     described: Sequence[Described] | None = None
     """What a client was told about its rows before any values were bound."""
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self.text) + _VALUE_BYTES * len(self.types)
 
     @classmethod
     def of(cls, found: Sequence[Statement], types: Sequence[int] = ()) -> Prepared:
@@ -74,6 +80,11 @@ class Portal:
     schema: pa.Schema | None = None
     columns: list[ColumnEncoder] = field(default_factory=list)
 
+    @property
+    def held_bytes(self) -> int:
+        """Of its text and values: a portal may outlive the statement that it was made of."""
+        return self.prepared.held_bytes + sum(_size(value) for value in self.values)
+
     async def open(self) -> pa.Schema:
         """Begin the query if it has not begun."""
         if self.schema is None:
@@ -93,6 +104,14 @@ class Portal:
             await execution.close()
 
 
+def _size(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value) + _VALUE_BYTES
+    if isinstance(value, list | tuple):
+        return sum(_size(each) for each in value) + _VALUE_BYTES
+    return _VALUE_BYTES
+
+
 def expanded(formats: Sequence[int], count: int) -> list[int]:
     """No code means text for all, one means the same for all."""
     if len(formats) <= 1:
@@ -105,29 +124,53 @@ def expanded(formats: Sequence[int], count: int) -> list[int]:
     return list(formats)
 
 
-class Shelf:
-    """Statements and portals of one session, by name, within its limits."""
+@dataclass
+class Held:
+    """How many bytes of statements and values are kept, by one session or by all."""
 
-    def __init__(self, limits: Limits) -> None:
+    size: int = 0
+
+
+class Shelf:
+    """Statements and portals of one session, by name, within its limits and those of all."""
+
+    def __init__(self, limits: Limits, all_sessions: Held) -> None:
         self._limits = limits
         self._prepared: dict[str, Prepared] = {}
         self._portals: dict[str, Portal] = {}
-        self._text_bytes = 0
+        self._mine, self._all = Held(), all_sessions
+
+    def _hold(self, size: int) -> None:
+        """Count what is kept from now on, or refuse it."""
+        limits = self._limits
+        for held, allowed, whose in (
+            (self._mine, limits.statement_bytes_max, "this connection keeps"),
+            (self._all, limits.statement_bytes_total_max, "all connections together keep"),
+        ):
+            if held.size + size > allowed:
+                raise SqlError(
+                    LIMIT_EXCEEDED,
+                    f"{whose} too much in prepared statements and cursors: {held.size} of "
+                    f"{allowed} bytes, and this one has {size}",
+                    hint="Close cursors and deallocate statements that are no longer used.",
+                )
+        self._let_go(-size)
+
+    def _let_go(self, size: int) -> None:
+        self._mine.size -= size
+        self._all.size -= size
 
     def add_prepared(self, name: str, prepared: Prepared) -> None:
         if name and name in self._prepared:
             raise SqlError(DUPLICATE_STATEMENT, f'prepared statement "{name}" already exists')
         self.drop_prepared(name)
-        size = len(prepared.text)
-        if len(self._prepared) >= self._limits.statements_max or (
-            self._text_bytes + size > self._limits.statement_bytes_max
-        ):
+        if len(self._prepared) >= self._limits.statements_max:
             raise SqlError(
                 LIMIT_EXCEEDED,
                 "this connection keeps too many prepared statements",
                 hint="Deallocate those that are no longer used.",
             )
-        self._text_bytes += size
+        self._hold(prepared.held_bytes)
         self._prepared[name] = prepared
 
     def prepared(self, name: str) -> Prepared:
@@ -139,11 +182,11 @@ class Shelf:
     def drop_prepared(self, name: str) -> None:
         gone = self._prepared.pop(name, None)
         if gone is not None:
-            self._text_bytes -= len(gone.text)
+            self._let_go(gone.held_bytes)
 
     def drop_all_prepared(self) -> None:
-        self._prepared.clear()
-        self._text_bytes = 0
+        for name in list(self._prepared):
+            self.drop_prepared(name)
 
     async def add_portal(self, name: str, portal: Portal) -> None:
         if name and name in self._portals:
@@ -151,6 +194,7 @@ class Shelf:
         await self.drop_portal(name)
         if len(self._portals) >= self._limits.portals_max:
             raise SqlError(LIMIT_EXCEEDED, "this connection has too many open cursors: close some")
+        self._hold(portal.held_bytes)
         self._portals[name] = portal
 
     def portal(self, name: str) -> Portal:
@@ -161,6 +205,7 @@ class Shelf:
     async def drop_portal(self, name: str) -> None:
         gone = self._portals.pop(name, None)
         if gone is not None:
+            self._let_go(gone.held_bytes)
             await gone.close()
 
     async def drop_portals(self, *, held_too: bool) -> None:

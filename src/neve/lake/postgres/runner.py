@@ -28,13 +28,21 @@ class Runner:
     """One session's. At most one query is at work at a time; `interrupt` ends that one."""
 
     def __init__(
-        self, shared: Shared, out: Outbox, settings: SessionSettings, *, user: str, process: int
+        self,
+        shared: Shared,
+        out: Outbox,
+        settings: SessionSettings,
+        *,
+        user: str,
+        process: int,
+        address: str,
     ) -> None:
         self.out = out
         self._shared = shared
         self._settings = settings
         self._catalog = shared.catalog_for(user, process, settings)
         self._process = process
+        self._address = address
         self._count = 0
         self._running: Execution | None = None
 
@@ -56,6 +64,7 @@ class Runner:
             lambda: self._query(statement, values),
             self._shared.lanes,
             f"pg-{self._process}-{self._count}",
+            address=self._address,
             cancel_seconds=limits.cancel_seconds,
             chunk_bytes=limits.chunk_bytes,
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from neve import runtime
@@ -14,6 +16,7 @@ from neve.lake.postgres.backend import Backend
 from neve.lake.postgres.catalog.catalog import Catalog
 from neve.lake.postgres.connection import Connection
 from neve.lake.postgres.execution import Lanes
+from neve.lake.postgres.fairness import AddressTurns
 from neve.lake.postgres.link import Link
 from neve.lake.postgres.options import Limits, ServeOptions, Tls
 from neve.lake.postgres.scram import Passwords
@@ -25,7 +28,9 @@ from neve.lake.postgres.sqlstate import (
     fatal,
 )
 from neve.lake.postgres.startup import Security, Startup
+from neve.serving import logs
 
+log = logging.getLogger("neve.sql")
 _CONTROL_THREADS = 4
 _STOP_SECONDS = 10.0
 
@@ -56,7 +61,9 @@ class PostgresServer:
             tls is not None and tls.required,
         )
         queries = runtime.Lane(self._limits.queries_max, "neve-sql")
-        lanes = Lanes(queries, runtime.Lane(_CONTROL_THREADS, "neve-sql-control"))
+        control = runtime.Lane(_CONTROL_THREADS, "neve-sql-control")
+        turns = AddressTurns(self._limits.queries_per_address_max)
+        lanes = Lanes(queries, control, turns)
         catalog = Catalog(backend, self._limits, database=database, users=list(users or {}))
         self._shared = Shared(backend, catalog, lanes, self._limits)
         self._connections: dict[int, Connection] = {}
@@ -97,13 +104,21 @@ class PostgresServer:
         self._shared.lanes.close()
 
     @property
+    def failure(self) -> str:
+        """Why no query can be answered any more; empty while some can."""
+        stuck = len(self._shared.lanes.stuck)
+        if stuck < self._limits.queries_max:
+            return ""
+        return f"{stuck} queries were cancelled and do not end, and none else can begin"
+
+    @property
     def clients(self) -> int:
         """How many are logged in."""
         return sum(each.logged_in for each in self._connections.values())
 
     def _connected(self, link: Link) -> None:
         limits = self._limits
-        if len(self._connections) >= limits.connections_max + limits.starting_max:
+        if not self._make_room(link.address()):
             link.abort()
             return
         self._processes = self._processes % 0x7FFFFFFF + 1
@@ -113,6 +128,31 @@ class PostgresServer:
         connection = Connection(link, self._shared, startup, process, secret)
         self._connections[process] = connection
         self._tasks.start(self._run(connection), name=f"postgres client {process}")
+
+    def _make_room(self, address: str) -> bool:
+        """Whether one more may connect; those that have not logged in give way to it."""
+        limits = self._limits
+        mine = [each for each in self._connections.values() if each.address == address]
+        starting = [each for each in self._connections.values() if not each.logged_in]
+        if len(mine) >= limits.connections_per_address_max:
+            logs.event(log, logging.WARNING, "too many connections of an address", address=address)
+            return self._give_way(each for each in mine if not each.logged_in)
+        if len(starting) >= limits.starting_max:
+            (most, _), *_ = Counter(each.address for each in starting).most_common(1)
+            logs.event(
+                log, logging.WARNING, "too many connections have not logged in", address=most
+            )
+            return self._give_way(each for each in starting if each.address == most)
+        return True
+
+    def _give_way(self, connections: Iterable[Connection]) -> bool:
+        """Close the first of these, oldest first; whether there is one."""
+        oldest = next(iter(connections), None)
+        if oldest is None:
+            return False
+        del self._connections[oldest.process]
+        oldest.give_up()
+        return True
 
     async def _run(self, connection: Connection) -> None:
         try:

@@ -16,7 +16,7 @@ from neve.lake.postgres import wire
 from neve.lake.postgres.link import Disconnected
 from neve.lake.postgres.options import Limits
 from neve.lake.postgres.parameters import decode
-from neve.lake.postgres.portals import Portal, Prepared, Shelf, expanded
+from neve.lake.postgres.portals import Held, Portal, Prepared, Shelf, expanded
 from neve.lake.postgres.runner import Runner
 from neve.lake.postgres.session_commands import SessionCommands
 from neve.lake.postgres.session_settings import SessionSettings
@@ -36,10 +36,12 @@ _PASSES_WHILE_FAILED = ("rollback", "rollback to", "commit")
 class Session:
     """Give it every message of its client, in order; False from `handle` ends it."""
 
-    def __init__(self, runner: Runner, settings: SessionSettings, limits: Limits) -> None:
+    def __init__(
+        self, runner: Runner, settings: SessionSettings, limits: Limits, held: Held
+    ) -> None:
         self._runner = runner
         self._out = runner.out
-        self._shelf = Shelf(limits)
+        self._shelf = Shelf(limits, held)
         self._transaction = Transaction()
         self._skipping = False
         self._commands = SessionCommands(runner, self._shelf, self._transaction, settings)
@@ -58,6 +60,7 @@ class Session:
         await self._ready()
 
     async def close(self) -> None:
+        self._shelf.drop_all_prepared()
         await self._shelf.drop_portals(held_too=True)
 
     async def handle(self, kind: bytes, body: bytes) -> bool:

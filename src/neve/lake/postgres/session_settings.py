@@ -79,6 +79,7 @@ class SessionSettings:
     def __init__(self, user: str, *, statement_timeout_ms: int = 0) -> None:
         self._initial = {**_FIXED, **_DEFAULTS, "session_authorization": user}
         self._initial["statement_timeout"] = str(statement_timeout_ms)
+        self._statement_timeout_ms = statement_timeout_ms
         self._values = dict(self._initial)
 
     def startup(self, name: str, value: str) -> None:
@@ -101,11 +102,16 @@ class SessionSettings:
                 )
             value = "UTF8"
         if lowered == "statement_timeout":
-            value = str(milliseconds(value))
+            value = str(self._within_limit(milliseconds(value)))
         if lowered not in self._values and len(self._values) >= _NAMES_MAX:
             raise SqlError(INVALID_PARAMETER_VALUE, f"too many settings: {name[:60]} is not taken")
         self._values[lowered] = value
         return None
+
+    def _within_limit(self, wanted_ms: int) -> int:
+        """What a client asks for, or the server's limit where that is less; 0 means no limit."""
+        limit_ms = self._statement_timeout_ms
+        return min(wanted_ms or limit_ms, limit_ms) if limit_ms else wanted_ms
 
     def _kept(self, lowered: str, value: str) -> SqlError | None:
         kept = self._values[lowered]

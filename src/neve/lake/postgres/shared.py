@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neve.lake.postgres.backend import Backend
 from neve.lake.postgres.catalog.catalog import Catalog, SessionCatalog
 from neve.lake.postgres.execution import Lanes
 from neve.lake.postgres.options import Limits
+from neve.lake.postgres.portals import Held
 from neve.lake.postgres.session_settings import SessionSettings
 
 
@@ -19,6 +20,7 @@ class Shared:
     catalog: Catalog
     lanes: Lanes
     limits: Limits
+    held: Held = field(default_factory=Held)
 
     def catalog_for(self, user: str, process: int, settings: SessionSettings) -> SessionCatalog:
         return SessionCatalog(self.catalog, settings, user=user, process=process)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neve.lake.postgres import wire
+from neve.lake.postgres.fairness import LoginThrottle
 from neve.lake.postgres.link import Disconnected, Link
 from neve.lake.postgres.options import Limits
 from neve.lake.postgres.scram import Exchange, Passwords
@@ -14,11 +16,15 @@ from neve.lake.postgres.sqlstate import (
     FEATURE_NOT_SUPPORTED,
     INVALID_AUTHORIZATION,
     PROTOCOL_VIOLATION,
+    TOO_MANY_CONNECTIONS,
+    SqlError,
     fatal,
 )
+from neve.serving import logs
 
 AUTHENTICATION_OK, SASL, SASL_CONTINUE, SASL_FINAL = 0, 10, 11, 12
 _ENCRYPTION_REQUESTS_MAX = 4
+log = logging.getLogger("neve.sql")
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Security:
     tls: ssl.SSLContext | None
     certificate: str | None
     tls_required: bool
+    throttle: LoginThrottle = field(default_factory=LoginThrottle)
 
 
 class Startup:
@@ -43,6 +50,7 @@ class Startup:
         on_login: Callable[[], None],
     ) -> None:
         self._link = link
+        self._address = link.address()
         self._security = security
         self._limits = limits
         self._on_cancel = on_cancel
@@ -97,16 +105,38 @@ class Startup:
         return {name: value for name, value in found.items() if name not in unknown}
 
     async def authenticate(self, user: str) -> None:
+        """Let a user in, or raise. Users that failed before from this address wait first."""
+        address = self._address
         if self._security.passwords is not None:
-            certificate = self._security.certificate if self._link.secure else None
-            exchange = Exchange(self._security.passwords, user, certificate)
-            offer = b"".join(wire.cstring(name) for name in exchange.mechanisms) + b"\0"
-            self._link.write(wire.authentication(SASL, offer))
-            mechanism, first = wire.parse_sasl_initial(await self._response())
-            self._link.write(wire.authentication(SASL_CONTINUE, exchange.first(mechanism, first)))
-            final = exchange.final(await self._response())
-            self._link.write(wire.authentication(SASL_FINAL, final))
+            throttle = self._security.throttle
+            delay = throttle.delay_seconds(user, address)
+            if delay > self._limits.login_seconds:
+                logs.event(log, logging.WARNING, "log-in refused", user=user, address=address)
+                raise fatal(TOO_MANY_CONNECTIONS, "too many failed log-ins: try again later")
+            if delay:
+                await self._link.pause(delay)
+            try:
+                await self._exchange(Exchange(self._security.passwords, user, self._certificate))
+            except SqlError:
+                count = throttle.failed(user, address)
+                about = {"user": user, "address": address, "failures": count}
+                logs.event(log, logging.WARNING, "log-in failed", **about)
+                raise
+            throttle.succeeded(user, address)
+        logs.event(log, logging.INFO, "log-in", user=user, address=address)
         self._link.write(wire.authentication(AUTHENTICATION_OK))
+
+    @property
+    def _certificate(self) -> str | None:
+        return self._security.certificate if self._link.secure else None
+
+    async def _exchange(self, exchange: Exchange) -> None:
+        offer = b"".join(wire.cstring(name) for name in exchange.mechanisms) + b"\0"
+        self._link.write(wire.authentication(SASL, offer))
+        mechanism, first = wire.parse_sasl_initial(await self._response())
+        self._link.write(wire.authentication(SASL_CONTINUE, exchange.first(mechanism, first)))
+        final = exchange.final(await self._response())
+        self._link.write(wire.authentication(SASL_FINAL, final))
 
     async def _response(self) -> bytes:
         header = await self._link.read(wire.HEADER_BYTES)
