@@ -215,7 +215,20 @@ def unfinished_requests(target: Target) -> None:
         target.wait()
 
 
+def half_requests(target: Target) -> None:
+    """Send 128 KiB of a large request on very many connections, and no more."""
+    half = struct.pack(">i", MIB) + bytes(128 * 1024)
+    with contextlib.ExitStack() as links:
+        for _ in range(4_900):
+            if target.is_over:
+                return
+            send_what_fits(links.enter_context(target.deaf()), half)
+            time.sleep(0.002)
+        target.wait()
+
+
 ATTACKS = [
+    Attack("half-requests", half_requests, settings={"broker_connections_per_address_max": 5_000}),
     Attack("unfinished-requests", unfinished_requests),
     Attack("unread-fetches", unread_fetches, prepare_unread_fetches),
     Attack("waiting-fetches", waiting_fetches, prepare_waiting_fetches),

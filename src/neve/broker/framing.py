@@ -5,7 +5,8 @@ put there in the same step, so no two ever use it at once, and an idle connectio
 frame that lies whole in the scratch is read there. A larger one that does not gets a pooled buffer
 of its own and receives its rest straight into it. Nothing is allocated for a length that is over
 the bound, and what all connections together are in the middle of receiving is bounded too: one
-frame always passes, another waits until there is room.
+frame always passes, another waits until there is room. What is kept of smaller ones, and of those
+that have to wait, is counted: where it comes to much, little is received from each at a time.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from neve import runtime
 from neve.broker.buffers import BufferPool
 from neve.protocol.errors import MalformedError
 
 SCRATCH_BYTES = 128 * 1024
 # An unfinished frame above this is not kept and copied back at every read.
 LARGE_BYTES = 16 * 1024
+# How much is received at once where much is kept, and which part of the bound that is.
+RECEIVE_BYTES_MIN = 4 * 1024
+KEPT_SHARE = 2
 _LENGTH = struct.Struct(">i")
 _PREFIX_BYTES = 4
 
@@ -46,6 +51,7 @@ class Scratch:
         self.view = memoryview(self.buffer)
         self.receiving_bytes = 0
         self.on_room: Callable[[], None] = lambda: None
+        self.kept = runtime.MemoryShare("half-received", receiving_bytes_max // KEPT_SHARE)
         self.held_back = False  # what is free is kept for one that has waited for long
         self._receiving_bytes_max = receiving_bytes_max
 
@@ -60,6 +66,11 @@ class Scratch:
         """Whether a frame of this length may be received now; where there is no other, it may."""
         received = self.receiving_bytes
         return not received or received + self.pool.size_of(length) <= self._receiving_bytes_max
+
+    @property
+    def receive_bytes_max(self) -> int:
+        """How much to receive at once, given what is kept."""
+        return SCRATCH_BYTES if self.kept.room_bytes >= SCRATCH_BYTES else RECEIVE_BYTES_MIN
 
     def release(self, frame: Frame) -> None:
         """A frame was read, and nobody keeps a part of it."""
@@ -105,7 +116,7 @@ class Framing:
         kept = len(self._kept)
         if kept:
             self._scratch.view[:kept] = self._kept
-        return self._scratch.view[kept : kept + bytes_max]
+        return self._scratch.view[kept : kept + min(bytes_max, self._scratch.receive_bytes_max)]
 
     def received(self, count: int) -> bool:
         """So many bytes were put there. Returns False if they are the midst of a large frame."""
@@ -113,13 +124,23 @@ class Framing:
             self._filled += count
             return self._filled == len(self._large)
         self._at, self._end = 0, len(self._kept) + count
-        self._kept = b""
+        self._keep(b"")
         return True
+
+    def _keep(self, data: bytes) -> None:
+        if data or self._kept:
+            self._scratch.kept.count(len(data) - len(self._kept))
+            self._kept = data
 
     @property
     def pending(self) -> bool:
         """Whether bytes wait that have not been cut."""
         return bool(self._kept) or self._at < self._end or self._large is not None
+
+    @property
+    def kept_bytes(self) -> int:
+        """What was received and waits to be cut while others use the scratch."""
+        return len(self._kept)
 
     @property
     def receiving_bytes(self) -> int | None:
@@ -170,7 +191,7 @@ class Framing:
     def settle(self) -> None:
         """Keep what is left in the scratch: the next connection is about to use it."""
         if self._at < self._end:
-            self._kept = bytes(self._scratch.view[self._at : self._end])
+            self._keep(bytes(self._scratch.view[self._at : self._end]))
         self._at = self._end = 0
 
     def resume(self) -> None:
@@ -186,5 +207,5 @@ class Framing:
             self._large = None
             self._scratch.pool.give(buffer)
             self._scratch.received(buffer)
-        self._kept = b""
+        self._keep(b"")
         self._at = self._end = 0

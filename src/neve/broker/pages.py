@@ -105,7 +105,10 @@ def held_by(broker: Broker) -> list[Held]:
         Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
         Held("receiving", scratch.receiving_bytes, settings.broker.receiving_bytes_max),
         Held("process", resident_bytes(), settings.broker.memory_bytes),
-        *(Held(share.name, share.used, share.bytes_max) for share in broker.node.memory),
+        *(
+            Held(share.name, share.used, share.bytes_max)
+            for share in (*broker.node.memory, scratch.kept)
+        ),
     ]
 
 

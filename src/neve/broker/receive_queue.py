@@ -9,6 +9,8 @@ however slowly others send.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from typing import NamedTuple, Protocol
 
 from neve import runtime
@@ -19,6 +21,7 @@ RATE_BYTES_PER_SECOND = 256 * 1024
 """What a large request must come in with while others wait for its room. It doubles with every
 second that the first of them waits, and is not asked for while nobody waits."""
 DOUBLINGS_MAX = 8
+_GONE_MAX = 100
 
 
 class Waiter(Protocol):
@@ -30,6 +33,7 @@ class Waiter(Protocol):
 class _Wanted(NamedTuple):
     length: int
     since: float
+    number: int
 
 
 class ReceiveQueue:
@@ -38,6 +42,9 @@ class ReceiveQueue:
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
         self._waiting: dict[Waiter, _Wanted] = {}
+        # The smallest first; also of those that wait no more, until they come to the front.
+        self._by_length: list[tuple[int, int, Waiter]] = []
+        self._numbers = itertools.count()
         self._was_overdue = False  # the one that was admitted last
 
     def __len__(self) -> int:
@@ -45,7 +52,14 @@ class ReceiveQueue:
 
     def wait(self, connection: Waiter, length: int) -> None:
         """Have its `buffer_again` called when there is room for a request of this length."""
-        self._waiting[connection] = _Wanted(length, runtime.monotonic())
+        wanted = _Wanted(length, runtime.monotonic(), next(self._numbers))
+        self._waiting[connection] = wanted
+        heapq.heappush(self._by_length, (length, wanted.number, connection))
+        if len(self._by_length) > 2 * len(self._waiting) + _GONE_MAX:
+            self._by_length = [
+                (row.length, row.number, each) for each, row in self._waiting.items()
+            ]
+            heapq.heapify(self._by_length)
 
     def forget(self, connection: Waiter) -> None:
         self._waiting.pop(connection, None)
@@ -65,7 +79,7 @@ class ReceiveQueue:
             chosen, wanted = next(iter(self._waiting.items()))
             is_overdue = now - wanted.since > OVERDUE_SECONDS and not self._was_overdue
             if not is_overdue:
-                chosen, wanted = min(self._waiting.items(), key=_length)
+                chosen, wanted = self._smallest()
             if not self._scratch.has_room(wanted.length):
                 self._scratch.held_back = is_overdue
                 return
@@ -73,6 +87,10 @@ class ReceiveQueue:
             self._was_overdue = is_overdue
             chosen.buffer_again()
 
-
-def _length(row: tuple[Waiter, _Wanted]) -> int:
-    return row[1].length
+    def _smallest(self) -> tuple[Waiter, _Wanted]:
+        while True:
+            _, number, connection = self._by_length[0]
+            wanted = self._waiting.get(connection)
+            if wanted is not None and wanted.number == number:
+                return connection, wanted
+            heapq.heappop(self._by_length)

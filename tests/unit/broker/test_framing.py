@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neve.broker.buffers import BufferPool
-from neve.broker.framing import LARGE_BYTES, SCRATCH_BYTES, Framing, Scratch
+from neve.broker.framing import LARGE_BYTES, RECEIVE_BYTES_MIN, SCRATCH_BYTES, Framing, Scratch
 from neve.protocol.errors import MalformedError
 
 BYTES_MAX = 4 * 1024 * 1024
@@ -173,3 +173,24 @@ def test_large_frames_wait_while_too_much_is_being_received_and_one_always_passe
     assert len(frame.data) == 100_000
     assert frame.data[0] == 7
     assert scratch.receiving_bytes == 0
+
+
+def test_where_much_is_kept_little_is_received_from_each_at_a_time() -> None:
+    scratch = Scratch(BufferPool(0), receiving_bytes_max=512 * 1024)
+    large = begun(scratch, 500_000)
+    halves = []
+    for _ in range(100):
+        framing = Framing(scratch, BYTES_MAX)
+        space = framing.space()
+        space[:4] = struct.pack(">i", 200_000)  # there is no buffer for it
+        framing.received(len(space))
+        assert framing.next() is None
+        framing.settle()
+        halves.append(framing)
+    held = [framing.kept_bytes for framing in halves]
+    assert held[:2] == [SCRATCH_BYTES] * 2
+    assert set(held[2:]) == {RECEIVE_BYTES_MIN}
+    assert scratch.kept.used == sum(held)
+    for framing in (large, *halves):
+        framing.close()
+    assert scratch.kept.used == 0
