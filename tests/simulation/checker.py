@@ -8,6 +8,7 @@ store is healthy, and must agree.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 
@@ -21,7 +22,7 @@ class Sent:
 
     producer: int
     sequence: int
-    partition: int
+    partition: Hashable
     payload: bytes
     records: int
     base_offset: int | None = None  # told to the producer, once acknowledged
@@ -33,13 +34,13 @@ class Checker:
     """What callers were told, and what readers saw."""
 
     sent: list[Sent] = field(default_factory=list)
-    seen: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    starts: dict[int, int] = field(default_factory=dict)
+    seen: dict[tuple[Hashable, int], bytes] = field(default_factory=dict)
+    starts: dict[Hashable, int] = field(default_factory=dict)
     operations: int = 0
     # Streams that somebody sealed and serves behind: incarnation -> end.
     ends: dict[int, int] = field(default_factory=dict)
 
-    def send(self, producer: int, sequence: int, partition: int, records: int) -> Sent:
+    def send(self, producer: int, sequence: int, partition: Hashable, records: int) -> Sent:
         payload = f"producer {producer} batch {sequence} partition {partition}".encode()
         batch = Sent(producer, sequence, partition, payload, records)
         self.sent.append(batch)
@@ -49,7 +50,7 @@ class Checker:
     def acknowledged(self, batch: Sent, base_offset: int) -> None:
         batch.base_offset = base_offset
 
-    def saw(self, partition: int, offset: int, payload: bytes) -> None:
+    def saw(self, partition: Hashable, offset: int, payload: bytes) -> None:
         """A reader was shown a record: it must never be shown another at that offset."""
         known = self.seen.setdefault((partition, offset), payload)
         if known != payload:
@@ -67,7 +68,7 @@ class Checker:
         if end is not None and number >= end:
             raise ViolationError(f"stream {incarnation} committed {number} behind its end {end}")
 
-    def check(self, logs: dict[int, dict[int, bytes]]) -> None:
+    def check(self, logs: dict[Hashable, dict[int, bytes]]) -> None:
         """Compare the final logs (partition -> offset -> payload) with all that was told."""
         for partition, log in logs.items():
             _no_hole(partition, log, self.starts.get(partition, 0))
@@ -96,7 +97,7 @@ class Checker:
                 )
 
     def _no_reorder(self) -> None:
-        latest: dict[tuple[int, int], Sent] = {}
+        latest: dict[tuple[int, Hashable], Sent] = {}
         for batch in self.sent:
             if batch.base_offset is None:
                 continue
@@ -109,7 +110,7 @@ class Checker:
             latest[batch.producer, batch.partition] = batch
 
 
-def _no_hole(partition: int, log: dict[int, bytes], start: int) -> None:
+def _no_hole(partition: Hashable, log: dict[int, bytes], start: int) -> None:
     offsets = sorted(log)
     if not offsets:
         return
@@ -122,7 +123,7 @@ def _no_hole(partition: int, log: dict[int, bytes], start: int) -> None:
             raise ViolationError(f"partition {partition}: a hole between {before} and {after}")
 
 
-def _nothing_twice(logs: dict[int, dict[int, bytes]]) -> None:
+def _nothing_twice(logs: dict[Hashable, dict[int, bytes]]) -> None:
     """A payload is sent once, or again by an idempotent producer: its records stand there once."""
     for partition, log in logs.items():
         last_seen: dict[bytes, int] = {}

@@ -42,6 +42,15 @@ def test_a_run_that_can_never_go_on_is_an_error():
         runtime.simulate(stuck(), seed=1)
 
 
+def test_a_run_in_which_time_stands_still_is_an_error():
+    async def rushes() -> None:
+        while True:
+            await runtime.sleep(0)
+
+    with pytest.raises(runtime.SpinError, match="time stands still"):
+        runtime.simulate(rushes(), seed=1)
+
+
 async def test_gather_ends_the_others_when_one_fails():
     ended: list[str] = []
 

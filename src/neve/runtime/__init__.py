@@ -10,7 +10,7 @@ from neve.runtime.blocking import BlockingRunner
 from neve.runtime.clock import cpu_seconds, deadline, monotonic, now_ms, sleep, wall_from_ms
 from neve.runtime.context import chance, simulated, token
 from neve.runtime.memory import MemoryBudget, MemoryShare
-from neve.runtime.simulation import DeadlockError, simulate
+from neve.runtime.simulation import DeadlockError, SpinError, simulate
 from neve.runtime.tasks import Tasks, first, gather, one_ahead, run, spawn
 from neve.runtime.threads import Lane, favour_the_loop, offload
 from neve.runtime.turns import SharedTurns
@@ -23,6 +23,7 @@ __all__ = [
     "MemoryBudget",
     "MemoryShare",
     "SharedTurns",
+    "SpinError",
     "Tasks",
     "backoff_seconds",
     "chance",

@@ -2,8 +2,8 @@
 
 A simulated run does the same steps in the same order each time it is given the same seed: asyncio's
 ready queue is first in, first out, timers are ordered, and no thread or socket takes part. An hour
-of time-outs passes in milliseconds, and a run in which nothing can ever happen again is an error
-(`DeadlockError`) instead of a hang.
+of time-outs passes in milliseconds. A run in which nothing can ever happen again is an error
+(`DeadlockError`) instead of a hang, and so is one in which time stands still (`SpinError`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,28 @@ class DeadlockError(NeveError):
     """In simulation: every task waits for something that no timer will bring."""
 
 
+class SpinError(NeveError):
+    """In simulation: some task runs again and again, and none ever waits for time to pass."""
+
+
+# Rounds of the loop in one instant. Thousands of tasks that wait for each other take some.
+ROUNDS_MAX = 200_000
+
+
 class _JumpingSelector:
     """Stands where asyncio polls sockets: instead of waiting, it moves the clock."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self._rounds = 0
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
             raise DeadlockError("the simulation has stopped: all tasks wait and no timer is set")
+        self._rounds = 0 if timeout > 0 else self._rounds + 1
+        if self._rounds > ROUNDS_MAX:
+            self._rounds = 0
+            raise SpinError(f"time stands still at {self._loop.time():.6f} s: a task spins")
         self._loop.advance(timeout)
         return []
 

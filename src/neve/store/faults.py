@@ -15,7 +15,14 @@ from enum import Enum
 from typing import NoReturn, TypeVar
 
 from neve import runtime
-from neve.errors import ConflictError, ExistsError, StoreError, UnavailableError
+from neve.errors import (
+    ConflictError,
+    DeniedError,
+    ExistsError,
+    StoreError,
+    StoreFailedError,
+    UnavailableError,
+)
 from neve.store.port import Buffer, Store
 from neve.store.wrapper import OPERATIONS, Call, Operation, Wrapper
 
@@ -47,6 +54,16 @@ class Fault(Enum):
     have deleted it."""
     CONFLICT = "conflict"
     """409 for a create; nothing landed."""
+    CONFLICT_AFTER_EFFECT = "conflict_after_effect"
+    """409 for a create that landed."""
+    REFUSED = "refused"
+    """412 for a create although nothing is there."""
+    ANSWERS_LATE = "answers_late"
+    """A call that takes effect at once, and whose answer comes late."""
+    DENIED = "denied"
+    """403; nothing took effect."""
+    FULL = "full"
+    """A write that finds no room; nothing took effect."""
     DELETE_LANDS_LATE = "delete_lands_late"
     """A delete that fails now and takes effect later."""
     TORN_READ = "torn_read"
@@ -64,9 +81,16 @@ _APPLIES: dict[Fault, frozenset[Operation]] = {
     Fault.LANDS_LATE: frozenset({"put", "create"}),
     Fault.LANDS_AFTER_DELETE: frozenset({"create"}),
     Fault.CONFLICT: frozenset({"create"}),
+    Fault.CONFLICT_AFTER_EFFECT: frozenset({"create"}),
+    Fault.REFUSED: frozenset({"create"}),
+    Fault.ANSWERS_LATE: _ALL,
+    Fault.DENIED: _ALL,
+    Fault.FULL: frozenset({"put", "create"}),
     Fault.DELETE_LANDS_LATE: frozenset({"delete"}),
     Fault.TORN_READ: frozenset({"get", "get_range"}),
 }
+
+_AFTER_EFFECT = {Fault.FAILS_AFTER_EFFECT, Fault.HANGS_AFTER_EFFECT, Fault.CONFLICT_AFTER_EFFECT}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +105,15 @@ class Faults:
     lands_late: float = 0.0
     lands_after_delete: float = 0.0
     conflict: float = 0.0
+    conflict_after_effect: float = 0.0
+    refused: float = 0.0
+    answers_late: float = 0.0
+    denied: float = 0.0
+    full: float = 0.0
     delete_lands_late: float = 0.0
     torn_read: float = 0.0
     late_ms_max: float = 5_000.0
-    """What lands late does so within this time."""
+    """What lands or is answered late does so within this time."""
     after_delete_ms_max: float = 60_000.0
     """A create that waits for its key to be deleted gives up after this time."""
 
@@ -186,6 +215,10 @@ class FaultyStore(Wrapper):
             return await work()
         if fault is Fault.TORN_READ:
             return _torn(await work())
+        if fault is Fault.ANSWERS_LATE:
+            result = await work()
+            await runtime.sleep(self._late_seconds())
+            return result
         return await self._fail(call, fault)
 
     async def put(self, key: str, data: Buffer) -> None:
@@ -204,7 +237,11 @@ class FaultyStore(Wrapper):
         if fault is None:
             await work()
             return
-        if fault in {Fault.FAILS_AFTER_EFFECT, Fault.HANGS_AFTER_EFFECT}:
+        if fault is Fault.ANSWERS_LATE:
+            await work()
+            await runtime.sleep(self._late_seconds())
+            return
+        if fault in _AFTER_EFFECT:
             await work()
         elif fault in {Fault.LANDS_LATE, Fault.DELETE_LANDS_LATE, Fault.LANDS_AFTER_DELETE}:
             patience_ms = self.faults.after_delete_ms_max
@@ -242,8 +279,14 @@ class FaultyStore(Wrapper):
         if fault in {Fault.HANGS, Fault.HANGS_AFTER_EFFECT}:
             while True:
                 await runtime.sleep(3600)
-        if fault is Fault.CONFLICT:
-            raise ConflictError(call.key, "injected: 409, nothing landed")
+        if fault in {Fault.CONFLICT, Fault.CONFLICT_AFTER_EFFECT}:
+            raise ConflictError(call.key, f"injected: 409, {fault.value}")
+        if fault is Fault.REFUSED:
+            raise ExistsError(call.key, "injected: 412, nothing is there")
+        if fault is Fault.DENIED:
+            raise DeniedError(call.key, "injected: 403")
+        if fault is Fault.FULL:
+            raise StoreFailedError(call.key, "injected: no space left on device")
         raise UnavailableError(call.key, f"injected: {call.operation} {fault.value}")
 
 

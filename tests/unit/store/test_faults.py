@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from neve import runtime
-from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
+from neve.errors import (
+    ConflictError,
+    DeniedError,
+    ExistsError,
+    NotFoundError,
+    StoreError,
+    StoreFailedError,
+    UnavailableError,
+)
 from neve.store.faults import Fault, Faults, FaultyStore, Latencies, Latency, Rule
 from neve.store.memory import MemoryStore
 
@@ -137,6 +145,42 @@ def test_a_conflict_with_nothing_landed() -> None:
     scripted(scenario, Rule(Fault.CONFLICT))
 
 
+@pytest.mark.parametrize(
+    ("fault", "error", "landed"),
+    [
+        (Fault.CONFLICT_AFTER_EFFECT, ConflictError, True),
+        (Fault.REFUSED, ExistsError, False),
+        (Fault.DENIED, DeniedError, False),
+        (Fault.FULL, StoreFailedError, False),
+    ],
+)
+def test_a_create_that_is_answered_with_an_error(
+    fault: Fault, error: type[Exception], landed: bool
+) -> None:
+    async def scenario(faulty: FaultyStore, inner: MemoryStore) -> None:
+        with pytest.raises(error):
+            await faulty.create("new", b"x")
+        assert (inner.bucket.keys == ["new"]) is landed
+        await faulty.create("other", b"x")
+
+    scripted(scenario, Rule(fault))
+
+
+def test_an_answer_that_comes_late() -> None:
+    async def scenario(faulty: FaultyStore, inner: MemoryStore) -> None:
+        writing = runtime.spawn(faulty.create("k", b"x"))
+        await runtime.sleep(0)
+        await runtime.sleep(0)
+        assert inner.bucket.keys == ["k"]
+        assert not writing.done()
+        await writing
+        began = runtime.monotonic()
+        assert await faulty.get("k") == b"x"
+        assert 0 < runtime.monotonic() - began <= faulty.faults.late_ms_max / 1000
+
+    scripted(scenario, Rule(Fault.ANSWERS_LATE, times=2))
+
+
 def test_a_delete_that_lands_late() -> None:
     async def scenario(faulty: FaultyStore, inner: MemoryStore) -> None:
         await faulty.create("k", b"x")
@@ -211,6 +255,11 @@ EVERYTHING = Faults(
     lands_late=0.05,
     lands_after_delete=0.05,
     conflict=0.05,
+    conflict_after_effect=0.05,
+    refused=0.05,
+    answers_late=0.03,
+    denied=0.02,
+    full=0.03,
     delete_lands_late=0.2,
     torn_read=0.1,
 )
@@ -239,7 +288,7 @@ async def chaos() -> tuple[list[str], dict[Fault, int], list[tuple[str, bytes]]]
                 async with runtime.deadline(1):
                     result = await calls[chosen]
                 outcome = repr(result if not isinstance(result, memoryview) else bytes(result))
-            except (UnavailableError, ExistsError, NotFoundError, ConflictError, TimeoutError) as e:
+            except (StoreError, TimeoutError) as e:
                 outcome = type(e).__name__
             told.append(f"{runtime.monotonic():.6f} {name}{step} {chosen} {key} {outcome}")
 

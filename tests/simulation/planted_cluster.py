@@ -1,0 +1,122 @@
+"""Bugs that a cluster has had, put back into the real code: its simulation must find each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from unittest import mock
+
+from neve.broker.handlers.leadership_look import LeadershipLook
+from neve.cluster import log as cluster_log
+from neve.cluster import node as cluster_node
+from neve.cluster import state as cluster_state
+from neve.cluster.leading import Leading, Wanted
+from neve.cluster.recovery import raise_first
+from neve.cluster.rolling import Rolling
+from neve.cluster.state import Topic
+from neve.cluster.upkeep import Upkeep
+from neve.errors import NeveError, NotFoundError
+from neve.log.partition import PartitionLog
+from neve.log.wal.reader import WalReader
+from neve.log.wal.rollup import trim
+
+
+@contextlib.contextmanager
+def skip_recovery_of_a_whole_topic() -> Iterator[None]:
+    """A topic that just grew is led as if all of its partitions were new."""
+
+    async def careless(self: Leading, topic: Topic, created: Collection[int]) -> None:
+        del created
+        rows = [(topic.topic_id, number) for number in range(len(topic.partitions))]
+        raise_first(list((await self._lead(rows, created=rows)).values()))
+
+    with mock.patch.object(Leading, "lead_created", careless):
+        yield
+
+
+@contextlib.contextmanager
+def answer_by_time_without_a_look() -> Iterator[None]:
+    """A deposed leader says that nothing is as young as it was asked for."""
+
+    async def trusting(self: LeadershipLook, log: PartitionLog) -> None:
+        del self, log
+
+    with mock.patch.object(LeadershipLook, "check", trusting):
+        yield
+
+
+@contextlib.contextmanager
+def lead_by_a_process_that_is_over() -> Iterator[None]:
+    """Rows that name a process which is over count, and it proposes them."""
+
+    def always(*_: object) -> bool:
+        return True
+
+    with (
+        mock.patch.object(cluster_state, "is_live", always),
+        mock.patch.object(cluster_log, "is_live", always),
+        mock.patch.object(cluster_node, "is_live", always),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def rush_after_a_failed_roll_up() -> Iterator[None]:
+    """The loop waits for a time that has passed."""
+
+    async def rushing(self: Upkeep) -> None:
+        while self._node.ended is None:
+            if self._node.roll_up_due():
+                await self._attempt("rolling up", self._node.roll_up)
+            await self._wait(self._not_before.get("rolling up"))
+
+    with mock.patch.object(Upkeep, "_roll_up", rushing):
+        yield
+
+
+@contextlib.contextmanager
+def one_take_over_at_a_time() -> Iterator[None]:
+    """Every take-over waits for all others."""
+    lead = Leading._lead
+    locks: dict[Leading, asyncio.Lock] = {}
+
+    async def queued(
+        self: Leading, wanted: Sequence[Wanted], created: Collection[Wanted] = ()
+    ) -> dict[Wanted, NeveError]:
+        async with locks.setdefault(self, asyncio.Lock()):
+            return await lead(self, wanted, created)
+
+    with mock.patch.object(Leading, "_lead", queued):
+        yield
+
+
+@contextlib.contextmanager
+def sweep_what_was_retired() -> Iterator[None]:
+    """A stream that was retired before it was swept is damaged for ever."""
+
+    async def stubborn(self: Rolling) -> None:
+        async with self._sweeping:
+            for incarnation, end in list(self.unswept.items()):
+                reader = WalReader(self._store, incarnation, self._settings.prefetch)
+                try:
+                    tail = await reader.tail()
+                    if tail.checkpoint < end:
+                        await self._roll_up(reader, tail, end)
+                    await trim(self._store, reader, end=end)
+                except NotFoundError:
+                    pass
+                self.unswept.pop(incarnation, None)
+
+    with mock.patch.object(Rolling, "sweep", stubborn):
+        yield
+
+
+BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "skip the recovery of a whole topic": skip_recovery_of_a_whole_topic,
+    "answer by time without a look": answer_by_time_without_a_look,
+    "lead by a process that is over": lead_by_a_process_that_is_over,
+    "rush after a failed roll-up": rush_after_a_failed_roll_up,
+    "one take-over at a time": one_take_over_at_a_time,
+    "sweep what was retired": sweep_what_was_retired,
+}
