@@ -22,6 +22,7 @@ from neve.log.remote import BucketRemoteStorage
 from neve.serving.addresses import Address
 from neve.serving.logs import Repeated, event
 from neve.settings import Settings
+from neve.settings.masking import masked
 from neve.store.url import Stack
 
 log = logging.getLogger("neve.broker")
@@ -59,7 +60,7 @@ class Broker:
         self.node_id = settings.broker.node_id
         self.rack = settings.broker.rack
         self.advertised = advertised
-        self.store_url = store_url
+        self.store_url = masked(store_url)  # for people: never opened
         self.metrics = Metrics()
         self.sessions = Sessions(
             settings.fetch.sessions_max,

@@ -16,6 +16,7 @@ from cyclopts import Parameter
 from neve import runtime
 from neve.errors import InvalidError
 from neve.settings import Settings, load
+from neve.settings.masking import masked
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -77,7 +78,7 @@ DEFAULT_FLAGS = SettingsFlags()
 
 def complain(reason: object) -> None:
     """One line on standard error."""
-    text = " ".join(str(reason).split())
+    text = masked(" ".join(str(reason).split()))
     with contextlib.suppress(BrokenPipeError):
         print(f"neve: {text}", file=sys.stderr, flush=True)
 

@@ -35,6 +35,7 @@ from neve.errors import (
     UnavailableError,
 )
 from neve.settings import Settings, refuse_too_much
+from neve.settings.masking import masked
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -283,7 +284,7 @@ def _shown_url(url: str) -> str:
     from neve.store.url import parse
 
     location = parse(url)
-    return location.folder.absolute().as_uri() if location.scheme == "file" else url
+    return masked(location.folder.absolute().as_uri() if location.scheme == "file" else url)
 
 
 def _tune_collector() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from neve.cli.output import complain
 from neve.errors import NeveError
+from neve.store.durable import make_private
 
 PROMPT, MORE = "neve> ", "   -> "
 HISTORY_LINES_MAX = 2_000
@@ -107,7 +108,7 @@ def _use_history() -> None:
 
     def keep() -> None:
         with contextlib.suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(file.parent)
             readline.write_history_file(file)
 
     atexit.register(keep)

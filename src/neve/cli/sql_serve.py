@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from neve import runtime
-from neve.cli.output import UsageError
+from neve.cli.output import UsageError, complain
 from neve.errors import InvalidError
 from neve.serving import logs
 from neve.serving.addresses import parse_address
@@ -86,6 +86,7 @@ class ServeFlags:
 NO_SERVER = ServeFlags()
 EXIT_ENGINE_LOST = 5
 _WATCH_SECONDS = 1.0
+_OPEN_TO_OTHERS = 0o077
 log = logging.getLogger("neve.sql")
 
 
@@ -93,6 +94,8 @@ def _users(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
+        if file.stat().st_mode & _OPEN_TO_OTHERS:
+            complain(f"warning: {file} holds passwords and others may read it: chmod 600 {file}")
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidError(f"{file} cannot be read: {error}") from error

@@ -22,6 +22,7 @@ from pathlib import Path
 from neve import runtime
 from neve.errors import InvalidError
 from neve.records.crc import crc32c
+from neve.store.durable import make_private
 
 MAGIC = b"NVIC"
 VERSION = 1
@@ -188,7 +189,7 @@ def _name(key: str) -> str:
 
 def _prepare(folder: Path) -> list[tuple[str, int]]:
     """Make the folder, remove half-written files, and give name and size of each entry by age."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     found: list[tuple[int, str, int]] = []
     for path in folder.iterdir():
         if path.name.endswith(TEMPORARY_SUFFIX):

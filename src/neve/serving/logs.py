@@ -22,6 +22,7 @@ from typing import Any, TextIO
 from neve import runtime
 from neve.errors import NeveError
 from neve.settings import LogSettings
+from neve.settings.masking import masked
 
 SUBJECTS_REMEMBERED_MAX = 1_000
 """What complaints are counted of; the one written longest ago is forgotten first."""
@@ -155,7 +156,7 @@ class TextLines(_Lines):
         for name, value in (_fields(record) or {}).items():
             line += f" {name}={_shown(_cut(value))}"
         trace = self.traceback_of(record)
-        return f"{line}\n{trace}" if trace else line
+        return masked(f"{line}\n{trace}" if trace else line)
 
 
 def _shown(value: object) -> str:
@@ -178,7 +179,7 @@ class JsonLines(_Lines):
         trace = self.traceback_of(record)
         if trace:
             fields["traceback"] = trace
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        return masked(json.dumps(fields, ensure_ascii=False, default=str))
 
 
 class _Seen:

@@ -11,6 +11,7 @@ from typing import Any
 
 from neve.errors import InvalidError
 from neve.settings.declare import COMMAND_VARIABLES, VARIABLE_PREFIX, Declared
+from neve.settings.masking import masked
 from neve.settings.memory import shares
 from neve.settings.tree import GROUPS, Settings, declared
 
@@ -87,7 +88,7 @@ def _nearest(name: str, known: Mapping[str, Declared]) -> str:
 
 def _checked(about: Declared, value: object, source: str) -> object:
     def refuse(reason: str) -> InvalidError:
-        return InvalidError(f"{source}: {about.name} = {value!r} {reason}")
+        return InvalidError(masked(f"{source}: {about.name} = {value!r} {reason}"))
 
     parsed = _parsed(about.kind, value)
     if parsed is None:

@@ -18,6 +18,7 @@ from neve.errors import (
     StoreFailedError,
     UnavailableError,
 )
+from neve.settings.masking import masked
 
 RANGE_NOT_SATISFIABLE = 416
 REASON_CHARACTERS_MAX = 400
@@ -50,7 +51,7 @@ def status_of(error: BaseException) -> int | None:
 
 def translated(key: str, error: Exception) -> NeveError:
     """The error of the port that tells what obstore told."""
-    text = str(error).split("\n\nDebug source", 1)[0]
+    text = masked(str(error).split("\n\nDebug source", 1)[0])
     code_found = _CODE.search(text)
     code = code_found.group(1) if code_found else ""
     status = status_of(error)

@@ -29,6 +29,22 @@ from neve.errors import StoreFailedError
 FILES_REMEMBERED_MAX = 65_536
 # Folders whose syncs may be shared; those that were synced longest ago are forgotten.
 FOLDERS_REMEMBERED_MAX = 1_024
+PRIVATE = 0o700
+"""Folders that hold data are for the user alone who runs Neve; wider rights are given by hand."""
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder and all missing ones above it, for this user alone."""
+    for new in _missing(folder):
+        new.mkdir(mode=PRIVATE, exist_ok=True)
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folder and those above it that do not exist, from the top."""
+    found = [folder]
+    while not found[-1].parent.exists():
+        found.append(found[-1].parent)
+    return found[::-1]
 
 
 class _Folder:
@@ -98,11 +114,8 @@ class Durable:
 
     def make_folder(self, folder: Path) -> None:
         """Make the folder and all missing ones above it, each synced into the one above."""
-        missing = [folder]
-        while not missing[-1].parent.exists():
-            missing.append(missing[-1].parent)
-        for new in reversed(missing):
-            new.mkdir(exist_ok=True)
+        for new in _missing(folder):
+            new.mkdir(mode=PRIVATE, exist_ok=True)
             self._fsync(new.parent)
 
     def sync(self, folder: Path) -> None:

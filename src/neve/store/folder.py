@@ -32,7 +32,7 @@ from neve.errors import (
     UnavailableError,
 )
 from neve.store.direct import STEP_BYTES, read_blocks, write_blocks
-from neve.store.durable import Durable
+from neve.store.durable import Durable, make_private
 from neve.store.files import (
     NOT_AN_OBJECT,
     file_in_place_of,
@@ -325,7 +325,7 @@ class FolderStore:
         if self._fsync:
             self._durable.make_folder(folder)
         else:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
 
     def _remove(self, key: str) -> None:
         path = self._path(key)

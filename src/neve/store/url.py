@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 from neve.errors import InvalidError, NeveError
 from neve.settings import StoreSettings
+from neve.settings.masking import masked
 from neve.store.delay import DelayedGets
 from neve.store.folder import FolderStore
 from neve.store.gate import Gate
@@ -67,15 +68,18 @@ class Location:
 def parse(url: str) -> Location:
     """What the URL says, or InvalidError that says what is wrong with it."""
     if not url or "\0" in url:
-        raise InvalidError(f"{url!r} is not the URL of a store: give a path, or s3://bucket/prefix")
+        raise InvalidError(
+            f"{masked(url)!r} is not the URL of a store: give a path, or s3://bucket/prefix"
+        )
     scheme, separator, rest = url.partition("://")
     if not separator:
         if re.match(r"(memory|file|s3|gs|az):", url):
-            raise InvalidError(f"{url!r} lacks its slashes: write {url.replace(':', '://', 1)}")
+            whole = masked(url.replace(":", "://", 1))
+            raise InvalidError(f"the URL of the store lacks its slashes: write {whole}")
         return Location("file", folder=Path(url))
     if scheme not in SCHEMES:
         raise InvalidError(
-            f"{url!r}: Neve does not know {scheme}://, only "
+            f"{masked(url)!r}: Neve does not know {scheme}://, only "
             + ", ".join(f"{known}://" for known in SCHEMES)
         )
     if scheme == "file":
@@ -110,8 +114,8 @@ def open_store(url: str, settings: StoreSettings) -> Store:
     except NeveError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split("\n\nDebug source", 1)[0].split())
-        raise InvalidError(f"{url!r} cannot be opened: {reason}") from error
+        reason = masked(" ".join(str(error).split("\n\nDebug source", 1)[0].split()))
+        raise InvalidError(f"{masked(url)!r} cannot be opened: {reason}") from error
 
 
 @dataclass(frozen=True)
@@ -156,8 +160,7 @@ def connect(url: str, settings: StoreSettings) -> Stack:
 def _folder(url: str, rest: str) -> Path:
     if not rest.startswith(("/", "./", "../")) and rest not in {".", ".."}:
         raise InvalidError(
-            f"{url!r} names the host {rest.split('/', 1)[0]!r}: write file:///absolute/path or "
-            "file://./relative/path"
+            f"{masked(url)!r} names a host: write file:///absolute/path or file://./relative/path"
         )
     return Path(rest)
 
@@ -167,17 +170,17 @@ def _named(url: str, scheme: Scheme) -> Location:
         parts = urlsplit(url)
         plain = parts.username is None and parts.port is None
     except ValueError as error:
-        raise InvalidError(f"{url!r} is not a URL: {error}") from error
+        raise InvalidError(f"{masked(url)!r} is not a URL") from error
     if not plain or parts.query or parts.fragment:
         raise InvalidError(
-            f"{url!r}: only a name and a prefix belong here; credentials come from the "
+            f"{masked(url)!r}: only a name and a prefix belong here; credentials come from the "
             "environment, all else from the settings"
         )
     prefix = parts.path.strip("/")
     if scheme == "memory":
         if prefix:
-            raise InvalidError(f"{url!r}: a bucket in memory has a name and no prefix")
+            raise InvalidError(f"{masked(url)!r}: a bucket in memory has a name and no prefix")
         return Location("memory", parts.netloc)
     if not _BUCKET.fullmatch(parts.netloc):
-        raise InvalidError(f"{url!r}: {parts.netloc!r} cannot be the name of a bucket")
+        raise InvalidError(f"{masked(url)!r}: {parts.netloc!r} cannot be the name of a bucket")
     return Location(scheme, parts.netloc, checked_key(prefix) if prefix else "")

@@ -592,3 +592,15 @@ async def test_a_folder_that_another_thread_made_meanwhile_was_not_removed(tmp_p
     shutil.rmtree(folder)
     with pytest.raises(StoreFailedError, match="was removed"):
         store._make_folder(folder)
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+async def test_folders_are_for_their_user_alone(tmp_path: Path, fsync: bool) -> None:
+    root = tmp_path / "above" / "root"
+    before = os.umask(0o022)
+    try:
+        await FolderStore(root, fsync=fsync).put("topics/orders/a", b"1")
+    finally:
+        os.umask(before)
+    made = [root.parent, root, root / "topics", root / "topics" / "orders"]
+    assert [each.stat().st_mode & 0o777 for each in made] == [0o700] * len(made)

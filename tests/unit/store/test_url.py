@@ -57,7 +57,7 @@ def test_urls(url: str, where: Location) -> None:
         ("s3://bucket:99x/x", "not a URL"),
         ("s3://bucket/a/../b", "cannot be a key"),
         ("s3://bucket/a//b", "cannot be a key"),
-        ("file://host/path", "'host'"),
+        ("file://host/path", "names a host"),
         ("file://", "file:///absolute"),
         ("memory://name/prefix", "no prefix"),
         ("/with\0nul", "not the URL"),

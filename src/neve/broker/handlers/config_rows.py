@@ -10,6 +10,7 @@ from neve.cluster.records import ALL_NODES
 from neve.cluster.topic_config import CONFIGS, ConfigDeclared, default_text
 from neve.settings import SegmentSettings, Settings, declared
 from neve.settings.declare import Declared
+from neve.settings.masking import masked
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -116,7 +117,7 @@ def _as_set(about: Declared, settings: Settings) -> list[Origin]:
     value = getattr(getattr(settings, about.group), about.field)
     origins = [Origin(about.name, _text(about.default), DEFAULT)]
     if value != about.default:
-        origins.insert(0, Origin(about.name, _text(value), OF_BROKER))
+        origins.insert(0, Origin(about.name, masked(_text(value)), OF_BROKER))
     return origins
 
 

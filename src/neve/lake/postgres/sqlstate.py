@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neve import errors
+from neve.settings.masking import masked
 
 PROTOCOL_VIOLATION = "08P01"
 FEATURE_NOT_SUPPORTED = "0A000"
@@ -89,7 +90,7 @@ def from_exception(failure: BaseException) -> SqlError:
     """What to tell a client about an error that came out of the engine."""
     if isinstance(failure, SqlError):
         return failure
-    message = (str(failure) or type(failure).__name__)[:_MESSAGE_CHARACTERS_MAX]
+    message = masked(str(failure) or type(failure).__name__)[:_MESSAGE_CHARACTERS_MAX]
     return SqlError(
         _code_of(failure),
         message.replace("\0", ""),

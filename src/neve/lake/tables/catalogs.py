@@ -29,6 +29,7 @@ from neve.lake.tables.local_catalogs import (
 )
 from neve.settings import StoreSettings
 from neve.store.bucket import s3_endpoint, s3_region
+from neve.store.durable import make_private
 from neve.store.url import Location, parse
 
 CATALOG_NAME = "neve"
@@ -115,7 +116,7 @@ def _beside(where: Location, url: str, folder: str, given: Mapping[str, str]) ->
     found: dict[str, str] = {}
     if "uri" not in given:
         file = catalog_file(url, folder)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         found["uri"] = f"sqlite:///{file}?timeout={SQLITE_TIMEOUT_SECONDS}"
     if "warehouse" not in given:
         found["warehouse"] = _warehouse(where, url)

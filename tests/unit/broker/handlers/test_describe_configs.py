@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,6 +115,16 @@ async def test_a_broker_s_settings_are_told(version: int) -> None:
     if version:
         assert configs["segment.bytes"].config_source == OF_BROKER
         assert configs["topics.auto.create"].config_source == DEFAULT
+    await broker.node.abort()
+
+
+async def test_credentials_in_a_setting_are_masked() -> None:
+    broker = await start_broker()
+    store = replace(broker.settings.store, endpoint="http://user:hunter2@127.0.0.1:9000")
+    broker.settings = replace(broker.settings, store=store)
+    result = await told(broker, BROKER, str(NODE_ID), include_synonyms=True)
+    assert by_name(result)["store.endpoint"].value == "http://***@127.0.0.1:9000"
+    assert "hunter2" not in repr(result)
     await broker.node.abort()
 
 
