@@ -36,6 +36,8 @@ ReadSlice = Callable[[TailObject, Slice], Coroutine[None, None, memoryview]]
 ROLLUP_BYTES_MAX = 16 * 1024 * 1024
 # Objects read at once. They may be read nearly whole to find a few slices in each.
 READ_OBJECTS = 8
+# Slices read at once from who has them at hand: each is a task, and there may be 100,000.
+READ_SLICES = 500
 
 
 async def roll_up(
@@ -149,7 +151,10 @@ async def _upload(
     if read is None:
         datas = await _read_by_object(reader, piece)
     else:
-        datas = await runtime.gather(*(read(item, entry) for item, entry in piece))
+        datas = []
+        for start in range(0, len(piece), READ_SLICES):
+            some = piece[start : start + READ_SLICES]
+            datas += await runtime.gather(*(read(item, entry) for item, entry in some))
     key = new_rollup_key(reader.keys, upto)
     rows = _joined([entry for _, entry in piece], datas)
     data, slices = await runtime.offload(_encode, rows, reader.incarnation, upto)
