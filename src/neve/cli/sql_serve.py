@@ -144,5 +144,6 @@ async def _failure(engine: Engine, server: PostgresServer, ended: asyncio.Event)
 def run_server(engine: Engine, options: ServeOptions, settings: Settings) -> int:
     """The same for callers that are not asynchronous."""
     logs.configure(settings.logs)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # What it writes about a bridge that is gone, errors of queries and of the server say.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return runtime.run(serve_postgres(engine, options))

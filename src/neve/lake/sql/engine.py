@@ -7,7 +7,9 @@ a query is cancelled by its tag.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from neve.lake.source.tasks import StoreRef
+
+_ENDING_SECONDS = 5.0
 
 
 class Engine:
@@ -130,13 +134,15 @@ class Engine:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         context: Any = self._spark.sparkContext
-        process = getattr(context._gateway, "proc", None)
-        if process is not None and (code := process.poll()) is not None:
-            return f"Spark's JVM has ended with exit code {code}"
         try:
             return "Spark's context was stopped" if context._jsc.sc().isStopped() else ""
         except (OSError, Py4JError) as error:
-            return f"Spark's JVM does not answer: {error}"
+            process = getattr(context._gateway, "proc", None)
+            if process is None:
+                return f"Spark's JVM does not answer: {error}"
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its sockets end before it does
+            return f"Spark's JVM has ended with exit code {process.wait(_ENDING_SECONDS)}"
+        return "Spark's JVM does not answer any more"
 
     # --- what there is
 
