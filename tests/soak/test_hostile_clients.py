@@ -20,7 +20,7 @@ SECONDS = float(os.environ.get("HOSTILE_SECONDS") or 60)
 SAMPLE_SECONDS = 3.0
 SAMPLE_WAIT_SECONDS_MAX = 5.0
 """Other tests run beside the samples, on the same processors."""
-SAMPLED = ("unread-small-fetches",)
+SAMPLED = ("unread-small-fetches", "trickled-requests")
 
 MODULES = (hostile_memory, hostile_time)
 ATTACKS = [(each, module.__name__) for module in MODULES for each in module.ATTACKS]

@@ -7,6 +7,7 @@ found nowhere is an error that names it; nothing is ever passed over.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -20,6 +21,9 @@ from neve.log.tail import is_skipped
 from neve.log.wal.object import Slice
 from neve.records.batch import walk
 from neve.store.port import Buffer, Store
+
+WALKED_AT_ONCE = 1_000
+"""Batches looked at between two chances for others to run. Tiny ones fill a segment by 100,000s."""
 
 
 class _Cut(NamedTuple):
@@ -119,7 +123,7 @@ class Untiered:
         missing = [row for row, data in zip(rows, held, strict=True) if data is None]
         read = iter(await runtime.gather(*(self._data_if_needed(row) for row in missing)))
         datas = [next(read) if data is None else data for data in held]
-        return self._cut(rows, datas, due, bytes_wanted)
+        return await self._cut(rows, datas, due, bytes_wanted)
 
     def _nearest_rows(self, due: int) -> list[HeldSlice]:
         """From memory if all of it is there: what a roll-up moved may well be."""
@@ -141,18 +145,21 @@ class Untiered:
                 return memoryview(b"")  # deleted for readers anyway
             raise
 
-    def _cut(
+    async def _cut(
         self, rows: list[HeldSlice], datas: list[memoryview], due: int, bytes_wanted: int | None
     ) -> list[Buffer]:
         runs: list[Buffer] = []
-        walked: list[tuple[int, int]] = []
+        bases, sizes = array("q"), array("q")  # of each batch: there may be very many
         size = 0
         for row, data in zip(rows, datas, strict=True):
             start = end = 0
             for position, header in walk(data, key=row.held.key):
                 if bytes_wanted is not None and _is_full(size, header.size, bytes_wanted):
                     break
-                walked.append((header.base_offset, header.size))
+                bases.append(header.base_offset)
+                sizes.append(header.size)
+                if len(bases) % WALKED_AT_ONCE == 0:
+                    await runtime.sleep(0)
                 if header.last_offset >= due:
                     self._check_that_it_joins(due, header.base_offset)
                     start = start if end else position
@@ -162,18 +169,18 @@ class Untiered:
             if end:
                 runs.append(data[start:end])  # offsets ascend: from the first one wanted, all are
         if bytes_wanted is not None:
-            self._last_cut = _Cut(due, self._position_of(due, walked))
+            self._last_cut = _Cut(due, self._position_of(due, bases, sizes))
         return runs
 
-    def _position_of(self, offset: int, walked: list[tuple[int, int]]) -> int:
+    def _position_of(self, offset: int, bases: array[int], sizes: array[int]) -> int:
         """How far into the slice that holds it an offset lies, by the batches up to there."""
         row = self._holding(offset)
-        if row is None or not walked:
+        if row is None or not bases:
             return 0
         first = row.entry.base_offset
         # What is in memory may be cut otherwise than what a roll-up holds, and begin later.
-        before = self._tiered_of(row) if walked[0][0] > first else 0
-        return before + sum(size for base, size in walked if base >= first)
+        before = self._tiered_of(row) if bases[0] > first else 0
+        return before + sum(size for base, size in zip(bases, sizes, strict=True) if base >= first)
 
     def _check_that_it_joins(self, due: int, base: int) -> None:
         """A segment with a hole would hide committed records for ever."""

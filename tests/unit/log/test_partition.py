@@ -8,6 +8,7 @@ import pytest
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, FencedError, FullError, LostRangeError
+from neve.log import untiered
 from neve.log.keys import wal_stream
 from neve.log.manifest import manifest as manifest_module
 from neve.log.manifest.records import Skip
@@ -77,6 +78,35 @@ async def test_a_segment_never_passes_what_its_index_can_address(
     listed = await log.manifest.segments()
     assert [(row.base, row.last) for row in listed] == [(0, 2), (3, 5), (6, 7)]
     assert await values_of(store) == [letter * 200 for letter in "abcdefgh"]
+    await node.close()
+
+
+@in_simulation
+async def test_very_many_small_batches_are_gathered_with_chances_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half a million of them took seconds in which nobody was served."""
+    monkeypatch.setattr(untiered, "WALKED_AT_ONCE", 10)
+    store = ScriptedStore()
+    node = await started(store, WIDE)
+    for at in range(1_000):
+        append(node, [f"{at}"])
+    await node.writer.flush()
+    chances = 0
+
+    async def count() -> None:
+        nonlocal chances
+        while True:
+            chances += 1
+            await runtime.sleep(0)
+
+    log = node.log(TOPIC, 0)
+    counting = runtime.spawn(count())
+    assert len(b"".join(await log._untiered_batches(1 << 20))) > 60_000
+    counting.cancel()
+    assert chances >= 100
+    assert await log.tier()
+    assert await values_of(store) == [f"{at}" for at in range(1_000)]
     await node.close()
 
 
