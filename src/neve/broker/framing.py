@@ -63,9 +63,13 @@ class Scratch:
         return self.pool.take(length)
 
     def has_room(self, length: int) -> bool:
-        """Whether a frame of this length may be received now; where there is no other, it may."""
+        """Whether a frame of this length may be received now; where there is no other, it may.
+
+        What is kept of smaller ones counts as well.
+        """
         received = self.receiving_bytes
-        return not received or received + self.pool.size_of(length) <= self._receiving_bytes_max
+        held = received + self.kept.used
+        return not received or held + self.pool.size_of(length) <= self._receiving_bytes_max
 
     @property
     def receive_bytes_max(self) -> int:

@@ -103,7 +103,11 @@ def held_by(broker: Broker) -> list[Held]:
         Held("tail-cache", tail_cached_bytes(broker.node), settings.cache.tail_bytes),
         Held("indexes", broker.indexes.memory_bytes, settings.cache.index_memory_bytes),
         Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
-        Held("receiving", scratch.receiving_bytes, settings.broker.receiving_bytes_max),
+        Held(
+            "receiving",
+            scratch.receiving_bytes + scratch.kept.used,
+            settings.broker.receiving_bytes_max,
+        ),
         Held("process", resident_bytes(), settings.broker.memory_bytes),
         *(
             Held(share.name, share.used, share.bytes_max)

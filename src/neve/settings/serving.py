@@ -80,8 +80,8 @@ class BrokerSettings:
     receiving_bytes_max: int = setting(
         "broker.receiving.bytes.max",
         24 * MIB,
-        "large requests that have begun to come in and are not whole; past it, others are not "
-        "read until there is room; one always passes",
+        "requests that have begun to come in and are not whole, up to half of it small ones; past "
+        "it, other large ones are not read until there is room; one always passes",
         least=64 * 1024,
     )
     stop_grace_ms: int = setting(

@@ -194,3 +194,20 @@ def test_where_much_is_kept_little_is_received_from_each_at_a_time() -> None:
     for framing in (large, *halves):
         framing.close()
     assert scratch.kept.used == 0
+
+
+def test_what_is_kept_of_small_requests_leaves_large_ones_less_room() -> None:
+    scratch = Scratch(BufferPool(0), receiving_bytes_max=512 * 1024)
+    large = begun(scratch, 200_000)
+    assert scratch.has_room(200_000)
+    small = Framing(scratch, BYTES_MAX)
+    space = small.space()
+    space[:4] = struct.pack(">i", 10_000)
+    small.received(10_000)
+    assert small.next() is None
+    small.settle()
+    assert scratch.kept.used == 10_000
+    assert not scratch.has_room(200_000)
+    large.close()
+    assert scratch.has_room(200_000), "one always passes"
+    small.close()
