@@ -179,7 +179,8 @@ class Broker:
     def _node_ended(self, error: NeveError) -> None:
         """Answer no more, so that clients look for the broker that has taken over."""
         self.is_ready = False
-        self.server.close_all("fenced")
+        # After those who wait for a commit have been called back: what is decided is answered.
+        asyncio.get_running_loop().call_soon(self.server.close_all, "fenced")
         if not self.ended.done():
             self.ended.set_result(error)
 
