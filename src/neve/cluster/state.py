@@ -11,7 +11,7 @@ it led.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -223,7 +223,7 @@ def _ended(state: ClusterState, ended: Iterable[int], moves: Iterable[Move]) -> 
     brokers = {
         key: _with(row, live=False) if key in over else row for key, row in state.brokers.items()
     }
-    state = _orphaned(_with(state, brokers=brokers), over)
+    state = _without_dead_leaders(_with(state, brokers=brokers))
     state = _changed_partitions(state, moves, functools.partial(_led, state.brokers))
     # A dead broker is remembered as long as its stream may hold records that are not tiered.
     needed = set(state.streams())
@@ -236,16 +236,19 @@ def _ended(state: ClusterState, ended: Iterable[int], moves: Iterable[Move]) -> 
     return _with(state, brokers=brokers, id_blocks=blocks, deleted=deleted)
 
 
-def _orphaned(state: ClusterState, over: Collection[int]) -> ClusterState:
-    """The state in which the partitions of these processes have no leader."""
+def _without_dead_leaders(state: ClusterState) -> ClusterState:
+    """The state in which partitions whose leader is not live have none."""
 
-    def orphaned(partition: PartitionState) -> PartitionState:
-        return _with(partition, leader=NO_LEADER) if partition.leader in over else partition
+    def is_orphan(partition: PartitionState) -> bool:
+        return partition.leader != NO_LEADER and not is_live(state.brokers, partition.leader)
 
     topics = dict(state.topics)
     for key, topic in topics.items():
-        if any(partition.leader in over for partition in topic.partitions):
-            topics[key] = _with(topic, partitions=tuple(map(orphaned, topic.partitions)))
+        if any(map(is_orphan, topic.partitions)):
+            partitions = tuple(
+                _with(row, leader=NO_LEADER) if is_orphan(row) else row for row in topic.partitions
+            )
+            topics[key] = _with(topic, partitions=partitions)
     return _with(state, topics=topics)
 
 

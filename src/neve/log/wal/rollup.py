@@ -60,8 +60,8 @@ async def roll_up(
     covered = _covered(reader, tail, upto)
     ends = next_offsets(tail.ends, covered)
     known = {partition: tiered(*partition) for partition in sorted(ends)}
-    kept = [row for row in _untiered(covered, known) if not given_up(row[1])]
-    pieces = _pieces(kept, ROLLUP_BYTES_MAX)
+    # Beside the event loop: there may be 100,000 slices.
+    pieces = await runtime.offload(_planned, covered, known, given_up)
     try:
         rollups = [await _upload(store, reader, upto, piece, read) for piece in pieces]
     except NotFoundError:
@@ -133,6 +133,16 @@ def _untiered(
     return sorted(kept, key=lambda row: (row[1].topic_id, row[1].partition, row[1].base_offset))
 
 
+def _planned(
+    objects: Iterable[TailObject],
+    tiered: Mapping[PartitionId, int | None],
+    given_up: GivenUp,
+) -> list[list[Kept]]:
+    """What each roll-up is to hold."""
+    kept = [row for row in _untiered(objects, tiered) if not given_up(row[1])]
+    return _pieces(kept, ROLLUP_BYTES_MAX)
+
+
 def _pieces(kept: list[Kept], bytes_max: int) -> list[list[Kept]]:
     pieces: list[list[Kept]] = []
     size = 0
@@ -156,18 +166,17 @@ async def _upload(
             some = piece[start : start + READ_SLICES]
             datas += await runtime.gather(*(read(item, entry) for item, entry in some))
     key = new_rollup_key(reader.keys, upto)
-    rows = _joined([entry for _, entry in piece], datas)
-    data, slices = await runtime.offload(_encode, rows, reader.incarnation, upto)
+    data, slices = await runtime.offload(_encode, piece, datas, reader.incarnation, upto)
     await create_own(store, key, data)
     return TailObject(key, None, slices, None)
 
 
 def _encode(
-    rows: list[tuple[SliceMeta, list[Buffer]]], incarnation: int, upto: int
+    piece: list[Kept], datas: Sequence[Buffer], incarnation: int, upto: int
 ) -> tuple[memoryview, tuple[Slice, ...]]:
     encoded = wal_object.encode(
         Kind.ROLLUP,
-        rows,
+        _joined([entry for _, entry in piece], datas),
         incarnation=incarnation,
         number=upto,
         author=runtime.token(AUTHOR_BYTES),
