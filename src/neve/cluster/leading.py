@@ -161,16 +161,16 @@ class Leading:
 
     @contextlib.contextmanager
     def _taken(self, wanted: Iterable[Wanted]) -> Iterator[None]:
-        """Keep other take-overs from these partitions."""
-        over = asyncio.Event()
-        rows = dict.fromkeys(wanted, over)
+        """Keep other take-overs from these partitions, each until it is led."""
+        rows = {row: asyncio.Event() for row in wanted}
         self._taking.update(rows)
         try:
             yield
         finally:
-            for row in rows:
-                del self._taking[row]
-            over.set()
+            for row, over in rows.items():
+                if self._taking.get(row) is over:
+                    del self._taking[row]
+                over.set()
 
     async def _streams_changed(self) -> bool:
         """Whether other streams are needed now: one that was retired as we read looks damaged."""
@@ -260,3 +260,7 @@ class Leading:
                 rows = list(group)
                 self._led.add(topic, rows)
                 self._on_led(rows)
+        for log in logs:
+            over = self._taking.pop((log.topic_id.hex(), log.partition), None)
+            if over is not None:
+                over.set()

@@ -228,6 +228,28 @@ async def test_a_sick_partition_delays_neither_new_topics_nor_other_partitions()
 
 
 @in_simulation
+async def test_who_wants_a_partition_does_not_wait_for_others_that_are_taken_over_with_it() -> None:
+    bucket, settings = MemoryBucket(), Settings(store=StoreSettings(retry_attempts_max=3))
+    first = await Node.start(MemoryStore(bucket), settings, node_id=1, probe=False)
+    for name in ("sick", "well"):
+        await first.create_topic(name, 1)
+    await first.abort()
+    store, _ = sick(bucket, settings, "sick")
+    node = await Node.start(store, settings, node_id=1, probe=False)
+    both = runtime.spawn(node.leading.lead_left())
+    await runtime.sleep(0.2)
+    began = runtime.monotonic()
+    well = node.cluster.state.topic("well")
+    assert well is not None
+    assert await node.leading.lead_left([(well.topic_id, 0)]) == {}
+    assert runtime.monotonic() - began < 2
+    assert node.log("well", 0).next_offset == 0
+    assert not both.done()
+    assert [*await both] != []
+    await node.abort()
+
+
+@in_simulation
 async def test_a_partition_is_recovered_by_one_take_over_at_a_time() -> None:
     store = ScriptedStore()
     old = await started(store, partitions=2)
