@@ -6,7 +6,6 @@ Made before the broker is, so that a process which starts slowly says so.
 from __future__ import annotations
 
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from neve import __version__
@@ -20,10 +19,9 @@ from neve.broker.metrics.objects import ObjectCounts, object_view
 from neve.broker.metrics.reading_view import reading_view
 from neve.broker.metrics.store_view import store_view
 from neve.coordinator.exchange import GroupState
-from neve.serving.exposition import View, scrape
-from neve.serving.http import Page, Pages
+from neve.serving.exposition import View
+from neve.serving.pages import ServicePages
 from neve.serving.process_view import process_view, resident_bytes
-from neve.serving.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -33,7 +31,7 @@ STALLED_SECONDS = 10.0
 """Longer than any one upload should take: then the store does not take our writes."""
 
 
-class BrokerPages:
+class BrokerPages(ServicePages):
     """The pages of one process. `broker` is set once there is one."""
 
     def __init__(self, objects: ObjectCounts) -> None:
@@ -41,9 +39,6 @@ class BrokerPages:
         self.broker: Broker | None = None
         self.stopping = False
         self._lag = CommitLag()
-
-    def by_path(self) -> Pages:
-        return {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
 
     def unready(self) -> str | None:
         """Why clients are not served as they should be; None where they are."""
@@ -61,19 +56,7 @@ class BrokerPages:
             return f"the store has taken no write for {seconds:.0f} s"
         return None
 
-    async def _healthz(self) -> Page:
-        return Page(b"ok\n")
-
-    async def _readyz(self) -> Page:
-        reason = self.unready()
-        if reason is None:
-            return Page(b"ready\n")
-        return Page(f"{' '.join(reason.split())}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
-
-    async def _metrics(self) -> Page:
-        return Page(await scrape(self._views()), content_type=CONTENT_TYPE)
-
-    def _views(self) -> list[View]:
+    def views(self) -> list[View]:
         broker = self.broker
         if broker is None:
             return [_OWN_PROCESS]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,8 +96,9 @@ def replay(
     """
     from neve.lake.pipeline.replay import replay as replay_letters
 
-    logging.getLogger("neve.lake").addHandler(_Complaints())
-    reports = replay_letters(_config(file, None), topic=topic, dry_run=dry_run, folder=file.parent)
+    config = _config(file, None)
+    with _complaints_written():
+        reports = replay_letters(config, topic=topic, dry_run=dry_run, folder=file.parent)
     if json:
         output.write_json([_replay_row(each) for each in reports])
         return 0
@@ -273,6 +275,16 @@ def _config(file: Path, interval: str | None) -> PipelineConfig:
         return config
     seconds_of(interval, "--interval")
     return msgspec.structs.replace(config, interval=interval)
+
+
+@contextlib.contextmanager
+def _complaints_written() -> Iterator[None]:
+    logger, handler = logging.getLogger("neve.lake"), _Complaints()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 class _Complaints(logging.Handler):

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from http import HTTPStatus
 
 from neve import __version__
 from neve.lake.pipeline.runner import TopicReport
-from neve.serving.exposition import scrape
-from neve.serving.http import Page, Pages
+from neve.serving.exposition import View
+from neve.serving.pages import ServicePages
 from neve.serving.process_view import process_view
-from neve.serving.text import CONTENT_TYPE, several
+from neve.serving.text import several
 
 REASON_CHARACTERS_MAX = 1000
 
 
-class PipelinePages:
+class PipelinePages(ServicePages):
     """The pages of one process. `reports` is set once there is a pipeline."""
 
     def __init__(self) -> None:
         self.reports: Sequence[TopicReport] | None = None
-
-    def by_path(self) -> Pages:
-        return {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
 
     def unready(self) -> str | None:
         """Why tables are not filled as they should be; None where they are."""
@@ -36,18 +32,8 @@ class PipelinePages:
         failing = [each.failing for each in self.reports if each.failing]
         return "; ".join(failing)[:REASON_CHARACTERS_MAX] or None
 
-    async def _healthz(self) -> Page:
-        return Page(b"ok\n")
-
-    async def _readyz(self) -> Page:
-        reason = self.unready()
-        if reason is None:
-            return Page(b"ready\n")
-        return Page(f"{' '.join(reason.split())}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
-
-    async def _metrics(self) -> Page:
-        views = [partial(process_view, __version__), partial(lake_view, self.reports or ())]
-        return Page(await scrape(views), content_type=CONTENT_TYPE)
+    def views(self) -> list[View]:
+        return [partial(process_view, __version__), partial(lake_view, self.reports or ())]
 
 
 def lake_view(reports: Sequence[TopicReport]) -> Iterator[str]:
