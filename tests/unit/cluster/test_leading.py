@@ -74,8 +74,8 @@ async def test_a_partition_whose_recovery_failed_is_recovered_though_its_topic_j
 
 
 @in_simulation
-async def test_partitions_that_another_process_may_have_added_are_recovered() -> None:
-    """Our record was won, but a checkpoint hid it: it cannot be told from another's."""
+async def test_only_the_partitions_of_this_very_change_count_as_created() -> None:
+    """Another process has added some that we have not seen yet."""
     store = ScriptedStore()
     node = await started(store)
     await ClusterLog(store).add_partitions(TOPIC, 2)
