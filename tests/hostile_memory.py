@@ -119,17 +119,41 @@ def prepare_waiting_fetches(target: Target) -> None:
         create_topic(wire, "wide", WIDE_PARTITIONS)
 
 
-def waiting_fetches(target: Target) -> None:
-    """Wait for records of many partitions that never come, on many connections."""
-    places = [(partition, 0) for partition in range(WIDE_PARTITIONS)]
+WAITERS = 200
+"""Connections with a few fetches each: as many as one connection may have at once."""
+
+
+def wait_for_many(target: Target, links: contextlib.ExitStack, end_offset: int = 0) -> None:
+    """Have many connections wait for records of many partitions, all at once.
+
+    `end_offset` is that of partition 0. The others are empty.
+    """
+    places = [(0, end_offset), *((partition, 0) for partition in range(1, WIDE_PARTITIONS))]
     asked = fetch_request("wide", *places, max_wait_ms=600_000)
     body = FETCH.Request.encode(asked, FETCH_VERSION)
     one = b"".join(request_frame(FETCH, FETCH_VERSION, 1, "waiter", body))
+    for _ in range(WAITERS):
+        send_what_fits(links.enter_context(target.deaf(1 << 16)), one * 4)
+
+
+def waiting_fetches(target: Target) -> None:
+    """Wait for records of many partitions that never come, on many connections."""
     with contextlib.ExitStack() as links:
-        while not target.is_over:
-            for _ in range(4):
-                send_what_fits(links.enter_context(target.deaf(1 << 16)), one * 4)
-            time.sleep(0.2)
+        wait_for_many(target, links)
+        target.wait()
+
+
+def woken_fetches(target: Target) -> None:
+    """Wait for records of many partitions, and produce one that they all wait for."""
+    with target.wire() as wire:
+        for offset in itertools.count():
+            with contextlib.ExitStack() as links:
+                wait_for_many(target, links, offset)
+                time.sleep(min(2.0, target.seconds_left))
+                produce(wire, "wide", build_batch([Record(0, 1_000, None, b"x")]))
+                time.sleep(min(1.0, target.seconds_left))
+            if target.is_over:
+                return
 
 
 def sessions(target: Target) -> None:
@@ -223,7 +247,6 @@ def half_requests(target: Target) -> None:
             if target.is_over:
                 return
             send_what_fits(links.enter_context(target.deaf()), half)
-            time.sleep(0.002)
         target.wait()
 
 
@@ -232,6 +255,7 @@ ATTACKS = [
     Attack("unfinished-requests", unfinished_requests),
     Attack("unread-fetches", unread_fetches, prepare_unread_fetches),
     Attack("waiting-fetches", waiting_fetches, prepare_waiting_fetches),
+    Attack("woken-fetches", woken_fetches, prepare_waiting_fetches),
     Attack("sessions", sessions),
     Attack("producer-ids", producers, prepare_made_up),
     Attack("offset-metadata", offsets, prepare_made_up),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from neve import runtime
 from neve.broker.answers import PlainAnswer
-from neve.broker.fair_queue import TURN_SECONDS, Metered
+from neve.broker.fair_queue import TURN_SECONDS, Paced, Usage
 from neve.broker.framing import Frame, Framing
 from neve.broker.outbox import UNREAD, Outbox
 from neve.broker.patience import Patience, Waiting
@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._closing = False
         self._awaited: Commit | None = None
+        self.usage = Usage()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.peer = self.address = ""
         self._now = Moment(runtime.monotonic(), runtime.now_ms())
@@ -152,6 +153,8 @@ class Connection(asyncio.BufferedProtocol):
         # What held us up may be over as soon as the answers are on their way.
         while self._serve_some(turn_ends_at) and not self._blocked:
             self._framing.resume()
+        if turn_ends_at:
+            self.usage.add(runtime.monotonic() - self._now.monotonic)
         self._read_as_allowed()
 
     def _serve_some(self, turn_ends_at: float) -> bool:
@@ -250,11 +253,9 @@ class Connection(asyncio.BufferedProtocol):
     async def _finish(
         self, answer: PlainAnswer, work: Any, route: Route, header: RequestHeader, started: float
     ) -> None:
-        metered = Metered(work)
+        paced = Paced(route.finish(header, work), self._server.turns, self)
         try:
-            response = await (work if route.may_be_overtaken else metered)
-            made_at = runtime.monotonic()
-            parts = route.frame(header, response)
+            response, parts = await paced
         except Exception:
             self._fail(route.api.name)
             return
@@ -269,9 +270,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._server.turns.mute(self, response.throttle_time_ms / 1000)
         else:
             self._busy = False
-            seconds = metered.seconds + runtime.monotonic() - made_at
-            if seconds > TURN_SECONDS and not self._waits_for_turn:
-                self._wait_for_turn(seconds - TURN_SECONDS)
+            if (late_seconds := paced.seconds - TURN_SECONDS) > 0 and not self._waits_for_turn:
+                self._wait_for_turn(late_seconds)
         self._answered()
 
     def _answered_by(self, route: Route, response: Any, started: float) -> None:

@@ -1,10 +1,13 @@
 """Shares the event loop's time among client connections.
 
 In each round of the loop, clients together are served for at most `ROUND_SECONDS`, and one of them
-for at most `TURN_SECONDS` at a time; a request that has begun is finished. A connection whose time
-is up, or that found none left, waits in a queue that the next round begins with. So whatever
-clients send, everything else that is due (health, commits, other clients) gets its turn after one
-round, and of n connections that always have requests each is served once in n * TURN_SECONDS.
+for at most `TURN_SECONDS` at a time; a step of a request that has begun is finished. A connection
+whose time is up, or that found none left, waits for a later round. So whatever clients send,
+everything else that is due (health, commits, other clients) gets its turn after one round.
+
+Connections wait in one of two queues. Those whose last turns were short come first: a burst of
+connections with much to do, however many they are, does not delay clients with little. Of each
+round, one turn is kept for the others.
 
 A connection with a request that took longer than a whole round pauses for as long as the request
 took, and one such connection at a time is served: requests about very much get half of the loop.
@@ -28,8 +31,34 @@ the less is read from each at once."""
 RECEIVE_BYTES_MIN = 4 * 1024
 
 
+LIGHT_SECONDS = 0.001
+"""A connection whose last turns took no longer, on average, comes before others."""
+_AVERAGED_TURNS = 4
+TASKS_MAX = int(ROUND_SECONDS / TURN_SECONDS)
+"""Tasks that are let go on in one round: each may take a turn's time in the next."""
+
+
+class Usage:
+    """How long the last turns of a connection took. A new one is not known to be light."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self) -> None:
+        self._seconds = 2 * LIGHT_SECONDS
+
+    def add(self, seconds: float) -> None:
+        """One more turn, or one step of a task that answers the connection."""
+        self._seconds += (seconds - self._seconds) / _AVERAGED_TURNS
+
+    @property
+    def is_light(self) -> bool:
+        return self._seconds <= LIGHT_SECONDS
+
+
 class Served(Protocol):
     """A connection that may have to wait."""
+
+    usage: Usage
 
     def take_turn(self, ends_at: float) -> None: ...
 
@@ -38,10 +67,12 @@ class FairQueue:
     """The connections of one server that wait for their turn."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Served] = deque()
+        self._light: deque[Served] = deque()
+        self._heavy: deque[Served] = deque()
         self._slow: deque[Served] = deque()
         self._pause: asyncio.TimerHandle | None = None
         self._round_ends_at: float | None = None  # None: no client was served in this round
+        self.tasks = 0  # that were let go on in this round
 
     def begin(self, now: float) -> float | None:
         """Begin to serve a connection. Returns when its turn ends; None if it has to wait."""
@@ -59,8 +90,14 @@ class FairQueue:
             self._slow.append(connection)
             self._pause_slow(late_seconds)
         else:
-            self._waiting.append(connection)
+            (self._light if connection.usage.is_light else self._heavy).append(connection)
             self.begin(runtime.monotonic())  # there is a next round
+
+    async def turn(self, connection: Served) -> None:
+        """Wait until a task that answers this connection may go on."""
+        waiter = _Waiter(self, connection.usage)
+        self.wait(waiter)
+        await waiter.woken
 
     def mute(self, connection: Served, seconds: float) -> None:
         """Have it wait for its turn only after so long."""
@@ -69,15 +106,24 @@ class FairQueue:
     @property
     def receive_bytes_max(self) -> int:
         """How much to receive from one connection at once, given how many wait."""
-        return max(RECEIVE_BYTES_MIN, WAITING_BYTES_MAX // (1 + len(self._waiting)))
+        waiting = len(self._light) + len(self._heavy)
+        return max(RECEIVE_BYTES_MIN, WAITING_BYTES_MAX // (1 + waiting))
 
     def _next_round(self) -> None:
         self._round_ends_at = None
-        for _ in range(len(self._waiting)):
+        self.tasks = 0
+        # Those that wait again in this round come behind those that wait now.
+        light, heavy = len(self._light), len(self._heavy)
+        self._serve(self._heavy, min(heavy, 1))
+        self._serve(self._light, light)
+        self._serve(self._heavy, heavy - 1)
+
+    def _serve(self, waiting: deque[Served], count: int) -> None:
+        for _ in range(count):
             ends_at = self.begin(runtime.monotonic())
-            if ends_at is None:
-                break
-            self._waiting.popleft().take_turn(ends_at)
+            if ends_at is None or self.tasks >= TASKS_MAX:
+                return
+            waiting.popleft().take_turn(ends_at)
 
     def _pause_slow(self, seconds: float) -> None:
         if self._pause is not None:
@@ -93,23 +139,52 @@ class FairQueue:
             self._pause_slow(ROUND_SECONDS)
 
 
-class Metered:
-    """An awaitable around a coroutine that adds up how long its steps occupy the event loop."""
+class _Waiter:
+    """A task that waits for its turn."""
 
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+    __slots__ = ("_queue", "usage", "woken")
+
+    def __init__(self, queue: FairQueue, usage: Usage) -> None:
+        self._queue = queue
+        self.usage = usage
+        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def take_turn(self, ends_at: float) -> None:  # noqa: ARG002
+        if not self.woken.done():
+            self._queue.tasks += 1
+            self.woken.set_result(None)
+
+
+class Paced:
+    """An awaitable around a coroutine that answers a connection: each step waits for its turn.
+
+    `seconds` is how long its steps have occupied the event loop.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, Any], turns: FairQueue, client: Served) -> None:
         self.seconds = 0.0
         self._work = work
+        self._turns = turns
+        self._client = client
 
     def __await__(self) -> Generator[Any, Any, Any]:
         failure: BaseException | None = None
         while True:
             began = runtime.monotonic()
+            if self._turns.begin(began) is None:
+                try:
+                    yield from self._turns.turn(self._client).__await__()
+                except asyncio.CancelledError as error:
+                    failure = error
+                began = runtime.monotonic()
             try:
                 waits_for = self._work.send(None) if failure is None else self._work.throw(failure)
             except StopIteration as end:
                 return end.value
             finally:
-                self.seconds += runtime.monotonic() - began
+                seconds = runtime.monotonic() - began
+                self.seconds += seconds
+                self._client.usage.add(seconds)
             try:
                 yield waits_for
                 failure = None

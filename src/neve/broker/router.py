@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from neve.broker.fetch.handler import fetch
@@ -74,6 +74,11 @@ class Route(NamedTuple):
         """The answer to a request as it is sent."""
         parts = self.api.Response.encode(response, header.api_version)
         return response_frame(self.api, header.api_version, header.correlation_id, parts)
+
+    async def finish(self, header: RequestHeader, work: Awaitable[Any]) -> tuple[Any, list[Buffer]]:
+        """Wait for a response. Returns it with the answer as it is sent."""
+        response = await work
+        return response, self.frame(header, response)
 
 
 def _answered_elsewhere(*_: object) -> Any:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from neve.broker import fair_queue
-from neve.broker.fair_queue import ROUND_SECONDS, TURN_SECONDS, FairQueue, Metered
+from neve.broker.fair_queue import ROUND_SECONDS, TURN_SECONDS, FairQueue, Paced, Usage
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.records.reference import Record, build_batch
 from wire import Wire, running_broker
 
 BATCH = build_batch([Record(0, 1_000, None, b"x")])
+
+
+BRIEF_SECONDS = 0.0005
 
 
 class Clock:
@@ -26,18 +30,31 @@ class Clock:
 class Busy:
     """A connection that always has more requests, each of which takes some time."""
 
-    def __init__(self, name: str, queue: FairQueue, clock: Clock, seconds: float) -> None:
+    def __init__(self, name: str, queue: FairQueue, clock: Clock, seconds: float = 0.0) -> None:
         self.name = name
         self.queue = queue
         self.clock = clock
         self.seconds = seconds
+        self.usage = Usage()
         self.served: list[str] = []
 
     def take_turn(self, ends_at: float) -> None:
         self.served.append(self.name)
+        began = self.clock.now
         while self.clock.now < ends_at:
             self.clock.now += self.seconds
+        self.usage.add(self.clock.now - began)
         self.queue.wait(self, self.clock.now - ends_at)
+
+
+class Brief(Busy):
+    """A connection that always has one more short request."""
+
+    def take_turn(self, ends_at: float) -> None:
+        self.served.append(self.name)
+        self.clock.now += BRIEF_SECONDS
+        self.usage.add(BRIEF_SECONDS)
+        self.queue.wait(self)
 
 
 async def test_connections_that_always_have_requests_are_served_in_rotation(
@@ -80,11 +97,109 @@ async def test_a_connection_with_very_long_requests_pauses_as_long_and_holds_up_
     assert served.count("B") == 1, "one at a time"
 
 
+async def test_a_burst_of_connections_with_much_to_do_does_not_delay_one_with_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, queue = Clock(monkeypatch), FairQueue()
+    served: list[str] = []
+    for _ in range(200):
+        busy = Busy("B", queue, clock, TURN_SECONDS)
+        busy.served = served
+        queue.wait(busy)
+    light = Brief("q", queue, clock)
+    light.served = served
+    for _ in range(10):
+        light.usage.add(0.0001)
+    queue.wait(light)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert served[:3] == ["B", "q", "B"], "one turn of each round is kept for the others"
+    assert len(served) >= 5, "what is left of a round is theirs"
+
+
+async def test_a_new_connection_is_not_known_to_have_little_to_do() -> None:
+    usage = Usage()
+    assert not usage.is_light
+    for _ in range(4):
+        usage.add(0.0001)
+    assert usage.is_light
+    usage.add(2 * TURN_SECONDS)
+    usage.add(0.0001)
+    assert not usage.is_light, "one short turn does not make up for a long one"
+
+
+async def test_many_connections_with_little_to_do_leave_a_turn_of_each_round_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, queue = Clock(monkeypatch), FairQueue()
+    served: list[str] = []
+    for name in "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqBB":
+        each = (Brief if name == "q" else Busy)(name, queue, clock, TURN_SECONDS)
+        each.served = served
+        for _ in range(8 if name == "q" else 0):
+            each.usage.add(0.0001)
+        queue.wait(each)
+    clock.now += ROUND_SECONDS
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert served.count("B") >= 6
+    assert served.count("q") >= 5 * (ROUND_SECONDS - TURN_SECONDS) / BRIEF_SECONDS - 6
+
+
+async def test_tasks_woken_at_once_go_on_a_few_in_each_round_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thousands of fetches may wait for the same commit."""
+    clock, queue = Clock(monkeypatch), FairQueue()
+    commit, answered = asyncio.Event(), []
+
+    async def fetch() -> None:
+        await commit.wait()
+        clock.now += TURN_SECONDS
+        answered.append(clock.now)
+
+    async def run() -> None:
+        await Paced(fetch(), queue, Busy("a", queue, clock, 0.1))
+
+    tasks = [asyncio.create_task(run()) for _ in range(200)]
+    await asyncio.sleep(0)
+    clock.now += 1
+    commit.set()
+    together = asyncio.gather(*tasks)
+    most = await _most_in_a_round(lambda: len(answered), together)
+    await together
+    assert most <= 2 * fair_queue.TASKS_MAX
+    assert len(answered) == 200
+
+
+async def test_a_task_that_is_cancelled_while_it_waits_for_its_turn_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, queue = Clock(monkeypatch), FairQueue()
+    steps = []
+
+    async def work() -> None:
+        steps.append("begun")
+
+    async def run() -> None:
+        await Paced(work(), queue, Busy("a", queue, clock, 0.1))
+
+    task = asyncio.create_task(run())
+    asyncio.get_running_loop().call_soon(task.cancel)
+    queue.begin(clock.now)
+    clock.now += ROUND_SECONDS  # nothing is left of this round
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not steps
+    await asyncio.sleep(0)
+    assert queue.begin(clock.now) is not None, "others are served"
+
+
 async def test_the_more_connections_wait_the_less_is_received_from_each() -> None:
     queue = FairQueue()
     assert queue.receive_bytes_max == fair_queue.WAITING_BYTES_MAX
     for _ in range(20_000):
-        queue.wait(SimpleNamespace(take_turn=print))
+        queue.wait(SimpleNamespace(take_turn=print, usage=Usage()))
     assert queue.receive_bytes_max == fair_queue.RECEIVE_BYTES_MIN
 
 
@@ -104,19 +219,19 @@ async def test_a_coroutine_is_metered_by_its_steps_and_not_by_what_it_waits_for(
         clock.now += 4
         return "done"
 
-    async def run(metered: Metered) -> object:
-        return await metered
+    async def run(paced: Paced) -> object:
+        return await paced
 
-    metered = Metered(work())
-    task = asyncio.create_task(run(metered))
+    paced = Paced(work(), FairQueue(), Busy("a", FairQueue(), clock, 0.1))
+    task = asyncio.create_task(run(paced))
     await asyncio.sleep(0.01)
     clock.now += 100
     task.cancel()
     assert await task == "done"
-    assert metered.seconds == 7
+    assert paced.seconds == 7
 
 
-async def _most_in_a_round(count: Callable[[], int], until: asyncio.Task[None]) -> int:
+async def _most_in_a_round(count: Callable[[], int], until: asyncio.Future[Any]) -> int:
     """By how much a count grows at most between two rounds of the event loop."""
     most, before = 0, count()
     while not until.done():
