@@ -9,7 +9,7 @@ import inspect
 import pytest
 
 from neve import runtime
-from quick_jvm import start_jvms_quickly
+from support.quick_jvm import start_jvms_quickly
 
 start_jvms_quickly()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import RunningBroker, start_broker
+from support.brokers import RunningBroker, start_broker
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from brokers import RunningBroker, start_broker
 from conformance.clients import WAIT_SECONDS
+from support.brokers import RunningBroker, start_broker
 
 SMALL = {
     "segment_bytes": 65_536,

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from brokers import RunningBroker
 from conformance.clients import WAIT_SECONDS, Client, Sent, check_same, fresh, numbered, take
 from conformance.confluent_client import ConfluentClient
-from wire import codecs_in_log
+from support.brokers import RunningBroker
+from support.wire import codecs_in_log
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 WAYS: list[dict[str, Any]] = [

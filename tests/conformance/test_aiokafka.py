@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import RunningBroker
 from conformance.aiokafka_client import AioKafkaClient
 from conformance.group_scenarios import CommittingScenarios
 from conformance.record_scenarios import RecordScenarios
+from support.brokers import RunningBroker
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from aiokafka.admin import NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import OffsetOutOfRangeError, TopicAlreadyExistsError
 
-from brokers import RunningBroker
 from conformance.aiokafka_client import AioKafkaClient
 from conformance.clients import check_same, fresh, numbered, take
+from support.brokers import RunningBroker
 
 
 @pytest.fixture(scope="module")

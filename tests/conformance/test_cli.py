@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from brokers import RunningBroker
-from cli_runs import BASE_MS, NEVE, SPANS, neve
+from support.brokers import RunningBroker
+from support.cli_runs import BASE_MS, NEVE, SPANS, neve
 
 
 def shown(broker: RunningBroker, *argv: str) -> Any:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from brokers import RunningBroker
 from conformance.aiokafka_client import AioKafkaClient
 from conformance.clients import check_same, fresh, numbered, take, wait_until
 from conformance.confluent_client import ConfluentClient
 from conformance.group_scenarios import CommittingScenarios, shared, spread
 from conformance.kafka_python_client import KafkaPythonClient
 from conformance.record_scenarios import RecordScenarios
+from support.brokers import RunningBroker
 
 
 @pytest.fixture(scope="module")

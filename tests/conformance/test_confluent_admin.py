@@ -25,9 +25,9 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from brokers import RunningBroker
 from conformance.clients import WAIT_SECONDS, Sent, check_same, fresh, numbered, take
 from conformance.confluent_client import ConfluentClient
+from support.brokers import RunningBroker
 
 T0_MS = 1_700_000_000_000
 

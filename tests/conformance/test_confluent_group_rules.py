@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from brokers import RunningBroker
 from conformance.clients import (
     WAIT_SECONDS,
     Reader,
@@ -19,6 +18,7 @@ from conformance.clients import (
     wait_until,
 )
 from conformance.confluent_client import ConfluentClient, ConfluentReader
+from support.brokers import RunningBroker
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import RunningBroker
 from conformance.clients import check_same, fresh, take, wait_until
 from conformance.confluent_client import ConfluentClient
 from conformance.group_scenarios import CommittingScenarios, shared, spread
 from conformance.java_client import JavaClient, start_java_client
 from conformance.record_scenarios import RecordScenarios
+from support.brokers import RunningBroker
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from brokers import RunningBroker
 from conformance.clients import Sent, check_same, fresh, numbered, take, wait_until
 from conformance.driver import ClientError
 from conformance.java_client import JavaClient, start_java_client
+from support.brokers import RunningBroker
 
 T0_MS = 1_700_000_000_000
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from brokers import RunningBroker
 from conformance.clients import check_same, fresh, numbered, take
 from conformance.group_scenarios import CommittingScenarios
 from conformance.kafka_python_client import KafkaPythonClient
 from conformance.record_scenarios import RecordScenarios
+from support.brokers import RunningBroker
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from brokers import RunningBroker
 from conformance.clients import Sent, check_same, fresh, numbered, take
 from conformance.kafka_python_client import KafkaPythonClient, TopicPartition
+from support.brokers import RunningBroker
 
 # isort: split
 from kafka.admin import (

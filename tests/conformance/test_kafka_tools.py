@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from brokers import RunningBroker
 from conformance.clients import WAIT_SECONDS, fresh, numbered, take
 from conformance.java_client import (
     MAIN_CLASSES,
@@ -21,6 +20,7 @@ from conformance.java_client import (
     start_java_client,
 )
 from neve.protocol.messages import APIS
+from support.brokers import RunningBroker
 
 
 class Tools:

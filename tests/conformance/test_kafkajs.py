@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from brokers import RunningBroker
 from conformance.clients import check_same, fresh, numbered, take
 from conformance.driver import ClientError
 from conformance.group_scenarios import CommittingScenarios
 from conformance.kafkajs_client import KafkaJsClient, start_kafkajs_client
 from conformance.record_scenarios import RecordScenarios
+from support.brokers import RunningBroker
 
 TOPIC_RESOURCE = 2
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from brokers import RunningBroker
 from conformance import installs
 from conformance.clients import WAIT_SECONDS, Sent, check_same, fresh, numbered, take
 from conformance.confluent_client import ConfluentClient
 from conformance.record_scenarios import AWKWARD, CODECS, noise
+from support.brokers import RunningBroker
 
 T0_MS = 1_700_000_000_000
 ROW = "%p %o %T %K %S %h\n%k%s\n"

@@ -16,8 +16,20 @@ from pathlib import Path
 
 import pytest
 
-from brokers import RunningBroker, start_broker
-from hostile import (
+from neve.protocol.frames import request_frame
+from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
+from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
+from neve.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
+from neve.protocol.messages.fetch import FETCH
+from neve.protocol.messages.list_offsets import LIST_OFFSETS
+from neve.protocol.messages.metadata import METADATA
+from neve.protocol.messages.offset_fetch import OFFSET_FETCH
+from neve.protocol.messages.produce import PRODUCE
+from neve.records.batch import parse_header
+from neve.records.reference import Record, build_batch
+from soak.wire import Wire
+from support.brokers import RunningBroker, start_broker
+from support.hostile import (
     asks,
     create_topic,
     eventually,
@@ -32,18 +44,6 @@ from hostile import (
     raw,
     resident_bytes,
 )
-from neve.protocol.frames import request_frame
-from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
-from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
-from neve.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
-from neve.protocol.messages.fetch import FETCH
-from neve.protocol.messages.list_offsets import LIST_OFFSETS
-from neve.protocol.messages.metadata import METADATA
-from neve.protocol.messages.offset_fetch import OFFSET_FETCH
-from neve.protocol.messages.produce import PRODUCE
-from neve.records.batch import parse_header
-from neve.records.reference import Record, build_batch
-from soak.wire import Wire
 
 pytestmark = pytest.mark.slow
 MIB = 1 << 20

@@ -15,8 +15,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from hostile import lying, send
-from lake_session import SPARK_TESTS, lake_session
 from neve import runtime
 from neve.bucket.maintain.jobs import Job, Outcome, plan_units
 from neve.lake.maintain import run_on_spark
@@ -29,7 +27,9 @@ from neve.lake.sql.errors import QueryFailedError, UnknownNameError
 from neve.lake.tables import catalog_of
 from neve.settings import load
 from neve.store.url import connect
-from spark_topics import BEGIN_MS, Sent, Topics
+from support.hostile import lying, send
+from support.lake_session import SPARK_TESTS, lake_session
+from support.spark_topics import BEGIN_MS, Sent, Topics
 from unit.lake.values.fake_registry import FakeRegistry
 
 pytestmark = SPARK_TESTS

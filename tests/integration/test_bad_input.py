@@ -13,19 +13,6 @@ from typing import Any
 
 import pytest
 
-from brokers import RunningBroker, start_broker
-from hostile import (
-    answers,
-    asks,
-    fetch,
-    fetch_request,
-    frame,
-    header,
-    is_closed,
-    produce,
-    produce_request,
-    raw,
-)
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.protocol.messages.create_topics import CREATE_TOPICS
@@ -37,6 +24,19 @@ from neve.records.batch import CONTROL, TRANSACTIONAL
 from neve.records.crc import crc32c
 from neve.records.reference import Record, build_batch
 from soak.wire import Wire
+from support.brokers import RunningBroker, start_broker
+from support.hostile import (
+    answers,
+    asks,
+    fetch,
+    fetch_request,
+    frame,
+    header,
+    is_closed,
+    produce,
+    produce_request,
+    raw,
+)
 
 REQUEST_BYTES_MAX = 1 << 20
 BATCH_BYTES_MAX = 100_000

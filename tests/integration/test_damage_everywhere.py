@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from bucket_samples import (
+from neve import runtime
+from neve.errors import NeveError
+from support.bucket_samples import (
     Writer,
     collected,
     expected,
@@ -19,8 +21,6 @@ from bucket_samples import (
     opened,
     shown,
 )
-from neve import runtime
-from neve.errors import NeveError
 
 TOPIC = "t"
 RECORDS = 80

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from spark_topics import BEGIN_MS, Sent, Topics
+from support.spark_topics import BEGIN_MS, Sent, Topics
 
 pytestmark = pytest.mark.slow
 

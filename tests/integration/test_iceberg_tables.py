@@ -22,7 +22,7 @@ from neve.lake.tables import (
     read_progress,
 )
 from neve.lake.tables.upkeep.orphans import remove_orphans
-from servers import REGION, S3Server, moto_s3
+from support.servers import REGION, S3Server, moto_s3
 from unit.lake.tables.rest_catalog import RestServer, rest_server
 from unit.lake.tables.table_scene import (
     at,

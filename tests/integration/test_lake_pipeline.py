@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from brokers import RunningBroker, start_broker
-from lake_session import SPARK_TESTS, lake_session
 from neve.cli import main
 from neve.lake.pipeline.config import PipelineConfig, parse_config
 from neve.lake.pipeline.runner import Pipeline
 from neve.lake.pipeline.status import pipeline_status
 from neve.lake.tables import catalog_of
+from support.brokers import RunningBroker, start_broker
+from support.lake_session import SPARK_TESTS, lake_session
 
 pytestmark = [*SPARK_TESTS, pytest.mark.soak]
 ORDERS = {"id": "long", "customer": "string", "total": "double"}

@@ -18,18 +18,18 @@ from pathlib import Path
 import pytest
 
 import neve
-from brokers import RunningBroker, start_broker
-from hostile import fetch, produce
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.records.reference import Record, build_batch
-from servers import S3Server, moto_s3  # noqa: F401 (a fixture)
 from soak.wire import Wire
+from support.brokers import RunningBroker, start_broker
+from support.hostile import fetch, produce
+from support.servers import S3Server, moto_s3  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.slow
 STORE_GONE = 4
 ENDS_SECONDS = 20
-PROGRAM = Path(__file__).parents[1] / "failing_broker.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "failing_broker.py"
 # What a client takes for "not now": it looks for the leader again, and sends again.
 RETRIED = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 import neve
-from brokers import start_broker
-from hostile import fetch, lying, produce, section
 from neve.errors import DamagedError
 from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.records import compression
 from neve.records.batch import assemble, parse_header
 from neve.records.reference import Record, build_batch
 from soak.wire import Wire
+from support.brokers import start_broker
+from support.hostile import fetch, lying, produce, section
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import Writer, expected, shown
-from lake_session import SPARK_TESTS, lake_session
 from neve import runtime
 from neve.bucket.maintain.jobs import Job, Outcome, plan_units, settings_given
 from neve.bucket.reader import AsyncBucket
 from neve.bucket.verify import Options, verify
 from neve.lake.maintain import run_on_spark
 from neve.store.url import connect
+from support import bucket_samples as samples
+from support.bucket_samples import Writer, expected, shown
+from support.lake_session import SPARK_TESTS, lake_session
 
 pytestmark = [*SPARK_TESTS, pytest.mark.soak]
 

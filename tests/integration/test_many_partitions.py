@@ -11,15 +11,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from brokers import RunningBroker, start_broker
 from neve import runtime
+from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.node import Node
-from neve.cluster.upkeep import Upkeep
 from neve.errors import FencedError, NeveError
 from neve.settings import ClusterSettings, Settings, UpkeepSettings
 from neve.store.folder import FolderStore
 from neve.store.url import stack
-from node_world import append, batch_of
+from support.brokers import RunningBroker, start_broker
+from support.node_world import append, batch_of
 
 PARTITIONS = 2_000
 START_SECONDS_MAX = 10.0
@@ -53,7 +53,7 @@ async def test_a_topic_of_many_partitions_is_led_soon_and_idles_cheaply(tmp_path
     assert all(log.next_offset == 1 for log in node.partitions.values())
     assert taken < START_SECONDS_MAX
 
-    upkeep = Upkeep(node, settings)
+    upkeep = BackgroundLoops(node, settings)
     upkeep.start()
     await runtime.sleep(3)
     before, began = time.process_time(), time.monotonic()
@@ -161,7 +161,7 @@ async def test_the_second_process_of_a_node_ends_the_first(tmp_path: Path) -> No
     assert topic is not None
     await append(first, ["a"], timestamp=runtime.now_ms()).commit.wait()
     told: list[NeveError] = []
-    upkeep = Upkeep(first, settings, on_fenced=told.append)
+    upkeep = BackgroundLoops(first, settings, on_fenced=told.append)
     upkeep.start()
     second = await started(tmp_path, settings)
     await second.lead()

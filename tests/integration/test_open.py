@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import bucket_samples as samples
 import neve
-from bucket_samples import QUICK, Writer, expected, shown
 from neve import runtime
 from neve.settings import load
-from servers import S3Server, moto_s3  # noqa: F401 (a fixture)
+from support import bucket_samples as samples
+from support.bucket_samples import QUICK, Writer, expected, shown
+from support.servers import S3Server, moto_s3  # noqa: F401 (a fixture)
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from page_steps import Command, File, Program, Step, steps_of
-from servers import S3Server, moto_s3  # noqa: F401 (a fixture)
+from support.page_steps import Command, File, Program, Step, steps_of
+from support.servers import S3Server, moto_s3  # noqa: F401 (a fixture)
 
 ROOT = Path(__file__).parents[2]
 STEP_SECONDS = 120
@@ -112,7 +112,9 @@ class Follower:
 
     def _on_spark(self, step: Command | Program) -> None:
         if self._spark is None:
-            self._spark = self._start([sys.executable, str(ROOT / "tests" / "follow_spark.py")])
+            self._spark = self._start(
+                [sys.executable, str(ROOT / "tests" / "support" / "follow_spark.py")]
+            )
         assert self._spark.stdin is not None
         assert self._spark.stdout is not None
         asked: str | list[str] = (

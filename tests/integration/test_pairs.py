@@ -11,9 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-import bucket_samples as samples
 import neve
-from bucket_samples import ONE_AT_A_TIME, QUICK, Writer, expected, shown
 from neve import runtime
 from neve.bucket import follow
 from neve.bucket.reader import AsyncBucket
@@ -21,6 +19,8 @@ from neve.cli import main
 from neve.errors import DamagedError, LostRangeError, NeveError, NotFoundError
 from neve.log.index_cache import IndexCache
 from neve.log.remote import BucketRemoteStorage
+from support import bucket_samples as samples
+from support.bucket_samples import ONE_AT_A_TIME, QUICK, Writer, expected, shown
 
 END = 80
 """Records in each partition: two segments of 20, a roll-up of 20, and 20 in plain WAL objects."""

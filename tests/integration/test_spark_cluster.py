@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import neve
-from lake_session import SPARK_TESTS, lake_session
 from neve.lake.java import ensure_java
-from spark_topics import CODECS, Topics, rows_of, sample
+from support.lake_session import SPARK_TESTS, lake_session
+from support.spark_topics import CODECS, Topics, rows_of, sample
 
 pytestmark = SPARK_TESTS
 

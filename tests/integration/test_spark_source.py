@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import neve
-from lake_session import SPARK_TESTS, lake_session
 from neve.lake.source.tasks import StoreRef
 from neve.lake.sql import allowed
 from neve.lake.sql.engine import Engine
 from neve.records import reference
 from neve.records.crc import crc32c
 from neve.records.reference import build_batch
-from spark_topics import BEGIN_MS, CODECS, Sent, Topics, rows_of, sample
+from support.lake_session import SPARK_TESTS, lake_session
+from support.spark_topics import BEGIN_MS, CODECS, Sent, Topics, rows_of, sample
 
 pytestmark = SPARK_TESTS
 

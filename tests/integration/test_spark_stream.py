@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import neve
-from lake_session import SPARK_TESTS, lake_session
 from neve.lake.source.sink import RowsNotWrittenError, WriteOptions, write_rows
-from spark_topics import Topics, rows_of, sample
+from support.lake_session import SPARK_TESTS, lake_session
+from support.spark_topics import Topics, rows_of, sample
 
 pytestmark = SPARK_TESTS
 

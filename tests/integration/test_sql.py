@@ -14,8 +14,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyiceberg.catalog.sql import SqlCatalog
 
-from iceberg_deletes import delete_equal, delete_positions
-from lake_session import SPARK_TESTS, lake_session
 from neve.errors import NeveError
 from neve.lake.source.tasks import StoreRef
 from neve.lake.sql import streaming
@@ -27,8 +25,10 @@ from neve.lake.sql.errors import (
     RefusedError,
     UnknownNameError,
 )
-from pruning_queries import QUERIES, PruningCheck, generated_queries
-from spark_topics import BEGIN_MS, Sent, Topics
+from support.iceberg_deletes import delete_equal, delete_positions
+from support.lake_session import SPARK_TESTS, lake_session
+from support.pruning_queries import QUERIES, PruningCheck, generated_queries
+from support.spark_topics import BEGIN_MS, Sent, Topics
 
 pytestmark = [*SPARK_TESTS, pytest.mark.soak]
 

@@ -24,7 +24,7 @@ import pytest
 import sqlalchemy
 
 from neve.lake.tables import catalog_of, commit, open_table, table_ref, write_files
-from spark_topics import BEGIN_MS, Sent, Topics
+from support.spark_topics import BEGIN_MS, Sent, Topics
 from unit.lake.tables.table_scene import at
 
 pytestmark = pytest.mark.slow

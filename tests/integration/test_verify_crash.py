@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from brokers import RunningBroker, start_broker
 from neve.cli import main
+from support.brokers import RunningBroker, start_broker
 
 SECONDS_MAX = 60
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve import runtime
 from neve.cli import main
 from neve.log.keys import new_run_key, new_segment_key
 from neve.log.manifest.records import Segment
 from simulation.jobs import _upload_merged, manifest_of
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
 
 TOPIC = "events"
 SETTINGS = {"segment__bytes": 1024, "segment__ms": 200, "wal__tail__objects": 16}

@@ -11,7 +11,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-import format_samples as samples
 from neve.errors import DamagedError, UnsupportedError
 from neve.log.segment import bundle, frame, kafscale, kfs, sections
 from neve.log.segment.history import History
@@ -20,6 +19,7 @@ from neve.log.segment.sections import Section, StateRow
 from neve.log.wal import object as wal
 from neve.records.batch import assemble, walk
 from neve.records.crc import crc32c
+from support import format_samples as samples
 
 i16 = st.integers(-(2**15), 2**15 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from group_scene import subscription
-from neve.coordinator.exchange import (
+from neve.coordinator.group import Group
+from neve.coordinator.group_messages import (
     Effects,
     GenerationSave,
     GroupState,
@@ -23,9 +23,9 @@ from neve.coordinator.exchange import (
     SyncReply,
     SyncRequest,
 )
-from neve.coordinator.group import Group
 from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
+from support.group_scene import subscription
 
 SELDOM = st.sampled_from([False] * 7 + [True])
 SESSION_MS = 6_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from log_reading import World, reading, small_fetch
 from neve import runtime
 from neve.log.reading.chunk import OffsetOutOfRangeError
 from neve.store.faults import Faults, FaultyStore
-from node_world import small_settings
-from scripted_store import ScriptedStore
+from support.log_reading import World, reading, small_fetch
+from support.node_world import small_settings
+from support.scripted_store import ScriptedStore
 
 STEPS = st.lists(
     st.sampled_from(["send", "send", "send", "tier", "roll_up", "forget", "delete", "collect"]),

@@ -14,7 +14,6 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manifest_rows import run_of, segment
 from neve.log.envelope import Kind, decode_payload, open_envelope, seal_envelope
 from neve.log.manifest.records import (
     Add,
@@ -31,6 +30,7 @@ from neve.log.manifest.records import (
     removal,
 )
 from neve.log.manifest.state import ManifestRules, ManifestState, doomed_since
+from support.manifest_rows import run_of, segment
 
 RULES = ManifestRules()
 

@@ -11,7 +11,7 @@ from neve.records import compression
 from neve.records.arrow import from_arrow, to_arrow, to_arrow_batches
 from neve.records.batch import CRC_END, HEADER_BYTES, assemble, parse_header
 from neve.records.reference import Record, build_batch, decode_batch, varint
-from record_peers import BUILDERS, DECODERS, decode
+from support.record_peers import BUILDERS, DECODERS, decode
 
 quick = settings(max_examples=60, deadline=None)
 thorough = settings(max_examples=150, deadline=None)

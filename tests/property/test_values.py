@@ -17,7 +17,7 @@ from neve.lake.values import json_format, value_format
 from neve.lake.values.avro_decoding import AvroDecoder, _NotFastError
 from neve.lake.values.json_fast import FastJson
 from neve.lake.values.json_judge import JsonJudge
-from values_oracle import (
+from support.values_oracle import (
     FLAT,
     SIMPLE,
     SIMPLE_VALUES,

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-import foreign_bucket
 from neve import runtime
 from neve.broker.handlers import list_offsets
 from neve.bucket.maintain.import_kafscale import import_kafscale
@@ -45,6 +44,7 @@ from neve.store.url import stack
 from simulation.checker import Checker, Sent, ViolationError
 from simulation.process import ALWAYS, Process
 from simulation.truth import UnsettledError, read_all
+from support import foreign_bucket
 
 STEADY, SICK, IMPORTED = "steady", "sick", "orders"
 STEADY_PARTITIONS, SICK_PARTITIONS = 12, 2
@@ -535,8 +535,8 @@ async def _disorder(cluster: Cluster, last: Process) -> list[str]:
                 found.append(f"{topic.name}-{number} is led by {partition.leader}")
             elif node.log_of(topic.id_bytes, number) is None:
                 found.append(f"{topic.name}-{number} is not served")
-    if node.rolling.unswept:
-        found.append(f"unswept streams: {sorted(node.rolling.unswept)}")
+    if node.rollups.unswept:
+        found.append(f"unswept streams: {sorted(node.rollups.unswept)}")
     if state.deleted:
         found.append(f"deleted and kept: {sorted(row.name for row in state.deleted.values())}")
     if not last.broker.group_state.is_whole and node.topic("__consumer_offsets") is not None:

@@ -14,7 +14,6 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from maintenance_world import assert_clean
 from neve import runtime
 from neve.bucket.maintain.expire import expire_partition
 from neve.bucket.maintain.indexes import build_partition_indexes
@@ -42,6 +41,7 @@ from neve.store.memory import MemoryStore
 from neve.store.url import Stack, stack
 from simulation.jobs import repair
 from simulation.truth import read_all
+from support.maintenance_world import assert_clean
 
 TOPIC, PARTITIONS = "events", 2
 SETTINGS = Settings(

@@ -11,11 +11,11 @@ from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.cluster import log as cluster_log
 from neve.cluster import node as cluster_node
 from neve.cluster import state as cluster_state
-from neve.cluster.leading import Leading, Wanted
+from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.recovery import raise_first
-from neve.cluster.rolling import Rolling
 from neve.cluster.state import Topic
-from neve.cluster.upkeep import Upkeep
+from neve.cluster.stream_rollups import StreamRollups
+from neve.cluster.takeover import PartitionKey, Takeover
 from neve.errors import NeveError, NotFoundError
 from neve.log.partition import PartitionLog
 from neve.log.wal.reader import WalReader
@@ -26,12 +26,12 @@ from neve.log.wal.rollup import trim
 def skip_recovery_of_a_whole_topic() -> Iterator[None]:
     """A topic that just grew is led as if all of its partitions were new."""
 
-    async def careless(self: Leading, topic: Topic, created: Collection[int]) -> None:
+    async def careless(self: Takeover, topic: Topic, created: Collection[int]) -> None:
         del created
         rows = [(topic.topic_id, number) for number in range(len(topic.partitions))]
         raise_first(list((await self._lead(rows, created=rows)).values()))
 
-    with mock.patch.object(Leading, "lead_created", careless):
+    with mock.patch.object(Takeover, "lead_created", careless):
         yield
 
 
@@ -65,29 +65,29 @@ def lead_by_a_process_that_is_over() -> Iterator[None]:
 def rush_after_a_failed_roll_up() -> Iterator[None]:
     """The loop waits for a time that has passed."""
 
-    async def rushing(self: Upkeep) -> None:
+    async def rushing(self: BackgroundLoops) -> None:
         while self._node.ended is None:
             if self._node.roll_up_due():
                 await self._attempt("rolling up", self._node.roll_up)
             await self._wait(self._not_before.get("rolling up"))
 
-    with mock.patch.object(Upkeep, "_roll_up", rushing):
+    with mock.patch.object(BackgroundLoops, "_roll_up", rushing):
         yield
 
 
 @contextlib.contextmanager
 def one_take_over_at_a_time() -> Iterator[None]:
     """Every take-over waits for all others."""
-    lead = Leading._lead
-    locks: dict[Leading, asyncio.Lock] = {}
+    lead = Takeover._lead
+    locks: dict[Takeover, asyncio.Lock] = {}
 
     async def queued(
-        self: Leading, wanted: Sequence[Wanted], created: Collection[Wanted] = ()
-    ) -> dict[Wanted, NeveError]:
+        self: Takeover, wanted: Sequence[PartitionKey], created: Collection[PartitionKey] = ()
+    ) -> dict[PartitionKey, NeveError]:
         async with locks.setdefault(self, asyncio.Lock()):
             return await lead(self, wanted, created)
 
-    with mock.patch.object(Leading, "_lead", queued):
+    with mock.patch.object(Takeover, "_lead", queued):
         yield
 
 
@@ -95,7 +95,7 @@ def one_take_over_at_a_time() -> Iterator[None]:
 def sweep_what_was_retired() -> Iterator[None]:
     """A stream that was retired before it was swept is damaged for ever."""
 
-    async def stubborn(self: Rolling) -> None:
+    async def stubborn(self: StreamRollups) -> None:
         async with self._sweeping:
             for incarnation, end in list(self.unswept.items()):
                 reader = WalReader(self._store, incarnation, self._settings.prefetch)
@@ -108,7 +108,7 @@ def sweep_what_was_retired() -> Iterator[None]:
                     pass
                 self.unswept.pop(incarnation, None)
 
-    with mock.patch.object(Rolling, "sweep", stubborn):
+    with mock.patch.object(StreamRollups, "sweep", stubborn):
         yield
 
 

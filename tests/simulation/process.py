@@ -102,7 +102,7 @@ class Process:
         try:
             await self.broker._lead_all()
             await self.broker.group_state.load()
-            self.broker.upkeep.start()
+            self.broker.background.start()
         except BaseException:
             await self.kill()
             raise
@@ -145,7 +145,7 @@ class Process:
         self.resume()
         with contextlib.suppress(Exception):
             await self.broker.changing.close()
-        await self.broker.upkeep.close()
+        await self.broker.background.close()
         await self.broker.group_state.close()
         await self.broker.node.abort()
         await self.broker.reader.aclose()

@@ -14,8 +14,8 @@ from neve.settings import StoreSettings
 from neve.store.faults import Latencies
 from neve.store.port import Store
 from neve.store.url import open_store
-from servers import S3Server, moto_s3, seaweed_s3  # noqa: F401 (fixtures)
 from simulation.scenario import FAULTS, SETTINGS, Plan, Report, run
+from support.servers import S3Server, moto_s3, seaweed_s3  # noqa: F401 (fixtures)
 
 # Real requests take real time: fewer batches, and late effects that come sooner.
 PLAN = Plan(

@@ -52,7 +52,7 @@ class Attacker:
 
 
 def main(module: str, name: str, port: str, seconds: str) -> None:
-    from hostile_attacks import Attack, Target
+    from support.hostile_attacks import Attack, Target
 
     attacks: list[Attack] = importlib.import_module(module).ATTACKS
     (attack,) = [each for each in attacks if each.name == name]

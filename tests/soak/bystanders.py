@@ -10,8 +10,6 @@ import threading
 import time
 from typing import NamedTuple
 
-from brokers import RunningBroker
-from hostile import fetch, produce
 from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.heartbeat import HEARTBEAT
 from neve.protocol.messages.join_group import JOIN_GROUP
@@ -20,6 +18,8 @@ from neve.protocol.messages.offset_commit import OFFSET_COMMIT
 from neve.protocol.messages.sync_group import SYNC_GROUP
 from neve.records.reference import Record, build_batch
 from soak.wire import Wire
+from support.brokers import RunningBroker
+from support.hostile import fetch, produce
 
 TOPIC, GROUP = "good", "good-group"
 PAUSE_SECONDS = 0.05

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from brokers import RunningBroker, start_broker
-from hostile import create_topic, resident_bytes
-from hostile_attacks import Attack
 from soak.attacker import Attacker
 from soak.bystanders import TOPIC, Bystander, good_clients
 from soak.wire import Wire
+from support.brokers import RunningBroker, start_broker
+from support.hostile import create_topic, resident_bytes
+from support.hostile_attacks import Attack
 
 MIB = 1 << 20
 MEMORY_BYTES = 512 * MIB

@@ -2,7 +2,7 @@
 
 A producer writes orders to a real broker, some of them broken. Two `neve lake run` fill the same
 table, each with a Spark of its own. A driver with its JVM, one of Spark's workers or the broker is
-killed, and started again. Strangers append to the table, delete what they appended, expire
+killed, and started again. Other writers append to the table, delete what they appended, expire
 snapshots, and upkeep merges files, each of them until it was done. In the end every offset is in
 the table or among the dead letters, once, as pyiceberg and duckdb read them.
 """
@@ -29,12 +29,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 
-from brokers import RunningBroker, start_broker
 from neve.errors import NeveError
 from neve.lake.tables import UpkeepPolicy, catalog_of, maintain, read_progress
 from neve.lake.tables.columns import KAFKA_STRUCT
 from soak.duck import Duck
 from soak.nursery import free_port
+from support.brokers import RunningBroker, start_broker
 from unit.lake.tables.table_scene import foreign_append
 
 TOPIC, PARTITIONS = "orders", 3

@@ -52,7 +52,7 @@ class Client(threading.Thread):
         raise NotImplementedError
 
 
-class Pace:
+class CatchUpThrottle:
     """So many a second, without catching up on time that was lost."""
 
     def __init__(self, per_second: float) -> None:

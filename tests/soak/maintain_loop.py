@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from brokers import RunningBroker, start_broker
 from neve import runtime
 from neve.bucket.maintain.jobs import Job, do_here, plan_units, settings_given
 from neve.bucket.model import PartitionsFailedError
@@ -26,6 +25,7 @@ from neve.bucket.verify import Options, Report, verify
 from neve.errors import LostRangeError
 from neve.settings import Settings, load
 from neve.store.url import connect
+from support.brokers import RunningBroker, start_broker
 
 TOPIC, PARTITIONS = "orders", 3
 SEGMENT_BYTES = 48 * 1024

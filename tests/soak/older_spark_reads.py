@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_topics import Sent, rows_of
+from support.spark_topics import Sent, rows_of
 
 TOPIC = "orders"
 PUSHED = "partition = 1 and offset >= 100"

@@ -17,7 +17,7 @@ from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
 from neve.protocol.messages.produce import PRODUCE
 from neve.records.reference import Record, build_batch
 from soak.ledger import UNKNOWN_OFFSET, Place
-from soak.load import Client, Pace, Stage
+from soak.load import CatchUpThrottle, Client, Stage
 from soak.payload import Mark, make_value
 from soak.wire import Wire
 
@@ -35,7 +35,7 @@ class LibrdkafkaProducer(Client):
         self.number = number
         self.waiting = 0
         self._waiting_max = 400
-        self._pace = Pace(per_second)
+        self._pace = CatchUpThrottle(per_second)
         if idempotent:
             self.ledger.idempotent.add(number)
         self._config = {
@@ -137,7 +137,7 @@ class RawProducer(Client):
         self.idempotent = idempotent
         self.producer_id = -1
         self.again = 0
-        self._pace = Pace(per_second)
+        self._pace = CatchUpThrottle(per_second)
         self._next_sequence: dict[Place, int] = {}
         self._unanswered: deque[Sent] = deque()
         self._answered: deque[Sent] = deque(maxlen=1)
@@ -259,7 +259,7 @@ class DoublingProducer(Client):
         super().__init__(stage, f"doubling-{number}", seed)
         self.number = number
         self._inner = RawProducer(stage, seed, number, idempotent=True, per_second=per_second)
-        self._pace = Pace(per_second)
+        self._pace = CatchUpThrottle(per_second)
         self._batches: list[Batch] = []
 
     def work(self) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from brokers import RunningBroker, start_broker
 from neve.protocol.messages import APIS
 from neve.protocol.messages.metadata import METADATA
 from soak.fuzz_run import GoodClients, Sender, check_good_clients, sending
@@ -33,6 +32,7 @@ from soak.recorded_traffic import (
     versions_in,
 )
 from soak.wire import Wire
+from support.brokers import RunningBroker, start_broker
 
 SAMPLE_FRAMES, SOAK_FRAMES = 20_000, 1_000_000
 FRAMES_OF_EACH_API_MIN = 1_000

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import hostile_memory
-import hostile_time
-from hostile_attacks import Attack
 from soak.hostile_run import Outcome, run_attack
+from support import hostile_memory, hostile_time
+from support.hostile_attacks import Attack
 
 SECONDS = float(os.environ.get("HOSTILE_SECONDS") or 60)
 SAMPLE_SECONDS = 3.0

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lake_session import lake_session
 from soak.maintain_loop import MaintainLoop, Scanned, WrongReadError
+from support.lake_session import lake_session
 
 SAMPLE_SECONDS = 5.0
 SOAK_SECONDS = 300.0

@@ -19,7 +19,7 @@ from neve.lake.tables import catalog_of
 from soak import older_spark_reads
 from soak.older_spark import ROOT, OlderSpark
 from soak.older_spark_reads import LIMIT, TOPIC, fingerprint
-from spark_topics import BEGIN_MS, Sent, Topics
+from support.spark_topics import BEGIN_MS, Sent, Topics
 
 pytestmark = pytest.mark.soak
 VERSIONS = ("4.1.4", "4.2.1")

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from cli_runs import BASE_MS, NEVE, SPANS
 from neve.bench.spark import peer
 from neve.errors import InvalidError
+from support.cli_runs import BASE_MS, NEVE, SPANS
 
 pytestmark = pytest.mark.soak
 SECONDS_MAX = 120

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neve import runtime
-from scripted_store import in_simulation
+from support.scripted_store import in_simulation
 
 MAX = 100
 

@@ -13,8 +13,8 @@ from neve.broker.group_state import GroupState
 from neve.broker.metrics import Metrics
 from neve.broker.server import Server
 from neve.broker.unsent import Unsent
+from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.node import Node
-from neve.cluster.upkeep import Upkeep
 from neve.errors import NeveError, UnavailableError
 from neve.log.index_cache import IndexCache
 from neve.log.reading.reader import LogReader
@@ -79,7 +79,7 @@ class Broker:
         self.unsent = Unsent(settings.fetch.unsent_bytes)
         self.waiting = runtime.MemoryShare("waiting-fetches", settings.fetch.waiting_bytes)
         node.memory.add(
-            node.tending.memory,
+            node.maintenance.memory,
             self.reader.cold.budget,
             self.reader.times.share,
             self.unsent.share,
@@ -94,7 +94,7 @@ class Broker:
             node, node.broker_configs.settings.groups, self.complaints.warning
         )
         self.groups = self.group_state.groups
-        self.upkeep = Upkeep(node, settings)
+        self.background = BackgroundLoops(node, settings)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
         self.is_ready = False
 
@@ -127,7 +127,7 @@ class Broker:
             await broker._lead_all()
             await broker.group_state.load()
             await broker.server.listen(where)
-            broker.upkeep.start()
+            broker.background.start()
         except BaseException:
             await broker.abort()
             raise
@@ -198,7 +198,7 @@ class Broker:
             waiting.hurry()
         done = await self.server.drain(ends_at - runtime.monotonic())
         await self.changing.close()
-        await self.upkeep.close()
+        await self.background.close()
         await self.group_state.close()
         try:
             async with runtime.deadline(max(0.1, ends_at - runtime.monotonic())):
@@ -214,7 +214,7 @@ class Broker:
         """Stop at once, as a crash would."""
         self.is_ready = False
         await self.changing.close()
-        await self.upkeep.close()
+        await self.background.close()
         await self.group_state.close()
         await self.node.abort()
         await self._close_rest()

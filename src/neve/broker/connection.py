@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from neve import runtime
 from neve.broker.answers import PlainAnswer
+from neve.broker.client_timeouts import ClientTimeouts, Waiting
 from neve.broker.fair_queue import TURN_SECONDS, Paced, Usage
 from neve.broker.framing import Frame, Framing
 from neve.broker.outbox import UNREAD, Outbox
-from neve.broker.patience import Patience, Waiting
 from neve.broker.peers import is_gone
 from neve.broker.produce import Moment, produce
 from neve.broker.produce_answer import ProduceAnswer
@@ -70,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.peer = self.address = ""
         self._now = Moment(runtime.monotonic(), runtime.now_ms())
-        self._patience = Patience(self._now.monotonic)
+        self._patience = ClientTimeouts(self._now.monotonic)
 
     # -- the transport's side ----------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class GroupState:
         try:
             return await self._node.create_topic(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
         except TopicExistsError:  # an earlier try went further than it knew
-            await self._node.leading.lead_left()
+            await self._node.takeover.lead_left()
             found = self._node.topic(GROUPS_TOPIC)
             assert found is not None
             return found

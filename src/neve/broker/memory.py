@@ -15,7 +15,7 @@ from collections.abc import Callable
 from neve import runtime
 from neve.serving.process_view import resident_bytes
 from neve.settings import MIB
-from neve.store.room import give_back_free_mappings
+from neve.store.aligned_buffers import give_back_free_mappings
 
 LOOK_SECONDS = 0.25
 REST_SECONDS = 10.0

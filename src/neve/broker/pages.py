@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from neve import __version__
 from neve.broker.metrics.client_view import client_view
 from neve.broker.metrics.group_view import group_view
-from neve.broker.metrics.insides import group_rows, tail_cached_bytes
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
 from neve.broker.metrics.memory_view import Held, memory_view
 from neve.broker.metrics.objects import ObjectCounts, object_view
+from neve.broker.metrics.private_gauges import group_rows, tail_cached_bytes
 from neve.broker.metrics.reading_view import reading_view
 from neve.broker.metrics.store_view import store_view
-from neve.coordinator.exchange import GroupState
+from neve.coordinator.group_messages import GroupState
 from neve.serving.exposition import View
 from neve.serving.pages import ServicePages
 from neve.serving.process_view import process_view, resident_bytes

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from neve.bucket.verify.context import manifest_of
 from neve.bucket.verify.findings import Finding, Place, Progress, Remedy, Report
-from neve.bucket.verify.look import manifest_of
 from neve.bucket.verify.run import Options, TemporaryFiles, verify
 from neve.cluster.log import ClusterLog
 from neve.cluster.state import ClusterRules

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from neve import runtime
 from neve.bucket.pieces import clipped_skips
 from neve.bucket.verify.bounds import Bounds
+from neve.bucket.verify.context import VerifyContext, manifest_of
 from neve.bucket.verify.findings import Place, Report
-from neve.bucket.verify.look import Look, manifest_of
 from neve.bucket.verify.stream import Streams
 from neve.bucket.verify.tail import tail_gaps
 from neve.cluster.log import ClusterLog, NoTopicError
@@ -93,7 +93,7 @@ async def _end(
     store: Store, cluster: ClusterLog, place: Place, state: PartitionState, manifest: Manifest
 ) -> int:
     """Where the log ends as far as can be told, damaged objects or not."""
-    streams = Streams(Look(store, cluster, Report(), Bounds()))
+    streams = Streams(VerifyContext(store, cluster, Report(), Bounds()))
     results = await streams.results((part.incarnation for part in state.streams), fresh=True)
     walked = {result.tail.incarnation: result.tail for result in results}
     _, end = tail_gaps(place, state.streams, walked, await manifest.refresh())

@@ -36,7 +36,7 @@ READING = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ConsumeSelection:
     """Which records, and for how long."""
 
     topics: Sequence[str]
@@ -46,7 +46,7 @@ class Wanted:
     follow: bool = False
 
 
-def consume(connection: Connection, wanted: Wanted, render: Renderer) -> int:
+def consume(connection: Connection, wanted: ConsumeSelection, render: Renderer) -> int:
     """Write records until the end that was asked for."""
     if wanted.count == 0:
         return 0
@@ -67,7 +67,7 @@ def consume(connection: Connection, wanted: Wanted, render: Renderer) -> int:
     return 0
 
 
-def _places(connection: Connection, wanted: Wanted) -> list[tuple[str, int]]:
+def _places(connection: Connection, wanted: ConsumeSelection) -> list[tuple[str, int]]:
     places = []
     for topic in wanted.topics:
         known = connection.partitions(topic)
@@ -85,7 +85,7 @@ class Reading:
     """Which partitions are still read, up to where, and how many records were written."""
 
     def __init__(
-        self, wanted: Wanted, asked: dict[tuple[str, int], Range], render: Renderer
+        self, wanted: ConsumeSelection, asked: dict[tuple[str, int], Range], render: Renderer
     ) -> None:
         self.follow = wanted.follow
         self.written = 0

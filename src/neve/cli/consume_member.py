@@ -15,7 +15,7 @@ from typing import Any
 from neve import runtime
 from neve.cli import output, ranges
 from neve.cli.connection import BrokerError, Connection, plain
-from neve.cli.consume import READING, Reading, Wanted, run
+from neve.cli.consume import READING, ConsumeSelection, Reading, run
 from neve.cli.group_admin import find, state_name
 from neve.cli.offsets import AfterStart, BeforeEnd, Span
 from neve.cli.output import UsageError
@@ -29,7 +29,7 @@ LOOK_EVERY_SECONDS = 0.5
 SETTLED = "Stable"
 
 
-def consume(connection: Connection, wanted: Wanted, group: str, render: Renderer) -> int:
+def consume(connection: Connection, wanted: ConsumeSelection, group: str, render: Renderer) -> int:
     """Write what the group gives us until it is read, and commit it."""
     if wanted.partitions is not None:
         raise UsageError("-p goes without -g: a group gives its members their partitions")

@@ -20,7 +20,7 @@ from neve.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class DumpSelection:
     """Which records."""
 
     topic: str | None = None
@@ -33,7 +33,7 @@ class Wanted:
 
 
 async def dump_bucket(
-    url: str, layout: LayoutName, settings: Settings, wanted: Wanted, *, encoding: Encoding
+    url: str, layout: LayoutName, settings: Settings, wanted: DumpSelection, *, encoding: Encoding
 ) -> int:
     """Write all records; what was passed over is told at the end."""
     async with await AsyncBucket.connect(url, layout=layout, settings=settings) as bucket:
@@ -50,7 +50,7 @@ async def dump_bucket(
     return 0
 
 
-async def _lists(bucket: AsyncBucket, wanted: Wanted) -> AsyncGenerator[list[Record], None]:
+async def _lists(bucket: AsyncBucket, wanted: DumpSelection) -> AsyncGenerator[list[Record], None]:
     bounds = Bounds(
         EARLIEST if wanted.from_offset is None else wanted.from_offset,
         wanted.to_offset,
@@ -63,7 +63,7 @@ async def _lists(bucket: AsyncBucket, wanted: Wanted) -> AsyncGenerator[list[Rec
 
 
 async def _write_all(
-    lists: AsyncGenerator[list[Record], None], encoding: Encoding, wanted: Wanted
+    lists: AsyncGenerator[list[Record], None], encoding: Encoding, wanted: DumpSelection
 ) -> None:
     written = 0
     # Records on the same terminal are progress enough.

@@ -76,7 +76,7 @@ def dump(
         raise UsageError("--partition needs --topic: say whose partition it is")
     if follow and (from_time is not None or to_time is not None):
         raise UsageError("--follow goes by offsets: leave --from-time and --to-time out")
-    wanted = dumping.Wanted(
+    wanted = dumping.DumpSelection(
         topic=topic,
         partitions=partition,
         from_offset=_offset("--from", from_offset),

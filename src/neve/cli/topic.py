@@ -247,7 +247,7 @@ def consume(
     if json and format is not None:
         raise UsageError("--json and --format exclude each other")
     _at_least("--count", count, 0)
-    wanted = consuming.Wanted(
+    wanted = consuming.ConsumeSelection(
         topics=_distinct(topics),
         span=parse_span(offsets, runtime.now_ms()),
         partitions=None if partitions is None else numbers("--partitions", partitions),

@@ -1,9 +1,8 @@
 """One process's place in the bucket: its incarnation, its WAL stream, the partitions it leads.
 
 This is everything a broker does below the wire: it registers, takes partitions over, appends,
-commits, tiers, rolls up and collects. It starts no work in the background by itself: `Upkeep` does,
-or whoever owns it calls `tend` as often as it likes, so that the same code runs under a broker, a
-test and a simulation.
+commits, tiers, rolls up and collects. It starts no background work itself: `BackgroundLoops` does,
+or its owner calls `tend`, so that the same code runs under a broker, a test and a simulation.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from neve import runtime
 from neve.cluster.broker_config import BrokerConfigs
-from neve.cluster.leading import Leading
-from neve.cluster.led import Led
+from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog
 from neve.cluster.own_stream import OwnStream
+from neve.cluster.partition_maintenance import PartitionMaintenance
 from neve.cluster.producer_ids import ProducerIdSource
 from neve.cluster.purge import Purge
 from neve.cluster.recovery import raise_first
-from neve.cluster.rolling import Rolling
 from neve.cluster.state import ClusterState, Topic, is_live
+from neve.cluster.stream_rollups import StreamRollups
 from neve.cluster.streams import retire_streams
-from neve.cluster.tending import Tending
+from neve.cluster.takeover import Takeover
 from neve.cluster.topic_config import TopicConfig
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.partition import Appended, PartitionLog
@@ -73,10 +72,10 @@ class Node:
         self.node_id = node_id
         self._work_due = asyncio.Event()
         self.broker_configs = BrokerConfigs(settings, cluster.state, incarnation)
-        self.led = Led(incarnation, settings.segment, self.broker_configs)
+        self.led = LedPartitions(incarnation, settings.segment, self.broker_configs)
         self.led.on_drop.append(lambda _: self._partition_memory.give_back(PARTITION_BYTES))
-        self.rolling = Rolling(store, settings, cluster, self.led)
-        self.tending = Tending(settings, cluster, self.led)
+        self.rollups = StreamRollups(store, settings, cluster, self.led)
+        self.maintenance = PartitionMaintenance(settings, cluster, self.led)
         self.writer = WalWriter(
             store,
             incarnation,
@@ -86,13 +85,13 @@ class Node:
             on_commit=self._committed,
             on_end=self._ended,
         )
-        self.rolling.of_own(self._own, self.writer)
-        self.leading = Leading(
+        self.rollups.of_own(self._own, self.writer)
+        self.takeover = Takeover(
             store,
             settings,
             cluster,
             led=self.led,
-            rolling=self.rolling,
+            rollups=self.rollups,
             own=self._own,
             writer=self.writer,
             memory=self.memory,
@@ -104,7 +103,7 @@ class Node:
             incarnation,
             self.led,
             delay_ms=settings.cluster.purge_delay_ms,
-            is_taking_over=self.leading.is_taking,
+            is_taking_over=self.takeover.is_taking,
         )
         self._producer_ids = ProducerIdSource(cluster, incarnation)
         cluster.on_change = self._cluster_changed
@@ -165,14 +164,14 @@ class Node:
             partitions=partitions,
             configs=dict(configs or {}),
         )
-        await self.leading.lead_created(topic, range(partitions))
+        await self.takeover.lead_created(topic, range(partitions))
         return topic
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         """Give a topic more partitions, `total` in all, and lead the new ones."""
         topic, created = await self.cluster.add_partitions(name, total)
         event(_log, logging.INFO, "partitions added", topic=name, partitions=total)
-        await self.leading.lead_created(topic, created)
+        await self.takeover.lead_created(topic, created)
         return topic
 
     async def set_configs(
@@ -217,12 +216,12 @@ class Node:
         Every other process of the cluster is declared dead. What cannot be recovered keeps nothing
         else from being led; it is raised at the end.
         """
-        await self.leading.lead(topics)
+        await self.takeover.lead(topics)
 
     @property
     def sealed(self) -> dict[int, int]:
         """The streams that we ended, and where."""
-        return self.leading.sealed
+        return self.takeover.sealed
 
     @property
     def partitions(self) -> dict[PartitionId, PartitionLog]:
@@ -232,7 +231,7 @@ class Node:
     def _adopt(self, logs: Sequence[PartitionLog]) -> None:
         self._partition_memory.count(PARTITION_BYTES * len(logs))
         for log in logs:
-            self.tending.adopt(log)
+            self.maintenance.adopt(log)
         self._work_due.set()
 
     # -- appending ---------------------------------------------------------------------------
@@ -268,16 +267,16 @@ class Node:
             log = partitions.get((entry.topic_id, entry.partition))
             if log is not None:
                 log.committed(held, entry)
-                is_due |= self.tending.committed(log)
+                is_due |= self.maintenance.committed(log)
         if is_due:
             self._work_due.set()
 
     async def tier(self, log: PartitionLog) -> bool:
         """Tier one segment of a log that we still lead; whether that was done."""
-        done = await self.tending.tier(log)
+        done = await self.maintenance.tier(log)
         if done:
-            self.rolling.tiered()
-            if self.rolling.due():
+            self.rollups.tiered()
+            if self.rollups.due():
                 self._work_due.set()
         return done
 
@@ -295,8 +294,8 @@ class Node:
 
         What fails keeps nothing else from being done; the first failure is raised at the end.
         """
-        failures = await self.tending.tier_all_due()
-        for work in (self.rolling.sweep, self._roll_up_if_due, self.let_go):
+        failures = await self.maintenance.tier_all_due()
+        for work in (self.rollups.sweep, self._roll_up_if_due, self.let_go):
             try:
                 await work()
             except NeveError as error:
@@ -305,30 +304,30 @@ class Node:
 
     def roll_up_due(self) -> bool:
         """Whether a roll-up of our own stream is to be made."""
-        return self.rolling.due()
+        return self.rollups.due()
 
     async def _roll_up_if_due(self) -> None:
-        if self.rolling.due():
+        if self.rollups.due():
             await self.roll_up()
 
     async def roll_up(self) -> bool:
         """Checkpoint our own stream at what is committed; whether we did."""
-        return await self.rolling.roll_up()
+        return await self.rollups.roll_up()
 
     async def _resolve(self, incarnation: int) -> None:
-        await self.rolling.resolve(incarnation)
+        await self.rollups.resolve(incarnation)
 
     async def let_go(self) -> None:
         """Tell the cluster which earlier streams our partitions no longer need."""
-        await self.tending.let_go()
+        await self.maintenance.let_go()
 
     async def retain(self) -> None:
         """Move the starts of our logs as their topics' retention.ms and retention.bytes say."""
-        await self.tending.retain_all()
+        await self.maintenance.retain_all()
 
     async def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Make `before` the first offset of a partition that we lead."""
-        await self.tending.move_start(self.log(topic, partition), before)
+        await self.maintenance.move_start(self.log(topic, partition), before)
 
     async def collect(self) -> int:
         """Delete what our manifests doomed and what retired streams hold; how many objects went."""
@@ -337,7 +336,7 @@ class Node:
         await self.cluster.refresh()
         for log in list(self.led.partitions.values()):
             try:
-                gone += await self.tending.collect(log)
+                gone += await self.maintenance.collect(log)
             except NeveError as error:
                 failures.append(error)
         gone += await self.retire_streams()

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from neve import runtime
-from neve.log.held import HeldObject
+from neve.log.cached_slice import CachedObject
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import StreamTail, TailObject, WalReader, next_offsets
 from neve.log.wal.writer import CommittedObject
@@ -46,7 +46,7 @@ class OwnStream:
         self._cache_bytes_max = settings.cache.tail_bytes
         self._memory = memory or runtime.MemoryBudget()
         # Our own objects by their keys; what was taken over by itself.
-        self._cached: OrderedDict[object, tuple[HeldObject, int]] = OrderedDict()
+        self._cached: OrderedDict[object, tuple[CachedObject, int]] = OrderedDict()
         self.cached_bytes = 0
         self._objects_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
@@ -57,10 +57,10 @@ class OwnStream:
         self.reader = WalReader(store, incarnation, settings.prefetch)
         self.incarnation = incarnation
 
-    def committed(self, done: CommittedObject) -> HeldObject:
+    def committed(self, done: CommittedObject) -> CachedObject:
         """Take in what the writer committed, and keep its bytes while there is room."""
         key = self.reader.keys.number(done.number)
-        held = HeldObject(key, self.incarnation, done.number, done.data)
+        held = CachedObject(key, self.incarnation, done.number, done.data)
         if self._tail is None or done.number >= self._tail.position:
             # Otherwise it was read back before we were told that it is committed.
             self._recent.append(TailObject(key, done.number, done.slices, None))
@@ -69,11 +69,11 @@ class OwnStream:
         self._keep(key, held, len(done.slices))
         return held
 
-    def keep(self, held: HeldObject) -> None:
+    def keep(self, held: CachedObject) -> None:
         """Keep bytes of a tail that was taken over while there is room: the oldest go first."""
         self._keep(held, held, 1)
 
-    def _keep(self, name: object, held: HeldObject, slices: int) -> None:
+    def _keep(self, name: object, held: CachedObject, slices: int) -> None:
         assert held.data is not None
         size = len(held.data) + OBJECT_OVERHEAD_BYTES + slices * SLICE_OVERHEAD_BYTES
         self._cached[name] = held, size

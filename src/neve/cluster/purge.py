@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neve import runtime
-from neve.cluster.led import Led
+from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog
 from neve.cluster.recovery import raise_first
 from neve.cluster.state import Topic
@@ -34,7 +34,7 @@ class Purge:
         store: Store,
         cluster: ClusterLog,
         incarnation: int,
-        led: Led,
+        led: LedPartitions,
         *,
         delay_ms: int,
         is_taking_over: Callable[[str], bool],

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from neve import runtime
 from neve.cluster.state import Broker, PartitionState, StreamPart
 from neve.errors import DamagedError, NeveError, UnavailableError
-from neve.log.held import HeldObject
+from neve.log.cached_slice import CachedObject
 from neve.log.keys import wal_stream
 from neve.log.manifest.listed import ListedStore
 from neve.log.partition import PartitionLog
@@ -83,7 +83,7 @@ async def recover(
     taken: Sequence[Taken],
     *,
     prefetch: PrefetchSettings | None = None,
-    keep: Callable[[HeldObject], None] = HeldObject.drop,
+    keep: Callable[[CachedObject], None] = CachedObject.drop,
     on_recovered: Callable[[Sequence[PartitionLog]], None] = lambda _: None,
 ) -> Recovered:
     """Bring the logs of newly led partitions to where their predecessors ended.
@@ -120,7 +120,7 @@ class _Recovery:
         brokers: Mapping[int, Broker],
         prefetch: PrefetchSettings,
         *,
-        keep: Callable[[HeldObject], None],
+        keep: Callable[[CachedObject], None],
         on_recovered: Callable[[Sequence[PartitionLog]], None],
     ) -> None:
         self.store = store

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neve.coordinator.cycle import PENDING_MEMBER_MS_MAX, Cycle
-from neve.coordinator.exchange import (
+from neve.coordinator.group_lifecycle import PENDING_MEMBER_MS_MAX, GroupLifecycle
+from neve.coordinator.group_messages import (
     NO_MEMBER,
     Effects,
     GenerationSave,
@@ -38,7 +38,7 @@ from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
 
-class Group(Cycle):
+class Group(GroupLifecycle):
     """The requests that a group answers, on top of its way through time."""
 
     @classmethod

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neve import runtime
-from neve.coordinator.alarm import monotonic_ms
-from neve.coordinator.exchange import (
+from neve.coordinator.group_messages import (
     GroupDescription,
     GroupState,
     Identity,
@@ -24,6 +23,7 @@ from neve.coordinator.exchange import (
     SyncReply,
     SyncRequest,
 )
+from neve.coordinator.group_timers import monotonic_ms
 from neve.coordinator.offset_requests import OffsetRequests, Topics
 from neve.coordinator.table import GroupTable, StateLog
 from neve.protocol.codes import ErrorCode

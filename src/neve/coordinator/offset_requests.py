@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from neve import runtime
-from neve.coordinator.alarm import monotonic_ms
-from neve.coordinator.exchange import GroupState, Identity
+from neve.coordinator.group_messages import GroupState, Identity
+from neve.coordinator.group_timers import monotonic_ms
 from neve.coordinator.offsets import (
     NO_EPOCH,
     UNCOMMITTED,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from neve import runtime
-from neve.coordinator.exchange import GroupState
+from neve.coordinator.group_messages import GroupState
 
 OFFSET_BYTES = 512
 """What an offset takes up beside its texts: here, and as a record in its partition's table."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from neve.coordinator.exchange import JoinRequest, MemberSnapshot, Ticket
+from neve.coordinator.group_messages import JoinRequest, MemberSnapshot, Ticket
 
 Protocols = tuple[tuple[str, bytes], ...]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from neve.coordinator.exchange import GroupSnapshot, MemberSnapshot
+from neve.coordinator.group_messages import GroupSnapshot, MemberSnapshot
 from neve.coordinator.offsets import NO_TOPIC_ID, CommittedOffset
 from neve.errors import DamagedError, InvalidError, UnsupportedError
 from neve.protocol.wire import uvarint

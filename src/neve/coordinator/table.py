@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from neve import runtime
-from neve.coordinator.alarm import Alarm, monotonic_ms
-from neve.coordinator.exchange import Effects, GroupState, Save
 from neve.coordinator.group import Group
+from neve.coordinator.group_messages import Effects, GroupState, Save
+from neve.coordinator.group_timers import GroupTimers, monotonic_ms
 from neve.coordinator.offsets import Change, CommittedOffset, Offsets, TopicPartition
 from neve.coordinator.placement import partition_of
 from neve.coordinator.state_records import (
@@ -110,7 +110,7 @@ class GroupTable:
         self._slots: dict[str, Slot] = {}
         self._tentative: dict[str, None] = {}  # groups of which nothing is recorded, oldest first
         self._partitions: dict[int, _Partition] = {}
-        self._alarm = Alarm(self._ring)
+        self._timers = GroupTimers(self._on_timer)
         self._tasks = runtime.Tasks(on_failure)
         self._undecided_bytes = 0
 
@@ -122,7 +122,7 @@ class GroupTable:
             slot.group.settings = settings
 
     def start(self) -> None:
-        self._tasks.start(self._alarm.run(), name="group timers")
+        self._tasks.start(self._timers.run(), name="group timers")
 
     async def close(self) -> None:
         for partition in list(self._partitions):
@@ -238,7 +238,7 @@ class GroupTable:
             slot.taken_bytes = 0
             slot.offsets.count_in(None)
         self._tentative.pop(group_id, None)
-        self._alarm.clear(group_id)
+        self._timers.clear(group_id)
 
     def allot(self, slot: Slot) -> None:
         """Tell a group what it may take up, before it is asked for more."""
@@ -261,7 +261,7 @@ class GroupTable:
                 future.set_result(answer.reply)
 
     def note(self, slot: Slot) -> None:
-        """After every step: remember when the state changed, ring in time, forget what is idle."""
+        """After every step: remember when the state changed, set its timer, forget what is idle."""
         group = slot.group
         if self._slots.get(group.group_id) is not slot:
             return
@@ -275,13 +275,13 @@ class GroupTable:
         if group.is_forgettable and slot.offsets.is_idle and not slot.is_known:
             self._drop(group.group_id)
             return
-        self._alarm.set(group.group_id, group.wake_ms)
+        self._timers.set(group.group_id, group.wake_ms)
         if group.has_record or slot.is_known or not slot.offsets.is_idle:
             self._tentative.pop(group.group_id, None)
         else:
             self._tentative.setdefault(group.group_id)
 
-    def _ring(self, group_id: str) -> None:
+    def _on_timer(self, group_id: str) -> None:
         slot = self._slots.get(group_id)
         if slot is None:
             return

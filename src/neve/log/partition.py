@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from neve import runtime
 from neve.errors import DamagedError, InvalidError, LostRangeError, NeveError, UnavailableError
-from neve.log.held import HeldObject, HeldSlice
+from neve.log.cached_slice import CachedObject, CachedSlice
 from neve.log.keys import manifest as manifest_keys
 from neve.log.keys import segment_prefix
 from neve.log.leader_epochs import EpochEnd, end_of_epoch
@@ -35,7 +35,7 @@ from neve.records.batch import BatchHeader, parse_header, patch, walk
 from neve.settings import ProducerSettings, SegmentSettings
 from neve.store.port import Buffer, Store
 
-__all__ = ["Appended", "HeldObject", "HeldSlice", "PartitionLog"]
+__all__ = ["Appended", "CachedObject", "CachedSlice", "PartitionLog"]
 
 # A partition that others tier each time we look at it is left to them after so many looks.
 LOOKS_MAX = 10
@@ -87,7 +87,7 @@ class PartitionLog:
         self.closed: NeveError | None = None
         self.next_offset = 0
         self.high_watermark = 0
-        self.recent: deque[HeldSlice] = deque()
+        self.recent: deque[CachedSlice] = deque()
         self.producers = self._known_producers(())
         self.epochs: list[EpochStart] = [EpochStart(epoch, 0)]
         self.manifest = Manifest(store, manifest_keys(topic, topic_id, partition))
@@ -119,7 +119,7 @@ class PartitionLog:
         tiered: int | None = None,
         *,
         end: History | None = None,
-        in_memory: Sequence[tuple[HeldObject, Slice]] = (),
+        in_memory: Sequence[tuple[CachedObject, Slice]] = (),
     ) -> None:
         """Take over what predecessors left: the log goes on where it ends.
 
@@ -127,13 +127,13 @@ class PartitionLog:
         `end` is that with the tail taken in, and `in_memory` what was kept of the tail's bytes.
         """
         now = runtime.monotonic()
-        held: dict[str, HeldObject] = {}
+        held: dict[str, CachedObject] = {}
         for incarnation, item, entry in tail.slices:
             # The bytes of small objects come with their directories, and no cache counts them.
-            at = held.setdefault(item.key, HeldObject(item.key, incarnation, item.number, None))
-            self.untiered.hold(HeldSlice(at, entry, now))
+            at = held.setdefault(item.key, CachedObject(item.key, incarnation, item.number, None))
+            self.untiered.hold(CachedSlice(at, entry, now))
         for kept, entry in in_memory:
-            self._remember(HeldSlice(kept, entry, now))
+            self._remember(CachedSlice(kept, entry, now))
         self.tiered_history = history
         self._history_at = self.tiered_offset if tiered is None else tiered
         self.next_offset = self.high_watermark = tail.end
@@ -159,7 +159,7 @@ class PartitionLog:
         return self.manifest.state.start
 
     @property
-    def tail(self) -> deque[HeldSlice]:
+    def tail(self) -> deque[CachedSlice]:
         """The committed slices that are not wholly in segments."""
         return self.untiered.rows
 
@@ -229,16 +229,16 @@ class PartitionLog:
             self._recovered_commit.succeed()
         return self._recovered_commit
 
-    def committed(self, held: HeldObject, entry: Slice) -> None:
+    def committed(self, held: CachedObject, entry: Slice) -> None:
         """The WAL committed a slice of ours. Called in the order of offsets."""
-        row = HeldSlice(held, entry, runtime.monotonic())
+        row = CachedSlice(held, entry, runtime.monotonic())
         self.untiered.hold(row)
         self._remember(row)
         self.high_watermark = entry.last_offset + 1
         if self._watchers:
             self._tell()
 
-    def _remember(self, row: HeldSlice) -> None:
+    def _remember(self, row: CachedSlice) -> None:
         if row.held.data is not None:  # a cache without room drops it at once
             self.recent.append(row)
             row.held.kept_in(self.recent)
@@ -267,7 +267,7 @@ class PartitionLog:
             self._watchers.clear()
             self.producers.uncount()
 
-    def moved(self, incarnation: int, below: int, fresh: list[tuple[HeldObject, Slice]]) -> None:
+    def moved(self, incarnation: int, below: int, fresh: list[tuple[CachedObject, Slice]]) -> None:
         """What a stream's numbers below `below` and its older roll-ups held lies elsewhere now."""
         self.untiered.moved(incarnation, below, fresh)
 

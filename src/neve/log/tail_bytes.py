@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from neve.errors import DamagedError, NotFoundError
+from neve.log.cached_slice import CachedObject
 from neve.log.fetch import ATTEMPTS_DEFAULT, PART_BYTES_DEFAULT, Download, read_range
-from neve.log.held import HeldObject
 from neve.log.prefetch import PrefetchReader
 from neve.log.segment.history import History
 from neve.log.tail import PartitionTail, TailSlice
@@ -45,7 +45,7 @@ class TailReading:
     def __init__(self, name: str, tail: PartitionTail, history: History, at: int) -> None:
         self.tail = tail
         self.history = history
-        self.in_memory: list[tuple[HeldObject, Slice]] = []
+        self.in_memory: list[tuple[CachedObject, Slice]] = []
         self.missing: NotFoundError | None = None
         self._name = name
         self._due = at
@@ -108,7 +108,7 @@ async def read_tails(
     readings: Sequence[TailReading],
     tails: Mapping[int, StreamTail],
     prefetch: PrefetchSettings,
-    keep: Callable[[HeldObject], None],
+    keep: Callable[[CachedObject], None],
 ) -> None:
     """Bring each reading to its tail's end, or note on it which object is missing."""
     rounds = [_by_stream(reading.tail.slices) for reading in readings]
@@ -200,10 +200,10 @@ def _damaged(stretch: _Stretch, data: memoryview) -> tuple[Slice, ...]:
     return tuple(found)
 
 
-def _take(read: _Read, keep: Callable[[HeldObject], None]) -> None:
+def _take(read: _Read, keep: Callable[[CachedObject], None]) -> None:
     stretch = read.stretch
     item = stretch.item
-    held = HeldObject(item.key, stretch.incarnation, item.number, read.data)
+    held = CachedObject(item.key, stretch.incarnation, item.number, read.data)
     if read.damaged or read.missing is not None:
         held.drop()
     else:

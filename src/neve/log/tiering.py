@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from neve import runtime
 from neve.errors import UnavailableError
-from neve.log.gather import gather
+from neve.log.concat_buffers import concat_buffers
 from neve.log.keys import new_segment_key
 from neve.log.manifest.manifest import DoomedError, Manifest
 from neve.log.manifest.records import Add, Change, Segment, Start, removal
@@ -146,4 +146,4 @@ def _build(
     bundle = bundle_of(segment, history, interval)
     starts = history.epochs.starts
     epoch = starts[-1].epoch if starts else -1
-    return _Built(gather(segment.parts), bundle, segment.facts, epoch)
+    return _Built(concat_buffers(segment.parts), bundle, segment.facts, epoch)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from neve import runtime
 from neve.errors import DamagedError, LostRangeError, NotFoundError
-from neve.log.held import HeldObject, HeldSlice, read_slice
+from neve.log.cached_slice import CachedObject, CachedSlice, read_slice
 from neve.log.manifest.manifest import Manifest
 from neve.log.segment import kfs
 from neve.log.tail import is_skipped
@@ -45,7 +45,7 @@ class Untiered:
         store: Store,
         manifest: Manifest,
         name: str,
-        recent: deque[HeldSlice],
+        recent: deque[CachedSlice],
         resolve: Callable[[int], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -54,23 +54,23 @@ class Untiered:
         self._recent = recent
         self._resolve = resolve
         self._last_cut = _Cut(0, 0)
-        self.rows: deque[HeldSlice] = deque()
+        self.rows: deque[CachedSlice] = deque()
         self.bytes = 0
 
     async def resolve(self, incarnation: int) -> None:
         """Find out where a stream's slices lie now: an object of it is not there any more."""
         await self._resolve(incarnation)
 
-    def hold(self, row: HeldSlice) -> None:
+    def hold(self, row: CachedSlice) -> None:
         self.rows.append(row)
         self.bytes += row.entry.length
 
     def moved(
-        self, incarnation: int, below: int, fresh: Sequence[tuple[HeldObject, Slice]]
+        self, incarnation: int, below: int, fresh: Sequence[tuple[CachedObject, Slice]]
     ) -> None:
         """What a stream's numbers below `below` and its older roll-ups held lies elsewhere now."""
 
-        def stays(row: HeldSlice) -> bool:
+        def stays(row: CachedSlice) -> bool:
             other = row.held.incarnation != incarnation
             return other or (row.held.number is not None and row.held.number >= below)
 
@@ -79,7 +79,7 @@ class Untiered:
         since = self.rows[0].since if self.rows else runtime.monotonic()
         due = self._manifest.state.next
         rows = [row for row in self.rows if stays(row)]
-        rows += [HeldSlice(*row, since) for row in fresh if row[1].last_offset >= due]
+        rows += [CachedSlice(*row, since) for row in fresh if row[1].last_offset >= due]
         rows.sort(key=lambda row: row.entry.base_offset)
         self.rows = deque(rows)
         self._count_bytes()
@@ -93,7 +93,7 @@ class Untiered:
     def _count_bytes(self) -> None:
         self.bytes = sum(row.entry.length - self._tiered_of(row) for row in self.rows)
 
-    def _tiered_of(self, row: HeldSlice) -> int:
+    def _tiered_of(self, row: CachedSlice) -> int:
         """How many bytes of a slice are in a segment already: those before our last cut."""
         offset, position = self._last_cut
         inside = row.entry.base_offset < offset <= row.entry.last_offset
@@ -111,7 +111,7 @@ class Untiered:
         producers are remembered.
         """
         due, size = self._manifest.state.next, 0
-        rows: list[HeldSlice] = []
+        rows: list[CachedSlice] = []
         for row in self._nearest_rows(due):
             if bytes_wanted is not None and size >= bytes_wanted:
                 break
@@ -125,7 +125,7 @@ class Untiered:
         datas = [next(read) if data is None else data for data in held]
         return await self._cut(rows, datas, due, bytes_wanted)
 
-    def _nearest_rows(self, due: int) -> list[HeldSlice]:
+    def _nearest_rows(self, due: int) -> list[CachedSlice]:
         """From memory if all of it is there: what a roll-up moved may well be."""
         recent = self._recent
         if not recent or recent[0].entry.base_offset > due:
@@ -137,7 +137,7 @@ class Untiered:
         skips = self._manifest.state.skips
         return is_skipped(skips, entry.base_offset, entry.last_offset + 1)
 
-    async def _data_if_needed(self, row: HeldSlice) -> memoryview:
+    async def _data_if_needed(self, row: CachedSlice) -> memoryview:
         try:
             return await self._data(row)
         except (DamagedError, LostRangeError):
@@ -146,7 +146,7 @@ class Untiered:
             raise
 
     async def _cut(
-        self, rows: list[HeldSlice], datas: list[memoryview], due: int, bytes_wanted: int | None
+        self, rows: list[CachedSlice], datas: list[memoryview], due: int, bytes_wanted: int | None
     ) -> list[Buffer]:
         runs: list[Buffer] = []
         bases, sizes = array("q"), array("q")  # of each batch: there may be very many
@@ -191,7 +191,7 @@ class Untiered:
                 "run `neve storage verify`"
             )
 
-    async def _data(self, row: HeldSlice) -> memoryview:
+    async def _data(self, row: CachedSlice) -> memoryview:
         """A slice's bytes; read again from wherever it is now if it moved while we looked."""
         resolved = False
         while True:
@@ -210,7 +210,7 @@ class Untiered:
                     ) from missing
                 row = found
 
-    def _holding(self, offset: int) -> HeldSlice | None:
+    def _holding(self, offset: int) -> CachedSlice | None:
         for row in self.rows:
             if row.entry.base_offset <= offset <= row.entry.last_offset:
                 return row

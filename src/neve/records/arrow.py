@@ -35,9 +35,9 @@ from neve.records.batch import (
 from neve.records.columns import (
     HEADERS_TYPE,
     UNITS,
+    ColumnSelection,
     DamagedSectionError,
     Section,
-    Wanted,
     decode,
 )
 from neve.records.crc import crc32c
@@ -194,7 +194,7 @@ def parts_to_arrow_batches(
 
     Where one cannot be read further, the records before that place are given first.
     """
-    wanted = Wanted(schema(columns, headers=headers, unit=unit), unit)
+    wanted = ColumnSelection(schema(columns, headers=headers, unit=unit), unit)
     bytes_max = min(bytes_max, INT32_MAX)
     group: list[Section] = []
     rows = size = 0
@@ -267,7 +267,9 @@ def _sections_of(part: Part, keep: Keep | None, limit: int) -> Iterator[Section]
         yield Section(owner, row, key)
 
 
-def _decode(group: Sequence[Section], wanted: Wanted, rows_max: int) -> Iterator[pa.RecordBatch]:
+def _decode(
+    group: Sequence[Section], wanted: ColumnSelection, rows_max: int
+) -> Iterator[pa.RecordBatch]:
     if not group:
         return
     try:

@@ -35,7 +35,7 @@ _PASSING = {
 _ALIGNMENT = 64
 
 
-class Wanted(NamedTuple):
+class ColumnSelection(NamedTuple):
     """What a caller asked for."""
 
     schema: pa.Schema
@@ -61,7 +61,7 @@ class DamagedSectionError(DamagedError):
         self.place = place
 
 
-def decode(group: Sequence[Section], wanted: Wanted) -> pa.RecordBatch:
+def decode(group: Sequence[Section], wanted: ColumnSelection) -> pa.RecordBatch:
     """The wanted records of these sections, which have less than 2 GiB together."""
     sections = np.array([section.row for section in group], np.int64)
     columns = _Columns(int(sections[:, kernel.COUNT].sum()), wanted)
@@ -83,7 +83,7 @@ class _Columns:
     They are slices of two: one that the columns keep, one that goes when they are made.
     """
 
-    def __init__(self, capacity: int, wanted: Wanted) -> None:
+    def __init__(self, capacity: int, wanted: ColumnSelection) -> None:
         self._addresses = np.zeros(kernel.COLUMN_FIELDS, np.int64)
         self._buffers: dict[int, pa.Buffer] = {}
         self._result = np.zeros(kernel.RESULT_FIELDS, np.int64)
@@ -113,7 +113,7 @@ class _Columns:
         """The section that the scan ended in, and how far into its records."""
         return int(self._result[kernel.ERROR_SECTION]), int(self._result[kernel.ERROR_POSITION])
 
-    def record_batch(self, wanted: Wanted, key: str) -> pa.RecordBatch:
+    def record_batch(self, wanted: ColumnSelection, key: str) -> pa.RecordBatch:
         make: dict[str, Callable[[pa.DataType], pa.Array]] = {
             "offset": lambda kind: self._fixed(kind, kernel.OFFSETS),
             "timestamp": lambda kind: self._fixed(kind, kernel.TIMES),

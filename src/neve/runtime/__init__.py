@@ -6,23 +6,25 @@ the event loop's clock, the wall clock and the source of chance, and nothing els
 
 from neve.runtime.allocator import give_back_freed_memory, keep_freed_memory
 from neve.runtime.backoff import Backoff, backoff_seconds
+from neve.runtime.batched_offload import BatchedOffload
 from neve.runtime.blocking import BlockingRunner
 from neve.runtime.clock import cpu_seconds, deadline, monotonic, now_ms, sleep, wall_from_ms
 from neve.runtime.context import chance, simulated, token
+from neve.runtime.deadline_queue import DeadlineQueue
 from neve.runtime.memory import MemoryBudget, MemoryShare
 from neve.runtime.simulation import DeadlockError, SpinError, simulate
 from neve.runtime.tasks import Tasks, first, gather, one_ahead, run, spawn
 from neve.runtime.threads import Lane, favour_the_loop, offload
-from neve.runtime.turns import SharedTurns
 
 __all__ = [
     "Backoff",
+    "BatchedOffload",
     "BlockingRunner",
+    "DeadlineQueue",
     "DeadlockError",
     "Lane",
     "MemoryBudget",
     "MemoryShare",
-    "SharedTurns",
     "SpinError",
     "Tasks",
     "backoff_seconds",

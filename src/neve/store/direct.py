@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from neve.store.room import BLOCK_BYTES, address, room
+from neve.store.aligned_buffers import BLOCK_BYTES, address, aligned_buffer
 
 # Of what is large so much at once: what is small, and waited for, need not wait behind all of it.
 STEP_BYTES = 1024 * 1024
@@ -44,7 +44,7 @@ def write_blocks(descriptor: int, data: memoryview) -> int:
 def read_blocks(descriptor: int, start: int, end: int) -> tuple[memoryview, int]:
     """Memory for these bytes of a file, and how many of them are there: what could go directly."""
     first = start - start % BLOCK_BYTES
-    blocks = room(-(-(end - first) // BLOCK_BYTES) * BLOCK_BYTES).data
+    blocks = aligned_buffer(-(-(end - first) // BLOCK_BYTES) * BLOCK_BYTES).data
     read = 0
     if _DIRECT:
         with _until_refused(descriptor):

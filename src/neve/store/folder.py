@@ -103,7 +103,7 @@ class FolderStore:
         self._lock = threading.Lock()
         self._writers = runtime.Lane(WRITERS_MAX, "folder-write")
         self._large_writers = runtime.Lane(LARGE_WRITERS_MAX, "folder-write-large")
-        self._small_reads = runtime.SharedTurns()
+        self._small_reads = runtime.BatchedOffload()
         self._closed = False
 
     async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:

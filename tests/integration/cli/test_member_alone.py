@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from brokers import start_broker
-from cli_runs import NEVE, neve
+from support.brokers import start_broker
+from support.cli_runs import NEVE, neve
 
 TIMEOUT_SECONDS, MARGIN_SECONDS = 3, 20
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from cli_runs import NEVE, neve
 from neve.cli.connection import Connection
 from neve.cli.group_lag import first_timestamps, lags
+from support.cli_runs import NEVE, neve
 
 LINES = [f"line {n}" for n in range(50)]
 

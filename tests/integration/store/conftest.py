@@ -1,5 +1,5 @@
 """The servers that these tests speak to."""
 
-from servers import moto_s3, seaweed_s3
+from support.servers import moto_s3, seaweed_s3
 
 __all__ = ["moto_s3", "seaweed_s3"]

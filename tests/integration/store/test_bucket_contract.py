@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from neve.store.url import open_store
-from servers import S3Server
-from store_contract import StoreContract, StoreFactory
+from support.servers import S3Server
+from support.store_contract import StoreContract, StoreFactory
 
 
 class TestMoto(StoreContract):

@@ -6,7 +6,7 @@ import pytest
 
 from neve.store.probe import probe
 from neve.store.url import connect, open_store
-from servers import S3Server
+from support.servers import S3Server
 
 
 @pytest.fixture(params=["moto_s3", "seaweed_s3"])

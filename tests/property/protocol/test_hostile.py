@@ -17,7 +17,7 @@ from neve.protocol.messages import APIS
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.metadata import METADATA
 from neve.protocol.messages.produce import PRODUCE
-from protocol_samples import Message, every_message, messages
+from support.protocol_samples import Message, every_message, messages
 
 quick = settings(
     max_examples=3,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from protocol_peers import (
+from support.protocol_peers import (
     as_lists,
     differences,
     kio_class,
@@ -21,7 +21,7 @@ from protocol_peers import (
     leaves,
     old_class,
 )
-from protocol_samples import Message, every_message, messages
+from support.protocol_samples import Message, every_message, messages
 
 quick = settings(
     max_examples=4,

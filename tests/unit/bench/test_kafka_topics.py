@@ -9,9 +9,9 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import KafkaError
 
-from kafka_fakes import failed
 from neve.bench.kafka.measure import BenchError
 from neve.bench.kafka.topics import topic
+from support.kafka_fakes import failed
 
 
 class RacedAdmin:

@@ -14,7 +14,7 @@ from neve.protocol.messages.leave_group import LEAVE_GROUP
 from neve.protocol.messages.sync_group import SYNC_GROUP
 from neve.records.reference import Record, build_batch
 from neve.store.memory import MemoryBucket, MemoryStore
-from wire import Wire, running_broker
+from support.wire import Wire, running_broker
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, Any]]]:

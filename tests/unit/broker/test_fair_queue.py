@@ -13,7 +13,7 @@ from neve.broker import fair_queue
 from neve.broker.fair_queue import ROUND_SECONDS, TURN_SECONDS, FairQueue, Paced, Usage
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.records.reference import Record, build_batch
-from wire import Wire, running_broker
+from support.wire import Wire, running_broker
 
 BATCH = build_batch([Record(0, 1_000, None, b"x")])
 

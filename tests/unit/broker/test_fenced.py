@@ -12,7 +12,7 @@ from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.offset_fetch import OFFSET_FETCH
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
-from wire import Wire, running_broker
+from support.wire import Wire, running_broker
 
 COORDINATOR = FIND_COORDINATOR.Request(key="g")
 

@@ -22,8 +22,8 @@ from neve.records.batch import parse_header
 from neve.records.reference import Record, build_batch, decode_batch
 from neve.settings import CacheSettings, Settings
 from neve.store.folder import FolderStore
-from scripted_store import ScriptedStore, hold
-from wire import Wire, running_broker
+from support.scripted_store import ScriptedStore, hold
+from support.wire import Wire, running_broker
 
 UNCACHED = Settings(cache=CacheSettings(tail_bytes=0))
 
@@ -188,7 +188,7 @@ async def test_who_was_taken_over_does_not_say_that_an_offset_is_out_of_range() 
     async with running_broker(store) as broker, Wire.to(broker) as wire:
         await broker.node.create_topic("t", 1)
         await wire.produce("t", batch(b"a"))
-        await broker.upkeep.close()
+        await broker.background.close()
         successor = await Node.start(store, Settings(), node_id=1, probe=False)
         await successor.lead()
         with pytest.raises(asyncio.IncompleteReadError):  # so that its client asks the successor

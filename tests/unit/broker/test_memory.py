@@ -16,8 +16,8 @@ from neve.broker.memory import (
 )
 from neve.serving.process_view import resident_bytes
 from neve.settings import MIB
-from neve.store.room import room
-from scripted_store import in_simulation
+from neve.store.aligned_buffers import aligned_buffer
+from support.scripted_store import in_simulation
 
 BOUND = 500 * MIB
 
@@ -115,7 +115,7 @@ def test_what_is_kept_for_the_next_segment_is_given_back_with_the_heap(
 
     trims = list[int]()
     monkeypatch.setattr(runtime, "give_back_freed_memory", trim)
-    room(200 * MIB)[:] = 1
+    aligned_buffer(200 * MIB)[:] = 1
     held = resident_bytes()
     give_back_free()
     assert held - resident_bytes() > 190 * MIB

@@ -14,8 +14,8 @@ from neve.records.batch import parse_header
 from neve.records.compression import NONE, ZSTD
 from neve.records.reference import Record, build_batch, decode_batch
 from neve.settings import Settings, WalSettings
-from scripted_store import ScriptedStore, hold
-from wire import Wire, running_broker
+from support.scripted_store import ScriptedStore, hold
+from support.wire import Wire, running_broker
 
 
 def batch(
@@ -128,7 +128,7 @@ async def test_who_was_taken_over_refuses_nobody_for_good() -> None:
     async with running_broker(store) as broker, Wire.to(broker) as wire:
         await broker.node.create_topic("t", 1)
         await wire.produce("t", batch(b"a", producer=7, sequence=0))
-        await broker.upkeep.close()  # so that it does not notice by itself
+        await broker.background.close()  # so that it does not notice by itself
         successor = await Node.start(store, Settings(), node_id=1, probe=False)
         await successor.lead()
         with pytest.raises(asyncio.IncompleteReadError):  # so that its client asks the successor

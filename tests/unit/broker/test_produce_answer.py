@@ -9,7 +9,7 @@ from neve.errors import FencedError
 from neve.log.wal.pending import Commit
 from neve.protocol.frames import RequestHeader, decode_response_header
 from neve.protocol.messages.produce import PRODUCE
-from scripted_store import in_simulation
+from support.scripted_store import in_simulation
 
 VERSIONS = range(PRODUCE.min_version, PRODUCE.max_version + 1)
 # Numbers that take all of their bytes, and none.

@@ -8,8 +8,8 @@ import pytest
 
 from neve.broker import receive_queue
 from neve.broker.buffers import BufferPool
+from neve.broker.client_timeouts import PACE_SECONDS, ClientTimeouts
 from neve.broker.framing import Scratch
-from neve.broker.patience import PACE_SECONDS, Patience
 from neve.broker.receive_queue import OVERDUE_SECONDS, RATE_BYTES_PER_SECOND, ReceiveQueue
 
 MIB = 1 << 20
@@ -97,7 +97,7 @@ def test_the_longer_one_waits_the_faster_others_have_to_send(scene: Scene) -> No
 
 
 def test_a_request_is_measured_by_what_it_brings_while_others_wait() -> None:
-    patience = Patience(0.0)
+    patience = ClientTimeouts(0.0)
     patience.request_since = 10.0
     assert not patience.is_too_slow(MIB, 20.0, 1000), "what it did before does not count"
     assert not patience.is_too_slow(MIB, 20.0 + PACE_SECONDS / 2, 1000), "too early to say"

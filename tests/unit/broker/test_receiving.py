@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from neve.records.reference import Record, build_batch
 from neve.settings import Settings
-from wire import Wire, running_broker
+from support.wire import Wire, running_broker
 
 LARGE_BYTES = 200_000
 LARGE = build_batch([Record(0, 1_000, None, bytes(LARGE_BYTES))])

@@ -16,7 +16,7 @@ from neve.records.batch import BatchHeader, parse_header
 from neve.records.compression import CODECS, GZIP, LZ4, NONE
 from neve.records.reference import Record, build_batch, decode_batch
 from neve.settings import Settings, WalSettings
-from wire import Wire, running_broker
+from support.wire import Wire, running_broker
 
 HEADERS = (("trace", b"\x00\x01"), ("empty", None))
 

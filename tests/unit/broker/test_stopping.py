@@ -12,8 +12,8 @@ from neve.protocol.messages.join_group import JOIN_GROUP
 from neve.protocol.messages.offset_commit import OFFSET_COMMIT
 from neve.records.reference import Record, build_batch
 from neve.settings import BrokerSettings, Settings
-from scripted_store import ScriptedStore, hold
-from wire import Wire, running_broker
+from support.scripted_store import ScriptedStore, hold
+from support.wire import Wire, running_broker
 
 
 def is_wal(key: str) -> bool:

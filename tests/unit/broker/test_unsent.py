@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neve import runtime
 from neve.broker.unsent import SMALL_BYTES, STALLED_SECONDS, Unsent
-from scripted_store import in_simulation
+from support.scripted_store import in_simulation
 
 MIB = 1 << 20
 

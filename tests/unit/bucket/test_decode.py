@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from format_samples import marker
 from neve.bucket.chunks import Chunk
 from neve.bucket.decode import COLUMNS, RecordDecoder, arrow_schema, decode_arrow
 from neve.bucket.model import PartitionName, Record, Selection
 from neve.errors import DamagedError, InvalidError
 from neve.records import reference
 from neve.records.reference import build_batch
+from support.format_samples import marker
 
 NAME = PartitionName("t", 7)
 

@@ -8,9 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 
 import pytest
 
-import bucket_samples as samples
 import neve
-from bucket_samples import QUICK, Writer, expected, shown
 from neve import runtime
 from neve.bucket import follow as following
 from neve.bucket.chunks import Chunk
@@ -23,8 +21,10 @@ from neve.errors import DamagedError, LostRangeError
 from neve.store.meter import Meter
 from neve.store.url import stack
 from neve.store.wrapper import OPERATIONS
-from node_world import TOPIC, send, small_settings, started, topic_of
-from scripted_store import ScriptedStore, in_simulation
+from support import bucket_samples as samples
+from support.bucket_samples import QUICK, Writer, expected, shown
+from support.node_world import TOPIC, send, small_settings, started, topic_of
+from support.scripted_store import ScriptedStore, in_simulation
 
 LATEST_ON = Bounds("latest")
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import shown
 from neve.bucket.model import Record
 from neve.bucket.planning import PartitionPlan
 from neve.bucket.reader import AsyncBucket
@@ -17,6 +15,8 @@ from neve.errors import DamagedError, LostRangeError, UnsupportedError
 from neve.records import reference
 from neve.records.crc import crc32c
 from neve.records.reference import build_batch
+from support import bucket_samples as samples
+from support.bucket_samples import shown
 
 PLACE = "production/orders/0"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-import foreign_bucket as foreign
 from neve.bucket.verify import Finding, Report, Severity
 from neve.bucket.verify.kafscale import verify_kafscale
 from neve.cluster.log import NoClusterError
 from neve.records.crc import crc32c
 from neve.records.reference import Record, build_batch
 from neve.store.memory import MemoryStore
-from scripted_store import in_simulation
+from support import foreign_bucket as foreign
+from support.scripted_store import in_simulation
 
 
 async def verified(store: MemoryStore) -> Report:

@@ -10,16 +10,16 @@ import contextlib
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve import runtime
 from neve.bucket import follow
 from neve.bucket.reader import AsyncBucket
 from neve.errors import LostRangeError
 from neve.log.keys import wal_stream
 from neve.store.url import stack
-from node_world import TOPIC, send, small_settings, started, successor
-from scripted_store import ScriptedStore, first, in_simulation
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
+from support.node_world import TOPIC, send, small_settings, started, successor
+from support.scripted_store import ScriptedStore, first, in_simulation
 
 PARTITIONS = 2
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve.bucket.model import TopicReplacedError
 from neve.bucket.planning import PartitionPlan
 from neve.cluster.log import NoTopicError
 from neve.errors import DamagedError, LostRangeError
 from neve.log.manifest.records import Skip
 from neve.records.reference import Record, build_batch
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
 
 END = 80
 

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-import bucket_samples as samples
 import neve
-from bucket_samples import QUICK, Writer, expected, shown
 from neve import runtime
 from neve.bucket import reader as reader_module
 from neve.bucket.model import PartitionsFailedError, Record
@@ -25,6 +23,8 @@ from neve.records import reference
 from neve.records.reference import build_batch
 from neve.settings import PrefetchSettings
 from neve.store.port import Store
+from support import bucket_samples as samples
+from support.bucket_samples import QUICK, Writer, expected, shown
 
 END = 80
 

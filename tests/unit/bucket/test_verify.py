@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve import runtime
 from neve.bucket.verify import Finding, Options, Report, Severity, verify
 from neve.bucket.verify.findings import Remedy
@@ -17,6 +15,8 @@ from neve.log.keys import new_rollup_key, new_run_key, wal_stream
 from neve.log.wal.object import encode_seal
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import OBJECT_BYTES_MAX
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve import runtime
 from neve.bucket.verify import Options, Severity, verify
 from neve.bucket.verify.bounds import Bounds
@@ -15,6 +13,8 @@ from neve.log.wal import object as wal_object
 from neve.log.wal.object import AUTHOR_BYTES, Kind, SliceMeta
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import OBJECT_BYTES_MAX
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0, probe=False)

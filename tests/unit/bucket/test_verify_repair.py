@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve import runtime
 from neve.bucket.repair import verify_and_repair
 from neve.bucket.verify import Options, Report, Severity
@@ -15,6 +13,8 @@ from neve.log.manifest.state import ManifestState
 from neve.log.restore import load_bundle, load_history
 from neve.store.folder import STALE_MS, FolderStore
 from neve.store.memory import MemoryStore
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0, probe=False)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve.bucket.skip import skip
 from neve.bucket.verify import Options, Severity, verify
 from neve.cluster.log import NoTopicError
 from neve.errors import DamagedError, InvalidError
 from neve.store.memory import MemoryStore
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0, probe=False)

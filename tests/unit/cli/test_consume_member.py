@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 
-from kafka_fakes import FakeCluster, member
 from neve.cli import consume_member, main
 from neve.cli.connection import BrokerFlags
+from support.kafka_fakes import FakeCluster, member
 
 WE, OTHER = "we", "other"
 ALL = (("t", 0), ("t", 1))

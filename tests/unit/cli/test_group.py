@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import ConsumerGroupState
 
-from kafka_fakes import FakeCluster, member
 from neve import runtime
 from neve.cli import group_lag, main
 from neve.cli.connection import BrokerFlags, Connection
 from neve.cli.group_lag import Place
+from support.kafka_fakes import FakeCluster, member
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import bucket_samples as samples
-import foreign_bucket as foreign
-from bucket_samples import Writer
 from neve import runtime
 from neve.cli import import_kafscale, maintain, storage
 from neve.cli.output import UsageError
 from neve.errors import DamagedError, InvalidError
 from neve.store.memory import MemoryBucket
+from support import bucket_samples as samples
+from support import foreign_bucket as foreign
+from support.bucket_samples import Writer
 
 QUICK = ["--set=store.folder.fsync=false", "--set=segment.index.interval=5"]
 

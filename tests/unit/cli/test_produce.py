@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from kafka_fakes import FakeCluster
 from neve.cli.input_format import InputError, Row
 from neve.cli.produce import Sending, produce
+from support.kafka_fakes import FakeCluster
 
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
 

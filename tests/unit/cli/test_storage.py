@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import QUICK, Writer
 from neve import __version__, runtime
 from neve.bucket.model import Record
 from neve.cli import main
 from neve.cli.shown import record_line
 from neve.records import reference
 from neve.records.reference import build_batch
+from support import bucket_samples as samples
+from support.bucket_samples import QUICK, Writer
 
 NEVE = Path(sys.executable).with_name("neve")
 SOME_OFFSETS = ["--partition", "0", "--from", "0", "--to", "1"]

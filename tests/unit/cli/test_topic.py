@@ -8,9 +8,9 @@ import os
 import pytest
 from confluent_kafka.admin import ConfigSource
 
-from kafka_fakes import FakeCluster
 from neve.cli import main
 from neve.cli.connection import BrokerFlags
+from support.kafka_fakes import FakeCluster
 
 
 @pytest.fixture

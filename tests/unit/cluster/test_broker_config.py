@@ -20,7 +20,7 @@ from neve.cluster.state import Broker, ClusterState
 from neve.cluster.topic_config import InvalidConfigError
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
-from node_world import small_settings
+from support.node_world import small_settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "topics.md"
 NODE = Broker(node_id=7, incarnation=3, session="s", inflight=1, at_ms=0)

@@ -25,7 +25,7 @@ from neve.errors import (
 )
 from neve.log.envelope import Kind, seal_envelope
 from neve.log.keys import cluster_log
-from scripted_store import ScriptedStore, first, in_simulation, refuse, then
+from support.scripted_store import ScriptedStore, first, in_simulation, refuse, then
 
 KEYS = cluster_log()
 

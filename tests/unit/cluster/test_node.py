@@ -26,7 +26,7 @@ from neve.settings import Settings, WalSettings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Buffer
 from neve.store.probe import BrokenRuleError
-from node_world import (
+from support.node_world import (
     TOPIC,
     CrashingStore,
     append,
@@ -40,7 +40,7 @@ from node_world import (
     topic_of,
     values_of,
 )
-from scripted_store import ScriptedStore, hold, in_simulation, refuse
+from support.scripted_store import ScriptedStore, hold, in_simulation, refuse
 
 
 def segment_keys(store: ScriptedStore, node: Node, partition: int = 0) -> list[str]:

@@ -12,8 +12,8 @@ from neve.errors import UnavailableError
 from neve.log.keys import wal_stream
 from neve.log.wal.checkpoint import read_checkpoint
 from neve.store.wrapper import Call
-from node_world import TOPIC, append, send, small_settings, started, values_of
-from scripted_store import ScriptedStore, Work, hold, in_simulation, refuse
+from support.node_world import TOPIC, append, send, small_settings, started, values_of
+from support.scripted_store import ScriptedStore, Work, hold, in_simulation, refuse
 
 UNCACHED = small_settings(segment_bytes=1 << 20, cache_bytes=0)
 

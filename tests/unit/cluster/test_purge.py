@@ -15,7 +15,7 @@ from neve.log.keys import topic_prefix, wal_stream
 from neve.log.wal.reader import WalReader
 from neve.settings import ClusterSettings
 from neve.store.memory import MemoryBucket, MemoryStore
-from node_world import (
+from support.node_world import (
     TOPIC,
     CrashingStore,
     batch_of,
@@ -28,7 +28,7 @@ from node_world import (
     topic_of,
     values_of,
 )
-from scripted_store import ScriptedStore, hold, in_simulation, refuse
+from support.scripted_store import ScriptedStore, hold, in_simulation, refuse
 
 DELAY_SECONDS = 100
 SETTINGS = dataclasses.replace(
@@ -112,7 +112,7 @@ async def test_it_waits_for_its_own_uploads_of_the_topic() -> None:
     release, reached = asyncio.Event(), asyncio.Event()
     prefix = topic_prefix(TOPIC, topic_of(node).id_bytes)
     store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
-    tiering = runtime.spawn(node.tending.tier(node.log(TOPIC, 0)))
+    tiering = runtime.spawn(node.maintenance.tier(node.log(TOPIC, 0)))
     await reached.wait()
     await node.delete_topic(TOPIC)
     await node.purge()
@@ -139,9 +139,9 @@ async def test_no_run_outlasts_the_delay() -> None:
     store.when("create", lambda key: key.endswith(".kfs"), hold(asyncio.Event()))
     before = runtime.monotonic()
     with pytest.raises(UnavailableError, match="took longer"):
-        await node.tending.tier(log)
+        await node.maintenance.tier(log)
     assert runtime.monotonic() - before <= DELAY_SECONDS / 2
-    assert await node.tending.tier(log)
+    assert await node.maintenance.tier(log)
     await node.close()
 
 
@@ -153,7 +153,7 @@ async def test_a_leader_that_has_not_looked_for_long_looks_before_it_tiers() -> 
     log = old.log(TOPIC, 0)
     await ClusterLog(store).delete_topic(TOPIC)
     await runtime.sleep(DELAY_SECONDS / 2 + 1)
-    assert not await old.tending.tier(log)
+    assert not await old.maintenance.tier(log)
     assert store.listed("topics/") == []
     await old.close()
 
@@ -169,8 +169,8 @@ async def test_nothing_else_is_written_with_an_old_view_either() -> None:
     await runtime.sleep(DELAY_SECONDS / 2 + 1)
     with pytest.raises(NoTopicError, match="was deleted"):
         await node.delete_records(TOPIC, 0, 2)
-    await node.tending.retain(log)
-    assert await node.tending.collect(log) == 0
+    await node.maintenance.retain(log)
+    assert await node.maintenance.collect(log) == 0
     assert store.listed("topics/") == before
     await node.close()
 
@@ -185,7 +185,7 @@ async def test_it_is_not_forgotten_before_every_live_process_has_dropped_it() ->
     prefix = topic_prefix(TOPIC, topic_of(quick).id_bytes)
     release, reached = asyncio.Event(), asyncio.Event()
     store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
-    tiering = runtime.spawn(slow.tending.tier(slow.log(TOPIC, 0)))
+    tiering = runtime.spawn(slow.maintenance.tier(slow.log(TOPIC, 0)))
     await reached.wait()
     await quick.delete_topic(TOPIC)
     for _ in range(2):

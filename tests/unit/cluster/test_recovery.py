@@ -12,7 +12,7 @@ from neve.cluster.streams import retire_streams
 from neve.errors import DamagedError, FencedError, NeveError, UnavailableError
 from neve.log.keys import wal_stream
 from neve.log.wal.reader import WalReader
-from node_world import (
+from support.node_world import (
     TOPIC,
     append,
     batch_of,
@@ -23,7 +23,7 @@ from node_world import (
     topic_of,
     values_of,
 )
-from scripted_store import ScriptedStore, first, in_simulation, refuse
+from support.scripted_store import ScriptedStore, first, in_simulation, refuse
 
 WIDE = small_settings(segment_bytes=1 << 20)
 
@@ -43,7 +43,7 @@ async def released(store: ScriptedStore, node: Node, to: Node, partition: int = 
     )
     await node.cluster.propose(lambda _: Release((row,)))
     await to.cluster.refresh()
-    assert await to.leading.lead_left([(topic.topic_id, partition)]) == {}
+    assert await to.takeover.lead_left([(topic.topic_id, partition)]) == {}
 
 
 # --- the order
@@ -261,8 +261,8 @@ async def test_two_successors_share_a_dead_stream_and_its_one_roll_up() -> None:
         for topic_id, node in ((topic_of(old).topic_id, one), (other.topic_id, two))
     )
     await one.cluster.propose(lambda _: Expire(incarnation=old.incarnation, moves=moves))
-    await runtime.gather(one.leading.lead_left(), two.leading.lead_left())
-    await runtime.gather(one.rolling.sweep(), two.rolling.sweep())
+    await runtime.gather(one.takeover.lead_left(), two.takeover.lead_left())
+    await runtime.gather(one.rollups.sweep(), two.rollups.sweep())
     assert one.sealed == two.sealed
     assert len(store.listed(f"{wal_stream(old.incarnation).prefix}rollup/")) == 1
     assert await one.log(TOPIC, 0).tier()

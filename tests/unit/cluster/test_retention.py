@@ -9,8 +9,8 @@ from neve.cluster.node import Node
 from neve.cluster.records import SetConfigs
 from neve.errors import InvalidError
 from neve.store.memory import MemoryStore
-from node_world import TOPIC, send, small_settings, started, topic_of, values_of
-from scripted_store import in_simulation
+from support.node_world import TOPIC, send, small_settings, started, topic_of, values_of
+from support.scripted_store import in_simulation
 
 HOUR_MS = 3_600_000
 

@@ -13,7 +13,7 @@ from neve.log.wal import object as wal_object
 from neve.log.wal.object import Kind, SliceMeta
 from neve.log.wal.reader import WalReader
 from neve.log.wal.seal import Sealer
-from node_world import (
+from support.node_world import (
     TOPIC,
     batch_of,
     send,
@@ -24,7 +24,7 @@ from node_world import (
     values_of,
     values_of_topic,
 )
-from scripted_store import ScriptedStore, first, in_simulation, then
+from support.scripted_store import ScriptedStore, first, in_simulation, then
 
 
 async def taken_over(store: ScriptedStore, *, tiered: bool = True) -> tuple[Node, Node]:

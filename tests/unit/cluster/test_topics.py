@@ -16,8 +16,8 @@ from neve.errors import FencedError, NeveError, UnavailableError
 from neve.log.keys import cluster_log
 from neve.log.partition import PartitionLog
 from neve.settings import ClusterSettings, Settings
-from node_world import TOPIC, batch_of, send, small_settings, started, successor, topic_of
-from scripted_store import ScriptedStore, in_simulation, refuse
+from support.node_world import TOPIC, batch_of, send, small_settings, started, successor, topic_of
+from support.scripted_store import ScriptedStore, in_simulation, refuse
 
 LIMITS = ClusterSettings(partitions_max=10, topic_partitions_max=6)
 
@@ -94,9 +94,9 @@ async def test_a_topic_that_another_led_first_is_recovered_or_left_to_it() -> No
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
     other = await Node.start(store, small_settings(), node_id=2)
     topic = await node.cluster.create_topic(TOPIC, 1)
-    await other.leading.lead_left()
+    await other.takeover.lead_left()
     await send(other, ["theirs"])
-    await node.leading.lead_created(topic, [0])
+    await node.takeover.lead_created(topic, [0])
     assert node.partitions == {}
     await node.lead()
     assert await send(node, ["ours"]) == 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
-from neve.coordinator.exchange import EmptySave, GroupState
+from neve.coordinator.group_messages import EmptySave, GroupState
 from neve.protocol.codes import ErrorCode
+from support.group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
 
 CHANGED = (("range", subscription("payments")),)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
-from neve.coordinator.cycle import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBER_MS_MAX
-from neve.coordinator.exchange import GroupState, JoinedMember
+from neve.coordinator.group_lifecycle import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBER_MS_MAX
+from neve.coordinator.group_messages import GroupState, JoinedMember
 from neve.protocol.codes import ErrorCode
+from support.group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
 
 
 def test_one_member_leads_its_own_generation() -> None:

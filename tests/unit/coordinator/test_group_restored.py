@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from group_scene import SESSION_MS, Scene
-from neve.coordinator.exchange import EmptySave, GroupSnapshot, GroupState
 from neve.coordinator.group import Group
+from neve.coordinator.group_messages import EmptySave, GroupSnapshot, GroupState
 from neve.protocol.codes import ErrorCode
+from support.group_scene import SESSION_MS, Scene
 
 
 def restored(snapshot: GroupSnapshot, **settings: int) -> Scene:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
-from neve.coordinator.exchange import GroupState, Identity, ReplacementSave
+from neve.coordinator.group_messages import GroupState, Identity, ReplacementSave
 from neve.protocol.codes import ErrorCode
+from support.group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
 
 
 def stable(scene: Scene, *instances: str | None) -> list[str]:

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from group_world import FakeLog, World
 from neve import runtime
 from neve.coordinator import table
-from neve.coordinator.exchange import GroupState, Identity, SyncRequest
+from neve.coordinator.group_messages import GroupState, Identity, SyncRequest
 from neve.coordinator.groups import GroupOverview
 from neve.coordinator.table import UNDECIDED_BYTES_MAX
 from neve.errors import ClosedError, DamagedError, FencedError, StoreError
 from neve.protocol.codes import ErrorCode
-from scripted_store import in_simulation
+from support.group_world import FakeLog, World
+from support.scripted_store import in_simulation
 
 HALF_AN_HOUR = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
 
@@ -190,7 +190,7 @@ async def test_idle_groups_set_no_timer() -> None:
         world.groups.leave("g", [Identity(member_id)])
         await runtime.sleep(60)
         assert len(world.groups) == 11
-        assert len(world.groups._table._alarm) == 0
+        assert len(world.groups._table._timers) == 0
 
 
 # --- loading

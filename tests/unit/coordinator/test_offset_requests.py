@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from group_world import TOPIC, TOPIC_ID, World, leading
 from neve import runtime
-from neve.coordinator.exchange import GroupState, Identity
+from neve.coordinator.group_messages import GroupState, Identity
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit, TopicFacts
 from neve.coordinator.offsets import UNCOMMITTED
 from neve.errors import FencedError, NeveError, StoreError
 from neve.protocol.codes import ErrorCode
-from scripted_store import in_simulation
+from support.group_world import TOPIC, TOPIC_ID, World, leading
+from support.scripted_store import in_simulation
 
 DAY_S = 86_400
 KEY = ("orders", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neve import runtime
-from neve.coordinator.exchange import GroupState
+from neve.coordinator.group_messages import GroupState
 from neve.coordinator.offsets import (
     NO_TOPIC_ID,
     CommittedOffset,

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from neve.coordinator.exchange import GroupSnapshot, MemberSnapshot
+from neve.coordinator.group_messages import GroupSnapshot, MemberSnapshot
 from neve.coordinator.offsets import NO_TOPIC_ID, CommittedOffset
 from neve.coordinator.state_records import (
     GroupKey,

@@ -14,7 +14,7 @@ from neve.errors import (
 )
 from neve.log import create
 from neve.log.create import decide
-from scripted_store import ScriptedStore, in_simulation, refuse
+from support.scripted_store import ScriptedStore, in_simulation, refuse
 
 KEY = "wal/x"
 

@@ -13,7 +13,7 @@ from neve.log.keys import wal_stream
 from neve.log.producers import OutOfOrderSequenceError
 from neve.settings import PrefetchSettings, ProducerSettings, Settings
 from neve.store.memory import MemoryBucket, MemoryStore
-from node_world import (
+from support.node_world import (
     TOPIC,
     CrashingStore,
     append,
@@ -25,7 +25,7 @@ from node_world import (
     successor,
     values_of,
 )
-from scripted_store import ScriptedStore, hold, in_simulation, refuse
+from support.scripted_store import ScriptedStore, hold, in_simulation, refuse
 
 WIDE = small_settings(segment_bytes=1 << 20)
 NARROW = small_settings(segment_bytes=150)

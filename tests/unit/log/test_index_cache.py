@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-import format_samples as samples
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, InvalidError, NotFoundError, UnavailableError
 from neve.log import index_cache, index_files, keys
@@ -23,7 +22,8 @@ from neve.log.remote import BucketRemoteStorage, IndexAbsentError, RemoteStorage
 from neve.log.segment.bundle import Bundle
 from neve.log.segment.sections import Section
 from neve.settings import CacheSettings
-from slow_store import SlowStore
+from support import format_samples as samples
+from support.slow_store import SlowStore
 
 SEGMENT_DATA, INDEX_DATA = samples.pair()
 FOREIGN_INDEX = samples.foreign_index(SEGMENT_DATA)

@@ -12,8 +12,8 @@ from neve.log.restore import load_bundle
 from neve.log.retention import move_start
 from neve.records.reference import Record, build_batch
 from neve.settings import Settings
-from node_world import small_settings
-from scripted_store import ScriptedStore, in_simulation
+from support.node_world import small_settings
+from support.scripted_store import ScriptedStore, in_simulation
 
 TOPIC = "__consumer_offsets"
 NARROW = small_settings(segment_bytes=10)

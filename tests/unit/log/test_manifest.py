@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from manifest_rows import segment
 from neve import runtime
 from neve.errors import ConflictError, DamagedError, ExistsError, UnavailableError
 from neve.log import keys
@@ -28,7 +27,8 @@ from neve.log.manifest.records import (
 )
 from neve.log.manifest.state import ManifestState
 from neve.log.series import PassedError, greatest_checkpoint
-from scripted_store import ScriptedStore, first, hold, in_simulation, refuse, then
+from support.manifest_rows import segment
+from support.scripted_store import ScriptedStore, first, hold, in_simulation, refuse, then
 
 KEYS = keys.manifest("t", bytes(16), 0)
 

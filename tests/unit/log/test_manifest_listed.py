@@ -9,7 +9,7 @@ from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.listed import ListedStore
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Start
-from scripted_store import ScriptedStore, in_simulation
+from support.scripted_store import ScriptedStore, in_simulation
 
 TOPIC_ID = bytes(16)
 PREFIX = manifest_keys("t", TOPIC_ID, 0).prefix.removesuffix("00/")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from manifest_rows import folded, run_of, segment
 from neve.errors import DamagedError
 from neve.log.manifest.records import (
     Add,
@@ -26,6 +25,7 @@ from neve.log.manifest.state import (
     doomed_since,
     states_since,
 )
+from support.manifest_rows import folded, run_of, segment
 
 A, B, C = segment(0), segment(10), segment(20)
 THREE = folded(Add((A, B)), Add((C,)))

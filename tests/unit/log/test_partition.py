@@ -18,7 +18,7 @@ from neve.log.segment import kfs
 from neve.log.wal.reader import WalReader
 from neve.log.wal.rollup import roll_up, trim
 from neve.settings import Settings, WalSettings
-from node_world import (
+from support.node_world import (
     TOPIC,
     append,
     batch_of,
@@ -29,7 +29,7 @@ from node_world import (
     topic_of,
     values_of,
 )
-from scripted_store import ScriptedStore, in_simulation
+from support.scripted_store import ScriptedStore, in_simulation
 
 WIDE = small_settings(segment_bytes=1 << 20)
 

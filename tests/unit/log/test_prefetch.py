@@ -27,7 +27,7 @@ from neve.log.prefetch import PrefetchReader
 from neve.settings import PrefetchSettings
 from neve.store.gate import Gate
 from neve.store.port import Store
-from slow_store import SlowStore
+from support.slow_store import SlowStore
 
 SIMULATED = Callable[[], Coroutine[Any, Any, None]]
 

@@ -20,7 +20,7 @@ from neve.log.wal.pending import Commit
 from neve.records.batch import BatchHeader, parse_header
 from neve.records.reference import Record, build_batch
 from neve.settings import ProducerSettings
-from scripted_store import in_simulation
+from support.scripted_store import in_simulation
 
 LAST = 2**31 - 1
 

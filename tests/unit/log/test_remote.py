@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import format_samples as samples
 from neve import runtime
 from neve.errors import (
     DamagedError,
@@ -30,7 +29,8 @@ from neve.log.remote import (
 from neve.log.segment import kfs
 from neve.log.segment.bundle import decode_bundle
 from neve.log.segment.sections import Section
-from slow_store import SlowStore
+from support import format_samples as samples
+from support.slow_store import SlowStore
 
 PREFIX = keys.segment_prefix("orders", b"\1" * 16, 3)
 SEGMENT_DATA, INDEX_DATA = samples.pair()

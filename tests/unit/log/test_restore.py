@@ -18,8 +18,8 @@ from neve.log.retention import move_start
 from neve.log.segment.bundle import decode_bundle
 from neve.log.segment.history import History
 from neve.log.segment.sections import Section
-from node_world import TOPIC, send, small_settings, started, successor, values_of
-from scripted_store import Call, ScriptedStore, Work, changed, first, in_simulation, refuse
+from support.node_world import TOPIC, send, small_settings, started, successor, values_of
+from support.scripted_store import Call, ScriptedStore, Work, changed, first, in_simulation, refuse
 
 SEGMENTS = 4
 

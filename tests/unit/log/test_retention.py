@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from manifest_rows import segment
 from neve import runtime
 from neve.cluster.node import Node
 from neve.errors import InvalidError
 from neve.log.manifest.records import Segment
 from neve.log.retention import move_start, start_by_age, start_by_size
-from node_world import TOPIC, send, small_settings, started, successor, values_of
-from scripted_store import ScriptedStore, first, in_simulation
+from support.manifest_rows import segment
+from support.node_world import TOPIC, send, small_settings, started, successor, values_of
+from support.scripted_store import ScriptedStore, first, in_simulation
 
 ROWS = [segment(0), segment(10), segment(20)]  # 100 bytes each, newest record's time = last offset
 

@@ -21,8 +21,8 @@ from neve.log.wal.checkpoint import PartitionEnd, read_checkpoint
 from neve.log.wal.object import Kind, Slice
 from neve.log.wal.reader import StreamTail, TailObject, WalReader
 from neve.log.wal.rollup import TieredOffset, roll_up, trim
-from scripted_store import KilledError, ScriptedStore, first, in_simulation, refuse
-from wal_batches import TOPIC, batch, meta, offsets, texts, topic
+from support.scripted_store import KilledError, ScriptedStore, first, in_simulation, refuse
+from support.wal_batches import TOPIC, batch, meta, offsets, texts, topic
 
 INCARNATION = 5
 KEYS = wal_stream(INCARNATION)

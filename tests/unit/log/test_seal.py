@@ -24,8 +24,8 @@ from neve.log.wal.rollup import roll_up, trim
 from neve.log.wal.seal import Sealer
 from neve.log.wal.writer import WalWriter
 from neve.settings import WalSettings
-from scripted_store import ScriptedStore, first, hold, in_simulation, refuse, slow
-from wal_batches import SMALL, Told, append, append_until_ended, batch, meta, offsets, texts
+from support.scripted_store import ScriptedStore, first, hold, in_simulation, refuse, slow
+from support.wal_batches import SMALL, Told, append, append_until_ended, batch, meta, offsets, texts
 
 INCARNATION = 5
 KEYS = wal_stream(INCARNATION)

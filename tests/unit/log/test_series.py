@@ -24,7 +24,7 @@ from neve.log.keys import SeriesKeys
 from neve.log.series import Entry, PassedError, Series, View, greatest_checkpoint
 from neve.records.crc import crc32c
 from neve.store.folder import FolderStore
-from scripted_store import ScriptedStore, changed, first, hold, in_simulation, refuse, then
+from support.scripted_store import ScriptedStore, changed, first, hold, in_simulation, refuse, then
 
 KEYS = SeriesKeys("s/")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from manifest_rows import folded, segment
 from neve import runtime
 from neve.cluster.log import ClusterLog
 from neve.cluster.state import StreamPart
@@ -16,8 +15,9 @@ from neve.log.tail import PartitionTail, assemble, read_streams
 from neve.log.wal.checkpoint import PartitionEnd
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import StreamTail, TailObject
-from node_world import TOPIC, send, small_settings, started, topic_of
-from scripted_store import ScriptedStore, in_simulation
+from support.manifest_rows import folded, segment
+from support.node_world import TOPIC, send, small_settings, started, topic_of
+from support.scripted_store import ScriptedStore, in_simulation
 
 TOPIC_ID = bytes(range(16))
 

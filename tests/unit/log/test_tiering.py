@@ -19,8 +19,8 @@ from neve.log.tiering import SegmentWriter
 from neve.records.batch import patch
 from neve.settings import SegmentSettings
 from neve.store.port import Buffer
-from node_world import batch_of
-from scripted_store import Call, ScriptedStore, first, in_simulation, refuse
+from support.node_world import batch_of
+from support.scripted_store import Call, ScriptedStore, first, in_simulation, refuse
 
 TOPIC_ID = bytes(16)
 KEYS = manifest_keys("t", TOPIC_ID, 0)

@@ -20,7 +20,7 @@ from neve.errors import (
 )
 from neve.log import create
 from neve.log.segment.upload import upload_pair
-from slow_store import SlowStore
+from support.slow_store import SlowStore
 
 SEGMENT, INDEX = b"the segment" * 100, b"the bundle"
 

@@ -18,8 +18,8 @@ from neve.log.wal.checkpoint import (
 from neve.log.wal.directories import SLICE_BYTES, DirectoryCache
 from neve.log.wal.object import Kind, SliceMeta
 from neve.log.wal.reader import DIRECTORY_READ_BYTES, TailObject, WalReader
-from scripted_store import ScriptedStore, changed, first, in_simulation, refuse
-from wal_batches import TOPIC, batch, meta, offsets, texts
+from support.scripted_store import ScriptedStore, changed, first, in_simulation, refuse
+from support.wal_batches import TOPIC, batch, meta, offsets, texts
 
 INCARNATION = 5
 KEYS = wal_stream(INCARNATION)

@@ -27,8 +27,8 @@ from neve.log.wal.reader import WalReader
 from neve.log.wal.writer import Commit, CommittedObject, WalWriter
 from neve.settings import WalSettings
 from neve.store.wrapper import Call
-from scripted_store import ScriptedStore, changed, hold, in_simulation, refuse, slow
-from wal_batches import SMALL, TOPIC, append, batch, meta, offsets, texts
+from support.scripted_store import ScriptedStore, changed, hold, in_simulation, refuse, slow
+from support.wal_batches import SMALL, TOPIC, append, batch, meta, offsets, texts
 
 INCARNATION = 5
 KEYS = wal_stream(INCARNATION)

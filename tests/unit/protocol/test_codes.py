@@ -5,7 +5,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode as KioCode
 
 from neve.protocol.codes import ErrorCode
-from protocol_peers import kafka_python_errors
+from support.protocol_peers import kafka_python_errors
 
 
 def test_names_numbers_and_retriable_flags_are_kio_s() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from neve.protocol.messages import APIS
 from neve.protocol.schema import NEVER, ZERO_UUID, Field, Struct, Versions
-from protocol_peers import definition
-from protocol_samples import Message
+from support.protocol_peers import definition
+from support.protocol_samples import Message
 
 MESSAGES = [
     Message(api, kind, api.max_version) for api in APIS.values() for kind in ("Request", "Response")

@@ -19,7 +19,7 @@ from neve.records.arrow import (
 )
 from neve.records.batch import assemble, parse_header, patch_log_append_time, walk
 from neve.records.reference import Record, build_batch, decode_batch, encode_record
-from record_peers import DECODERS, decode
+from support.record_peers import DECODERS, decode
 
 CODECS = range(5)
 RECORDS = [

@@ -8,7 +8,7 @@ from neve import runtime
 from neve.errors import UnavailableError
 from neve.store.deletion import DELETES_AT_ONCE, delete_all
 from neve.store.memory import MemoryStore
-from scripted_store import ScriptedStore, in_simulation, refuse
+from support.scripted_store import ScriptedStore, in_simulation, refuse
 
 
 class CountingStore(MemoryStore):

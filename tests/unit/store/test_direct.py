@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from neve.store import direct
+from neve.store.aligned_buffers import BLOCK_BYTES, aligned_buffer
 from neve.store.direct import STEP_BYTES, read_blocks, write_blocks
 from neve.store.folder import READ_STEP_BYTES, UNCACHED_BYTES, FolderStore
-from neve.store.room import BLOCK_BYTES, room
 
 SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_001, 3 * 1024 * 1024]
 
 
 def filled(size: int) -> memoryview:
-    memory = room(size)
+    memory = aligned_buffer(size)
     memory[:] = [n % 251 for n in range(size)]
     memory.flags.writeable = False
     return memory.data
@@ -129,7 +129,7 @@ async def test_a_large_object_is_written_directly_but_for_its_end(
 
 
 async def test_lengths_are_counted_in_bytes_whatever_a_buffer_counts(tmp_path: Path) -> None:
-    numbers = room(2 * STEP_BYTES * 4).view(np.int32)
+    numbers = aligned_buffer(2 * STEP_BYTES * 4).view(np.int32)
     numbers[:] = np.arange(len(numbers))
     await FolderStore(tmp_path).create("k", numbers.data)
     assert (tmp_path / "k").read_bytes() == numbers.tobytes()

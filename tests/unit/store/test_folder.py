@@ -18,7 +18,7 @@ from neve import runtime
 from neve.errors import ExistsError, InvalidError, NotFoundError, StoreFailedError, UnavailableError
 from neve.store import folder
 from neve.store.folder import READ_STEP_BYTES, UNCACHED_BYTES, FolderStore
-from store_contract import StoreContract, StoreFactory
+from support.store_contract import StoreContract, StoreFactory
 
 
 class TestFolderStore(StoreContract):

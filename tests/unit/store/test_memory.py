@@ -6,7 +6,7 @@ import pytest
 
 from neve import runtime
 from neve.store.memory import MemoryBucket, MemoryStore
-from store_contract import StoreContract, StoreFactory
+from support.store_contract import StoreContract, StoreFactory
 
 
 class TestMemoryStore(StoreContract):

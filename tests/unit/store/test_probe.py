@@ -33,7 +33,7 @@ class Overwriting(MemoryStore):
 
 
 class Racy(MemoryStore):
-    """Looks, waits, writes."""
+    """LookupRetries, waits, writes."""
 
     async def create(self, key: str, data: Buffer) -> None:
         await runtime.sleep(0)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
+from neve.broker.fetch.partition import FetchPartition
 from neve.broker.fetch.pinned import freed
 from neve.broker.fetch.reservation import Reservation
 from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
-from neve.broker.fetch.wanted import Wanted
 from neve.errors import DamagedError, FencedError, NeveError
 from neve.log.reading.chunk import Chunk, OffsetOutOfRangeError
 from neve.log.reading.damage import told
@@ -70,7 +70,7 @@ class _Row:
 
     __slots__ = ("chunk", "cold", "error", "lacks_bytes", "log", "unsure", "wanted")
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: FetchPartition) -> None:
         self.wanted = wanted
         self.log: PartitionLog | None = None
         self.chunk: Chunk | None = None
@@ -86,7 +86,7 @@ class _Fetch:
         broker: Broker,
         request: Any,
         session: Session | None,
-        wanted: list[Wanted],
+        wanted: list[FetchPartition],
         *,
         uses_ids: bool,
         room: Reservation,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from neve import runtime
-from neve.broker.fetch.wanted import Wanted
+from neve.broker.fetch.partition import FetchPartition
 from neve.protocol.codes import ErrorCode
 
 NO_SESSION = 0
@@ -45,7 +45,9 @@ class Session:
 
     __slots__ = ("epoch", "session_id", "used_at", "uses_ids", "wanted")
 
-    def __init__(self, session_id: int, uses_ids: bool, wanted: dict[PartitionKey, Wanted]) -> None:
+    def __init__(
+        self, session_id: int, uses_ids: bool, wanted: dict[PartitionKey, FetchPartition]
+    ) -> None:
         self.session_id = session_id
         self.uses_ids = uses_ids
         self.wanted = wanted
@@ -88,7 +90,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: Any, uses_ids: bool) -> tuple[Session | None, list[Wanted], bool]:
+    def begin(
+        self, request: Any, uses_ids: bool
+    ) -> tuple[Session | None, list[FetchPartition], bool]:
         """The request's session, what it wants in all, and whether only changes are told."""
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
@@ -115,12 +119,12 @@ class Sessions:
             raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return session, list(session.wanted.values()), True
 
-    def _may_keep(self, wanted: dict[PartitionKey, Wanted], request: Any) -> bool:
+    def _may_keep(self, wanted: dict[PartitionKey, FetchPartition], request: Any) -> bool:
         if len(wanted) > self._partitions_max:
             return False
         return all(len(topic.topic) <= _NAME_MAX for topic in request.topics)
 
-    def _made(self, wanted: dict[PartitionKey, Wanted], uses_ids: bool) -> Session | None:
+    def _made(self, wanted: dict[PartitionKey, FetchPartition], uses_ids: bool) -> Session | None:
         if not wanted:
             return None
         session_id = NO_SESSION
@@ -154,16 +158,16 @@ def _asked(request: Any) -> Iterable[tuple[str, bytes, Any]]:
             yield topic.topic, topic.topic_id, partition
 
 
-def _all_of(request: Any) -> dict[PartitionKey, Wanted]:
-    rows = (Wanted(*asked) for asked in _asked(request))
+def _all_of(request: Any) -> dict[PartitionKey, FetchPartition]:
+    rows = (FetchPartition(*asked) for asked in _asked(request))
     return {row.key: row for row in rows}
 
 
-def _change(wanted: dict[PartitionKey, Wanted], request: Any) -> None:
+def _change(wanted: dict[PartitionKey, FetchPartition], request: Any) -> None:
     for topic, topic_id, asked in _asked(request):
         row = wanted.get((topic, topic_id, asked.partition))
         if row is None:
-            row = Wanted(topic, topic_id, asked)
+            row = FetchPartition(topic, topic_id, asked)
             wanted[row.key] = row
         else:
             row.ask(asked)

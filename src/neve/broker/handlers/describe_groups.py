@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neve.broker.handlers import operations
-from neve.coordinator.exchange import GroupState
+from neve.coordinator.group_messages import GroupState
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
 

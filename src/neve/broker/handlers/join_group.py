@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neve.coordinator.exchange import JoinRequest
+from neve.coordinator.group_messages import JoinRequest
 from neve.coordinator.groups import CLIENT_ID_CHARACTERS_MAX
 from neve.protocol.messages.join_group import JOIN_GROUP
 

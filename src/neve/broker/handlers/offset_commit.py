@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neve.coordinator.exchange import Identity
+from neve.coordinator.group_messages import Identity
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.offset_commit import OFFSET_COMMIT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neve.coordinator.exchange import SyncRequest
+from neve.coordinator.group_messages import SyncRequest
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.sync_group import SYNC_GROUP
 

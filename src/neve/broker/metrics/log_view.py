@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neve import runtime
-from neve.broker.metrics.insides import uploads_of
+from neve.broker.metrics.private_gauges import uploads_of
 from neve.cluster.node import Node
 from neve.log.wal.writer import WalWriter
 from neve.serving.text import one

@@ -15,12 +15,12 @@ from neve.bucket.maintain.guard import topic_with
 from neve.bucket.verify import Options, Report
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.cluster import ClusterCheck
+from neve.bucket.verify.context import VerifyContext
 from neve.bucket.verify.findings import Place, Progress
-from neve.bucket.verify.look import Look
 from neve.bucket.verify.partition import PartitionCheck, partitions_of
 from neve.bucket.verify.run import tell_strays, tell_streams, walk_streams
-from neve.bucket.verify.strangers import Strangers, streams_to_check
 from neve.bucket.verify.stream import Streams
+from neve.bucket.verify.unreferenced_objects import UnreferencedObjects, streams_to_check
 from neve.cluster.log import ClusterLog
 from neve.store.port import Store
 
@@ -37,12 +37,12 @@ class ListedCheck:
         self._options = options or Options()
         self._cluster = ClusterLog(store)
         self._bounds = Bounds(self._options.objects_at_once, self._options.bytes_at_once)
-        self._looks: list[Look] = []
+        self._looks: list[VerifyContext] = []
 
     async def check(self, topic: str, partition: int) -> Report:
         """Check one partition. Its unlisted objects are in the report after `settle`."""
         found = topic_with(await self._cluster.must_exist(), topic, partition)
-        look = Look(self._store, self._cluster, Report(), self._bounds, self._options.url)
+        look = VerifyContext(self._store, self._cluster, Report(), self._bounds, self._options.url)
         place = Place(found.name, found.topic_id, partition)
         check = PartitionCheck(look, place, found.partitions[partition], Streams(look))
         await check.check_listed()
@@ -69,7 +69,7 @@ async def verify_rest(
     """
     chosen = options or Options()
     bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
-    look = Look(store, ClusterLog(store), Report(progress=progress), bounds, chosen.url)
+    look = VerifyContext(store, ClusterLog(store), Report(progress=progress), bounds, chosen.url)
     if not await ClusterCheck(look).check():
         return look.report
     streams = Streams(look)
@@ -83,6 +83,6 @@ async def verify_rest(
     await look.bounds.each(partitions, PartitionCheck.check_tail)
     await tell_streams(look, streams)
     if only is None:
-        await Strangers(look).check()
+        await UnreferencedObjects(look).check()
     await tell_strays(look, chosen.settle_seconds)
     return look.report

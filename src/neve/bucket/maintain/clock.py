@@ -8,7 +8,7 @@ object that is written for the purpose.
 from __future__ import annotations
 
 from neve import runtime
-from neve.bucket.verify.strangers import PROBE_PREFIX
+from neve.bucket.verify.unreferenced_objects import PROBE_PREFIX
 from neve.errors import InvalidError, UnavailableError
 from neve.store.port import Store
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from neve.bucket.verify.context import Stray, VerifyContext, confirmed, unreadable
 from neve.bucket.verify.findings import Finding, Remedy
-from neve.bucket.verify.look import Look, Stray, confirmed, unreadable
 from neve.bucket.verify.series import (
     below_checkpoint,
     missing_number,
@@ -18,7 +18,7 @@ from neve.log.series import greatest_checkpoint
 class ClusterCheck:
     """The cluster log of one bucket."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: VerifyContext) -> None:
         self._look = look
         self._keys = cluster_log()
 

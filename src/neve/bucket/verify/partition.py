@@ -10,10 +10,9 @@ import re
 from neve import runtime
 from neve.bucket.pieces import OffsetRange
 from neve.bucket.verify import tail as tails_of
-from neve.bucket.verify.findings import Finding, Place, Remedy, Severity, shown
-from neve.bucket.verify.look import (
-    Look,
+from neve.bucket.verify.context import (
     Stray,
+    VerifyContext,
     confirmed,
     manifest_of,
     not_given_up,
@@ -21,6 +20,7 @@ from neve.bucket.verify.look import (
     series_of,
     unreadable,
 )
+from neve.bucket.verify.findings import Finding, Place, Remedy, Severity, shown
 from neve.bucket.verify.runs import check_run
 from neve.bucket.verify.segments import SegmentResult, check_segment
 from neve.bucket.verify.series import (
@@ -50,7 +50,9 @@ _RUN = re.compile(r"run/[0-9a-f]{16}")
 class PartitionCheck:
     """One partition of a live topic."""
 
-    def __init__(self, look: Look, place: Place, state: PartitionState, streams: Streams) -> None:
+    def __init__(
+        self, look: VerifyContext, place: Place, state: PartitionState, streams: Streams
+    ) -> None:
         self._look = look
         self._state = state  # as it was before the streams were walked
         self._streams = streams
@@ -400,7 +402,7 @@ class PartitionCheck:
         )
 
 
-def partitions_of(look: Look, streams: Streams) -> list[PartitionCheck]:
+def partitions_of(look: VerifyContext, streams: Streams) -> list[PartitionCheck]:
     """Every partition of every live topic, as of the last look at the cluster."""
     return [
         PartitionCheck(look, Place(topic.name, topic.topic_id, number), state, streams)

@@ -15,11 +15,11 @@ from typing import Protocol, runtime_checkable
 from neve import runtime
 from neve.bucket.verify.bounds import BYTES_AT_ONCE, OBJECTS_AT_ONCE, Bounds
 from neve.bucket.verify.cluster import ClusterCheck
+from neve.bucket.verify.context import Scope, Stray, VerifyContext
 from neve.bucket.verify.findings import Finding, Progress, Remedy, Report, Severity
-from neve.bucket.verify.look import Look, Scope, Stray
 from neve.bucket.verify.partition import PartitionCheck, partitions_of
-from neve.bucket.verify.strangers import Strangers, streams_to_check
 from neve.bucket.verify.stream import Streams
+from neve.bucket.verify.unreferenced_objects import UnreferencedObjects, streams_to_check
 from neve.cluster.log import ClusterLog
 from neve.errors import DeniedError, StoreFailedError
 from neve.store.port import ObjectInfo, Store
@@ -65,7 +65,7 @@ async def verify(
     chosen = options or Options()
     report = Report(progress=progress)
     bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
-    look = Look(store, ClusterLog(store), report, bounds, chosen.url)
+    look = VerifyContext(store, ClusterLog(store), report, bounds, chosen.url)
     # First of all: nothing is written to a bucket, or a mistyped folder, that is not Neve's.
     readable = await ClusterCheck(look).check()
     if chosen.probe:
@@ -80,12 +80,12 @@ async def verify(
     look.report.begin("partitions")
     await look.bounds.each(partitions, PartitionCheck.check)
     await tell_streams(look, streams)
-    await Strangers(look).check()
+    await UnreferencedObjects(look).check()
     await tell_strays(look, chosen.settle_seconds)
     return report
 
 
-async def _check_rules(look: Look) -> None:
+async def _check_rules(look: VerifyContext) -> None:
     look.report.begin("the store's rules")
     try:
         rules = await inspect(look.store)
@@ -120,7 +120,7 @@ async def _check_temporary(report: Report, files: TemporaryFiles) -> None:
         )
 
 
-async def walk_streams(look: Look, streams: Streams, incarnations: Iterable[int]) -> None:
+async def walk_streams(look: VerifyContext, streams: Streams, incarnations: Iterable[int]) -> None:
     """Read these streams whole. Partitions come after: a tail is read before its manifest."""
     look.report.begin("streams")
     for incarnation in incarnations:
@@ -128,7 +128,7 @@ async def walk_streams(look: Look, streams: Streams, incarnations: Iterable[int]
         await look.watch(streams.of(incarnation))
 
 
-async def tell_streams(look: Look, streams: Streams) -> None:
+async def tell_streams(look: VerifyContext, streams: Streams) -> None:
     """Report what was found in streams that somebody still needs."""
     # A stream that was retired while it was walked has lost its roll-ups, and nobody needs them.
     needed = streams_to_check(await look.cluster.refresh())
@@ -137,7 +137,7 @@ async def tell_streams(look: Look, streams: Streams) -> None:
             look.report.add(finding)
 
 
-async def tell_strays(look: Look, settle_seconds: float) -> None:
+async def tell_strays(look: VerifyContext, settle_seconds: float) -> None:
     """Look at strays a second time, once they had time to be listed or removed."""
     if not look.first_looks:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from neve.bucket.verify.look import Look
+from neve.bucket.verify.context import VerifyContext
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
 from neve.log.envelope import ENVELOPE_BYTES_MAX, Kind, decode_payload, open_envelope
 from neve.log.fetch import fetch_checked
@@ -12,7 +12,7 @@ from neve.log.keys import SeriesKeys
 from neve.log.manifest.records import Run, RunBody
 
 
-async def check_run(look: Look, keys: SeriesKeys, run: Run) -> str:
+async def check_run(look: VerifyContext, keys: SeriesKeys, run: Run) -> str:
     """Why a run cannot be used, or is not what its manifest says; empty where all is well."""
 
     def decode(data: memoryview) -> RunBody:

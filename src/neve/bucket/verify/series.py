@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neve.bucket.verify.context import Stray
 from neve.bucket.verify.findings import Finding, Place, Remedy, Severity
-from neve.bucket.verify.look import Stray
 from neve.log.keys import SeriesKeys
 from neve.store.port import ObjectInfo
 

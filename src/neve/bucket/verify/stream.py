@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from neve import runtime
 from neve.bucket.verify.content import contradictions
+from neve.bucket.verify.context import Stray, VerifyContext, unreadable
 from neve.bucket.verify.findings import Finding, Remedy, Severity
-from neve.bucket.verify.look import Look, Stray, unreadable
 from neve.bucket.verify.series import below_checkpoint, number_or_checkpoint, unknown_key
 from neve.cluster.recovery import INFLIGHT_MOST
 from neve.errors import DamagedError, NeveError, NotFoundError, UnavailableError, UnsupportedError
@@ -63,7 +63,7 @@ class StreamResult(NamedTuple):
 class StreamCheck:
     """One stream. Objects never change, so one that was found healthy is not read again."""
 
-    def __init__(self, look: Look, incarnation: int) -> None:
+    def __init__(self, look: VerifyContext, incarnation: int) -> None:
         self._look = look
         self._store = look.store
         self._healthy: dict[str, Examined] = {}
@@ -301,7 +301,7 @@ def _sizes(rows: Sequence[ObjectInfo]) -> dict[str, int]:
 class Streams:
     """The streams of one bucket, each checked once and walked again where somebody must know."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: VerifyContext) -> None:
         self._look = look
         self._checks: dict[int, StreamCheck] = {}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from neve.bucket.pieces import OffsetRange
+from neve.bucket.verify.context import VerifyContext, not_given_up, segments_of
 from neve.bucket.verify.findings import Finding, Place, Severity, shown
-from neve.bucket.verify.look import Look, not_given_up, segments_of
 from neve.bucket.verify.stream import DamagedSlice, StreamResult
 from neve.cluster.state import StreamPart
 from neve.log.manifest.state import ManifestState
@@ -58,7 +58,7 @@ def _entries(
     ]
 
 
-def gap_findings(look: Look, place: Place, gaps: Sequence[OffsetRange]) -> list[Finding]:
+def gap_findings(look: VerifyContext, place: Place, gaps: Sequence[OffsetRange]) -> list[Finding]:
     if not gaps:
         return []
     return [
@@ -75,7 +75,7 @@ def gap_findings(look: Look, place: Place, gaps: Sequence[OffsetRange]) -> list[
 
 
 def slice_findings(
-    look: Look, place: Place, streams: Sequence[StreamResult], manifest: ManifestState
+    look: VerifyContext, place: Place, streams: Sequence[StreamResult], manifest: ManifestState
 ) -> list[Finding]:
     """Damaged slices of a partition, with the offsets that they cost."""
     topic_id = bytes.fromhex(place.topic_id)
@@ -87,7 +87,9 @@ def slice_findings(
     ]
 
 
-def _slice_finding(look: Look, place: Place, bad: DamagedSlice, manifest: ManifestState) -> Finding:
+def _slice_finding(
+    look: VerifyContext, place: Place, bad: DamagedSlice, manifest: ManifestState
+) -> Finding:
     first = max(bad.entry.base_offset, manifest.next, manifest.start)
     held = [(first, bad.entry.last_offset + 1)] if first <= bad.entry.last_offset else []
     lost = not_given_up(held, manifest.skips)

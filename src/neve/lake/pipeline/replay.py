@@ -25,7 +25,7 @@ from neve.lake.pipeline.work import with_origin
 from neve.lake.tables import BusyTableError, table_ref, write_files
 from neve.lake.tables.letter_files import places_of
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX, complete_origin
-from neve.lake.tables.replaying import Findings, Look, Named, commit_replay, look, replayable
+from neve.lake.tables.replaying import Findings, Named, ReplayScan, commit_replay, look, replayable
 from neve.lake.values import ValueFormat, decode_strictly, evolved, value_format
 
 LOOKS_MAX = 10
@@ -96,7 +96,7 @@ class _Replay:
             "were read; try again while the pipeline adds none"
         )
 
-    def _grown(self, table: Table, letters: Table, seen: Look, *, dry_run: bool) -> pa.Schema:
+    def _grown(self, table: Table, letters: Table, seen: ReplayScan, *, dry_run: bool) -> pa.Schema:
         """The table's columns after the file's schema and new fields got theirs, as in a pipeline.
 
         A dry run leaves the table as it is, and comes to the same columns.
@@ -127,7 +127,7 @@ class _Replay:
         return schema
 
     def _findings(
-        self, letters: Table, seen: Look, schema: pa.Schema, report: ReplayReport
+        self, letters: Table, seen: ReplayScan, schema: pa.Schema, report: ReplayReport
     ) -> Findings:
         """Which letters can be read into these columns."""
         found = Findings()
@@ -142,7 +142,7 @@ class _Replay:
         return found
 
     def _rows(
-        self, letters: Table, seen: Look, schema: pa.Schema, named: Named
+        self, letters: Table, seen: ReplayScan, schema: pa.Schema, named: Named
     ) -> Iterator[pa.RecordBatch]:
         for batch in replayable(letters, seen, self._config.topic):
             chosen = batch.filter(pa.array(named.among(batch)))

@@ -25,7 +25,7 @@ from neve.errors import DamagedError, InvalidError, UnavailableError
 from neve.lake.pipeline.config import TopicConfig
 from neve.lake.pipeline.growth import PASSES_MAX, columns_for, grow, value_schema
 from neve.lake.pipeline.losses import NOTHING_LOST, Loss, loss_of, with_all_lost
-from neve.lake.pipeline.portions import Harvest, Portion, choose, harvest
+from neve.lake.pipeline.micro_batches import BatchResult, MicroBatch, choose, harvest
 from neve.lake.pipeline.work import RangeResult, TopicWork, run_range
 from neve.lake.source.tasks import StoreRef
 from neve.lake.tables import (
@@ -228,7 +228,7 @@ class TopicPipeline:
 
     # -- reading and committing --------------------------------------------------------------
 
-    def _read(self, portion: Portion, table: Table) -> Harvest:
+    def _read(self, portion: MicroBatch, table: Table) -> BatchResult:
         strict = False
         for _ in range(PASSES_MAX):
             results = self._run(portion, table, strict=strict)
@@ -242,7 +242,7 @@ class TopicPipeline:
             self.config.table, "its values bring new fields each time they are read: try later"
         )
 
-    def _run(self, portion: Portion, table: Table, *, strict: bool) -> list[RangeResult]:
+    def _run(self, portion: MicroBatch, table: Table, *, strict: bool) -> list[RangeResult]:
         ranges = portion.ranges
         if not ranges:
             return []
@@ -266,7 +266,7 @@ class TopicPipeline:
         return open_dead_letters(self._catalog, self.config.table)
 
     def _commit(
-        self, table: Table, found: Harvest, expected: Progress, lost: Loss
+        self, table: Table, found: BatchResult, expected: Progress, lost: Loss
     ) -> CommitOutcome:
         return commit_range(
             table,
@@ -279,7 +279,7 @@ class TopicPipeline:
         )
 
 
-def _left(plans: Sequence[PartitionPlan], found: Harvest) -> int | None:
+def _left(plans: Sequence[PartitionPlan], found: BatchResult) -> int | None:
     """How many offsets are still to be read; None where a partition could not be seen."""
     if any(plan.failure is not None for plan in plans):
         return None

@@ -54,7 +54,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ResultChunk:
     """Some rows, encoded."""
 
     data: bytes
@@ -107,7 +107,7 @@ class Execution:
         self._query = replace(query, sql="", parameters=())  # an open cursor does not need them
         return _Rows(result.schema, result.batches, self._chunk_bytes)
 
-    async def next(self, columns: Sequence[ColumnEncoder], rows_max: int) -> Chunk | None:
+    async def next(self, columns: Sequence[ColumnEncoder], rows_max: int) -> ResultChunk | None:
         """Some more rows, at most so many (0: as many as suit); None at the end."""
         assert self._rows is not None
         chunk = await self._call(self._rows.next, columns, rows_max)
@@ -205,7 +205,7 @@ class _Rows:
         self._pieces: Iterator[pa.RecordBatch] = iter(())
         self._left: pa.RecordBatch | None = None
 
-    def next(self, columns: Sequence[ColumnEncoder], rows_max: int) -> Chunk | None:
+    def next(self, columns: Sequence[ColumnEncoder], rows_max: int) -> ResultChunk | None:
         batch = self._left if self._left is not None else self._piece()
         self._left = None
         if batch is None:
@@ -213,7 +213,7 @@ class _Rows:
         if rows_max and batch.num_rows > rows_max:
             self._left = batch.slice(rows_max)
             batch = batch.slice(0, rows_max)
-        return Chunk(data_rows(batch, columns), batch.num_rows)
+        return ResultChunk(data_rows(batch, columns), batch.num_rows)
 
     def _piece(self) -> pa.RecordBatch | None:
         if self._source is None:

@@ -19,8 +19,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from neve.errors import UnsupportedError
 from neve.lake.sql.literals import Constants
 from neve.lake.sql.names import quoted
-from neve.lake.sql.necessity import necessary
 from neve.lake.sql.predicates import Predicate
+from neve.lake.sql.required_rows import necessary
 from neve.lake.sql.scopes import (
     alias_of,
     is_cte_reference,

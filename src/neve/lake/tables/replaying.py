@@ -57,7 +57,7 @@ RUNS_MAX = 4096
 
 
 @dataclass(frozen=True)
-class Look:
+class ReplayScan:
     """What step 1 saw: the table's offsets, which letters there were, which are rows by now."""
 
     progress: Progress
@@ -115,13 +115,13 @@ class Named:
         return number >= 0 and offset <= runs[number][1]
 
 
-def look(table: Table, letters: Table, *, finish: bool = True) -> Look:
+def look(table: Table, letters: Table, *, finish: bool = True) -> ReplayScan:
     """Step 1, once a replay that somebody left half done is finished; or as that one left it."""
     state = finish_replay(table, letters) if finish else state_of(refreshed(table))
-    return Look(state.progress, _snapshot_id(refreshed(letters)), state.replayed)
+    return ReplayScan(state.progress, _snapshot_id(refreshed(letters)), state.replayed)
 
 
-def replayable(letters: Table, seen: Look, topic: str) -> Iterator[pa.RecordBatch]:
+def replayable(letters: Table, seen: ReplayScan, topic: str) -> Iterator[pa.RecordBatch]:
     """A topic's letters whose offsets the table has passed; others are a pipeline's to decide.
 
     Those without a place were put there by others, and nobody knows what they are letters of.
@@ -142,7 +142,11 @@ def _placed(batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def commit_replay(
-    table: Table, letters: Table, files: Sequence[WrittenFile], runs: Sequence[Run], seen: Look
+    table: Table,
+    letters: Table,
+    files: Sequence[WrittenFile],
+    runs: Sequence[Run],
+    seen: ReplayScan,
 ) -> bool:
     """Steps 2 to 4 for the letters in `runs`, whose rows are in `files`.
 

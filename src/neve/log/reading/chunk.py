@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple, Protocol
 
 from neve.errors import NeveError
-from neve.log.held import HeldSlice
+from neve.log.cached_slice import CachedSlice
 from neve.log.manifest.manifest import Manifest
 from neve.log.untiered import Untiered
 
@@ -44,9 +44,9 @@ class ReadableLog(Protocol):
     @property
     def manifest(self) -> Manifest: ...
     @property
-    def recent(self) -> deque[HeldSlice]: ...
+    def recent(self) -> deque[CachedSlice]: ...
     @property
-    def tail(self) -> deque[HeldSlice]: ...
+    def tail(self) -> deque[CachedSlice]: ...
     @property
     def high_watermark(self) -> int: ...
     @property

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from neve import runtime
 from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.index_cache import IndexCache
-from neve.log.reading.ahead import ReadAhead
 from neve.log.reading.blocks import Block, Blocks
+from neve.log.reading.catch_up_throttle import CatchUpThrottle
 from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
 from neve.log.reading.indexes import SegmentIndexes
-from neve.log.reading.pace import Pace
-from neve.log.reading.places import Looks, unreadable
+from neve.log.reading.offset_lookup import LookupRetries, unreadable
+from neve.log.reading.read_ahead import ReadAhead
 from neve.log.reading.recent import RecentReader, row_holding
 from neve.settings import FetchSettings
 from neve.store.port import Store
@@ -49,7 +49,7 @@ class ColdReader:
         settings: FetchSettings,
         recent: RecentReader,
         *,
-        pace: Pace,
+        pace: CatchUpThrottle,
     ) -> None:
         self.counters = ColdCounters()
         self.pace = pace
@@ -114,7 +114,7 @@ class ColdReader:
     # -- one read ----------------------------------------------------------------------------
 
     async def _read(self, cursor: Cursor, offset: int, max_bytes: int) -> Chunk:
-        log, looks = cursor.log, Looks(cursor.log)
+        log, looks = cursor.log, LookupRetries(cursor.log)
         while True:
             # Each time: the log's start may have moved while we waited.
             if is_at_end(log, offset):

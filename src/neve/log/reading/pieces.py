@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neve.errors import DamagedError
-from neve.log.held import HeldSlice
+from neve.log.cached_slice import CachedSlice
 from neve.log.manifest.records import Segment
 from neve.log.segment import kfs
 from neve.log.segment.bundle import Bundle
@@ -46,7 +46,7 @@ class Piece:
         return self.end - self.start
 
 
-def slice_piece(row: HeldSlice) -> Piece:
+def slice_piece(row: CachedSlice) -> Piece:
     """A slice has one checksum, so it is read whole."""
     held, entry = row.held, row.entry
     return Piece(

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from neve.errors import ClosedError
 from neve.log.index_cache import IndexCache
 from neve.log.reading.batch_times import Timed
+from neve.log.reading.catch_up_throttle import CatchUpThrottle
 from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cold import ColdReader
-from neve.log.reading.pace import Pace
 from neve.log.reading.recent import RecentReader
 from neve.log.reading.times import TimeSearch
 from neve.settings import FetchSettings
@@ -40,7 +40,7 @@ class LogReader:
     ) -> None:
         self._recent = RecentReader()
         self.memory_reads = 0
-        pace = Pace(lambda: self.memory_reads + hot_work(), settings.catchup_share)
+        pace = CatchUpThrottle(lambda: self.memory_reads + hot_work(), settings.catchup_share)
         self.cold = ColdReader(store, ahead, indexes, settings, self._recent, pace=pace)
         self.times = TimeSearch(self.read, self.cold.indexes, settings.search_bytes)
         self._closed = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict, deque
 
-from neve.log.held import HeldSlice
+from neve.log.cached_slice import CachedSlice
 from neve.log.reading.batch_map import BatchMap, Cut
 from neve.log.reading.chunk import Chunk
 from neve.log.wal.object import Slice
@@ -27,7 +27,7 @@ class RecentReader:
 
     def read(
         self,
-        rows: deque[HeldSlice],
+        rows: deque[CachedSlice],
         offset: int,
         room: int,
         *,
@@ -58,7 +58,7 @@ class RecentReader:
         return self._extended(rows, at + 1, chunk, room, limit)
 
     def _extended(
-        self, rows: deque[HeldSlice], at: int, chunk: Chunk, room: int, limit: int | None
+        self, rows: deque[CachedSlice], at: int, chunk: Chunk, room: int, limit: int | None
     ) -> Chunk:
         """The chunk with what follows in the slices from `at` on, as far as there is room."""
         parts, size, first, due = chunk
@@ -83,7 +83,7 @@ class RecentReader:
         return Chunk(parts, size, first, due)
 
     def _cut(
-        self, row: HeldSlice, offset: int, room: int, *, at_least_one: bool, limit: int | None
+        self, row: CachedSlice, offset: int, room: int, *, at_least_one: bool, limit: int | None
     ) -> Cut | None:
         entry, held = row.entry, row.held
         assert held.data is not None
@@ -104,7 +104,7 @@ class RecentReader:
         return found
 
 
-def index_of(rows: deque[HeldSlice], offset: int) -> int:
+def index_of(rows: deque[CachedSlice], offset: int) -> int:
     """The last slice that begins at or below `offset`, looked for from the newest on; -1: none."""
     high = len(rows)
     low, step = high - 1, 1
@@ -116,7 +116,7 @@ def index_of(rows: deque[HeldSlice], offset: int) -> int:
     return bisect_right(rows, offset, max(low, 0), high, key=_base_offset) - 1
 
 
-def row_holding(rows: deque[HeldSlice], offset: int) -> HeldSlice | None:
+def row_holding(rows: deque[CachedSlice], offset: int) -> CachedSlice | None:
     """The slice that holds `offset`."""
     at = index_of(rows, offset)
     if at < 0 or rows[at].entry.last_offset < offset:
@@ -124,5 +124,5 @@ def row_holding(rows: deque[HeldSlice], offset: int) -> HeldSlice | None:
     return rows[at]
 
 
-def _base_offset(row: HeldSlice) -> int:
+def _base_offset(row: CachedSlice) -> int:
     return row.entry.base_offset

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from neve.errors import DamagedError, InvalidError, UnsupportedError
-from neve.log.gather import gather
+from neve.log.concat_buffers import concat_buffers
 from neve.records.batch import HEADER_BYTES as BATCH_HEADER_BYTES
 from neve.records.batch import Buffer, batches_crc, check_batch
 from neve.records.crc import crc32c
@@ -131,7 +131,7 @@ class Encoded(NamedTuple):
     @property
     def data(self) -> memoryview:
         """The object's bytes in one piece, copied from the parts."""
-        return gather(self.parts)
+        return concat_buffers(self.parts)
 
 
 def directory_bytes(header: Header) -> int:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker_world import NODE_ID, alter, start_broker, versions
 from neve.broker.handlers import alter_configs
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.alter_configs import ALTER_CONFIGS
+from support.broker_world import NODE_ID, alter, start_broker, versions
 
 LOWEST, HIGHEST = ALTER_CONFIGS.min_version, ALTER_CONFIGS.max_version
 _Request = ALTER_CONFIGS.Request

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import ask, start_broker, versions
 from neve.broker.handlers import api_versions
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages import APIS
 from neve.protocol.messages.api_versions import API_VERSIONS
+from support.broker_world import ask, start_broker, versions
 
 SOFTWARE = {"client_software_name": "test-client", "client_software_version": "1.0.2"}
 

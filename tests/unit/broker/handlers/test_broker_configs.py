@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker_world import NODE_ID, StandIn, alter, ask, start_broker
 from neve.broker.group_state import GroupState
 from neve.broker.handlers import (
     alter_configs,
@@ -24,6 +23,7 @@ from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
 from neve.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from neve.protocol.messages.metadata import METADATA
+from support.broker_world import NODE_ID, StandIn, alter, ask, start_broker
 
 TOPIC, BROKER = 2, 4
 OF_TOPIC, OF_NODE, OF_ALL_NODES, OF_BROKER, DEFAULT = 1, 2, 3, 4, 5

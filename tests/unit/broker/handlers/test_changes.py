@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from broker_world import StandIn, ask, produce, start_broker
 from neve import runtime
 from neve.broker.handlers import (
     alter_configs,
@@ -32,6 +31,7 @@ from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
 from neve.protocol.messages.metadata import METADATA
 from neve.store.memory import MemoryStore
 from neve.store.port import Buffer
+from support.broker_world import StandIn, ask, produce, start_broker
 
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 Asking = Callable[[StandIn], Awaitable[int]]

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker_world import StandIn, ask, produce, start_broker, versions
 from neve.broker.handlers import create_partitions
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
+from support.broker_world import StandIn, ask, produce, start_broker, versions
 
 LOWEST, HIGHEST = CREATE_PARTITIONS.min_version, CREATE_PARTITIONS.max_version
 _Request = CREATE_PARTITIONS.Request

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from broker_world import NO_ID, StandIn, ask, start_broker, versions
 from neve.broker.handlers import create_topics
 from neve.cluster.topic_config import CONFIGS
 from neve.errors import UnavailableError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.create_topics import CREATE_TOPICS
+from support.broker_world import NO_ID, StandIn, ask, start_broker, versions
 
 LOWEST, HIGHEST = CREATE_TOPICS.min_version, CREATE_TOPICS.max_version
 _Request = CREATE_TOPICS.Request

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker_world import NOT_THERE, StandIn, ask, produce, start_broker, versions
 from neve.broker.handlers import delete_records
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.delete_records import DELETE_RECORDS
+from support.broker_world import NOT_THERE, StandIn, ask, produce, start_broker, versions
 
 LOWEST, HIGHEST = DELETE_RECORDS.min_version, DELETE_RECORDS.max_version
 _Request = DELETE_RECORDS.Request

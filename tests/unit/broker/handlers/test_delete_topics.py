@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker_world import NO_ID, StandIn, ask, produce, start_broker, versions
 from neve.broker.handlers import delete_topics
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.delete_topics import DELETE_TOPICS
+from support.broker_world import NO_ID, StandIn, ask, produce, start_broker, versions
 
 LOWEST, HIGHEST = DELETE_TOPICS.min_version, DELETE_TOPICS.max_version
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_world import ADVERTISED, NODE_ID, ask, start_broker, versions
 from neve.broker.handlers import describe_cluster, operations
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_cluster import DESCRIBE_CLUSTER
+from support.broker_world import ADVERTISED, NODE_ID, ask, start_broker, versions
 
 
 @pytest.mark.parametrize("version", versions(DESCRIBE_CLUSTER))

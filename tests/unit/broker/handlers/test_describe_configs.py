@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker_world import NODE_ID, StandIn, ask, start_broker, versions
 from neve.broker.handlers import describe_configs
 from neve.broker.handlers.config_rows import broker_rows, topic_rows
 from neve.cluster.broker_config import BROKER_CONFIGS
@@ -13,6 +12,7 @@ from neve.cluster.topic_config import CONFIGS
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
 from neve.settings import Settings, declared
+from support.broker_world import NODE_ID, StandIn, ask, start_broker, versions
 
 HIGHEST = DESCRIBE_CONFIGS.max_version
 _Resource = DESCRIBE_CONFIGS.Request.Resource

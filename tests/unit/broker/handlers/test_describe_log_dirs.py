@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker_world import STORE_URL, StandIn, ask, produce, start_broker, versions
 from neve.broker.handlers import describe_log_dirs
 from neve.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
+from support.broker_world import STORE_URL, StandIn, ask, produce, start_broker, versions
 
 HIGHEST = DESCRIBE_LOG_DIRS.max_version
 _Topic = DESCRIBE_LOG_DIRS.Request.Topic

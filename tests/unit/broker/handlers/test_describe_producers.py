@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from broker_world import StandIn, ask, produce, start_broker
 from neve.broker.handlers import describe_producers
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
-from node_world import TIMESTAMP
+from support.broker_world import StandIn, ask, produce, start_broker
+from support.node_world import TIMESTAMP
 
 
 async def told(broker: StandIn, name: str = "t", index: int = 0) -> Any:

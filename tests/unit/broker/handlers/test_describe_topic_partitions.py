@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker_world import NODE_ID, StandIn, ask, start_broker
 from neve.broker.handlers import describe_topic_partitions, operations
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS as API
+from support.broker_world import NODE_ID, StandIn, ask, start_broker
 
 _Request = API.Request
 

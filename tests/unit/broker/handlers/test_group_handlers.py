@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from broker_world import ADVERTISED, NODE_ID, StandIn, ask, start_broker, versions
 from neve import runtime
 from neve.broker.group_state import GroupState
 from neve.broker.handlers import (
@@ -34,6 +33,7 @@ from neve.protocol.codes import ErrorCode
 from neve.protocol.compiler import Api
 from neve.protocol.messages import APIS
 from neve.settings import GroupSettings
+from support.broker_world import ADVERTISED, NODE_ID, StandIn, ask, start_broker, versions
 
 META = b"\0\1\0\0\0\1\0\6orders"
 NONE = ErrorCode.NONE
@@ -206,7 +206,7 @@ async def test_while_the_internal_topic_cannot_be_made_clients_come_again() -> N
 
 async def test_an_internal_topic_that_was_made_and_not_led_is_served_once_it_is() -> None:
     async with broker_of() as broker:
-        leading = broker.node.leading
+        leading = broker.node.takeover
         lead_created = leading.lead_created
 
         async def failing(topic: object, created: object) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from broker_world import NODE_ID, alter, start_broker, versions
 from neve.broker.handlers import incremental_alter_configs
 from neve.broker.handlers.incremental_alter_configs import APPEND, DELETE, SET, SUBTRACT
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS as API
+from support.broker_world import NODE_ID, alter, start_broker, versions
 
 LOWEST, HIGHEST = API.min_version, API.max_version
 _Request = API.Request

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from broker_world import StandIn, ask, start_broker, versions
 from neve.broker.handlers import init_producer_id
 from neve.errors import ConflictError, FencedError, NeveError, UnavailableError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
+from support.broker_world import StandIn, ask, start_broker, versions
 
 HIGHEST = INIT_PRODUCER_ID.max_version
 

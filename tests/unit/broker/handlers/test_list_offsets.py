@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker_world import NOT_THERE, StandIn, ask, produce, second_epoch, start_broker, versions
 from neve.broker.handlers import list_offsets
 from neve.broker.handlers.list_offsets import (
     EARLIEST,
@@ -18,6 +17,15 @@ from neve.cluster.node import Node
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.list_offsets import LIST_OFFSETS as API
 from neve.store.memory import MemoryStore
+from support.broker_world import (
+    NOT_THERE,
+    StandIn,
+    ask,
+    produce,
+    second_epoch,
+    start_broker,
+    versions,
+)
 
 EPOCHS_SINCE = 4
 EARLIEST_PENDING_UPLOAD = -6

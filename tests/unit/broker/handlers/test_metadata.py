@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from broker_world import ADVERTISED, NO_ID, NODE_ID, StandIn, ask, start_broker, versions
 from neve import runtime
 from neve.broker.handlers import metadata, operations
 from neve.cluster.node import Node
@@ -13,6 +12,7 @@ from neve.errors import UnavailableError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.metadata import METADATA
 from neve.store.memory import MemoryStore
+from support.broker_world import ADVERTISED, NO_ID, NODE_ID, StandIn, ask, start_broker, versions
 
 LOWEST, HIGHEST = METADATA.min_version, METADATA.max_version
 _Wanted = METADATA.Request.Topic

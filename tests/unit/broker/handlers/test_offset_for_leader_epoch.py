@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from broker_world import StandIn, ask, produce, second_epoch, start_broker, versions
 from neve.broker.handlers import offset_for_leader_epoch
 from neve.cluster.node import Node
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH as API
 from neve.store.memory import MemoryStore
+from support.broker_world import StandIn, ask, produce, second_epoch, start_broker, versions
 
 LOWEST, HIGHEST = API.min_version, API.max_version
 _Request = API.Request

@@ -9,7 +9,7 @@ from neve.errors import ExistsError
 from neve.log import keys
 from neve.serving.exposition import scrape
 from neve.store.memory import MemoryBucket, MemoryStore
-from node_world import send, small_settings, started
+from support.node_world import send, small_settings, started
 
 ID = bytes(range(16))
 SEGMENTS = keys.segment_prefix("t", ID, 3)

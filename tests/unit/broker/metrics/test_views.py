@@ -13,22 +13,22 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from group_world import World
 from neve.broker.metrics import Metrics
 from neve.broker.metrics.client_view import client_view
 from neve.broker.metrics.group_view import GroupRow
-from neve.broker.metrics.insides import group_rows, tail_cached_bytes, uploads_of
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
+from neve.broker.metrics.private_gauges import group_rows, tail_cached_bytes, uploads_of
 from neve.broker.metrics.store_view import store_view
 from neve.cluster.node import Node
-from neve.coordinator.exchange import Identity
+from neve.coordinator.group_messages import Identity
 from neve.serving.exposition import View, scrape
 from neve.serving.process_view import process_view, resident_bytes
 from neve.settings import StoreSettings
 from neve.store.memory import MemoryStore
 from neve.store.url import Stack, stack
-from node_world import TOPIC, append, send, small_settings
+from support.group_world import World
+from support.node_world import TOPIC, append, send, small_settings
 
 WITHOUT_PACE = StoreSettings(concurrency_max=4)
 

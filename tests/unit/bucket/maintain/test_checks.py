@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from maintenance_world import filled, listed, looked_at, manifest_of
 from neve import runtime
 from neve.bucket.maintain.checks import ListedCheck, verify_rest
 from neve.bucket.maintain.jobs import Job, do_here, plan_units
 from neve.bucket.verify import Options, Report
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import OBJECT_BYTES_MAX
-from node_world import TOPIC
-from scripted_store import in_simulation
+from support.maintenance_world import filled, listed, looked_at, manifest_of
+from support.node_world import TOPIC
+from support.scripted_store import in_simulation
 
 QUICK = Options(probe=False, settle_seconds=0)
 

@@ -12,14 +12,14 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import pytest
 
-from maintenance_world import filled
 from neve import runtime
 from neve.bucket.maintain.jobs import Job, Kind, Outcome, do_here, plan_units
 from neve.cluster.node import Node
 from neve.log.keys import topic_prefix
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.wrapper import Call, Wrapper
-from node_world import TOPIC, batch_of, copied, small_settings, topic_of
+from support.maintenance_world import filled
+from support.node_world import TOPIC, batch_of, copied, small_settings, topic_of
 
 T = TypeVar("T")
 Manner: TypeAlias = Literal["deleted", "swept", "swept long ago"]

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-import internal_table as internal
-from maintenance_world import assert_clean, filled, filled_bucket, listed, manifest_of
 from neve import runtime
 from neve.bucket.maintain.clock import check_clock, clock_skew_ms
 from neve.bucket.maintain.expire import expire_partition
@@ -16,8 +14,10 @@ from neve.errors import InvalidError
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import ObjectInfo
 from neve.store.wrapper import Wrapper
-from node_world import TOPIC, CrashingStore, crash_everywhere, send, values_of
-from scripted_store import ScriptedStore, first, in_simulation
+from support import internal_table as internal
+from support.maintenance_world import assert_clean, filled, filled_bucket, listed, manifest_of
+from support.node_world import TOPIC, CrashingStore, crash_everywhere, send, values_of
+from support.scripted_store import ScriptedStore, first, in_simulation
 
 
 class ShiftedStore(Wrapper):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import foreign_bucket as foreign
-from foreign_bucket import PLACE
-from maintenance_world import assert_clean, listed
 from neve import runtime
 from neve.bucket.maintain import import_kafscale as importing
 from neve.bucket.maintain.import_kafscale import ImportedTopic, ImportOptions, import_kafscale
@@ -27,15 +24,18 @@ from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Buffer, Store
 from neve.store.url import stack
-from node_world import (
+from simulation.truth import read_all
+from support import foreign_bucket as foreign
+from support.foreign_bucket import PLACE
+from support.maintenance_world import assert_clean, listed
+from support.node_world import (
     CrashingStore,
     batch_of,
     copied,
     crash_everywhere,
     small_settings,
 )
-from scripted_store import ScriptedStore, first, in_simulation
-from simulation.truth import read_all
+from support.scripted_store import ScriptedStore, first, in_simulation
 
 
 async def imported(store: Store, **options: object) -> list[ImportedTopic]:
@@ -127,7 +127,7 @@ async def test_a_live_broker_leads_all_of_it_or_nothing() -> None:
     async def watch() -> None:
         while running:
             await node.cluster.refresh()
-            await node.leading.lead_left()
+            await node.takeover.lead_left()
             seen.append([log.high_watermark for log in node.partitions.values()])
             await runtime.sleep(0.001)
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import internal_table as internal
-from maintenance_world import (
+from neve import runtime
+from neve.bucket.maintain.indexes import build_partition_indexes
+from neve.bucket.maintain.merge import merge_partition
+from neve.log.restore import load_bundle
+from neve.store.memory import MemoryBucket, MemoryStore
+from support import internal_table as internal
+from support.maintenance_world import (
     assert_clean,
     assert_no_worse_than_orphans,
     filled,
@@ -13,13 +18,8 @@ from maintenance_world import (
     listed,
     manifest_of,
 )
-from neve import runtime
-from neve.bucket.maintain.indexes import build_partition_indexes
-from neve.bucket.maintain.merge import merge_partition
-from neve.log.restore import load_bundle
-from neve.store.memory import MemoryBucket, MemoryStore
-from node_world import TOPIC, CrashingStore, crash_everywhere, values_of
-from scripted_store import ScriptedStore, first, in_simulation
+from support.node_world import TOPIC, CrashingStore, crash_everywhere, values_of
+from support.scripted_store import ScriptedStore, first, in_simulation
 
 
 def harm(bucket: MemoryBucket, key: str | None) -> None:

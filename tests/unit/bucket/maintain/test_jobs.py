@@ -6,15 +6,15 @@ import pickle
 
 import pytest
 
-import foreign_bucket as foreign
-from maintenance_world import assert_clean, filled, listed, manifest_of
 from neve.bucket.maintain.jobs import Job, Outcome, Unit, do_here, plan_units, settings_given
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError
 from neve.settings import Settings, load
 from neve.store.memory import MemoryStore
-from node_world import TOPIC
-from scripted_store import ScriptedStore, in_simulation, refuse
+from support import foreign_bucket as foreign
+from support.maintenance_world import assert_clean, filled, listed, manifest_of
+from support.node_world import TOPIC
+from support.scripted_store import ScriptedStore, in_simulation, refuse
 
 URL = "memory://anything"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import foreign_bucket as foreign
-from foreign_bucket import COUNTS, PLACE
 from neve.bucket.maintain.kafscale_files import (
     FilesResult,
     build_kafscale_files,
@@ -14,8 +12,10 @@ from neve.log.segment.kafscale import decode_times
 from neve.records.reference import Record, build_batch
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
-from node_world import CrashingStore, crash_everywhere
-from scripted_store import ScriptedStore, in_simulation
+from support import foreign_bucket as foreign
+from support.foreign_bucket import COUNTS, PLACE
+from support.node_world import CrashingStore, crash_everywhere
+from support.scripted_store import ScriptedStore, in_simulation
 
 ORDERS = PartitionName("orders", 0)
 

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import internal_table as internal
-from format_samples import marker
-from maintenance_world import (
-    assert_clean,
-    assert_no_worse_than_orphans,
-    filled,
-    filled_bucket,
-    listed,
-    manifest_of,
-)
 from neve import runtime
 from neve.bucket.maintain import commit
 from neve.bucket.maintain.merge import merge_partition
@@ -23,7 +13,17 @@ from neve.log.segment import kfs
 from neve.log.segment.history import History
 from neve.records.reference import Record, build_batch
 from neve.store.memory import MemoryBucket, MemoryStore
-from node_world import (
+from support import internal_table as internal
+from support.format_samples import marker
+from support.maintenance_world import (
+    assert_clean,
+    assert_no_worse_than_orphans,
+    filled,
+    filled_bucket,
+    listed,
+    manifest_of,
+)
+from support.node_world import (
     TOPIC,
     CrashingStore,
     append,
@@ -34,7 +34,7 @@ from node_world import (
     successor,
     values_of,
 )
-from scripted_store import ScriptedStore, first, in_simulation
+from support.scripted_store import ScriptedStore, first, in_simulation
 
 
 @in_simulation

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import bucket_samples as samples
 from neve import runtime
 from neve.lake.pipeline.config import PipelineConfig, parse_config
 from neve.lake.pipeline.runner import Pipeline
 from neve.lake.tables import catalog_of
 from neve.records import reference
 from neve.records.reference import build_batch
+from support import bucket_samples as samples
 
 
 class FakeSpark:

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve import runtime
 from neve.errors import InvalidError
 from neve.lake.source.options import ReadOptions
 from neve.lake.source.reader import NeveReader
 from neve.log.segment.state_table import INTERNAL_TOPICS
 from neve.records.reference import Record, build_batch
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
 
 END = 80
 TRIMMED = 20

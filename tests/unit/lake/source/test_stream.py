@@ -9,14 +9,14 @@ from unittest import mock
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-import bucket_samples as samples
-from bucket_samples import Writer
 from neve.bucket.facade import Bucket
 from neve.bucket.model import TopicReplacedError
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError, LostRangeError
 from neve.lake.source.options import ReadOptions
 from neve.lake.source.stream import NeveStreamReader
+from support import bucket_samples as samples
+from support.bucket_samples import Writer
 
 ALL = ReadAllAvailable()
 

@@ -34,13 +34,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from iceberg_deletes import delete_equal, delete_positions
 from neve.lake.sql.iceberg.filters import Filters
 from neve.lake.sql.iceberg.plan import TablePlan, plan_table
 from neve.lake.sql.iceberg.types import converted
 from neve.lake.sql.literals import Constants, FromNow, Value
 from neve.lake.sql.predicates import AllOf, AnyOf, Compare, OneOf, Predicate
 from neve.lake.tables import TopicProgress, commit, open_table, table_ref, write_files
+from support.iceberg_deletes import delete_equal, delete_positions
 
 NOW_MS = 1_700_000_000_000
 CONSTANTS = Constants(ZoneInfo("UTC"))

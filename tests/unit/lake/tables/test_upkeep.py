@@ -1,4 +1,4 @@
-"""Upkeep changes nothing that a reader or a pipeline can see, except what it frees."""
+"""BackgroundLoops changes nothing that a reader or a pipeline can see, except what it frees."""
 
 from __future__ import annotations
 

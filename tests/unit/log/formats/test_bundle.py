@@ -8,12 +8,12 @@ import struct
 import numpy as np
 import pytest
 
-import format_samples as samples
 from neve.errors import DamagedError, InvalidError, UnsupportedError
 from neve.log.segment import bundle, frame, kfs, sections
 from neve.log.segment.sections import Section
 from neve.records.batch import check_header, walk
 from neve.records.crc import crc32c
+from support import format_samples as samples
 
 SEGMENT, BUNDLE = samples.pair()
 

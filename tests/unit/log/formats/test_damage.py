@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import format_samples as samples
 from neve.errors import DamagedError, UnsupportedError
 from neve.log import envelope
 from neve.log.segment import bundle, kfs
 from neve.log.wal import object as wal
 from neve.records.batch import walk
+from support import format_samples as samples
 
 Read = Callable[[bytes], object]
 REFUSED = object()

@@ -6,7 +6,6 @@ import struct
 
 import pytest
 
-import format_samples as samples
 from neve.errors import DamagedError
 from neve.log.segment import bundle
 from neve.log.segment.history import History, LeaderEpochs, Marker, ProducerState, decode_marker
@@ -14,6 +13,7 @@ from neve.log.segment.rebuild import rebuild
 from neve.log.segment.sections import NO_OFFSET, AbortedTransaction, EpochStart
 from neve.records.batch import BatchHeader, parse_header
 from neve.records.reference import Record, build_batch
+from support import format_samples as samples
 
 SEGMENT, BUNDLE = samples.pair()
 ABORT, COMMIT = Marker(True, 9), Marker(False, 9)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-import format_samples as samples
 from neve.errors import DamagedError
 from neve.log import envelope
 from neve.log.segment import bundle, kfs, sections
 from neve.log.wal import object as wal
 from neve.records.crc import crc32c
+from support import format_samples as samples
 
 # Far below what any of the lying lengths stands for, and above what an error message costs.
 MEMORY_BYTES_MAX = 256 * 1024

@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-import format_samples as samples
 from neve.errors import DamagedError, UnsupportedError
 from neve.log.segment import bundle, kafscale, kfs
 from neve.log.segment.kafscale import ForeignName
 from neve.log.segment.rebuild import rebuild
 from neve.records.crc import crc32c
+from support import format_samples as samples
 
 BATCHES = [samples.batch(40, 2, leader_epoch=-1), samples.batch(42, 1, leader_epoch=0)]
 BODY = b"".join(BATCHES)

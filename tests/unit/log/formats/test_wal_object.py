@@ -9,10 +9,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-import format_samples as samples
 from neve.errors import DamagedError, InvalidError, UnsupportedError
 from neve.log.wal import object as wal
 from neve.records.crc import crc32c
+from support import format_samples as samples
 
 PLACE = {"incarnation": 5, "number": 6}
 

@@ -8,13 +8,13 @@ from collections import deque
 import pytest
 
 from neve.errors import DamagedError
-from neve.log.held import HeldObject, HeldSlice
+from neve.log.cached_slice import CachedObject, CachedSlice
 from neve.log.reading import batch_map
 from neve.log.reading.batch_map import BatchMap
 from neve.log.reading.recent import index_of, row_holding
 from neve.log.wal.object import Slice
 from neve.records.reference import Record, build_batch
-from scripted_store import in_simulation
+from support.scripted_store import in_simulation
 
 
 def batches(count: int, seed: int, *, gaps: bool = False) -> list[tuple[int, int, bytes]]:
@@ -88,10 +88,10 @@ def test_bytes_that_are_no_batches_are_damage_and_no_endless_walk() -> None:
 
 
 def test_the_slice_of_an_offset_is_found_wherever_it_is() -> None:
-    held = HeldObject("key", 1, 0, None)
+    held = CachedObject("key", 1, 0, None)
     for count in (1, 2, 3, 10, 200):
         rows = deque(
-            HeldSlice(held, Slice(b"", 0, 0, at * 10, at * 10 + 7, 0, 0, 0, 0), 0.0)
+            CachedSlice(held, Slice(b"", 0, 0, at * 10, at * 10 + 7, 0, 0, 0, 0), 0.0)
             for at in range(count)
         )
         for offset in range(-1, count * 10 + 2):

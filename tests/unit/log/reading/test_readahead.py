@@ -7,15 +7,15 @@ from contextlib import suppress
 
 import pytest
 
-from log_reading import World, reading, small_fetch
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, UnavailableError
 from neve.log.reading.blocks import Block
 from neve.log.reading.chunk import Chunk
 from neve.settings import Settings
 from neve.store.gate import Gate
-from node_world import small_settings
-from scripted_store import ScriptedStore, hold, in_simulation, refuse
+from support.log_reading import World, reading, small_fetch
+from support.node_world import small_settings
+from support.scripted_store import ScriptedStore, hold, in_simulation, refuse
 
 RECORD = b"r" * 100
 COUNT = 200

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from log_reading import World, reading
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, LostRangeError, NotFoundError
 from neve.log.manifest.records import Skip
 from neve.log.reading.chunk import OffsetOutOfRangeError
-from node_world import small_settings
-from scripted_store import ScriptedStore, changed, first, in_simulation, refuse
+from support.log_reading import World, reading
+from support.node_world import small_settings
+from support.scripted_store import ScriptedStore, changed, first, in_simulation, refuse
 
 SIZES = (30, 200, 10, 90, 400, 5, 60, 70, 300, 20, 20, 20)
 

@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from log_reading import World, reading
 from neve import runtime
 from neve.errors import DamagedError
 from neve.log.reading.times import SCAN_BYTES, TimeSearch
 from neve.records.compression import GZIP
 from neve.records.reference import decode_batch
 from neve.settings import FetchSettings
-from node_world import small_settings
-from scripted_store import in_simulation
+from support.log_reading import World, reading
+from support.node_world import small_settings
+from support.scripted_store import in_simulation
 
 
 def truth(world: World) -> list[tuple[int, int]]:

@@ -1,0 +1,78 @@
+"""How long a client may keep us waiting: for a request, for the rest of one, to take an answer.
+
+Pure: it is told what happens and asked what to do about it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+# How long a client may take over what is left to be sent once its connection is being closed.
+CLOSING_SECONDS = 10.0
+
+# Over how long the rate of a large request is measured while others wait for its room.
+PACE_SECONDS = 0.5
+
+
+class Waiting(Enum):
+    """What we wait for its client to do."""
+
+    NOTHING = "nothing"
+    """It waits for us."""
+    A_REQUEST = "a request"
+    REST_OF_REQUEST = "the rest of a request"
+    TAKE_ANSWERS = "take answers"
+    CLOSE = "close"
+
+
+class ClientTimeouts:
+    """When one client last did what we wait for."""
+
+    __slots__ = (
+        "_measured_at",
+        "_measured_bytes",
+        "_moved_at",
+        "_unsent_bytes",
+        "active_at",
+        "request_since",
+    )
+
+    def __init__(self, now: float) -> None:
+        self.active_at = now  # of its last bytes
+        self.request_since = now  # of the first bytes of the request that is coming in
+        self._moved_at = now
+        self._unsent_bytes = 0
+        self._measured_at = 0.0  # when so much of the request had come
+        self._measured_bytes = 0
+
+    def saw_unsent(self, count: int, now: float) -> bool:
+        """So many bytes are still to be taken; whether that has changed."""
+        if count == self._unsent_bytes:
+            return False
+        self._unsent_bytes, self._moved_at = count, now
+        return True
+
+    def is_too_slow(self, received_bytes: int, now: float, bytes_per_second: float) -> bool:
+        """Whether a request, of which so much has come, comes in more slowly than this.
+
+        Measured from the first time it is asked on, over `PACE_SECONDS`.
+        """
+        seconds = now - self._measured_at
+        is_measured = self._measured_at >= self.request_since
+        if is_measured and seconds < PACE_SECONDS:
+            return False
+        brought = received_bytes - self._measured_bytes
+        self._measured_at, self._measured_bytes = now, received_bytes
+        return is_measured and brought < bytes_per_second * seconds
+
+    def is_over(self, waiting: Waiting, now: float, idle_seconds: float) -> bool:
+        """Whether we have waited for this too long."""
+        if waiting is Waiting.NOTHING:
+            return False
+        if waiting is Waiting.CLOSE:
+            return now - max(self._moved_at, self.active_at) > CLOSING_SECONDS
+        if waiting is Waiting.TAKE_ANSWERS:
+            return now - self._moved_at > idle_seconds
+        if waiting is Waiting.REST_OF_REQUEST:
+            return now - self.request_since > idle_seconds
+        return now - self.active_at > idle_seconds

@@ -1,0 +1,118 @@
+"""What every check works with: the store, the cluster as it is now, bounds, and the report.
+
+A bucket in use changes while it is looked at. What seems wrong is therefore looked at again, with
+everything that decides it read anew, before it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from neve import runtime
+from neve.bucket.pieces import OffsetRange, clipped_skips, without
+from neve.bucket.verify.bounds import Bounds
+from neve.bucket.verify.findings import Finding, Place, Report, Severity
+from neve.cluster.log import ClusterLog
+from neve.cluster.state import PartitionState
+from neve.errors import NeveError, UnsupportedError
+from neve.log.keys import SeriesKeys, segment_prefix
+from neve.log.keys import manifest as manifest_keys
+from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.records import Skip
+from neve.log.reading.damage import ANY_URL, skip_command
+from neve.store.port import ObjectInfo, Store
+
+
+class Stray(NamedTuple):
+    """An object that nothing seems to need, and the finding that it is if it stays."""
+
+    row: ObjectInfo
+    finding: Finding
+
+
+class Scope(Protocol):
+    """A part of the bucket in which strays are looked for, as often as asked."""
+
+    async def strays(self) -> list[Stray]: ...
+
+
+@dataclass
+class VerifyContext:
+    """One run of verify."""
+
+    store: Store
+    cluster: ClusterLog
+    report: Report
+    bounds: Bounds
+    url: str = ANY_URL
+    first_looks: list[tuple[Scope, list[Stray]]] = field(default_factory=list)
+    watched_at: float = 0.0
+    """When a first look last found a stray, on this process's own clock."""
+
+    async def watch(self, scope: Scope) -> None:
+        """Look for strays a first time; those that are still there later are told then."""
+        found = await scope.strays()
+        if found:
+            self.first_looks.append((scope, found))
+            self.watched_at = runtime.monotonic()
+
+    async def partition_now(self, place: Place) -> PartitionState | None:
+        """A partition as the cluster has it now; None where its topic is gone."""
+        topic = (await self.cluster.refresh()).topics.get(place.topic_id)
+        if topic is None or place.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[place.partition]
+
+    def skip_commands(self, place: Place, lost: Sequence[OffsetRange]) -> str:
+        """What gives these offsets up for lost."""
+        return "; ".join(
+            skip_command(self.url, place.topic, place.partition, first, end) for first, end in lost
+        )
+
+
+def manifest_of(store: Store, place: Place) -> Manifest:
+    return Manifest(store, series_of(place))
+
+
+def series_of(place: Place) -> SeriesKeys:
+    return manifest_keys(place.topic, bytes.fromhex(place.topic_id), place.partition)
+
+
+def segments_of(place: Place) -> str:
+    """The prefix of a partition's segments and bundles."""
+    return segment_prefix(place.topic, bytes.fromhex(place.topic_id), place.partition)
+
+
+def not_given_up(lost: Sequence[OffsetRange], skips: Sequence[Skip]) -> list[OffsetRange]:
+    """What of a loss is not on record."""
+    return [
+        row for first, end in lost for row in without(first, end, clipped_skips(skips, first, end))
+    ]
+
+
+def unreadable(error: NeveError, key: str, place: Place | None = None) -> Finding:
+    """An object that cannot be read, and on which others rest."""
+    told = getattr(error, "reason", str(error))
+    do = (
+        "upgrade Neve"
+        if isinstance(error, UnsupportedError)
+        else "nothing can stand in for it: bring it back from a copy or an older version of the "
+        "bucket"
+    )
+    return Finding(
+        severity=Severity.DAMAGE, key=getattr(error, "key", key), what=told, do=do, place=place
+    )
+
+
+async def confirmed(
+    look_at: Callable[[], Awaitable[list[Finding]]], looks: int = 2
+) -> list[Finding]:
+    """Findings that are still there when everything was read anew."""
+    found = await look_at()
+    for _ in range(looks - 1):
+        if not found:
+            break
+        found = await look_at()
+    return found

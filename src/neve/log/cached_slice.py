@@ -1,0 +1,72 @@
+"""Slices of committed records, and the objects that hold their bytes: in memory, or in the bucket.
+
+An object's bytes are dropped when the cache is full, oldest first. The logs that keep a row of it
+among their recent ones lose that row at the same moment, so no row outlives its bytes there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from neve.log.fetch import fetch_range_checked
+from neve.log.wal import object as wal_object
+from neve.log.wal.object import Slice
+from neve.store.port import Store
+
+
+class CachedObject:
+    """An object, or a stretch of one, that holds slices. `data` is None once it was dropped.
+
+    The entries of its rows count positions from where `data` begins.
+    """
+
+    __slots__ = ("_recents", "data", "incarnation", "key", "number")
+
+    def __init__(
+        self, key: str, incarnation: int, number: int | None, data: memoryview | None
+    ) -> None:
+        self.key = key
+        self.incarnation = incarnation
+        self.number = number
+        self.data = data
+        self._recents: list[deque[CachedSlice]] = []
+
+    def kept_in(self, recent: deque[CachedSlice]) -> None:
+        """A row of this object was appended there, and is to go when the bytes go."""
+        self._recents.append(recent)
+
+    def drop(self) -> None:
+        """Let the bytes go. Objects are dropped in the order in which they came."""
+        self.data = None
+        for recent in self._recents:
+            while recent and recent[0].held.data is None:
+                recent.popleft()
+        self._recents = []
+
+
+class CachedSlice(NamedTuple):
+    """Some committed batches of a partition. `since` is when this process saw them."""
+
+    held: CachedObject
+    entry: Slice
+    since: float
+
+    def in_memory(self) -> memoryview | None:
+        data = self.held.data
+        return None if data is None else data[self.entry.position : self.entry.end]
+
+
+async def read_slice(store: Store, row: CachedSlice) -> memoryview:
+    """A slice from memory, or by range and checked."""
+    held, entry = row.held, row.entry
+    data = row.in_memory()
+    if data is not None:
+        return data
+    return await fetch_range_checked(
+        store,
+        held.key,
+        entry.position,
+        entry.end,
+        lambda data: wal_object.slice_bytes(entry, data, held.key),
+    )

@@ -1,0 +1,139 @@
+"""A broker as handlers see it, without a socket: a real node in memory and a tiny stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from neve import runtime
+from neve.cluster.node import Node
+from neve.cluster.state import Topic
+from neve.protocol.codes import ErrorCode
+from neve.protocol.compiler import Api
+from neve.serving.addresses import Address
+from neve.settings import Settings, TopicSettings
+from neve.store.memory import MemoryBucket, MemoryStore
+from support.node_world import batch_of, small_settings
+
+NODE_ID = 7
+ADVERTISED = Address("broker.test", 9092)
+STORE_URL = "memory://"
+NO_ID = bytes(16)
+# Of a broker whose topic "t" has one partition: what every API tells of a partition, by its name.
+NOT_THERE = [
+    ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ("t", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ("no/name", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ("a b", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+]
+
+
+class AskedAs(NamedTuple):
+    """What a handler is told of a request beside its content."""
+
+    api_version: int
+    client_id: str | None = "test"
+    peer: str = "127.0.0.1:50000"
+
+
+@dataclass
+class StandIn:
+    """The part of a broker that handlers use."""
+
+    node: Node
+    settings: Settings
+    bucket: MemoryBucket = field(default_factory=MemoryBucket)
+    node_id: int = NODE_ID
+    advertised: Address = ADVERTISED
+    store_url: str = STORE_URL
+    rack: str = ""
+    changing: runtime.Tasks = field(default_factory=runtime.Tasks)
+    searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+
+    @property
+    def cluster_id(self) -> str:
+        return self.node.cluster.state.cluster_id
+
+    async def still_leading(self) -> bool:
+        return await self.node.writer.still_leading()
+
+    def topic(self, name: str) -> Topic:
+        found = self.node.topic(name)
+        assert found is not None
+        return found
+
+
+async def start_broker(
+    topics: dict[str, int] | None = None, *, auto_create: bool = True, default_partitions: int = 1
+) -> StandIn:
+    """A broker that leads these topics, by their numbers of partitions."""
+    bucket = MemoryBucket()
+    given = TopicSettings(auto_create=auto_create, default_partitions=default_partitions)
+    settings = replace(small_settings(), topics=given)
+    host, port = ADVERTISED
+    node = await Node.start(
+        MemoryStore(bucket), settings, node_id=NODE_ID, probe=False, host=host, port=port
+    )
+    for name, partitions in (topics or {}).items():
+        await node.create_topic(name, partitions)
+    return StandIn(node, settings, bucket)
+
+
+async def ask(broker: StandIn, handler: ModuleType, api: Api, version: int, **content: Any) -> Any:
+    """What a client of this version gets for such a request: over the wire and back."""
+    request = api.Request(**content)
+    received = api.Request.decode(_joined(api.Request.encode(request, version)), version)
+    response = handler.handle(broker, received, AskedAs(version))
+    if inspect.isawaitable(response):
+        response = await response
+    return api.Response.decode(_joined(api.Response.encode(response, version)), version)
+
+
+async def alter(
+    handler: ModuleType,
+    api: Api,
+    broker: StandIn,
+    *resources: Any,
+    version: int | None = None,
+    validate_only: bool = False,
+) -> list[Any]:
+    """What is told of each resource whose configs are to be changed."""
+    version = api.max_version if version is None else version
+    content = {"resources": list(resources), "validate_only": validate_only}
+    rows: list[Any] = (await ask(broker, handler, api, version, **content)).responses
+    return rows
+
+
+def _joined(parts: list[Any]) -> memoryview:
+    return memoryview(b"".join(bytes(part) for part in parts))
+
+
+def versions(api: Api) -> list[int]:
+    """Every version that is advertised."""
+    return list(range(api.min_version, api.max_version + 1))
+
+
+async def produce(broker: StandIn, topic: str, count: int, partition: int = 0, **about: int) -> int:
+    """Append one batch of so many records and wait for its commit; its base offset."""
+    values = [f"{topic}-{at}" for at in range(count)]
+    batch = batch_of(values, **about)
+    appended = broker.node.append(broker.topic(topic).id_bytes, partition, batch)
+    await appended.commit.wait()
+    return appended.base_offset
+
+
+async def second_epoch() -> StandIn:
+    """A broker under epoch 1 of a log whose epoch 0 ended at offset 5."""
+    broker = await start_broker({"t": 1})
+    await produce(broker, "t", 5)
+    await broker.node.abort()
+    host, port = ADVERTISED
+    broker.node = await Node.start(
+        MemoryStore(broker.bucket), broker.settings, node_id=NODE_ID, host=host, port=port
+    )
+    await broker.node.lead()
+    return broker

@@ -1,0 +1,268 @@
+"""Taking partitions over: what may be skipped, what a superseded process may not do, sick ones."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from neve import runtime
+from neve.broker.group_state import GroupState
+from neve.bucket.maintain.import_kafscale import import_kafscale
+from neve.cluster.background_loops import BackgroundLoops
+from neve.cluster.log import ClusterLog
+from neve.cluster.node import Node
+from neve.cluster.records import Lead, Move
+from neve.errors import FencedError, NeveError, UnavailableError
+from neve.protocol.codes import ErrorCode
+from neve.settings import ClusterSettings, Settings, StoreSettings
+from neve.store.faults import Fault, FaultyStore, Rule
+from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.port import Store
+from neve.store.url import stack
+from support import foreign_bucket
+from support.node_world import TOPIC, batch_of, send, small_settings, started, successor, topic_of
+from support.scripted_store import ScriptedStore, in_simulation, refuse
+
+IMPORTED = "orders"
+RECORDS = 30
+
+
+async def imported(store: ScriptedStore) -> Node:
+    """A live broker beside which a topic of one partition was imported."""
+    for base in range(0, RECORDS, 10):
+        foreign_bucket.add(store.bucket, base)
+    node = await Node.start(store, small_settings(), node_id=1, probe=False)
+    await node.lead()
+    await import_kafscale(MemoryStore(store.bucket))
+    return node
+
+
+async def lead_all_left(node: Node) -> None:
+    assert await node.takeover.lead_left() == {}
+
+
+# --- recovery is skipped only for what is new
+
+
+@in_simulation
+async def test_an_imported_partition_is_recovered_though_its_topic_just_grew() -> None:
+    node = await imported(ScriptedStore())
+    topic = await node.add_partitions(IMPORTED, 2)
+    assert node.log(IMPORTED, 1).next_offset == 0, "a new partition is led at once"
+    await lead_all_left(node)
+    log = node.log(IMPORTED, 0)
+    assert (log.start_offset, log.high_watermark) == (0, RECORDS)
+    done = node.append(topic.id_bytes, 0, batch_of(["a new order"]))
+    await done.commit.wait()
+    assert done.base_offset == RECORDS
+    await node.abort()
+
+
+@in_simulation
+async def test_a_partition_whose_recovery_failed_is_recovered_though_its_topic_just_grew() -> None:
+    store = ScriptedStore()
+    node = await imported(store)
+    store.when("list", lambda key: "/manifest/" in key, refuse(UnavailableError), times=None)
+    assert [*(await node.takeover.lead_left()).values()]
+    store.scripts.clear()
+    await node.add_partitions(IMPORTED, 2)
+    assert node.log_of(node.cluster.state.topic(IMPORTED).id_bytes, 0) is None
+    await lead_all_left(node)
+    assert node.log(IMPORTED, 0).high_watermark == RECORDS
+    await node.abort()
+
+
+@in_simulation
+async def test_only_the_partitions_of_this_very_change_count_as_created() -> None:
+    """Another process has added some that we have not seen yet."""
+    store = ScriptedStore()
+    node = await started(store)
+    await ClusterLog(store).add_partitions(TOPIC, 2)
+    topic, created = await node.cluster.add_partitions(TOPIC, 3)
+    assert list(created) == [2]
+    assert len(topic.partitions) == 3
+    await node.abort()
+
+
+# --- processes that are over
+
+
+@in_simulation
+async def test_a_topic_that_a_superseded_process_creates_is_led_by_the_live_one() -> None:
+    store = ScriptedStore()
+    old = await started(store)
+    new = await successor(store, node_id=1)
+    upkeep = BackgroundLoops(new, small_settings())
+    upkeep.start()
+    # What an earlier version, which did not look whether it is live, would have put down.
+    topic = await ClusterLog(store).create_topic("orders", 1)
+    move = Move(topic_id=topic.topic_id, partition=0, epoch=0, incarnation=old.incarnation)
+    await ClusterLog(store).propose(lambda _: Lead((move,)))
+    with pytest.raises(FencedError, match="is over"):
+        await old.create_topic("more", 1)
+    assert old.ended is not None
+    await runtime.sleep(10)
+    assert new.log_of(topic.id_bytes, 0) is not None
+    leaders = {row.partitions[0].leader for row in new.cluster.state.topics.values()}
+    assert leaders == {new.incarnation}
+    await upkeep.close()
+    await new.abort()
+
+
+@in_simulation
+async def test_groups_are_served_though_a_superseded_process_made_their_topic() -> None:
+    store = ScriptedStore()
+    settings = Settings()
+    old = await started(store, settings)
+    groups = GroupState(old, settings.groups)
+    await groups.load()
+    new = await successor(store, settings, node_id=1)
+    served = GroupState(new, settings.groups)
+    await served.load()
+    upkeep = BackgroundLoops(new, settings)
+    upkeep.start()
+    try:
+        await groups.ensure()
+    except FencedError:
+        await served.ensure()
+    for _ in range(10):
+        await runtime.sleep(10)
+        await served.ensure()
+    assert served.is_whole
+    assert (await served.groups.fetch_offsets("g", [], _leads)).error == ErrorCode.NONE
+    for each in (upkeep, groups, served):
+        await each.close()
+    await new.abort()
+
+
+async def _leads() -> bool:
+    return True
+
+
+@in_simulation
+async def test_a_broker_of_another_node_ends_the_first_by_one_record() -> None:
+    store = ScriptedStore()
+    old = await started(store, partitions=3)
+    await send(old, ["a"])
+    new = await successor(store, node_id=2)
+    state = new.cluster.state
+    assert [key for key, row in state.brokers.items() if row.live] == [new.incarnation]
+    assert {row.leader for row in topic_of(new).partitions} == {new.incarnation}
+    assert await send(new, ["b"]) == 1
+    await old.cluster.refresh()
+    assert "node 2 has taken its place" in str(old.ended)
+    assert old.partitions == {}
+    with pytest.raises(FencedError):
+        await send(old, ["lost"])
+    await new.abort()
+
+
+@in_simulation
+async def test_a_node_id_that_never_comes_back_keeps_nothing() -> None:
+    store = ScriptedStore()
+    settings = dataclasses.replace(
+        small_settings(segment_ms=5_000), cluster=ClusterSettings(purge_delay_ms=2_000)
+    )
+    gone = await started(store, settings)
+    await send(gone, ["kept"])
+    await gone.abort()
+    node = await successor(store, settings, node_id=2)
+    upkeep = BackgroundLoops(node, settings)
+    upkeep.start()
+    for at in range(5):
+        await node.create_topic(f"t{at}", 1)
+        await node.delete_topic(f"t{at}")
+    await runtime.sleep(400)
+    assert node.cluster.state.deleted == {}
+    assert gone.incarnation not in node.cluster.state.streams()
+    assert len(store.listed(f"wal/{gone.incarnation:020d}/")) == 2, "its end seal and checkpoint"
+    await upkeep.close()
+    await node.abort()
+
+
+# --- partitions that cannot be recovered soon
+
+
+def sick(bucket: MemoryBucket, settings: Settings, name: str) -> tuple[Store, FaultyStore]:
+    """A store that answers SlowDown for everything of one topic."""
+    faulty = FaultyStore(MemoryStore(bucket))
+    faulty.script.append(Rule(Fault.SLOW_DOWN, key_part=name, times=10**9))
+    return stack(faulty, settings.store).store, faulty
+
+
+@in_simulation
+async def test_a_sick_partition_delays_neither_new_topics_nor_other_partitions() -> None:
+    bucket, settings = MemoryBucket(), Settings(store=StoreSettings(retry_attempts_max=3))
+    first = await Node.start(MemoryStore(bucket), settings, node_id=1, probe=False)
+    for name in ("sick", "well"):
+        topic = await first.create_topic(name, 2)
+        await first.append(topic.id_bytes, 0, batch_of([name])).commit.wait()
+    await first.abort()
+    store, faulty = sick(bucket, settings, "sick")
+    node = await Node.start(store, settings, node_id=1, probe=False)
+    began = runtime.monotonic()
+    leading = runtime.spawn(node.lead())
+    while node.log_of(node.cluster.state.topic("well").id_bytes, 0) is None:
+        await runtime.sleep(0.1)
+    assert runtime.monotonic() - began < 2, "others are led before the sick one is given up"
+    assert not leading.done()
+    with pytest.raises(NeveError, match="sick"):
+        await leading
+    upkeep = BackgroundLoops(node, settings)
+    upkeep.start()
+    for at in range(20):
+        await runtime.sleep(7)
+        asked = runtime.monotonic()
+        await node.create_topic(f"t{at}", 1)
+        assert runtime.monotonic() - asked < 0.1
+        # Not led by us, but left: as an import leaves it.
+        late = await ClusterLog(MemoryStore(bucket)).create_topic(f"late{at}", 1)
+        await runtime.sleep(3 + settings.cluster.poll_ms / 1000)
+        assert node.log_of(late.id_bytes, 0) is not None
+    faulty.script.clear()
+    await runtime.sleep(120)
+    assert node.log("sick", 0).next_offset == 1
+    await upkeep.close()
+    await node.abort()
+
+
+@in_simulation
+async def test_who_wants_a_partition_does_not_wait_for_others_that_are_taken_over_with_it() -> None:
+    bucket, settings = MemoryBucket(), Settings(store=StoreSettings(retry_attempts_max=3))
+    first = await Node.start(MemoryStore(bucket), settings, node_id=1, probe=False)
+    for name in ("sick", "well"):
+        await first.create_topic(name, 1)
+    await first.abort()
+    store, _ = sick(bucket, settings, "sick")
+    node = await Node.start(store, settings, node_id=1, probe=False)
+    both = runtime.spawn(node.takeover.lead_left())
+    await runtime.sleep(0.2)
+    began = runtime.monotonic()
+    well = node.cluster.state.topic("well")
+    assert well is not None
+    assert await node.takeover.lead_left([(well.topic_id, 0)]) == {}
+    assert runtime.monotonic() - began < 2
+    assert node.log("well", 0).next_offset == 0
+    assert not both.done()
+    assert [*await both] != []
+    await node.abort()
+
+
+@in_simulation
+async def test_a_partition_is_recovered_by_one_take_over_at_a_time() -> None:
+    store = ScriptedStore()
+    old = await started(store, partitions=2)
+    for value in "abc":
+        await send(old, [value])
+    await old.abort()
+    node = await Node.start(store, small_settings(), node_id=1)
+    await runtime.gather(
+        node.lead(), node.takeover.lead_left(node.takeover.left()), node.lead([TOPIC])
+    )
+    log = node.log(TOPIC, 0)
+    assert log.next_offset == 3
+    assert await send(node, ["d"]) == 3
+    await node.lead()
+    assert node.log(TOPIC, 0) is log
+    await node.abort()

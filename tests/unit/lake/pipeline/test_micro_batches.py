@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from neve.bucket.planning import PartitionPlan, PlannedPiece
+from neve.errors import DamagedError
+from neve.lake.pipeline.micro_batches import MicroBatch, choose, harvest
+from neve.lake.pipeline.work import RangeResult
+from neve.lake.source.tasks import OffsetRange
+
+PIECE_BYTES = 100
+
+
+def plan(partition: int, first: int, stop: int, **more: object) -> PartitionPlan:
+    """A partition in pieces of ten offsets, which have a hundred bytes each."""
+    pieces = tuple(
+        PlannedPiece(at, min(at + 10, stop), PIECE_BYTES, 0, 0, tail=False)
+        for at in range(first, stop, 10)
+    )
+    return PartitionPlan("t", "id", partition, first, stop, first, stop, pieces, **more)  # type: ignore[arg-type]
+
+
+def chosen(portion: MicroBatch) -> list[tuple[int, int, int]]:
+    return [(each.partition, each.first, each.end) for each in portion.ranges]
+
+
+def done(task: OffsetRange, end: int | None = None, **more: object) -> RangeResult:
+    return RangeResult(task, task.end if end is None else end, rows=1, **more)  # type: ignore[arg-type]
+
+
+def test_a_portion_takes_from_every_partition_in_turn() -> None:
+    plans = [plan(0, 0, 30), plan(1, 5, 25)]
+    portion = choose(plans, portion_bytes=3 * PIECE_BYTES, task_bytes=PIECE_BYTES)
+    assert chosen(portion) == [(0, 0, 10), (0, 10, 20), (1, 5, 15)]
+    assert portion.whole == frozenset()
+    portion = choose(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    assert portion.whole == {0, 1}
+    assert sum(each.bytes for each in portion.ranges) == 5 * PIECE_BYTES
+
+
+def test_one_range_is_taken_however_large() -> None:
+    portion = choose([plan(0, 0, 100)], portion_bytes=1, task_bytes=10_000)
+    assert chosen(portion) == [(0, 0, 100)]
+
+
+def test_what_was_read_whole_is_committed_to_its_end() -> None:
+    plans = [plan(0, 0, 30), plan(1, 7, 7)]
+    portion = choose(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    found = harvest(portion, [done(task) for task in reversed(portion.ranges)])
+    assert found.new["id"].offsets == {0: 30, 1: 7}
+    assert (found.rows, found.failures) == (3, ())
+
+
+def test_offsets_that_nobody_has_at_the_end_are_passed() -> None:
+    skipped = PartitionPlan("t", "id", 0, 0, 20, 0, 20, plan(0, 0, 10).pieces)
+    portion = choose([skipped], portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    assert harvest(portion, [done(portion.ranges[0])]).new["id"].offsets == {0: 20}
+
+
+def test_nothing_behind_a_range_that_ended_early_is_committed() -> None:
+    portion = choose([plan(0, 0, 30), plan(1, 0, 10)], portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    first, second, third, other = portion.ranges
+    results = [done(third), done(second, 14, failure="a damaged batch"), done(first), done(other)]
+    found = harvest(portion, results)
+    assert found.new["id"].offsets == {0: 14, 1: 10}
+    assert found.failures == ("t-0: a damaged batch",)
+    assert found.rows == 3  # those of the third range are left for later
+
+
+def test_a_part_is_committed_to_where_it_was_read() -> None:
+    portion = choose([plan(0, 0, 30)], portion_bytes=2 * PIECE_BYTES, task_bytes=PIECE_BYTES)
+    assert harvest(portion, [done(task) for task in portion.ranges]).new["id"].offsets == {0: 20}
+
+
+def test_a_partition_that_could_not_be_seen_stays_where_it_is() -> None:
+    unseen = PartitionPlan("t", "id", 0, 0, 0, 0, 0, failure=DamagedError("wal/x", "torn"))
+    portion = choose([unseen, plan(1, 0, 10)], portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    found = harvest(portion, [done(task) for task in portion.ranges])
+    assert found.new["id"].offsets == {1: 10}
+    assert "torn" in found.failures[0]
+
+
+def test_of_a_doubtful_partition_only_one_range_is_tried() -> None:
+    plans = [plan(0, 0, 30), plan(1, 0, 30)]
+    portion = choose(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
+    assert chosen(portion) == [(0, 0, 10), (1, 0, 10), (1, 10, 20), (1, 20, 30)]
+    assert portion.whole == {1}
+    results = [done(task, 0 if task.partition == 0 else None) for task in portion.ranges]
+    found = harvest(portion, results)
+    assert (found.new["id"].offsets, found.stuck) == ({0: 0, 1: 30}, {0})
+    alone = choose(plans[:1], portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
+    assert chosen(alone) == [(0, 0, 10)]
