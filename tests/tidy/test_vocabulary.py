@@ -1,0 +1,166 @@
+"""Reject words that style rules replaced: in source, tools and pages, messages included.
+
+A package that still has to be rewritten is listed in NOT_YET_CONVERTED. The list only shrinks:
+a listed path without a rejected word fails the test, as does a path that does not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tidy.repository import ROOT, pages, shown_name, tracked_files
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A pattern, why it is rejected, and what to write instead."""
+
+    pattern: str
+    reason: str
+    instead: str
+    pages_too: bool = True
+
+
+WORDS = [
+    Rejected(r"told|tells?(?!\()|telling", "says not how", "returns, raises, logs, notifies"),
+    Rejected(r"whoever|whom|(no|some)body('s)?", "hides the actor", "name the component"),
+    Rejected(r"who", "components are things", "that, which, or the component", pages_too=False),
+    Rejected(r"anew|afresh", "archaic", "again, from scratch"),
+    Rejected(r"so (much|many)(?! that)", "archaic", "the number or the setting"),
+    Rejected(r"as it may|as far as it (goes|can)", "archaic", "the condition or the limit"),
+    Rejected(
+        r"(?<!there\s)is no (?!longer|more|less|other|different)[\w{]+",
+        "inverted negative",
+        "is not a, must be",
+    ),
+    Rejected(r"go(es)? without", "inverted negative", "cannot be combined with, has no"),
+    Rejected(r"whole numbers?", "private word", "integer, with its bounds: an integer >= 1"),
+    Rejected(r"leavings", "private word", "orphans, leftovers"),
+]
+
+NAMES = [
+    Rejected(r"tending|upkeep", "private word", "maintenance, background loop"),
+    Rejected(r"Pieces?", "meant two things", "LocatedRange, or what the part is of"),
+    Rejected(r"Wanted", "meant four things", "FetchPartition, or what is requested"),
+    Rejected(r"Looks", "says not for what", "OffsetLookup"),
+    Rejected(r"HeldSlices?", "private word", "CachedSlice"),
+    Rejected(r"SharedTurns", "private word", "BatchedOffload"),
+    Rejected(r"Patience", "private word", "ClientTimeouts"),
+    Rejected(r"Strangers?", "private word", "unreferenced objects"),
+    Rejected(r"Portions?", "private word", "MicroBatch"),
+    Rejected(r"Harvests?", "private word", "BatchResult"),
+]
+
+NOT_YET_CONVERTED: list[str] = [
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs",
+    "src/neve/bench",
+    "src/neve/broker",
+    "src/neve/bucket",
+    "src/neve/cli",
+    "src/neve/cluster",
+    "src/neve/coordinator",
+    "src/neve/errors.py",
+    "src/neve/lake/java.py",
+    "src/neve/lake/maintain",
+    "src/neve/lake/pipeline",
+    "src/neve/lake/postgres",
+    "src/neve/lake/session.py",
+    "src/neve/lake/source",
+    "src/neve/lake/sql",
+    "src/neve/lake/tables",
+    "src/neve/lake/values",
+    "src/neve/lake/worker_daemon.py",
+    "src/neve/log",
+    "src/neve/protocol",
+    "src/neve/records",
+    "src/neve/runtime",
+    "src/neve/serving",
+    "src/neve/settings",
+    "src/neve/store",
+    "tools",
+]
+
+
+def compiled(word: Rejected) -> re.Pattern[str]:
+    """A pattern that matches whole words, also as parts of a name and over the end of a line."""
+    spaced = word.pattern.replace(" ", r"[\s#*>]+")
+    flag = "" if word.pattern[0].isupper() else "i"
+    return re.compile(rf"(?<![A-Za-z])(?{flag}:{spaced})(?![a-z])")
+
+
+PATTERNS = [(word, compiled(word)) for word in [*WORDS, *NAMES]]
+
+
+def complaints(text: str, is_page: bool) -> list[str]:
+    return [
+        f"{text.count(chr(10), 0, found.start()) + 1}: "
+        f"'{' '.join(found[0].split())}' ({word.reason}): write {word.instead}"
+        for word, pattern in PATTERNS
+        if word.pages_too or not is_page
+        for found in pattern.finditer(text)
+    ]
+
+
+def checked_files() -> list[Path]:
+    sources = [file for file in tracked_files() if file.suffix == ".py"]
+    return [*pages(), *(file for file in sources if shown_name(file).startswith(("src", "tools")))]
+
+
+def rejected_in(file: Path) -> list[str]:
+    found = complaints(file.read_text(encoding="utf-8"), file.suffix == ".md")
+    return [f"{shown_name(file)}:{each}" for each in found]
+
+
+def is_below(file: Path, paths: list[str]) -> bool:
+    return any((ROOT / path) in [file, *file.parents] for path in paths)
+
+
+def test_converted_files_use_no_rejected_word() -> None:
+    files = [file for file in checked_files() if not is_below(file, NOT_YET_CONVERTED)]
+    found = [each for file in files for each in rejected_in(file)]
+    assert found == [], "\n".join(found)
+
+
+def test_the_list_of_paths_to_convert_only_shrinks() -> None:
+    clean = [
+        path
+        for path in NOT_YET_CONVERTED
+        if not any(rejected_in(file) for file in checked_files() if is_below(file, [path]))
+    ]
+    assert clean == [], "nothing to convert here: remove these from NOT_YET_CONVERTED"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The caller is told.",
+        "told_at = 1",
+        "commits are told\nin order",
+        "so\n    # much of it",
+        "'x' is no topic",
+        "-p goes without -g",
+        "class Piece:",
+        "class UpkeepPolicy:",
+        "neve.lake.tables.upkeep",
+    ],
+)
+def test_rejected_words_are_found_in_prose_names_and_over_lines(text: str) -> None:
+    assert complaints(text, is_page=False) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["file.tell()", "there is no limit", "it is no longer led", "a piece", "whose", "intended"],
+)
+def test_ordinary_words_pass(text: str) -> None:
+    assert complaints(text, is_page=False) == []
+
+
+def test_a_page_may_say_who_reads_it() -> None:
+    assert complaints("a person who operates Neve", is_page=True) == []
