@@ -44,7 +44,7 @@ bench: setup  ## measure everything, storage to tables (on a quiet machine, some
 	$(RUN)/neve bench spark
 	$(RUN)/neve bench lake
 
-docs: setup  ## write the tables of docs/operations.md anew
+docs: setup  ## regenerate the tables of settings and metrics in docs/operators
 	$(RUN)/python tools/settings_table.py
 	$(RUN)/python tools/metrics_table.py
 

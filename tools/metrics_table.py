@@ -1,4 +1,4 @@
-"""Writes the table of metrics into docs/operations.md, from the catalogue in the code."""
+"""Writes the table of metrics into docs/operators/metrics.md, from the catalogue in the code."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from neve.serving.catalogue import CATALOGUE, Family
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "operations.md"
-START = "<!-- metrics: written by tools/metrics_table.py -->"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "operators" / "metrics.md"
+START = "<!-- metrics: written by `make docs` -->"
 END = "<!-- metrics end -->"
 
 

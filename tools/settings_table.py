@@ -1,4 +1,4 @@
-"""Writes the table of settings into docs/operations.md, from the declarations in the code."""
+"""Writes docs/operators/settings.md's table of settings from the declarations in the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from neve.settings import KIB, Declared, declared
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "operations.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "operators" / "settings.md"
 START = "<!-- settings: written by `make docs` -->"
 END = "<!-- settings end -->"
 

@@ -18,7 +18,7 @@ def open(  # noqa: A001 (neve.open reads like gzip.open)
     """Open the bucket at a URL or path for reading; no broker takes part.
 
     `layout="kafscale"` reads a KafScale bucket in place. `settings` are names and values over those
-    of the environment. docs/reader.md has the rest.
+    of the environment. docs/users/reader.md has the rest.
     """
     from neve.bucket.facade import open_bucket
 

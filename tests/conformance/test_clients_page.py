@@ -1,4 +1,4 @@
-"""docs/clients.md names the clients in the versions that are really tested."""
+"""docs/users/clients.md names the clients in the versions that are really tested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conformance.java_client import MAIN_CLASSES
 from conformance.kafka_python_client import KafkaProducer
 
 ROOT = HERE.parent.parent
-PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "users" / "clients.md").read_text(encoding="utf-8")
 
 
 def told() -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Explicit-state models of the bucket's protocols, explored exhaustively: see docs/models.md."""
+"""Explicit-state models of the bucket's protocols: see docs/contributors/models.md."""

@@ -1,6 +1,6 @@
 """Which models are explored at which bounds, and which harm each dropped rule leads to.
 
-Tests, the command `python -m tests.model` and the tables of docs/models.md all go by these lists.
+The tests, `python -m tests.model` and the tables of docs/contributors/models.md use these lists.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """With all rules the models are visited whole without harm; without any one, harm follows.
 
-The tables of docs/models.md are compared with what was found here.
+The tables of docs/contributors/models.md are compared with what was found here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from .catalogue import DROPPED, EXPLORATIONS, MODELS, SECOND_LINE, Dropped, Exploration
 from .search import explore
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributors" / "models.md"
 
 
 def _marked(exploration: Exploration) -> object:
@@ -27,7 +27,7 @@ def _row(first_cell: str) -> list[str]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("|") and cells[0] == first_cell:
             return cells
-    raise AssertionError(f"docs/models.md has no table row for {first_cell!r}: add one")
+    raise AssertionError(f"{PAGE} has no table row for {first_cell!r}: add one")
 
 
 @pytest.mark.parametrize("exploration", [_marked(each) for each in EXPLORATIONS])

@@ -1,4 +1,4 @@
-"""Neve with the newest PySpark of each older line that docs/spark.md names, and what it says of it.
+"""Neve with the newest PySpark of each older release line that docs/users/spark.md names.
 
 Each has an environment of its own (`soak.older_spark`), and reads what a broker of this working
 copy wrote. Where PyPI cannot be reached and none was made before, the test is skipped.
@@ -148,5 +148,5 @@ def check_tables(spark: OlderSpark, topics: Topics, folder: Path) -> None:
 
 
 def test_the_page_names_the_versions_that_are_run() -> None:
-    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "users" / "spark.md").read_text(encoding="utf-8")
     assert all(version in page for version in VERSIONS)

@@ -1,4 +1,4 @@
-"""docs/protocol.md lists the APIs that are advertised, with the versions that they have."""
+"""docs/contributors/protocol.md lists the advertised APIs with their versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neve.protocol.notation import parse
 from neve.protocol.schema import FIXED_WIDTHS, SIZED_TYPES
 from tidy.repository import ROOT
 
-PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "contributors" / "protocol.md").read_text(encoding="utf-8")
 
 
 def rows_of_the_page() -> list[tuple[str, str, str, str]]:

@@ -28,9 +28,9 @@ NEXT = """\
   neve serve                              a broker on ./neve-data, for your own Kafka clients
   neve topic produce|consume, neve group  the same over Kafka's protocol, from the shell
   neve storage ls|verify ./neve-data      what is in a bucket, and whether all is well
-  neve lake run -f pipeline.yaml          topics into Iceberg tables      (docs/pipeline.md)
-  neve sql "SELECT …"                     SQL over topics and tables      (docs/sql.md)
-  spark.read.format("neve")               your own Spark jobs             (docs/spark.md)"""
+  neve lake run -f pipeline.yaml          topics into Iceberg tables      (docs/users/pipeline.md)
+  neve sql "SELECT …"                     SQL over topics and tables      (docs/users/sql.md)
+  spark.read.format("neve")               your own Spark jobs             (docs/users/spark.md)"""
 
 
 def demo() -> int:

@@ -50,7 +50,7 @@ class SettingsFlags:
     """The flags that give settings; `load` adds the environment's."""
 
     config: Annotated[
-        Path | None, Parameter(help="A TOML file with settings (docs/operations.md).")
+        Path | None, Parameter(help="A TOML file with settings (docs/operators/configure.md).")
     ] = None
     assignments: Annotated[
         list[str],

@@ -215,7 +215,7 @@ def consume(
         Parameter(
             name=["--offsets", "-o"],
             allow_leading_hyphen=True,
-            help="start, end, 47, +2, -3, 10:20, @-1h, @2026-01-01, @-2h:-1h (docs/cli.md).",
+            help="start, end, 47, +2, -3, 10:20, @-1h, @2026-01-01, @-2h:-1h (docs/users/cli.md).",
         ),
     ] = "start",
     partitions: Annotated[

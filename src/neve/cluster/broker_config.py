@@ -2,8 +2,8 @@
 
 They have Kafka's names, and stand for the default of a topic config or for a setting. The cluster
 log keeps them, for all nodes and for single ones, whose own count before those of all. Whatever
-else a broker is set to is read when it starts. A test compares docs/topics.md with what is declared
-here.
+else a broker is set to is read when it starts. A test compares docs/users/topics.md with what is
+declared here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 For each kind of work it is known which logs have something due, and when, so that a node with
 thousands of idle partitions does nothing. A process whose view of the cluster log is old looks at
 it before it writes, and no piece of work takes longer than a bound: after that, nobody writes
-objects of a topic that was deleted meanwhile. docs/cluster.md says what rests on it.
+objects of a topic that was deleted meanwhile. docs/contributors/cluster.md says what rests on it.
 """
 
 from __future__ import annotations

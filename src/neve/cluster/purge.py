@@ -5,7 +5,8 @@ another topic's; the question is only when nobody adds to them any more. A topic
 every process that was live when it was deleted has dropped it or was started again, a while has
 passed since then in which slower ones must have given up, and a sweep after that found the prefix
 empty. Any process may do any step, several may do it at once, and one that dies is resumed by the
-next: what is still to be done is in the cluster log. docs/cluster.md has the whole argument.
+next: what is still to be done is in the cluster log. docs/contributors/cluster.md has the whole
+argument.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Kafka's tools set many configs that steer disks and replicas which Neve does not have. Those are
 checked, kept and shown, and change nothing; the rest is enforced. A name that Kafka does not have,
-and a value that Neve cannot honour, is refused before anything is written. docs/topics.md is
+and a value that Neve cannot honour, is refused before anything is written. docs/users/topics.md is
 compared with the declarations here by a test.
 """
 

@@ -9,7 +9,7 @@ No clock, no I/O: time, tickets and new member ids are handed in, and every step
 - generations only grow, and each has one leader;
 - `wake_ms` is never later than the next moment at which `tick` has something to do.
 
-What clients can see follows Kafka's coordinator; docs/groups.md says where it differs.
+What clients can see follows Kafka's coordinator; docs/contributors/groups.md says where it differs.
 """
 
 from __future__ import annotations

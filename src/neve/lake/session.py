@@ -1,7 +1,7 @@
 """`neve.lake.session()`: a Spark session with the settings that Neve's source is at its best with.
 
-None of them is needed: the source works on any session. docs/spark.md says what each is for, for
-people who bring their own.
+None of them is required: the source works on any session. docs/users/spark.md says what each is
+for.
 """
 
 from __future__ import annotations

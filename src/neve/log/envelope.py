@@ -3,7 +3,7 @@
 The payload is JSON with a fixed schema, so that any tool can read it and no length in it can ask
 for memory that the object does not have. What the envelope adds is what coordination needs: who
 wrote it (an author's random id decides who won a number), which number of which series it claims
-to be, and a CRC-32C over all of it. docs/format.md has the bytes.
+to be, and a CRC-32C over all of it. docs/contributors/format.md has the bytes.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class _Codecs(dict[int, Codec]):
 
 
 def define(text: str) -> Api:
-    """The API that `text` describes in the notation of docs/protocol.md."""
+    """The API that `text` describes in the notation of docs/contributors/protocol.md."""
     schema = parse(text)
     return Api(
         key=schema.key,

@@ -1,8 +1,8 @@
 """The notation in which messages are described, parsed into a tree.
 
-One field a line, nested by two spaces; docs/protocol.md has the grammar. What does not follow it
-is refused with the line and the reason: descriptions are code, and a typo in one is a wrong byte
-on somebody's wire.
+One field a line, nested by two spaces; docs/contributors/protocol.md has the grammar. What does not
+follow it is refused with the line and the reason: descriptions are code, and a typo in one is a
+wrong byte on the wire.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The tree is made of small frozen groups, so that a component is handed only what it uses. Values
 come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_LINGER_MS` for
 `wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it stood.
-docs/operations.md is compared with these declarations by a test.
+docs/operators/settings.md is compared with these declarations by a test.
 
 `storage`, `fetching`, `upkeep`, `groups` and `serving` declare the groups with `declare.setting`;
 `tree` names them all; `loading` reads the sources; `memory` divides a broker's bound.

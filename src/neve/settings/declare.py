@@ -15,7 +15,7 @@ COMMAND_VARIABLES = frozenset({"NEVE_BOOTSTRAP"})
 """Defaults of commands' flags. They are no settings, and may be set whatever else is started."""
 
 
-def setting(  # one call a setting reads like the table in docs/operations.md
+def setting(  # one call a setting reads like the table in docs/operators/settings.md
     name: str,
     default: T,
     doc: str,

@@ -22,7 +22,7 @@ from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from support.node_world import small_settings
 
-PAGE = Path(__file__).parents[3] / "docs" / "topics.md"
+PAGE = Path(__file__).parents[3] / "docs" / "users" / "topics.md"
 NODE = Broker(node_id=7, incarnation=3, session="s", inflight=1, at_ms=0)
 
 

@@ -17,7 +17,7 @@ from neve.cluster.topic_config import (
 )
 from neve.settings import MIB, SegmentSettings
 
-PAGE = Path(__file__).parents[3] / "docs" / "topics.md"
+PAGE = Path(__file__).parents[3] / "docs" / "users" / "topics.md"
 SEGMENT = SegmentSettings()
 
 

@@ -1,4 +1,4 @@
-"""Every family is exposed once, with a help text, and described once in docs/operations.md."""
+"""Every family is exposed once, with a help text, and described in docs/operators/metrics.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = Path(metrics_table.PAGE).read_text(encoding="utf-8")
 
 
 def test_the_table_is_the_code_s() -> None:
-    assert metrics_table.updated(PAGE) == PAGE, "run tools/metrics_table.py"
+    assert metrics_table.updated(PAGE) == PAGE, "run `make docs`"
 
 
 def test_every_family_is_described_once_and_nothing_else_is() -> None:

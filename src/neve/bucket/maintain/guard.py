@@ -1,9 +1,9 @@
 """Writing objects of a topic only while the topic is known to be there.
 
-A deleted topic is forgotten once nobody can write objects of it any more: docs/cluster.md has the
-argument, and every writer keeps its side of it. A job is not among the processes that the cluster
-log knows, so it keeps the part that needs no registration: it writes only with a view of the
-cluster log younger than half of `cluster.purge.delay.ms`, and gives a write up after the other
+A deleted topic is forgotten once no process can write objects of it any more. Every writer keeps
+its side of the argument in docs/contributors/cluster.md. A job is not among the processes that the
+cluster log knows, so it keeps the part that needs no registration: it writes only with a view of
+the cluster log younger than half of `cluster.purge.delay.ms`, and gives a write up after the other
 half. What it abandons is under a key of a topic that is being swept.
 """
 

@@ -1,7 +1,7 @@
 """What a pipeline is told: a YAML file, or the same as a mapping.
 
 Everything is checked before anything runs, and a mistake is told by its place in the file. Only the
-store and one topic are needed; docs/lake.md has every field with its default.
+store and one topic are needed; docs/contributors/lake.md has every field with its default.
 """
 
 from __future__ import annotations

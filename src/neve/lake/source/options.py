@@ -1,8 +1,8 @@
 """The options of a read: those of Spark's Kafka source, and where the bucket is.
 
 Names are matched without regard to case, as Spark does. A name that means nothing, a value that
-cannot be, and two options that exclude each other are refused by name. Settings of Neve (docs/
-operations.md) are options too, under their own names.
+cannot be, and two options that exclude each other are refused by name. Settings of Neve
+(docs/operators/settings.md) are options too, under their own names.
 """
 
 from __future__ import annotations

@@ -58,4 +58,6 @@ class PlanCheck:
 
 def _refusal(what: str) -> RefusedError:
     shown = what.rpartition(".")[2] if what.startswith(("catalyst.", "execution.")) else what
-    return RefusedError(f"{shown} is not allowed here: docs/sql.md lists what queries may use")
+    return RefusedError(
+        f"{shown} is not allowed here: docs/users/sql.md lists what queries may use"
+    )

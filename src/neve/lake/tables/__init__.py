@@ -3,7 +3,7 @@
 A table's offsets travel inside its commits (`progress`, `history`), workers write Parquet files
 without the catalog (`reference`, `writing`, `splitting`), the driver commits them against exactly
 the table it looked at (`proposals`, `commits`, `letters`), and upkeep carries the offsets along
-(`upkeep`). docs/lake.md tells why each step stands where it does.
+(`upkeep`). docs/contributors/lake.md tells why each step stands where it does.
 """
 
 from neve.lake.tables.catalogs import catalog_of

@@ -27,7 +27,8 @@ from neve.lake.tables.progress import Progress, from_text, to_text
 
 SNAPSHOT_PROGRESS = "neve.progress"
 TABLE_PROGRESS = "neve.progress"
-# Absent, or the mark of a pipeline that has begun to commit dead letters: docs/lake.md.
+# Absent, or the mark of a pipeline that has begun to commit dead letters:
+# docs/contributors/lake.md.
 CLAIM = "claim"
 # Absent, or the letters that are rows by now and must go from the table of dead letters.
 REPLAYED = "replayed"

@@ -6,7 +6,7 @@ one index entry to the next, so that a ranged read of whole stretches is verifie
 
 KafScale's own `.index` files have no directory. `decode_foreign` reads them; stretches are then
 checked by their batches, which leaves what a batch's own checksum leaves: base offset and epoch.
-docs/format.md has the layout to the byte.
+docs/contributors/format.md has the layout to the byte.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Header, record batches back to back, footer. The footer's checksum covers the batches, base offsets
 and leader epochs included; header and footer themselves have none in this format. A whole read
 (`check`) therefore compares them with the batches, and the bundle's CHECKSUM section covers them to
-the last byte. docs/format.md has the layout.
+the last byte. docs/contributors/format.md has the layout.
 """
 
 from __future__ import annotations

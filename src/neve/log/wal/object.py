@@ -6,7 +6,7 @@ before the byte is believed, whether an object is read whole or by range: the he
 the directory's covers header and directory, each slice's stands in the directory.
 
 An object says which number of which stream it is; found under another key it counts as damaged.
-docs/format.md has the layout to the byte.
+docs/contributors/format.md has the layout to the byte.
 """
 
 from __future__ import annotations

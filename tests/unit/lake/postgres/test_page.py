@@ -1,4 +1,4 @@
-"""docs/postgres.md lists every limit with its default."""
+"""docs/users/postgres.md lists every limit with its default."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from neve.lake.postgres import Limits
 
-PAGE = (Path(__file__).parents[4] / "docs" / "postgres.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "users" / "postgres.md").read_text(encoding="utf-8")
 UNITS = {"": 1, " KiB": 1024, " MiB": 1024 * 1024}
 
 

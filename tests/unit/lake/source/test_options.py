@@ -159,7 +159,7 @@ def test_a_stream_begins_where_it_likes_and_has_no_end() -> None:
 
 
 def test_every_option_and_setting_is_on_its_page() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "spark.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "users" / "spark.md").read_text(encoding="utf-8")
     options = {name for name in READ_OPTIONS if name != "path"}
     settings = settings_for("local[*]", {})
     assert [name for name in [*sorted(options), *settings] if f"`{name}`" not in page] == []

@@ -245,7 +245,7 @@ class World:
         return found
 
     def _replayers(self) -> dict[str, Callable[[], None]]:
-        # Whoever rolls a table back throws away what was replayed since, as docs/lake.md says.
+        # A rollback discards what was replayed since: docs/contributors/lake.md.
         if self.seed % 2:
             return {}
         return {

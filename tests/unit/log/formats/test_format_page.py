@@ -1,4 +1,4 @@
-"""docs/format.md says what the code does: layouts, kinds, bounds, keys."""
+"""docs/contributors/format.md says what the code does: layouts, kinds, bounds, keys."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from neve.log.segment import frame, kafscale, kfs, sections
 from neve.log.wal import object as wal
 from neve.records import batch, compression
 
-PAGE = (Path(__file__).parents[4] / "docs" / "format.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "contributors" / "format.md").read_text()
 TYPES = {"i8": "b", "u16": "H", "u32": "I", "u64": "Q", "i16": "h", "i32": "i", "i64": "q"}
 
 
 def section(title: str) -> str:
     """What stands under a heading, up to the next one."""
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/format.md has no heading {title!r}"
+    assert found, f"docs/contributors/format.md has no heading {title!r}"
     return found[1]
 
 

@@ -1,4 +1,4 @@
-"""docs/format.md describes every JSON payload as it is: each struct, field, default and tag."""
+"""docs/contributors/format.md describes each JSON struct, field, default and tag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neve.log.manifest import records as manifest_records
 from neve.log.manifest import state as manifest_state
 from neve.log.wal import checkpoint as wal_checkpoint
 
-PAGE = Path(__file__).parents[4] / "docs" / "format.md"
+PAGE = Path(__file__).parents[4] / "docs" / "contributors" / "format.md"
 PARTS: dict[str, tuple[ModuleType, ...]] = {
     "cluster log": (cluster_records, cluster_state),
     "manifest": (manifest_records, manifest_state),
