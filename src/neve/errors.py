@@ -1,26 +1,26 @@
-"""One root error and a handful of kinds.
+"""Neve's exceptions: one base class and a class for each way to react.
 
-A kind says what a caller can do about it; the message says what happened, to what, and what to do.
-One file of the broker maps kinds to Kafka's codes, so nothing here knows about the wire.
+The class says what a caller can do. The message says what happened, to what, and what to do.
+The broker maps these classes to Kafka's error codes in one file; nothing here depends on the wire.
 """
 
 from __future__ import annotations
 
 
 class NeveError(Exception):
-    """The root of every error that Neve raises on purpose."""
+    """Base class of every error that Neve raises deliberately."""
 
 
 class InvalidError(NeveError):
-    """The caller's input is wrong: correct it and call again."""
+    """The input is invalid. Correct it and call again."""
 
 
 class UnsupportedError(NeveError):
-    """The bytes are well-formed but from a newer Neve, or ask for what this one does not do."""
+    """The input is well-formed but needs a feature or a format version that this Neve lacks."""
 
 
 class DamagedError(NeveError):
-    """Bytes in the bucket fail their checks. `key` names the object."""
+    """An object in the bucket fails its checks. `key` names the object."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key or 'object'} is damaged: {reason}")
@@ -29,23 +29,23 @@ class DamagedError(NeveError):
 
 
 class FencedError(NeveError):
-    """Somebody else has taken over what this process led; nothing more may be written here."""
+    """Another broker has taken over. This process must not write to the partition or stream."""
 
 
 class ClosedError(NeveError):
-    """The component was closed while, or before, it was asked."""
+    """The component was closed before or during the call."""
 
 
 class FullError(NeveError):
-    """A bounded buffer or queue is full: wait, or send less."""
+    """A bounded buffer or queue is full. Wait, or send less."""
 
 
 class LostRangeError(NeveError):
-    """Offsets that ought to be readable are not there: retention passed them, or they are gone."""
+    """Offsets that were requested are missing: retention deleted them, or they were lost."""
 
 
 class StoreError(NeveError):
-    """A call to the bucket did not succeed. `key` names what it was about."""
+    """A call to the store failed. `key` names the object or prefix."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key}: {reason}")
@@ -54,27 +54,27 @@ class StoreError(NeveError):
 
 
 class NotFoundError(StoreError):
-    """No object has this key."""
+    """The object does not exist."""
 
 
 class ExistsError(StoreError):
-    """A create was refused because the key is taken. Reading the object tells by whom."""
+    """The store refused a create because the key exists. Read the object to find its writer."""
 
 
 class ConflictError(StoreError):
-    """A create was refused for a passing conflict (409): undecided, nothing may have landed."""
+    """The store refused a create for a transient conflict (409). Undecided: read the key."""
 
 
 class UnavailableError(StoreError):
-    """The store failed in a way that passes: 5xx, SlowDown, a time-out, a reset connection.
+    """A transient failure of the store: 5xx, SlowDown, a timeout, a reset connection.
 
-    A write that ends like this may or may not have taken effect, now or later.
+    A write that fails like this may have taken effect, or may still take effect later.
     """
 
 
 class DeniedError(StoreError):
-    """The store refused our credentials (401, 403)."""
+    """The store rejected the credentials (401, 403)."""
 
 
 class StoreFailedError(StoreError):
-    """The store cannot do this and will not by itself: disk full, read-only, a missing bucket."""
+    """A permanent failure of the store: disk full, read-only, or a missing bucket."""

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from neve import runtime
-from neve.runtime.batched_offload import CALLS_WORTH_A_TURN, TURNS_MAX
+from neve.runtime.batched_offload import BATCH_CALLS_MIN, BATCHES_MAX
 
 WAIT_SECONDS = 10
 
@@ -32,11 +32,11 @@ async def test_what_is_asked_together_takes_few_turns(monkeypatch: pytest.Monkey
         return really(pool, done, calls)  # type: ignore[arg-type,call-arg]
 
     monkeypatch.setattr(loop, "run_in_executor", counted)
-    await _all(runtime.BatchedOffload(), CALLS_WORTH_A_TURN)
-    assert sizes == [CALLS_WORTH_A_TURN]
+    await _all(runtime.BatchedOffload(), BATCH_CALLS_MIN)
+    assert sizes == [BATCH_CALLS_MIN]
     sizes.clear()
     await _all(runtime.BatchedOffload(), 100)
-    assert sizes == [100 // TURNS_MAX] * TURNS_MAX
+    assert sizes == [100 // BATCHES_MAX] * BATCHES_MAX
 
 
 async def test_a_failure_is_told_to_who_asked_and_to_nobody_else() -> None:
@@ -62,7 +62,7 @@ async def test_a_call_that_hangs_holds_up_its_own_turn_alone() -> None:
     turns = runtime.BatchedOffload()
     release = threading.Event()
     hanging = []
-    for _ in range(TURNS_MAX - 1):
+    for _ in range(BATCHES_MAX - 1):
         hanging.append(runtime.spawn(turns.offload(release.wait, WAIT_SECONDS)))
         await asyncio.sleep(0.01)  # each in a turn of its own
     try:
@@ -76,7 +76,7 @@ async def test_what_comes_while_all_turns_are_taken_has_the_next_one() -> None:
     turns = runtime.BatchedOffload()
     release = threading.Event()
     hanging = []
-    for _ in range(TURNS_MAX):
+    for _ in range(BATCHES_MAX):
         hanging.append(runtime.spawn(turns.offload(release.wait, WAIT_SECONDS)))
         await asyncio.sleep(0.01)
     late = runtime.spawn(_all(turns, 20))
@@ -92,7 +92,7 @@ def test_turns_go_on_in_the_next_loop() -> None:
     release = threading.Event()
 
     async def left_behind() -> None:
-        for _ in range(TURNS_MAX):
+        for _ in range(BATCHES_MAX):
             runtime.spawn(turns.offload(release.wait, WAIT_SECONDS))
             await asyncio.sleep(0.01)
         release.set()

@@ -16,7 +16,7 @@ BUSY_THREADS = 64
 
 async def test_work_in_a_lane_does_not_wait_behind_other_work() -> None:
     release = threading.Event()
-    lane = runtime.Lane(1, "of-its-own")
+    lane = runtime.ThreadPool(1, "of-its-own")
     busy = [runtime.spawn(runtime.offload(release.wait)) for _ in range(BUSY_THREADS)]
     try:
         await asyncio.sleep(0)
@@ -30,7 +30,7 @@ async def test_work_in_a_lane_does_not_wait_behind_other_work() -> None:
 
 async def test_what_was_begun_ends_after_its_lane_was_closed() -> None:
     release = threading.Event()
-    lane = runtime.Lane(1, "closing")
+    lane = runtime.ThreadPool(1, "closing")
     begun = runtime.spawn(lane.offload(release.wait))
     await asyncio.sleep(0)
     lane.close()
@@ -41,7 +41,7 @@ async def test_what_was_begun_ends_after_its_lane_was_closed() -> None:
 
 
 async def test_what_work_raises_is_raised_to_who_waits() -> None:
-    lane = runtime.Lane(1, "failing")
+    lane = runtime.ThreadPool(1, "failing")
     for offload in (runtime.offload, lane.offload):
         with pytest.raises(ZeroDivisionError):
             await offload(lambda: 1 // 0)
@@ -50,7 +50,7 @@ async def test_what_work_raises_is_raised_to_who_waits() -> None:
 
 def test_a_simulation_has_no_threads() -> None:
     async def scenario() -> set[str]:
-        lane = runtime.Lane(1, "never-used")
+        lane = runtime.ThreadPool(1, "never-used")
         names = {await offload(_thread_name) for offload in (runtime.offload, lane.offload)}
         lane.close()
         return names

@@ -74,7 +74,7 @@ def batches_to_recompress(node: Node, request: Any) -> list[ForeignBatch]:
 class Recompression:
     """What is being recompressed for all connections of a broker."""
 
-    def __init__(self, writer: WalWriter, threads: runtime.Lane) -> None:
+    def __init__(self, writer: WalWriter, threads: runtime.ThreadPool) -> None:
         self._writer = writer
         self._threads = threads
         self._requests = 0

@@ -45,7 +45,7 @@ class Server:
             BufferPool(self.settings.receive_pool_bytes), self.settings.receiving_bytes_max
         )
         self.scratch.on_room = self._buffers_came_back
-        self.unpacking = runtime.Lane(UNPACKED_AT_ONCE_MAX, "unpack")
+        self.unpacking = runtime.ThreadPool(UNPACKED_AT_ONCE_MAX, "unpack")
         self.recompression = Recompression(broker.node.writer, self.unpacking)
         self.turns = FairQueue()
         self.tasks = runtime.Tasks()

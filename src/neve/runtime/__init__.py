@@ -1,7 +1,7 @@
-"""The only place that reads a clock, sleeps, draws random numbers or starts tasks.
+"""The only package that reads a clock, sleeps, draws random numbers or starts tasks and threads.
 
-Everything above asks here, so the whole system runs in simulation from a seed: `simulate` replaces
-the event loop's clock, the wall clock and the source of chance, and nothing else needs to know.
+All other packages use it. The whole system therefore runs in simulation from a seed: `simulate`
+replaces the event loop's clock, the wall clock and the random number generator.
 """
 
 from neve.runtime.allocator import give_back_freed_memory, keep_freed_memory
@@ -14,7 +14,7 @@ from neve.runtime.deadline_queue import DeadlineQueue
 from neve.runtime.memory import MemoryBudget, MemoryShare
 from neve.runtime.simulation import DeadlockError, SpinError, simulate
 from neve.runtime.tasks import Tasks, first, gather, one_ahead, run, spawn
-from neve.runtime.threads import Lane, favour_the_loop, offload
+from neve.runtime.threads import ThreadPool, favour_the_loop, offload
 
 __all__ = [
     "Backoff",
@@ -22,11 +22,11 @@ __all__ = [
     "BlockingRunner",
     "DeadlineQueue",
     "DeadlockError",
-    "Lane",
     "MemoryBudget",
     "MemoryShare",
     "SpinError",
     "Tasks",
+    "ThreadPool",
     "backoff_seconds",
     "chance",
     "cpu_seconds",

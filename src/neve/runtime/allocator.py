@@ -1,8 +1,8 @@
-"""How the C library hands out memory: keep what was freed, for the next object of its size.
+"""Tuning of glibc's malloc: keep freed memory for reuse.
 
-A broker makes and drops buffers of some MiB all day. glibc gives such memory back to the system and
-asks for it anew, and each fresh page costs a fault and its zeroing: more than all that is done with
-the bytes. What is kept is bounded by what was in use at once.
+A broker allocates and frees buffers of a few MiB all the time. By default glibc returns such memory
+to the operating system, and every new page costs a page fault and zeroing: more than the broker's
+own work on the bytes. The memory that is kept is bounded by the peak of memory in use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TOP_PAD_BYTES = 4 * 1024 * 1024
 
 
 def keep_freed_memory() -> bool:
-    """Tune the allocator of this process; False where it is not glibc's, which changes nothing."""
+    """Tune the allocator of this process. Returns False, with no effect, unless it is glibc's."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
@@ -23,11 +23,11 @@ def keep_freed_memory() -> bool:
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
     wanted = (
-        # No block is mapped by itself: such a one, a segment first of all, would not be kept.
+        # Never use mmap for a block: free() would unmap large ones, such as segments.
         (_M_MMAP_MAX, 0),
         (_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES),
         (_M_TOP_PAD, _TOP_PAD_BYTES),
-        # Threads that build segments would each keep memory of their own.
+        # One arena: otherwise each thread that builds segments keeps its own freed memory.
         (_M_ARENA_MAX, 1),
     )
     accepted = [mallopt(name, value) for name, value in wanted]
@@ -35,7 +35,7 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_freed_memory() -> bool:
-    """Give the system all pages of which nothing is in use; False where nothing can be given."""
+    """Return unused pages to the operating system. Returns True if any were returned."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):

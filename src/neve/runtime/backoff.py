@@ -1,4 +1,4 @@
-"""Pauses between attempts: they double up to a cap, and chance spreads them."""
+"""Exponential backoff with jitter."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ JITTER_DEFAULT = 0.25
 
 
 def backoff_seconds(failures: int, base_ms: int, cap_ms: int, jitter: float) -> float:
-    """The pause after so many earlier failures; `jitter` is the share of it drawn by chance."""
-    # The exponent is bounded so that many attempts do not build a huge number first.
+    """Return the pause after `failures` earlier failures; `jitter` is its random share, 0 to 1."""
+    # Bound the exponent: an unbounded shift would build a huge integer.
     pause_ms = min(cap_ms, base_ms << min(failures, 32))
     return pause_ms * (1 - jitter * chance().random()) / 1000
 
 
 class Backoff:
-    """The pauses of one who keeps trying."""
+    """The backoff state of one retry loop."""
 
     def __init__(self, base_ms: int, cap_ms: int, jitter: float = JITTER_DEFAULT) -> None:
         self._bounds = (base_ms, cap_ms, jitter)
         self._failures = 0
 
     async def pause(self) -> None:
-        """Wait after one more failure."""
+        """Count a failure and sleep."""
         await asyncio.sleep(backoff_seconds(self._failures, *self._bounds))
         self._failures += 1

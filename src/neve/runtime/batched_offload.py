@@ -1,9 +1,8 @@
-"""Small blocking calls that come together, done in one turn of a thread.
+"""Batching of small blocking calls onto threads.
 
-To hand a call to a thread and its result back takes longer than to read a small file does, and the
-threads take the interpreter from each other meanwhile. What is asked for in one go of the loop is
-therefore done in as few turns as it takes, and what comes while all threads are busy shares the
-next one.
+Handing one call to a thread and its result back takes longer than reading a small file, and the
+threads compete for the interpreter lock. Calls made in one iteration of the event loop are
+therefore run in few batches, and calls made while all batches are busy share the next one.
 """
 
 from __future__ import annotations
@@ -18,78 +17,79 @@ from neve.runtime.threads import offload
 T = TypeVar("T")
 P = ParamSpec("P")
 
-TURNS_MAX = 4
-"""Turns at once. A call that hangs holds up its own turn alone."""
-CALLS_WORTH_A_TURN = 8
+BATCHES_MAX = 4
+"""Concurrent batches. A call that hangs delays only its own batch."""
+BATCH_CALLS_MIN = 8
+"""Do not split fewer calls than this over several threads."""
 
 
-class _Asked(NamedTuple):
-    """A call, and who waits for what it gives."""
+class _Call(NamedTuple):
+    """A call and the future that receives its result."""
 
-    call: Callable[[], Any]
-    answer: asyncio.Future[Any]
+    run: Callable[[], Any]
+    result: asyncio.Future[Any]
 
 
 _Outcome = tuple[Any, BaseException | None]
 
 
 class BatchedOffload:
-    """For calls that each take next to no time, and seldom more."""
+    """Runs short blocking calls in threads, several at a time."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._asked: list[_Asked] = []
-        self._turns = 0
-        self._will_start = False
+        self._queue: list[_Call] = []
+        self._batches = 0
+        self._start_scheduled = False
 
     async def offload(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work beside the loop, with others; inline in simulation."""
+        """Run blocking work in a thread, batched with other calls; inline in simulation."""
         if simulated():
             return await offload(work, *args, **kwargs)
         loop = self._on_this_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        self._asked.append(_Asked(lambda: work(*args, **kwargs), answer))
-        if not self._will_start and self._turns < TURNS_MAX:
-            self._will_start = True
-            loop.call_soon(self._start)  # others may ask before this go of the loop is over
-        return await answer
+        result: asyncio.Future[T] = loop.create_future()
+        self._queue.append(_Call(lambda: work(*args, **kwargs), result))
+        if not self._start_scheduled and self._batches < BATCHES_MAX:
+            self._start_scheduled = True
+            loop.call_soon(self._start)  # more calls may be queued in this iteration of the loop
+        return await result
 
     def _on_this_loop(self) -> asyncio.AbstractEventLoop:
-        """Turns of a loop that was closed never end: another one begins without them."""
+        """Return the running loop. Batches of a previous, closed loop never end: forget them."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._asked, self._turns, self._will_start = loop, [], 0, False
+            self._loop, self._queue, self._batches, self._start_scheduled = loop, [], 0, False
         return loop
 
     def _start(self) -> None:
-        self._will_start = False
+        self._start_scheduled = False
         loop = self._on_this_loop()
-        while self._asked and self._turns < TURNS_MAX:
-            share = -(-len(self._asked) // (TURNS_MAX - self._turns))
-            count = max(CALLS_WORTH_A_TURN, share)
-            taken, self._asked = self._asked[:count], self._asked[count:]
-            self._turns += 1
-            turn = loop.run_in_executor(None, _done, [each.call for each in taken])
-            turn.add_done_callback(lambda turn, taken=taken: self._ended(turn, taken))  # type: ignore[misc]
+        while self._queue and self._batches < BATCHES_MAX:
+            share = -(-len(self._queue) // (BATCHES_MAX - self._batches))
+            count = max(BATCH_CALLS_MIN, share)
+            batch, self._queue = self._queue[:count], self._queue[count:]
+            self._batches += 1
+            done = loop.run_in_executor(None, _run_batch, [call.run for call in batch])
+            done.add_done_callback(lambda done, batch=batch: self._finish(done, batch))  # type: ignore[misc]
 
-    def _ended(self, turn: asyncio.Future[list[_Outcome]], taken: list[_Asked]) -> None:
-        self._turns -= 1
-        for each, (result, failure) in zip(taken, turn.result(), strict=True):
-            if each.answer.done():
-                continue  # nobody waits for it any more
+    def _finish(self, done: asyncio.Future[list[_Outcome]], batch: list[_Call]) -> None:
+        self._batches -= 1
+        for call, (result, failure) in zip(batch, done.result(), strict=True):
+            if call.result.done():
+                continue  # the caller was cancelled
             if failure is None:
-                each.answer.set_result(result)
+                call.result.set_result(result)
             else:
-                each.answer.set_exception(failure)
+                call.result.set_exception(failure)
         self._start()
 
 
-def _done(calls: list[Callable[[], Any]]) -> list[_Outcome]:
+def _run_batch(calls: list[Callable[[], Any]]) -> list[_Outcome]:
     return [_outcome(call) for call in calls]
 
 
 def _outcome(call: Callable[[], Any]) -> _Outcome:
     try:
         return call(), None
-    except Exception as failure:  # it is told to who asked, and to nobody else of this turn
+    except Exception as failure:  # raised to the caller; the rest of the batch goes on
         return None, failure

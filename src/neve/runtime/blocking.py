@@ -1,8 +1,8 @@
-"""A loop in a thread of its own, for callers that are not asynchronous.
+"""An event loop in its own thread, for synchronous callers.
 
-`BlockingRunner` lets ordinary code call coroutines and iterate over asynchronous generators, from
-any thread. Whatever a caller left running is cancelled when the runner is closed; a runner that was
-forgotten is closed when it is collected or the process ends.
+`BlockingRunner` lets synchronous code run coroutines and iterate over asynchronous generators from
+any thread. Closing the runner cancels what still runs. A runner that was not closed is closed when
+it is garbage collected or the process ends.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from neve.errors import ClosedError
+from neve.runtime.tasks import loop_factory
 
 T = TypeVar("T")
 
 
 class BlockingRunner:
-    """Runs coroutines for threads that wait for them. Close it, or use it as `with`."""
+    """Runs coroutines for threads that wait for them. Close it, or use it in a `with` statement."""
 
     def __init__(self, name: str = "neve") -> None:
         self._loop = _LoopThread(name)
@@ -33,7 +34,7 @@ class BlockingRunner:
         return not self._finalizer.alive
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine. Interrupting the caller (Ctrl-C) cancels it."""
+        """Run a coroutine and return its result. Interrupting the caller (Ctrl-C) cancels it."""
         if self.closed:
             work.close()
             raise ClosedError("it is closed: open it again")
@@ -41,16 +42,16 @@ class BlockingRunner:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            # Nobody else cancels: it was closed from another thread while this one waited.
-            raise ClosedError("it was closed meanwhile: open it again") from None
+            # Only close() cancels it: another thread closed the runner during the call.
+            raise ClosedError("it was closed during the call: open it again") from None
         except BaseException:
             future.cancel()
             raise
 
     def iterate(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
-        """An asynchronous generator as an ordinary one. Leaving it early closes the source.
+        """Iterate over an asynchronous generator. Leaving the iteration early closes the source.
 
-        Once the runner is closed it ends with ClosedError, which does not look like its end.
+        Raises ClosedError once the runner is closed, so that this is not mistaken for the end.
         """
         self._sources[id(source)] = source
         try:
@@ -65,13 +66,13 @@ class BlockingRunner:
                 self.run(_close(source))
 
     def end_iterations(self) -> None:
-        """Close the sources of all iterators that somebody still holds."""
+        """Close the sources of all unfinished iterations."""
         for source in list(self._sources.values()):
             self._sources.pop(id(source), None)
             self.run(_close(source))
 
     def close(self) -> None:
-        """End all iterations, cancel what runs and end the thread."""
+        """End all iterations, cancel running coroutines and stop the thread."""
         if not self.closed:
             try:
                 self.end_iterations()
@@ -86,7 +87,7 @@ class BlockingRunner:
 
 
 async def _close(source: AsyncGenerator[Any, None]) -> None:
-    with contextlib.suppress(RuntimeError):  # another thread waits for it: that step is cancelled
+    with contextlib.suppress(RuntimeError):  # another thread runs a step of it, which is cancelled
         await source.aclose()
 
 
@@ -95,7 +96,7 @@ async def _next(source: AsyncGenerator[T, None]) -> T:
 
 
 class _LoopThread:
-    """The thread and its loop. Nothing here refers to the runner, so that it can be collected."""
+    """The thread and its loop. It holds no reference to the runner, which can thus be collected."""
 
     def __init__(self, name: str) -> None:
         self.loop: asyncio.AbstractEventLoop
@@ -116,17 +117,8 @@ class _LoopThread:
         await self._stopped.wait()
 
     def stop(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+        with contextlib.suppress(RuntimeError):  # the loop has already stopped
             self.loop.call_soon_threadsafe(self._stopped.set)
         # A finalizer may run in the loop's own thread, which cannot wait for itself.
         if threading.current_thread() is not self._thread:
             self._thread.join()
-
-
-def loop_factory() -> Any:
-    """uvloop's where there is one; None means asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -9,22 +9,22 @@ from neve.runtime.context import world
 
 
 def monotonic() -> float:
-    """Seconds on a clock that never goes back; only differences mean anything."""
+    """Return the monotonic clock in seconds; only differences are meaningful."""
     return world.get().monotonic()
 
 
 def cpu_seconds() -> float:
-    """Processor time that this process has used; none in simulation."""
+    """Return the CPU time of this process in seconds; 0 in simulation."""
     return world.get().cpu()
 
 
 def now_ms() -> int:
-    """The wall clock in milliseconds since 1970, for timestamps that people and records carry."""
+    """Return the wall clock in milliseconds since 1970, for timestamps."""
     return int(world.get().wall() * 1000)
 
 
 def wall_from_ms(timestamp_ms: int) -> datetime:
-    """A timestamp as a UTC date and time, for showing it."""
+    """Convert a timestamp to a UTC datetime, for display."""
     return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
 
 
@@ -34,5 +34,5 @@ async def sleep(seconds: float) -> None:
 
 
 def deadline(seconds: float | None) -> asyncio.Timeout:
-    """`async with deadline(s):` raises TimeoutError when the body takes longer; None never does."""
+    """Return a context manager that raises TimeoutError after `seconds`; None means no limit."""
     return asyncio.timeout(seconds)

@@ -1,7 +1,7 @@
-"""Which world we are in: the real one, or a simulation with a seed.
+"""The world in which code runs: the real one, or a simulation with a seed.
 
-The world is a context variable. Tasks inherit it from whoever starts them, so two simulations, or a
-simulation and the real world, never mix.
+The world is a context variable that a task inherits from the task that starts it. Two simulations,
+or a simulation and the real world, therefore never mix.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class World:
-    """Where time and chance come from."""
+    """The sources of time and randomness."""
 
     monotonic: Callable[[], float]
     wall: Callable[[], float]
@@ -39,15 +39,15 @@ world: ContextVar[World] = ContextVar("neve_world", default=_RealWorld())  # noq
 
 
 def chance() -> random.Random:
-    """The source of random choices (jitter, placement): seeded in simulation."""
+    """Return the random number generator (jitter, placement); seeded in simulation."""
     return world.get().chance
 
 
 def token(size: int) -> bytes:
-    """Random bytes for identities: from the operating system, or the seed in simulation."""
+    """Return random bytes for identities, from the operating system or the simulation's seed."""
     return world.get().entropy(size)
 
 
 def simulated() -> bool:
-    """Whether time is virtual. Only for choosing what cannot be simulated, such as threads."""
+    """Return whether time is virtual. Use it only for what cannot be simulated: threads."""
     return world.get().simulated

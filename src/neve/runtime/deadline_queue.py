@@ -1,4 +1,4 @@
-"""Keys ordered by deadline: background work costs what is due, not how much there is.
+"""Keys ordered by deadline: a background loop looks only at what is due.
 
 A heap with lazy deletion. A key has at most one deadline. Keys with equal deadlines come out in the
 order in which they were set.

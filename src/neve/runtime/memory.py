@@ -1,12 +1,12 @@
-"""The memory of a process, divided into named shares.
+"""A process's memory budget, divided into named shares.
 
-A share counts the bytes that one part of a process holds and bounds them. A part takes its bytes
-before it holds them, waits for them, or does without; where it cannot know beforehand, it counts
-them and frees others. A request larger than its whole share passes alone. Whoever waits makes the
-owner of the share free what it can do without.
+A share counts and bounds the bytes that one component holds. A component reserves bytes before it
+allocates them; it waits for them or skips the work. If the size is unknown beforehand, it counts
+the bytes afterwards and frees others. A reservation larger than the whole share succeeds when the
+share is otherwise unused. A waiting reservation makes the share's owner free what it can.
 
-Some shares are of state, which clients make a process keep and nothing can drop. A cache gives way
-to what state takes up beyond what is set apart for it.
+Some shares hold state that clients create and that cannot be evicted. State beyond its own reserve
+is taken from the cache.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from itertools import count as counting
 from typing import NamedTuple
 
 
-def _keeps_all(_: int) -> None:
-    """What a share does that holds nothing it could free."""
+def _free_nothing(_: int) -> None:
+    """The `make_room` of a share whose owner cannot free anything."""
 
 
 class _Claim(NamedTuple):
-    """Bytes that are waited for. The lowest rank is served first, then the first to ask."""
+    """A waiting reservation. The lowest rank is served first; equal ranks in order of arrival."""
 
     rank: int
     number: int
     size: int
     spare: int
-    turn: asyncio.Future[None]
+    granted: asyncio.Future[None]
 
 
 class MemoryShare:
-    """Counts the bytes of one part. `make_room` is asked to free so many that others wait for.
+    """Counts the bytes of one component. `make_room(n)` must free up to n bytes for waiting claims.
 
-    A claim of bytes may have a rank: lower ones are served first, equal ones in the order of
-    asking. It may leave some bytes `spare`, which only claims that leave none can have.
+    A claim may have a rank: lower ranks are served first, equal ranks in order of arrival. A claim
+    with `spare` is granted only if that many further bytes stay free for claims without it.
     """
 
     def __init__(
         self,
         name: str,
         bytes_max: int,
-        make_room: Callable[[int], None] = _keeps_all,
+        make_room: Callable[[int], None] = _free_nothing,
     ) -> None:
         self.name = name
         self.bytes_max = bytes_max
@@ -56,16 +56,16 @@ class MemoryShare:
 
     @property
     def waiting(self) -> int:
-        """How many wait for bytes."""
+        """The number of waiting claims."""
         return len(self._waiters)
 
     @property
     def room_bytes(self) -> int:
-        """How many bytes are free."""
+        """The number of free bytes."""
         return max(0, self.bytes_max - self.used)
 
     def count(self, size: int) -> None:
-        """Count bytes that are held whatever the bound says; a negative count is given back."""
+        """Count bytes without checking the bound; a negative size releases bytes."""
         self.used += size
         if size < 0:
             self._wake()
@@ -73,7 +73,7 @@ class MemoryShare:
             self.peak = max(self.peak, self.used)
 
     def try_take(self, size: int, *, rank: int = 0, spare: int = 0) -> bool:
-        """Take bytes if they are free and none wait before us. Returns whether they were taken."""
+        """Reserve bytes if they are free and no claim waits before this one. Returns success."""
         if self._waiters and self._waiters[0].rank <= rank:
             return False
         if not self._fits(size, spare):
@@ -82,25 +82,25 @@ class MemoryShare:
         return True
 
     async def take(self, size: int, *, rank: int = 0, spare: int = 0) -> None:
-        """Take bytes as soon as it is our turn and they are free."""
+        """Reserve bytes, waiting until they are free and all earlier claims are served."""
         if self.try_take(size, rank=rank, spare=spare):
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        insort(self._waiters, _Claim(rank, next(self._numbers), size, spare, turn))
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        insort(self._waiters, _Claim(rank, next(self._numbers), size, spare, granted))
         self.press()
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.give_back(size)  # the bytes came in the same moment as the cancellation
+            if granted.done() and not granted.cancelled():
+                self.give_back(size)  # granted in the same moment as the cancellation
             else:
-                self._waiters = [claim for claim in self._waiters if claim.turn is not turn]
+                self._waiters = [claim for claim in self._waiters if claim.granted is not granted]
                 self._wake()
             raise
 
     @contextlib.asynccontextmanager
     async def taken(self, size: int) -> AsyncIterator[None]:
-        """Wait for bytes, and give them back in the end."""
+        """Reserve bytes for the body of an `async with`."""
         await self.take(size)
         try:
             yield
@@ -111,10 +111,10 @@ class MemoryShare:
         self.count(-size)
 
     def press(self) -> None:
-        """Free what others do not need at once, if any wait."""
+        """If claims wait, ask the owner to free bytes for them."""
         if self._waiters:
-            wanted = sum(claim.size for claim in self._waiters)
-            self.make_room(max(0, self.used + wanted - self.bytes_max))
+            claimed = sum(claim.size for claim in self._waiters)
+            self.make_room(max(0, self.used + claimed - self.bytes_max))
             self._wake()
 
     def _fits(self, size: int, spare: int) -> bool:
@@ -123,13 +123,13 @@ class MemoryShare:
     def _wake(self) -> None:
         while self._waiters and self._fits(self._waiters[0].size, self._waiters[0].spare):
             claim = self._waiters.pop(0)
-            if not claim.turn.done():
+            if not claim.granted.done():
                 self.count(claim.size)
-                claim.turn.set_result(None)
+                claim.granted.set_result(None)
 
 
 class MemoryBudget:
-    """All shares of one process. `state_bytes_own` is what state may have without any cache's."""
+    """All shares of one process. `state_bytes_own` is the reserve of state beside the cache."""
 
     def __init__(self, state_bytes_own: int = 0) -> None:
         self._state_bytes_own = state_bytes_own
@@ -143,7 +143,7 @@ class MemoryBudget:
         self._shares += shares
 
     def state(self, name: str, bytes_max: int) -> MemoryShare:
-        """A new share of state."""
+        """Add a share for state that cannot be evicted."""
         share = MemoryShare(name, bytes_max)
         self._shares.append(share)
         self._state.append(share)
@@ -151,5 +151,5 @@ class MemoryBudget:
 
     @property
     def lent_bytes(self) -> int:
-        """What the cache has to give way to."""
+        """The bytes of state beyond its reserve; the cache must shrink by as many."""
         return max(0, sum(share.used for share in self._state) - self._state_bytes_own)

@@ -1,9 +1,9 @@
 """Virtual time: an event loop whose clock jumps to the next timer whenever nothing is ready.
 
-A simulated run does the same steps in the same order each time it is given the same seed: asyncio's
-ready queue is first in, first out, timers are ordered, and no thread or socket takes part. An hour
-of time-outs passes in milliseconds. A run in which nothing can ever happen again is an error
-(`DeadlockError`) instead of a hang, and so is one in which time stands still (`SpinError`).
+A simulated run takes the same steps in the same order for the same seed: asyncio's ready queue is
+first in, first out, timers are ordered, and no thread or socket is involved. An hour of timeouts
+passes in milliseconds. If all tasks wait forever, the run raises DeadlockError instead of hanging;
+if a task runs forever without letting time pass, it raises SpinError.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ WALL_START_SECONDS = 1_767_225_600.0
 
 
 class DeadlockError(NeveError):
-    """In simulation: every task waits for something that no timer will bring."""
+    """In simulation: all tasks wait and no timer is set."""
 
 
 class SpinError(NeveError):
-    """In simulation: some task runs again and again, and none ever waits for time to pass."""
+    """In simulation: a task runs again and again while virtual time stands still."""
 
 
-# Rounds of the loop in one instant. Thousands of tasks that wait for each other take some.
+# Iterations of the loop in one instant. Thousands of tasks that wait for each other need many.
 ROUNDS_MAX = 200_000
 
 
 class _JumpingSelector:
-    """Stands where asyncio polls sockets: instead of waiting, it moves the clock."""
+    """Replaces asyncio's socket selector: advances the clock instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -53,7 +53,7 @@ class _JumpingSelector:
         return []
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no resource to release."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -73,14 +73,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._now += seconds
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """No sockets, no events."""
+        """Do nothing: there are no sockets."""
 
     def _write_to_self(self) -> None:
-        """No other thread needs to wake this loop."""
+        """Do nothing: no other thread wakes this loop."""
 
 
 def simulate(main: Coroutine[Any, Any, T], *, seed: int) -> T:
-    """Run `main` to its end in virtual time, with all chance drawn from `seed`."""
+    """Run `main` to completion in virtual time, with all randomness drawn from `seed`."""
     loop = VirtualLoop()
     source = random.Random(seed)
     identities = random.Random(f"identities-{seed}")
@@ -101,7 +101,7 @@ def simulate(main: Coroutine[Any, Any, T], *, seed: int) -> T:
 
 
 def _end_remaining(loop: VirtualLoop) -> None:
-    """Cancel what is still running, so that a killed node leaves no task behind."""
+    """Cancel the remaining tasks, such as those of a killed node."""
     remaining = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
     for task in remaining:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Starting tasks, and ending them: nothing runs that nobody owns."""
+"""Starting and ending tasks. Every task has an owner that awaits or cancels it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ T = TypeVar("T")
 
 
 def spawn(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
-    """Start a task. The caller owns it: keeps the reference and awaits or cancels it."""
+    """Start a task. The caller owns it: it keeps the reference and awaits or cancels the task."""
     return asyncio.get_running_loop().create_task(work, name=name)
 
 
 async def gather(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """Run side by side; results in order. The first failure cancels the rest, waits, and raises."""
+    """Run coroutines concurrently and return their results in order.
+
+    The first failure cancels the others, waits for them to end, and is raised.
+    """
     tasks = [spawn(work) for work in works]
     try:
-        # asyncio's gather raises the first failure and leaves the others running: we end them.
+        # asyncio.gather raises the first failure and leaves the others running.
         return list(await asyncio.gather(*tasks))
     finally:
         await _end(tasks)
 
 
 async def first(*works: Coroutine[Any, Any, T]) -> T:
-    """The result of whichever succeeds first; the others are cancelled. Raises the last failure."""
+    """Return the first successful result and cancel the others. Raises the last failure if none."""
     tasks = [spawn(work) for work in works]
     try:
         failure: BaseException | None = None
         pending = list(tasks)
         while pending:
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            # In the order given, not the order of asyncio's set: simulations must replay exactly.
+            # In the given order, not in that of asyncio's set: simulations must replay exactly.
             for task in [task for task in pending if task.done()]:
                 pending.remove(task)
                 if task.cancelled():
@@ -42,7 +45,7 @@ async def first(*works: Coroutine[Any, Any, T]) -> T:
                     return task.result()
                 else:
                     failure = task.exception()
-        raise failure if failure is not None else ValueError("first() needs at least one work")
+        raise failure if failure is not None else ValueError("first() needs at least one coroutine")
     finally:
         await _end(tasks)
 
@@ -55,11 +58,11 @@ async def _end(tasks: list[asyncio.Task[T]]) -> None:
         await asyncio.wait(live)
     for task in tasks:
         if task.done() and not task.cancelled():
-            task.exception()  # marks it as seen
+            task.exception()  # marks the exception as retrieved
 
 
 async def one_ahead(source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """The same items, each made while the one before is still in use."""
+    """Yield the items of `source`, computing each while the consumer uses the one before."""
     async with contextlib.aclosing(source):
         following = spawn(_next(source))
         try:
@@ -78,19 +81,24 @@ async def _next(source: AsyncGenerator[T, None]) -> T | object:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a program in the real world, on uvloop where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    """Run a program's main coroutine, on uvloop if it is installed."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
 
 
-class Tasks:
-    """Background tasks of one owner: started here, ended together by `close`.
+def loop_factory() -> Any:
+    """Return uvloop's loop factory if uvloop is installed; None means asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
-    A background task that fails is told to `on_failure` once, at once; it is never lost silently.
+
+class Tasks:
+    """The background tasks of one owner, which `close` ends together.
+
+    A failure is passed to `on_failure` immediately. Without it, `join` or `close` raises the first.
     """
 
     def __init__(self, on_failure: Callable[[BaseException], None] | None = None) -> None:
@@ -119,13 +127,13 @@ class Tasks:
             self._failure = failure
 
     async def join(self) -> None:
-        """Wait until all tasks have ended by themselves; raise the first failure."""
+        """Wait until all tasks have ended. Raises the first failure."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
         self._raise()
 
     async def close(self) -> None:
-        """Cancel what runs, wait for it, and raise a failure nobody was told of."""
+        """Cancel all tasks and wait for them. Raises the first unreported failure."""
         while self._tasks:
             live = list(self._tasks)
             for task in live:

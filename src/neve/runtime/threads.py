@@ -1,7 +1,7 @@
-"""Work beside the event loop.
+"""Running work in threads, without delaying the event loop.
 
-One interpreter lock is shared by all threads. A thread that computes keeps it for 5 ms unless told
-otherwise, and the loop, which every client waits for, would wait as long for each of them.
+All threads share one interpreter lock. By default a computing thread keeps it for 5 ms, and the
+event loop, which serves every client, would wait that long for each of them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SWITCH_SECONDS = 0.0005
 
 
 def favour_the_loop() -> None:
-    """Make threads of this process give the interpreter up soon when another waits for it."""
+    """Make computing threads release the interpreter lock soon when the event loop needs it."""
     sys.setswitchinterval(SWITCH_SECONDS)
 
 
 async def offload(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run blocking or heavy work beside the loop: in a thread, or inline in simulation."""
+    """Run blocking or heavy work in a thread, or inline in simulation."""
     return await _run(None, work, *args, **kwargs)
 
 
-class Lane:
-    """Threads for one kind of work, which then never waits behind work of other kinds."""
+class ThreadPool:
+    """A thread pool for one kind of work, which then never queues behind other kinds."""
 
     def __init__(self, threads_max: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix=name)
@@ -41,7 +41,7 @@ class Lane:
         return await _run(self._pool, work, *args, **kwargs)
 
     def close(self) -> None:
-        """Take no more work, and let what was begun end by itself."""
+        """Accept no more work. Running work completes; this does not wait for it."""
         self._pool.shutdown(wait=False)
 
 

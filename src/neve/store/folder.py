@@ -101,8 +101,8 @@ class FolderStore:
         self._durable = Durable(self.root, self.root / TEMPORARY / "sync-failed")
         self._used: dict[Path, None] = {}  # folders in which we have put an object, the last last
         self._lock = threading.Lock()
-        self._writers = runtime.Lane(WRITERS_MAX, "folder-write")
-        self._large_writers = runtime.Lane(LARGE_WRITERS_MAX, "folder-write-large")
+        self._writers = runtime.ThreadPool(WRITERS_MAX, "folder-write")
+        self._large_writers = runtime.ThreadPool(LARGE_WRITERS_MAX, "folder-write-large")
         self._small_reads = runtime.BatchedOffload()
         self._closed = False
 
@@ -153,7 +153,7 @@ class FolderStore:
         with self._telling(TEMPORARY):
             return await runtime.offload(self._sweep, runtime.now_ms() - age_ms)
 
-    def _lane_for(self, data: Buffer) -> runtime.Lane:
+    def _lane_for(self, data: Buffer) -> runtime.ThreadPool:
         return self._large_writers if len(data) > LARGE_WRITE_BYTES else self._writers
 
     @property

@@ -31,8 +31,8 @@ _CANCEL_AGAIN_SECONDS = 0.5
 class Lanes:
     """Threads of a server: for queries, and for what must pass while all of those are taken."""
 
-    queries: runtime.Lane
-    control: runtime.Lane
+    queries: runtime.ThreadPool
+    control: runtime.ThreadPool
     turns: AddressTurns
     stuck: set[str] = field(default_factory=set)
     """Tags of queries that were given up while the engine still works on them."""

@@ -60,8 +60,8 @@ class PostgresServer:
             None if tls is None else tls.certificate.read_text(encoding="ascii", errors="replace"),
             tls is not None and tls.required,
         )
-        queries = runtime.Lane(self._limits.queries_max, "neve-sql")
-        control = runtime.Lane(_CONTROL_THREADS, "neve-sql-control")
+        queries = runtime.ThreadPool(self._limits.queries_max, "neve-sql")
+        control = runtime.ThreadPool(_CONTROL_THREADS, "neve-sql-control")
         turns = AddressTurns(self._limits.queries_per_address_max)
         lanes = Lanes(queries, control, turns)
         catalog = Catalog(backend, self._limits, database=database, users=list(users or {}))
