@@ -15,7 +15,7 @@ from neve import runtime
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.node import Node
 from neve.errors import FencedError, NeveError
-from neve.settings import ClusterSettings, Settings, UpkeepSettings
+from neve.settings import ClusterSettings, MaintenanceSettings, Settings
 from neve.store.folder import FolderStore
 from neve.store.url import stack
 from support.brokers import RunningBroker, start_broker
@@ -153,7 +153,8 @@ def test_a_broker_with_many_partitions_starts_soon_and_idles_cheaply(tmp_path: P
 
 async def test_the_second_process_of_a_node_ends_the_first(tmp_path: Path) -> None:
     settings = Settings(
-        cluster=ClusterSettings(poll_ms=100), upkeep=UpkeepSettings(tend_ms=100, collect_ms=100)
+        cluster=ClusterSettings(poll_ms=100),
+        maintenance=MaintenanceSettings(interval_ms=100, gc_interval_ms=100),
     )
     first = await started(tmp_path, settings)
     await first.create_topic("t", 1)

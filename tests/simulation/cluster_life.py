@@ -31,10 +31,10 @@ from neve.settings import (
     CacheSettings,
     ClusterSettings,
     GroupSettings,
+    MaintenanceSettings,
     SegmentSettings,
     Settings,
     StoreSettings,
-    UpkeepSettings,
     WalSettings,
 )
 from neve.store.faults import Fault, Faults, FaultyStore, Latencies, Latency, Rule
@@ -77,7 +77,7 @@ SETTINGS = Settings(
     cache=CacheSettings(tail_bytes=8 * 1024),
     groups=GroupSettings(partitions=2),
     cluster=ClusterSettings(poll_ms=1_000, purge_delay_ms=4_000),
-    upkeep=UpkeepSettings(tend_ms=500, collect_ms=1_500),
+    maintenance=MaintenanceSettings(interval_ms=500, gc_interval_ms=1_500),
 )
 LATENCIES = Latencies.of(write=Latency(8, 80), read=Latency(4, 40))
 FAULTS = Faults(

@@ -22,14 +22,14 @@ SHORT = Plan(batches=40)
 SLOW_TO_NOTICE = dataclasses.replace(
     SETTINGS,
     cluster=dataclasses.replace(SETTINGS.cluster, poll_ms=10_000),
-    upkeep=dataclasses.replace(SETTINGS.upkeep, collect_ms=10_000),
+    maintenance=dataclasses.replace(SETTINGS.maintenance, gc_interval_ms=10_000),
 )
 # Streams are needed for a short while only, and sweeping them often fails.
 QUICK_TO_RETIRE = dataclasses.replace(
     SETTINGS,
     store=dataclasses.replace(SETTINGS.store, retry_attempts_max=0),
     segment=dataclasses.replace(SETTINGS.segment, ms=300),
-    upkeep=dataclasses.replace(SETTINGS.upkeep, tend_ms=2_000, collect_ms=300),
+    maintenance=dataclasses.replace(SETTINGS.maintenance, interval_ms=2_000, gc_interval_ms=300),
 )
 DEPOSED = Plan(
     batches=80, settings=SLOW_TO_NOTICE, chaos=("supersede",), calm_seconds=4.0, sick=0.0

@@ -71,7 +71,7 @@ class MaintainLoop:
             segment_bytes=SEGMENT_BYTES,
             segment_ms=2_000,
             tail_cache_bytes=1_000_000,
-            upkeep_collect_ms=1_000,
+            maintenance_gc_interval_ms=1_000,
             manifest_checkpoint_numbers=8,
         )
         try:

@@ -45,7 +45,7 @@ LIMITS = {
     "cluster_partitions_max": 60,
     "cluster_topic_partitions_max": 20,
     "cluster_purge_delay_ms": 2_000,
-    "upkeep_collect_ms": 1_000,
+    "maintenance_gc_interval_ms": 1_000,
     "groups_max": 50,
     "groups_partitions": 2,
     "group_initial_rebalance_delay_ms": 0,

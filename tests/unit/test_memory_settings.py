@@ -33,7 +33,7 @@ def test_the_default_given_in_words_changes_nothing() -> None:
 def test_parts_that_are_not_set_have_their_share_of_any_bound(whole: int) -> None:
     settings = load(flags={WHOLE: whole})
     refuse_too_much(settings)
-    assert settings.segment.bytes * 2 <= settings.upkeep.tiering_memory_bytes
+    assert settings.segment.bytes * 2 <= settings.maintenance.tiering_memory_bytes
     assert settings.prefetch.bytes <= whole - PROCESS_BYTES
     left = (whole - PROCESS_BYTES) / (KNOWN[WHOLE].default - PROCESS_BYTES)
     for name in PARTS + STATE:

@@ -2,7 +2,7 @@
 
 Work waits for what is due and not for a look at every partition, so that an idle broker asks the
 store for next to nothing however many partitions it leads: three small requests each
-`cluster.poll.ms`, one listing each `upkeep.collect.ms`. A failure is told once and tried again
+`cluster.poll.ms`, one listing each `maintenance.gc.interval.ms`. A failure is logged once and retried
 after a growing pause; none ends a loop, and none keeps other partitions waiting.
 """
 
@@ -41,7 +41,7 @@ class BackgroundLoops:
         on_fenced: Callable[[NeveError], None] = lambda _: None,
     ) -> None:
         self._node = node
-        self._settings = settings.upkeep
+        self._settings = settings.maintenance
         self._poll_seconds = settings.cluster.poll_ms / 1000
         self._tasks = runtime.Tasks(on_failure=self._loop_failed)
         self._failures = Failures(_log)
@@ -56,9 +56,11 @@ class BackgroundLoops:
             self._begin(self._tier(), f"upkeep-tier-{at}")
         self._begin(self._roll_up(), "upkeep-roll-up")
         self._begin(self._retain(), "upkeep-retain")
-        self._begin(self._every(self._settings.tend_ms / 1000, self._tend), "upkeep-tend")
-        self._begin(self._every(self._settings.tend_ms / 1000, self._purge), "upkeep-purge")
-        self._begin(self._every(self._settings.collect_ms / 1000, self._collect), "upkeep-collect")
+        self._begin(self._every(self._settings.interval_ms / 1000, self._tend), "upkeep-tend")
+        self._begin(self._every(self._settings.interval_ms / 1000, self._purge), "upkeep-purge")
+        self._begin(
+            self._every(self._settings.gc_interval_ms / 1000, self._collect), "upkeep-collect"
+        )
         self._begin(self._every(self._poll_seconds, self._watch), "upkeep-watch")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -96,7 +98,7 @@ class BackgroundLoops:
     async def _wait(self, until: float | None = None) -> None:
         """Wait until work may be due: at a time, or when the node says so."""
         seconds = None if until is None else max(0.0, until - runtime.monotonic())
-        pause = self._settings.tend_ms / 1000
+        pause = self._settings.interval_ms / 1000
         await self._node.wait_for_work(pause if seconds is None else min(seconds, pause))
 
     async def _tier(self) -> None:
@@ -105,7 +107,7 @@ class BackgroundLoops:
             what = _TIERING % log.name
             try:
                 if not await self._node.tier(log):
-                    maintenance.put_off_tiering(log, self._settings.tend_ms / 1000)
+                    maintenance.put_off_tiering(log, self._settings.interval_ms / 1000)
                 self._failures.succeeded(what)
             except Exception as error:
                 maintenance.put_off_tiering(log, await self._failed(what, error))

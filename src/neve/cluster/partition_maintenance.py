@@ -39,13 +39,13 @@ class PartitionMaintenance:
         self._led = led
         self._view_age_max = self._run_max = settings.cluster.purge_delay_ms / 2000
         self._segment_ms = settings.segment.ms
-        self._retention_check_ms = settings.upkeep.retention_check_ms
+        self._retention_check_ms = settings.maintenance.retention_check_ms
         self.tiering: runtime.DeadlineQueue[PartitionLog] = runtime.DeadlineQueue()
         self.retention: runtime.DeadlineQueue[PartitionLog] = runtime.DeadlineQueue()
         self.collectable: dict[PartitionLog, None] = {}
         self._running: dict[PartitionLog, None] = {}
         self.memory = runtime.MemoryShare(
-            "segments-being-built", settings.upkeep.tiering_memory_bytes
+            "segments-being-built", settings.maintenance.tiering_memory_bytes
         )
         self._retain_at_ms: dict[PartitionLog, int] = {}
         self._retained_ms: dict[PartitionLog, int] = {}

@@ -215,7 +215,7 @@ _DECLARED = (
         "file.delete.delay.ms",
         "long",
         60_000,
-        "upkeep.tend.ms and upkeep.collect.ms say when objects go",
+        "maintenance.interval.ms and maintenance.gc.interval.ms say when objects go",
     ),
     _kept("flush.messages", "long", LONG_MAX, "what is acknowledged is durable", least=1),
     _kept("flush.ms", "long", LONG_MAX, "what is acknowledged is durable"),

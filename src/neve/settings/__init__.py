@@ -5,10 +5,11 @@ come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_
 `wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it stood.
 docs/operators/settings.md is compared with these declarations by a test.
 
-`storage`, `fetching`, `upkeep`, `groups` and `serving` declare the groups with `declare.setting`;
+`storage`, `fetching`, `cluster`, `groups` and `serving` declare the groups with `declare.setting`;
 `tree` names them all; `loading` reads the sources; `memory` divides a broker's bound.
 """
 
+from neve.settings.cluster import ClusterSettings, MaintenanceSettings
 from neve.settings.declare import (
     COMMAND_VARIABLES,
     GIB,
@@ -34,7 +35,6 @@ from neve.settings.storage import (
     check_endpoint,
 )
 from neve.settings.tree import Settings, declared
-from neve.settings.upkeep import ClusterSettings, UpkeepSettings
 
 __all__ = [
     "COMMAND_VARIABLES",
@@ -52,6 +52,7 @@ __all__ = [
     "GroupSettings",
     "HttpSettings",
     "LogSettings",
+    "MaintenanceSettings",
     "PrefetchSettings",
     "ProducerSettings",
     "ReaderSettings",
@@ -59,7 +60,6 @@ __all__ = [
     "Settings",
     "StoreSettings",
     "TopicSettings",
-    "UpkeepSettings",
     "WalSettings",
     "check_endpoint",
     "declared",

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from neve.settings.cluster import ClusterSettings, MaintenanceSettings
 from neve.settings.declare import Declared
 from neve.settings.fetching import FetchSettings
 from neve.settings.groups import GroupSettings
@@ -19,7 +20,6 @@ from neve.settings.storage import (
     StoreSettings,
     WalSettings,
 )
-from neve.settings.upkeep import ClusterSettings, UpkeepSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Settings:
     fetch: FetchSettings = dataclasses.field(default_factory=FetchSettings)
     broker: BrokerSettings = dataclasses.field(default_factory=BrokerSettings)
     cluster: ClusterSettings = dataclasses.field(default_factory=ClusterSettings)
-    upkeep: UpkeepSettings = dataclasses.field(default_factory=UpkeepSettings)
+    maintenance: MaintenanceSettings = dataclasses.field(default_factory=MaintenanceSettings)
     topics: TopicSettings = dataclasses.field(default_factory=TopicSettings)
     groups: GroupSettings = dataclasses.field(default_factory=GroupSettings)
     http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
@@ -56,7 +56,7 @@ GROUPS: dict[str, type[Any]] = {
     "fetch": FetchSettings,
     "broker": BrokerSettings,
     "cluster": ClusterSettings,
-    "upkeep": UpkeepSettings,
+    "maintenance": MaintenanceSettings,
     "topics": TopicSettings,
     "groups": GroupSettings,
     "http": HttpSettings,

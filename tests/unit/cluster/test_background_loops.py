@@ -15,7 +15,7 @@ from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.node import Node
 from neve.errors import FencedError, NeveError, StoreFailedError, UnavailableError
 from neve.log.keys import cluster_log, segment_prefix, topic_prefix, wal_stream
-from neve.settings import ClusterSettings, SegmentSettings, Settings, UpkeepSettings
+from neve.settings import ClusterSettings, MaintenanceSettings, SegmentSettings, Settings
 from neve.store.faults import Faults, FaultyStore
 from neve.store.memory import MemoryStore
 from neve.store.port import Store
@@ -174,7 +174,9 @@ class CountingStore(ScriptedStore):
 @in_simulation
 async def test_only_so_many_partitions_are_tiered_at_once_and_in_their_order() -> None:
     store = CountingStore()
-    settings = dataclasses.replace(small_settings(), upkeep=UpkeepSettings(tiering_concurrency=2))
+    settings = dataclasses.replace(
+        small_settings(), maintenance=MaintenanceSettings(tiering_concurrency=2)
+    )
     node = await started(store, settings, partitions=6)
     async with upkeep(node, settings):
         for partition in range(6):
@@ -189,8 +191,8 @@ async def test_only_so_many_partitions_are_tiered_at_once_and_in_their_order() -
 @in_simulation
 async def test_what_segments_take_up_while_they_are_built_is_bounded() -> None:
     store = CountingStore()
-    bounded = UpkeepSettings(tiering_concurrency=4, tiering_memory_bytes=2_000)
-    settings = dataclasses.replace(small_settings(), upkeep=bounded)
+    bounded = MaintenanceSettings(tiering_concurrency=4, tiering_memory_bytes=2_000)
+    settings = dataclasses.replace(small_settings(), maintenance=bounded)
     node = await started(store, settings, partitions=6)
     async with upkeep(node, settings):
         for partition in range(6):
@@ -203,8 +205,8 @@ async def test_what_segments_take_up_while_they_are_built_is_bounded() -> None:
 @in_simulation
 async def test_a_segment_larger_than_the_bound_is_built_alone() -> None:
     store = CountingStore()
-    bounded = UpkeepSettings(tiering_concurrency=4, tiering_memory_bytes=0)
-    settings = dataclasses.replace(small_settings(), upkeep=bounded)
+    bounded = MaintenanceSettings(tiering_concurrency=4, tiering_memory_bytes=0)
+    settings = dataclasses.replace(small_settings(), maintenance=bounded)
     node = await started(store, settings, partitions=2)
     async with upkeep(node, settings):
         for partition in range(2):
@@ -219,7 +221,9 @@ async def test_a_busy_partition_starves_no_other() -> None:
     store = ScriptedStore()
     node = await started(store, partitions=2)
     store.when("create", lambda key: key.endswith(".kfs"), slow(0.5), times=None)
-    settings = dataclasses.replace(small_settings(), upkeep=UpkeepSettings(tiering_concurrency=1))
+    settings = dataclasses.replace(
+        small_settings(), maintenance=MaintenanceSettings(tiering_concurrency=1)
+    )
     async with upkeep(node, settings):
         for _ in range(40):
             await send(node, ["a" * 500], 0)
@@ -249,8 +253,8 @@ async def test_a_stream_past_its_bounds_is_rolled_up() -> None:
 
 
 def retention_settings(check_ms: int = 1_000) -> Settings:
-    upkeep = UpkeepSettings(retention_check_ms=check_ms, collect_ms=1_000)
-    return dataclasses.replace(small_settings(), upkeep=upkeep)
+    upkeep = MaintenanceSettings(retention_check_ms=check_ms, gc_interval_ms=1_000)
+    return dataclasses.replace(small_settings(), maintenance=upkeep)
 
 
 @in_simulation
@@ -345,7 +349,7 @@ async def test_a_deleted_topic_is_purged_in_the_background() -> None:
     settings = dataclasses.replace(
         retention_settings(),
         cluster=ClusterSettings(purge_delay_ms=60_000),
-        upkeep=UpkeepSettings(collect_ms=3_600_000),
+        maintenance=MaintenanceSettings(gc_interval_ms=3_600_000),
     )
     node = await started(store, settings)
     await send(node, ["a" * 500])
@@ -497,7 +501,7 @@ async def test_a_hanging_partition_keeps_upkeep_from_nothing_else() -> None:
 BUSY = Settings(
     segment=SegmentSettings(bytes=2_000, ms=2_000, checkpoint_numbers=4, index_interval=10),
     cluster=ClusterSettings(poll_ms=500, purge_delay_ms=20_000),
-    upkeep=UpkeepSettings(tend_ms=100, collect_ms=500, retention_check_ms=500),
+    maintenance=MaintenanceSettings(interval_ms=100, gc_interval_ms=500, retention_check_ms=500),
     wal=dataclasses.replace(small_settings().wal, tail_objects=12),
     cache=dataclasses.replace(small_settings().cache, tail_bytes=4_000),
 )

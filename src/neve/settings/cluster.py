@@ -42,18 +42,18 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpkeepSettings:
+class MaintenanceSettings:
     """What a broker does in the background."""
 
-    tend_ms: int = setting(
-        "upkeep.tend.ms",
+    interval_ms: int = setting(
+        "maintenance.interval.ms",
         1_000,
         "how often a broker sees to what is not due at once: deleting the objects of deleted "
         "topics, letting go of old streams, making up for what failed",
         least=10,
     )
-    collect_ms: int = setting(
-        "upkeep.collect.ms",
+    gc_interval_ms: int = setting(
+        "maintenance.gc.interval.ms",
         60_000,
         "how often doomed objects and retired streams are deleted",
         least=10,
