@@ -2,8 +2,8 @@
 
 Work waits for what is due and not for a look at every partition, so that an idle broker asks the
 store for next to nothing however many partitions it leads: three small requests each
-`cluster.poll.ms`, one listing each `maintenance.gc.interval.ms`. A failure is logged once and retried
-after a growing pause; none ends a loop, and none keeps other partitions waiting.
+`cluster.poll.ms`, one listing each `maintenance.gc.interval.ms`. A failure is logged once and
+retried after a growing pause; none ends a loop, and none keeps other partitions waiting.
 """
 
 from __future__ import annotations
