@@ -4,6 +4,6 @@ Spark imports every package called `pyspark_…` and registers what it names `De
 `spark.read.format("neve")` works without registration.
 """
 
-from neve.lake.source.data_source import NeveDataSource as DefaultSource
+from neve.lake.spark.source.data_source import NeveDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -17,12 +17,12 @@ from confluent_kafka.admin import NewTopic
 
 from neve import runtime
 from neve.bucket.maintain.jobs import Job, Outcome, plan_units
-from neve.lake.maintain import run_on_spark
 from neve.lake.pipeline.config import PipelineConfig, parse_config
 from neve.lake.pipeline.runner import Pipeline
 from neve.lake.pipeline.status import pipeline_status
-from neve.lake.source.tasks import StoreRef
-from neve.lake.sql.engine import Engine
+from neve.lake.scan.tasks import StoreRef
+from neve.lake.spark.jobs import run_maintenance
+from neve.lake.spark.query.engine import Engine
 from neve.lake.sql.errors import QueryFailedError, UnknownNameError
 from neve.lake.tables import catalog_of
 from neve.settings import load
@@ -348,7 +348,7 @@ def maintained(spark: Any, bucket: Bucket, kind: Any, **options: object) -> list
         try:
             job = Job(kind, bucket.store, options=tuple(options.items()))
             units = await plan_units(stacked.store, job)
-            return await run_on_spark(spark, job, units, tasks=2, told=lambda *_: None)
+            return await run_maintenance(spark, job, units, tasks=2, on_progress=lambda *_: None)
         finally:
             await stacked.close()
 

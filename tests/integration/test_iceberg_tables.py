@@ -13,15 +13,15 @@ from pyiceberg.catalog import Catalog
 from neve import runtime
 from neve.lake.tables import (
     CommitKind,
+    MaintenancePolicy,
     MaintenanceReport,
-    UpkeepPolicy,
     catalog_of,
     commit,
     commit_range,
     maintain,
     read_progress,
 )
-from neve.lake.tables.upkeep.orphans import remove_orphans
+from neve.lake.tables.maintenance.orphans import remove_orphans
 from support.servers import REGION, S3Server, moto_s3
 from unit.lake.tables.rest_catalog import RestServer, rest_server
 from unit.lake.tables.table_scene import (
@@ -144,7 +144,7 @@ def test_upkeep_on_every_catalog(catalogs: list[Catalog], monkeypatch: pytest.Mo
     lost = written(table, rows(0, 5))[0].path
     now_ms = runtime.now_ms() + 6 * DAY_MS
     monkeypatch.setattr("neve.runtime.now_ms", lambda: now_ms)
-    policy = UpkeepPolicy(merge_files_least=2, keep_snapshots_least=1)
+    policy = MaintenancePolicy(merge_files_least=2, keep_snapshots_least=1)
     report = maintain(table_in(catalogs[1]), policy)
     assert (report.files_merged, report.files_written, report.snapshots_expired) == (4, 1, 4)
     assert report.objects_deleted >= 4

@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 COUNT = """
-from neve.lake.java import ensure_java
+from neve.lake.spark.java import ensure_java
 print("home", ensure_java())
 from pyspark.sql import SparkSession
 spark = (

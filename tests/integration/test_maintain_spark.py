@@ -12,7 +12,7 @@ from neve import runtime
 from neve.bucket.maintain.jobs import Job, Outcome, plan_units, settings_given
 from neve.bucket.reader import AsyncBucket
 from neve.bucket.verify import Options, verify
-from neve.lake.maintain import run_on_spark
+from neve.lake.spark.jobs import run_maintenance
 from neve.store.url import connect
 from support import bucket_samples as samples
 from support.bucket_samples import Writer, expected, shown
@@ -37,8 +37,8 @@ async def _done(spark: Any, url: str, kind: Any, **options: object) -> list[Outc
         job = Job(kind, url, settings=given, options=tuple(options.items()))
         units = await plan_units(stacked.store, job)
         told: list[tuple[int, int]] = []
-        outcomes = await run_on_spark(
-            spark, job, units, tasks=3, told=lambda done, total: told.append((done, total))
+        outcomes = await run_maintenance(
+            spark, job, units, tasks=3, on_progress=lambda done, total: told.append((done, total))
         )
         assert told[-1] == (3, 3)
         assert [(row.topic, row.partition) for row in outcomes] == [

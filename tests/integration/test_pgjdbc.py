@@ -17,11 +17,11 @@ import pytest
 
 from conformance import installs
 from conformance.java_client import QUICK_MACHINE
-from neve.lake.postgres import PostgresServer
+from neve.lake.pgwire import PostgresServer
 from neve.lake.sql.statements import kind_of, tokens_of
 from neve.runtime import BlockingRunner
-from unit.lake.postgres.fake_engine import BATCH_ROWS, FakeEngine, Result
-from unit.lake.postgres.wire_client import PASSWORD, USER
+from unit.lake.pgwire.fake_engine import BATCH_ROWS, FakeEngine, Result
+from unit.lake.pgwire.wire_client import PASSWORD, USER
 
 SOURCE = Path(__file__).resolve().parent / "pgjdbc"
 SECONDS = 120

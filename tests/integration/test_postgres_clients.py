@@ -29,10 +29,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neve.lake.postgres import PostgresServer, Tls
+from neve.lake.pgwire import PostgresServer, Tls
 from neve.runtime import BlockingRunner
-from unit.lake.postgres.fake_engine import EVERY_TYPE, FakeEngine
-from unit.lake.postgres.wire_client import PASSWORD, USER, message, query, startup
+from unit.lake.pgwire.fake_engine import EVERY_TYPE, FakeEngine
+from unit.lake.pgwire.wire_client import PASSWORD, USER, message, query, startup
 
 TESTS = Path(__file__).resolve().parent.parent
 ROWS = 1_000_000
@@ -223,7 +223,7 @@ def test_psycopg_cancels(running: Running) -> None:
 
 def test_a_million_rows_pass_through_bounded_memory() -> None:
     """150 MB and more are streamed; what the server's process grows by is a small part of it."""
-    command = [sys.executable, "-m", "unit.lake.postgres.serve_fake"]
+    command = [sys.executable, "-m", "unit.lake.pgwire.serve_fake"]
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
     with subprocess.Popen(
         command,

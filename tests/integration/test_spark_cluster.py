@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import neve
-from neve.lake.java import ensure_java
+from neve.lake.spark.java import ensure_java
 from support.lake_session import SPARK_TESTS, lake_session
 from support.spark_topics import CODECS, Topics, rows_of, sample
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.lake.source.tasks import StoreRef
-from neve.lake.sql import allowed
-from neve.lake.sql.engine import Engine
+from neve.lake.scan.tasks import StoreRef
+from neve.lake.spark.query import allowed
+from neve.lake.spark.query.engine import Engine
 from neve.records import reference
 from neve.records.crc import crc32c
 from neve.records.reference import build_batch

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.lake.source.sink import RowsNotWrittenError, WriteOptions, write_rows
+from neve.lake.spark.source.sink import RowsNotWrittenError, WriteOptions, write_rows
 from support.lake_session import SPARK_TESTS, lake_session
 from support.spark_topics import Topics, rows_of, sample
 

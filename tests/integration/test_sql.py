@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pyiceberg.catalog.sql import SqlCatalog
 
 from neve.errors import NeveError
-from neve.lake.source.tasks import StoreRef
-from neve.lake.sql import streaming
-from neve.lake.sql.engine import Engine
+from neve.lake.scan.tasks import StoreRef
+from neve.lake.spark.query.engine import Engine
+from neve.lake.spark.query import arrow_stream
 from neve.lake.sql.errors import (
     QueryCancelledError,
     QueryError,
@@ -250,15 +250,15 @@ def test_a_topic_that_cannot_be_read_is_named(engine: Engine, topics: Topics) ->
 def test_results_come_in_order_and_in_portions(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "WINDOW_BYTES", 1_000_000)
+    monkeypatch.setattr(arrow_stream, "WINDOW_BYTES", 1_000_000)
     sizes: list[int] = []
-    real = streaming.ArrowStream._job
+    real = arrow_stream.ArrowStream._job
 
     def counted(self: Any, data: Any, partitions: list[int]) -> list[pa.RecordBatch]:
         sizes.append(len(partitions))
         return real(self, data, partitions)
 
-    monkeypatch.setattr(streaming.ArrowStream, "_job", counted)
+    monkeypatch.setattr(arrow_stream.ArrowStream, "_job", counted)
     sql = "SELECT id, repeat('x', 100) AS x FROM range(0, 100000, 1, 20)"
     found = engine.execute(sql, tag="many").batches()
     numbers = [n for batch in found for n in batch.column(0).to_pylist()]

@@ -30,7 +30,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 
 from neve.errors import NeveError
-from neve.lake.tables import UpkeepPolicy, catalog_of, maintain, read_progress
+from neve.lake.tables import MaintenancePolicy, catalog_of, maintain, read_progress
 from neve.lake.tables.columns import KAFKA_STRUCT
 from soak.duck import Duck
 from soak.nursery import free_port
@@ -282,7 +282,7 @@ class LakeLoop:
     def _keep_up(self, table: Table) -> int:
         """Merging may find nothing to do, since the pipelines' own upkeep does the same."""
         self.counts["files merged"] += maintain(
-            table, UpkeepPolicy(merge_files_least=2)
+            table, MaintenancePolicy(merge_files_least=2)
         ).files_merged
         return 1
 

@@ -17,8 +17,8 @@ from unittest import mock
 import hypothesis.strategies as st
 import pyarrow as pa
 
+from neve.lake.spark.query.engine import Engine
 from neve.lake.sql import analysis
-from neve.lake.sql.engine import Engine
 from neve.lake.sql.model import Needed
 from neve.lake.sql.ranges import HIGHEST, LOWEST
 from neve.lake.sql.topics import COLUMNS
@@ -51,13 +51,13 @@ class PruningCheck:
     @classmethod
     @contextlib.contextmanager
     def over(cls, engine: Engine) -> Iterator[PruningCheck]:
-        with mock.patch("neve.lake.sql.views.topic_frame", _exactly):
+        with mock.patch("neve.lake.spark.query.views.topic_frame", _exactly):
             yield cls(engine)
 
     def compare(self, sql: str) -> None:
         """The answer with everything read, and the one with only what is said to be needed."""
         pruned = self._answer(sql)
-        with mock.patch("neve.lake.sql.engine.analyse", _nothing_known):
+        with mock.patch("neve.lake.spark.query.engine.analyse", _nothing_known):
             whole = self._answer(sql)
         assert pruned == whole, sql
 

@@ -13,7 +13,7 @@ import pytest
 from neve.cli.application import COMMANDS
 from tidy.repository import PROJECT, ROOT, SOURCE, module_of, source_files, syntax_of
 
-ENTRIES = {"neve", "neve.cli", "neve.cli.__main__", "neve.lake.worker_daemon", "pyspark_neve"}
+ENTRIES = {"neve", "neve.cli", "neve.cli.__main__", "neve.lake.spark.worker_daemon", "pyspark_neve"}
 """What is reached from outside: by import, by the command, by Spark (which is told the names)."""
 
 

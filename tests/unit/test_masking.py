@@ -9,7 +9,7 @@ import pytest
 
 from neve.cli.output import complain
 from neve.errors import NeveError
-from neve.lake.postgres.sqlstate import from_exception
+from neve.lake.pgwire.sqlstate import from_exception
 from neve.serving import logs
 from neve.settings import LogSettings
 from neve.settings.masking import masked

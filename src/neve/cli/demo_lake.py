@@ -12,10 +12,9 @@ import pyarrow as pa
 from neve import runtime
 from neve.cli.demo_kafka import DemoError, say
 from neve.cli.spark import quiet_spark
-from neve.lake.pipeline.config import load_config
-from neve.lake.pipeline.runner import Pipeline
-from neve.lake.source.tasks import StoreRef
-from neve.lake.sql.engine import Engine
+from neve.lake import Pipeline
+from neve.lake.scan.tasks import StoreRef
+from neve.lake.spark.query.engine import Engine
 from neve.lake.tables import catalog_of
 
 PIPELINE = """\
@@ -44,7 +43,7 @@ class Lake:
     def fill(self) -> int:
         """What `neve lake run --once` does; how many rows came into the table of orders."""
         started = runtime.monotonic()
-        with Pipeline(self._spark, load_config(self._file)) as pipeline:
+        with Pipeline(self._spark, self._file) as pipeline:
             if not pipeline.run_once():
                 raise DemoError(f"the pipeline failed: {pipeline.reports}")
             orders, customers = pipeline.reports

@@ -52,7 +52,7 @@ def run_pipeline(config: PipelineConfig, folder: Path, options: RunOptions) -> i
     from neve.lake.pipeline.limits import DeadLetterLimit
     from neve.lake.pipeline.pages import PipelinePages
     from neve.lake.pipeline.runner import Pipeline, store_ref
-    from neve.lake.session import PIPELINE_SETTINGS
+    from neve.lake.spark.session import PIPELINE_SETTINGS
 
     limit = DeadLetterLimit.parse(options.max_dead_letters or NEARLY_ALL)
     settings = settings_of(dict(store_ref(config).settings))

@@ -201,7 +201,7 @@ async def _done_on_spark(
         raise InvalidError("a bucket in memory is this process's own: maintain it with --local")
     try:
         from neve.lake import session
-        from neve.lake.maintain import run_on_spark
+        from neve.lake.spark.jobs import run_maintenance
 
         spark = await runtime.offload(session, "neve maintain", master=where.master)
     except ImportError as error:
@@ -209,7 +209,7 @@ async def _done_on_spark(
             f"Spark is not installed ({error}): {INSTALL_LAKE}, or do it here with --local"
         ) from error
     try:
-        return await run_on_spark(spark, job, units, tasks=where.tasks, told=bar.show)
+        return await run_maintenance(spark, job, units, tasks=where.tasks, on_progress=bar.show)
     finally:
         await runtime.offload(spark.stop)
 

@@ -20,9 +20,7 @@ def quiet_spark(name: str, master: str, conf: Mapping[str, str] | None = None) -
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log:
         try:
             with _errors_to(log.fileno()), _waiting("starting Spark"):
-                from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-                from neve.lake import session
+                from neve.lake.spark.session import session, stop_session
 
                 spark = session(name, master=master, **(conf or {}))
         except (NeveError, ModuleNotFoundError):
@@ -34,8 +32,7 @@ def quiet_spark(name: str, master: str, conf: Mapping[str, str] | None = None) -
         try:
             yield spark
         finally:
-            with contextlib.suppress(OSError, Py4JError):  # its JVM may be gone
-                spark.stop()
+            stop_session(spark)
 
 
 @contextlib.contextmanager

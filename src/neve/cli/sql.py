@@ -18,7 +18,7 @@ from neve.cli.sql_session import DEFAULT_RESULTS, ResultFlags, open_engine, pair
 from neve.cli.sql_stopping import run_stoppable
 
 if TYPE_CHECKING:
-    from neve.lake.sql.engine import Engine
+    from neve.lake.spark.query.engine import Engine
 
 
 def sql(

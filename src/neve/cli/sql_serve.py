@@ -19,9 +19,9 @@ from neve.serving import logs
 from neve.serving.addresses import parse_address
 
 if TYPE_CHECKING:
-    from neve.lake.postgres.options import ServeOptions
-    from neve.lake.postgres.server import PostgresServer
-    from neve.lake.sql.engine import Engine
+    from neve.lake.pgwire.options import ServeOptions
+    from neve.lake.pgwire.server import PostgresServer
+    from neve.lake.spark.query.engine import Engine
     from neve.settings import Settings
 
 
@@ -60,7 +60,7 @@ class ServeFlags:
             if self.users or self.trust or self.tls_cert or self.tls_key or self.tls_required:
                 raise UsageError("--users, --trust and --tls-… go with --serve HOST:PORT")
             return None
-        from neve.lake.postgres.options import Limits, ServeOptions, Tls
+        from neve.lake.pgwire.options import Limits, ServeOptions, Tls
 
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("--tls-cert and --tls-key go together")
@@ -111,7 +111,7 @@ def _users(file: Path | None) -> dict[str, str]:
 
 async def serve_postgres(engine: Engine, options: ServeOptions) -> int:
     """Serve until SIGINT or SIGTERM, or until the engine has failed; the exit code."""
-    from neve.lake.postgres.server import serve
+    from neve.lake.pgwire.server import serve
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from neve.cli.spark import quiet_spark
 from neve.settings import Settings, declared
 
 if TYPE_CHECKING:
-    from neve.lake.sql.engine import Engine
+    from neve.lake.spark.query.engine import Engine
 
 SPARK_SETTINGS = {
     # A task that runs out of memory fails with its query. Otherwise it would end the whole JVM.
@@ -72,9 +72,9 @@ def open_engine(
     results: ResultFlags,
 ) -> Iterator[Engine]:
     """An engine with a Spark of its own, both gone at the end."""
-    from neve.lake.source.tasks import StoreRef
-    from neve.lake.sql.engine import Engine
-    from neve.lake.sql.spool import ResultLimits
+    from neve.lake.scan.tasks import StoreRef
+    from neve.lake.spark.query.engine import Engine
+    from neve.lake.spark.query.spool import ResultLimits
     from neve.lake.sql.tables import open_catalog
 
     store = StoreRef(url, layout, changed_settings(settings))

@@ -1,8 +1,25 @@
-"""Everything that imports pyspark: the source `neve`, tables, SQL and jobs over the bucket.
+"""The lake: topics in Spark, as Iceberg tables, and in SQL.
 
-Importing this package does not load Spark: `session` does when it is called.
+The public API is `Pipeline` and `session`; everything else in this package may change. Importing
+the package loads neither Spark nor pyiceberg.
 """
 
-from neve.lake.session import session
+from __future__ import annotations
 
-__all__ = ["session"]
+from typing import TYPE_CHECKING
+
+from neve.lake.spark.session import session
+
+if TYPE_CHECKING:
+    from neve.lake.pipeline.runner import Pipeline
+
+__all__ = ["Pipeline", "session"]
+
+
+def __getattr__(name: str) -> object:
+    """Import `Pipeline` on first use: Spark's workers import this package and do not need it."""
+    if name == "Pipeline":
+        from neve.lake.pipeline.runner import Pipeline
+
+        return Pipeline
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,7 +25,7 @@ from neve.bench.spark.records import FIELDS, Progress, Shape, order, produce, te
 from neve.bench.spark.sessions import CORES, local_spark
 from neve.lake.pipeline.config import parse_config
 from neve.lake.pipeline.runner import Pipeline
-from neve.lake.session import PIPELINE_SETTINGS
+from neve.lake.spark.session import PIPELINE_SETTINGS
 from neve.lake.tables import catalog_of
 from neve.lake.tables.encodings import dictionary_columns
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from neve import runtime
 from neve.bench.kafka.measure import BenchError
-from neve.lake.java import ensure_java
+from neve.lake.spark.java import ensure_java
 
 KAFKA_VERSION = "4.1.1"
 # The newest of each that could be had; together they run on the Spark that is installed.

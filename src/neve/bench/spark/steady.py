@@ -23,8 +23,8 @@ from neve.bench.spark.records import FIELDS, PARTITIONS, order
 from neve.bench.spark.sessions import local_spark
 from neve.lake.pipeline.config import parse_config
 from neve.lake.pipeline.runner import Pipeline, TopicReport
-from neve.lake.session import PIPELINE_SETTINGS
-from neve.lake.source.tasks import StoreRef
+from neve.lake.scan.tasks import StoreRef
+from neve.lake.spark.session import PIPELINE_SETTINGS
 from neve.lake.tables import catalog_of, read_progress
 
 TOPIC = "orders"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from neve.bucket.planning import PartitionPlan
 from neve.lake.pipeline.work import RangeResult
-from neve.lake.source.ranges import plan_tasks
-from neve.lake.source.tasks import OffsetRange
+from neve.lake.scan.ranges import plan_tasks
+from neve.lake.scan.tasks import OffsetRange
 from neve.lake.tables.progress import Progress, TopicProgress
 from neve.lake.tables.reference import WrittenFile
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -19,15 +19,20 @@ from pyiceberg.exceptions import NoSuchTableError
 from neve import runtime
 from neve.bucket.facade import Bucket
 from neve.bucket.reader import settings_of
-from neve.lake.pipeline.config import MaintenanceConfig, PipelineConfig
+from neve.lake.pipeline.config import (
+    MaintenanceConfig,
+    PipelineConfig,
+    load_config,
+    parse_config,
+)
 from neve.lake.pipeline.quantities import bytes_of, seconds_of
 from neve.lake.pipeline.topic import Step, TopicPipeline
-from neve.lake.source.tasks import StoreRef
-from neve.lake.tables import UpkeepPolicy, catalog_of, maintain
+from neve.lake.scan.tasks import StoreRef
+from neve.lake.tables import MaintenancePolicy, catalog_of, maintain
 from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from neve.lake.spark.session import SparkSession
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +62,24 @@ Told = Callable[[TopicReport], None]
 
 
 class Pipeline:
-    """Topics into tables. Use it with `with`, or `close` it.
+    """Fills the Iceberg tables of a pipeline from its topics. A context manager; or `close` it.
 
-    Files that the configuration names by relative paths are looked for in `folder`.
+    `config` is the path of a pipeline's YAML file, or its content as a mapping. Relative paths in
+    it are resolved against `folder`, by default the folder of the file.
     """
 
     def __init__(
-        self, spark: SparkSession, config: PipelineConfig, *, folder: Path | None = None
+        self,
+        spark: SparkSession,
+        config: PipelineConfig | Mapping[str, Any] | Path,
+        *,
+        folder: Path | None = None,
     ) -> None:
+        if isinstance(config, Path):
+            folder = folder or config.parent
+            config = load_config(config)
+        elif not isinstance(config, PipelineConfig):
+            config = parse_config(config)
         self._config = config
         self._store = store_ref(config)
         with contextlib.ExitStack() as opening:
@@ -123,7 +138,7 @@ class Pipeline:
 
     def maintain(self) -> None:
         """Keep the tables in shape; one that fails is told and left for the next time."""
-        policy = upkeep_policy(self._config.maintenance)
+        policy = maintenance_policy(self._config.maintenance)
         for each in self._topics:
             for name in (each.config.table, each.config.table + DEAD_LETTERS_SUFFIX):
                 try:
@@ -187,12 +202,12 @@ def _text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def upkeep_policy(config: MaintenanceConfig) -> UpkeepPolicy:
+def maintenance_policy(config: MaintenanceConfig) -> MaintenancePolicy:
     """What a pipeline says of upkeep, as the tables take it."""
-    return UpkeepPolicy(
+    return MaintenancePolicy(
         target_bytes=bytes_of(config.file_size, "maintenance.file_size"),
         small_bytes=bytes_of(config.small_file_size, "maintenance.small_file_size"),
         keep_snapshots_ms=int(seconds_of(config.keep, "maintenance.keep") * 1000),
         keep_snapshots_least=config.keep_snapshots,
-        keep_snapshots_most=max(UpkeepPolicy.keep_snapshots_most, config.keep_snapshots),
+        keep_snapshots_most=max(MaintenancePolicy.keep_snapshots_most, config.keep_snapshots),
     )

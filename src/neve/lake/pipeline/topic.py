@@ -7,6 +7,7 @@ the table stands, and two on one table take turns.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,8 @@ from neve.lake.pipeline.growth import PASSES_MAX, columns_for, grow, value_schem
 from neve.lake.pipeline.losses import NOTHING_LOST, Loss, loss_of, with_all_lost
 from neve.lake.pipeline.micro_batches import BatchResult, MicroBatch, choose, harvest
 from neve.lake.pipeline.work import RangeResult, TopicWork, run_range
-from neve.lake.source.tasks import StoreRef
+from neve.lake.scan.tasks import StoreRef
+from neve.lake.spark.jobs import run_tasks
 from neve.lake.tables import (
     CommitKind,
     CommitOutcome,
@@ -46,7 +48,7 @@ from neve.lake.tables.progress import offset_of
 from neve.lake.values import value_format
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from neve.lake.spark.session import SparkSession
 
 _log = logging.getLogger(__name__)
 
@@ -258,9 +260,7 @@ class TopicPipeline:
             strict,
             stop=self.config.on_error == "stop",
         )
-        tasks = self._spark.sparkContext.parallelize(ranges, len(ranges))
-        results: list[RangeResult] = tasks.map(lambda task: run_range(work, task)).collect()
-        return results
+        return run_tasks(self._spark, functools.partial(run_range, work), ranges)
 
     def _letters(self) -> Table:
         return open_dead_letters(self._catalog, self.config.table)

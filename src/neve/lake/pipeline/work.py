@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from neve import runtime
 from neve.bucket.decode import COLUMNS
 from neve.bucket.model import PARTITION_ERRORS
-from neve.lake.source.tasks import OffsetRange, StoreRef, read_range
+from neve.lake.scan.tasks import OffsetRange, StoreRef, read_range
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA, KAFKA_COLUMN, KAFKA_STRUCT, TIMESTAMP
 from neve.lake.tables.reference import TableRef, WrittenFile
 from neve.lake.tables.writing import write_files

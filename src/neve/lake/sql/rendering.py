@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from neve.lake.sql.far_times import near_times
+from neve.lake.sql.out_of_range_times import near_times
 
 Convert: TypeAlias = Callable[[Any], Any]
 _encoder = msgspec.json.Encoder(decimal_format="number")

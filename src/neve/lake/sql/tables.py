@@ -1,16 +1,14 @@
-"""Iceberg tables as relations: planned with pyiceberg here, read by Spark's workers."""
+"""Iceberg tables as relations: their names, columns and scan plans, with pyiceberg."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.errors import InvalidError, UnavailableError, UnsupportedError
 from neve.lake.sql.iceberg.filters import Filters, told
 from neve.lake.sql.iceberg.plan import TablePlan, plan_table
-from neve.lake.sql.iceberg.read import read_groups
 from neve.lake.sql.iceberg.types import arrow_schema
 from neve.lake.sql.literals import Constants
 from neve.lake.sql.model import Column, Needed, RelationPlan
@@ -19,7 +17,6 @@ from neve.settings import StoreSettings
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def table_names(catalog: Catalog | None) -> list[tuple[str, ...]]:
@@ -87,18 +84,6 @@ class TableQuery:
         except OSError as error:
             where = str(self.needed.named)
             raise UnavailableError(where, f"its metadata cannot be read: {error}") from error
-
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """Its rows; every group of files is a task."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        plan = self.plan()
-        schema: Any = from_arrow_schema(plan.read.schema(), prefer_timestamp_ntz=True)
-        if not plan.groups:
-            return spark.createDataFrame(plan.read.schema().empty_table(), schema)
-        read = functools.partial(read_groups, plan.read, plan.groups)
-        numbers = spark.range(0, len(plan.groups), 1, len(plan.groups))
-        return numbers.mapInArrow(read, schema)
 
     def explained(self) -> RelationPlan:
         plan = self.plan()

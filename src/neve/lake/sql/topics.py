@@ -1,20 +1,14 @@
-"""Topics as relations: the source `neve` with the columns and ranges that a query needs."""
+"""Topics as relations: their columns, and what a query reads of them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from neve.bucket.facade import Bucket
 from neve.lake.sql.model import Needed, RelationPlan
 from neve.lake.sql.ranges import HIGHEST, LOWEST, Ranges
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from neve.lake.source.tasks import StoreRef
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 COLUMNS: dict[str, pa.DataType] = {
@@ -34,24 +28,8 @@ _MOMENTS_MS = (-62_135_596_800_000, 253_402_300_799_999)
 """What a datetime can be: the years 1 to 9999."""
 
 
-def topic_frame(spark: SparkSession, store: StoreRef, needed: Needed) -> DataFrame:
-    """The rows of a topic that a query may need."""
-    from pyspark.sql.types import StructField, StructType
-
-    from neve.lake.source.columns import TYPES
-
-    schema = StructType([StructField(name, TYPES[name]) for name in needed.columns])
-    options = {**dict(store.settings), "store": store.url, "subscribe": needed.named.name}
-    if store.layout != "neve":
-        options["layout"] = store.layout
-    if "headers" in needed.columns:
-        options["includeHeaders"] = "true"
-    options |= range_options(needed.ranges)
-    return spark.read.format("neve").schema(schema).options(**options).load()
-
-
 def range_options(ranges: Ranges) -> dict[str, str]:
-    """Ranges as options of the source, which knows no numbers below 0."""
+    """Convert ranges to options of the source `neve`, which takes no negative numbers."""
     if ranges.empty:
         return {"toOffset": "0"}
     offsets, times = ranges.offsets, ranges.times_ms
@@ -65,7 +43,7 @@ def range_options(ranges: Ranges) -> dict[str, str]:
     if times.end != HIGHEST:
         found["toTimestamp"] = str(max(0, times.end))
     if ranges.partitions is not None:
-        # A number below 0 is no partition, and equal to none.
+        # No partition has a negative number.
         known = sorted(number for number in ranges.partitions if number >= 0)
         return {**found, "partitions": ",".join(map(str, known))} if known else {"toOffset": "0"}
     return found

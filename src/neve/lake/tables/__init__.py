@@ -11,12 +11,12 @@ from neve.lake.tables.commits import commit, commit_range, declare_progress
 from neve.lake.tables.evolving import SchemaMovedError, apply_evolution
 from neve.lake.tables.history import NoProgressError, read_progress
 from neve.lake.tables.letters import Claim, commit_dead_letters
+from neve.lake.tables.maintenance import MaintenancePolicy, MaintenanceReport, maintain
 from neve.lake.tables.opening import open_dead_letters, open_table
 from neve.lake.tables.outcomes import CommitKind, CommitOutcome
 from neve.lake.tables.progress import Progress, TopicProgress
 from neve.lake.tables.proposals import BusyTableError, CommitUnknownError
 from neve.lake.tables.reference import TableRef, WrittenFile, table_ref
-from neve.lake.tables.upkeep import MaintenanceReport, UpkeepPolicy, maintain
 from neve.lake.tables.writing import write_files
 
 __all__ = [
@@ -25,13 +25,13 @@ __all__ = [
     "CommitKind",
     "CommitOutcome",
     "CommitUnknownError",
+    "MaintenancePolicy",
     "MaintenanceReport",
     "NoProgressError",
     "Progress",
     "SchemaMovedError",
     "TableRef",
     "TopicProgress",
-    "UpkeepPolicy",
     "WrittenFile",
     "apply_evolution",
     "catalog_of",

@@ -4,7 +4,7 @@ from neve.bucket.planning import PartitionPlan, PlannedPiece
 from neve.errors import DamagedError
 from neve.lake.pipeline.micro_batches import MicroBatch, choose, harvest
 from neve.lake.pipeline.work import RangeResult
-from neve.lake.source.tasks import OffsetRange
+from neve.lake.scan.tasks import OffsetRange
 
 PIECE_BYTES = 100
 

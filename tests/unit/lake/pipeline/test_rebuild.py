@@ -20,7 +20,7 @@ from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.tables import (
     BusyTableError,
     CommitKind,
-    UpkeepPolicy,
+    MaintenancePolicy,
     commit,
     maintain,
     read_progress,
@@ -90,7 +90,7 @@ def test_whole_numbers_become_what_the_file_says_and_the_letters_fit(
     assert float(prices(scene)[-1]) == 4.5
     assert {row["name"] for row in scene.rows("t")} == {"a", "b", None}
     with table_of(scene) as table:
-        maintain(table, UpkeepPolicy(merge_files_least=2))
+        maintain(table, MaintenancePolicy(merge_files_least=2))
     assert len(prices(scene)) == 5
 
 

@@ -14,9 +14,9 @@ from neve.bucket.facade import Bucket
 from neve.errors import DamagedError, InvalidError, LostRangeError
 from neve.lake.pipeline import runner
 from neve.lake.pipeline.config import parse_config
-from neve.lake.pipeline.runner import Pipeline, pipeline_catalog, upkeep_policy
+from neve.lake.pipeline.runner import Pipeline, maintenance_policy, pipeline_catalog
 from neve.lake.pipeline.status import TopicStatus, pipeline_status
-from neve.lake.tables import UpkeepPolicy, maintain
+from neve.lake.tables import MaintenancePolicy, maintain
 from neve.lake.tables.complaints import note_complaint
 from unit.lake.pipeline.pipeline_scene import FakeSpark, Scene
 
@@ -54,9 +54,9 @@ def test_the_table_of_dead_letters_is_kept_in_shape(
 
 def test_many_snapshots_may_be_kept(scene: Scene) -> None:
     config = scene.config({"topic": "t"}, maintenance={"keep_snapshots": 500})
-    policy = upkeep_policy(config.maintenance)
+    policy = maintenance_policy(config.maintenance)
     assert (policy.keep_snapshots_least, policy.keep_snapshots_most) == (500, 500)
-    assert upkeep_policy(scene.config({"topic": "t"}).maintenance).keep_snapshots_most == 200
+    assert maintenance_policy(scene.config({"topic": "t"}).maintenance).keep_snapshots_most == 200
 
 
 def test_the_catalog_is_reached_as_the_store_is(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_merge_is_no_commit_of_the_pipeline(scene: Scene) -> None:
     assert committed_ms
     with contextlib.closing(pipeline_catalog(scene.config({"topic": "t"}))) as catalog:
         table = catalog.load_table("lake.t")
-        assert maintain(table, UpkeepPolicy(merge_files_least=2)).files_merged == 2
+        assert maintain(table, MaintenancePolicy(merge_files_least=2)).files_merged == 2
         merged = table.refresh().current_snapshot()
     assert merged is not None
     assert merged.timestamp_ms > committed_ms

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from neve.errors import UnavailableError
-from neve.lake.sql.catalogue import Catalogue
 from neve.lake.sql.errors import QueryError, UnknownNameError
 from neve.lake.sql.names import Named, Names, sql_name
+from neve.lake.sql.relation_catalog import RelationCatalog
 
 TOPICS = ["orders", "odd-name.x", "sales.orders", "Case", "case2"]
 TABLES = [("sales", "orders"), ("topics", "orders"), ("a", "b", "c"), ("iceberg", "t")]
@@ -87,7 +87,7 @@ class _Deaf:
 
 
 def test_topics_are_found_while_the_tables_catalog_does_not_answer() -> None:
-    catalogue = Catalogue(cast(Any, _Topics()), cast(Any, _Deaf()))
+    catalogue = RelationCatalog(cast(Any, _Topics()), cast(Any, _Deaf()))
     wanted = [("orders",), ("public", "orders"), ("topics", "ORDERS")]
     assert {named.parts for named in catalogue.find(wanted).values()} == {("orders",)}
     assert len(catalogue.find(wanted)) == 3

@@ -24,10 +24,10 @@ from pyiceberg.table import Table
 
 from neve.errors import NeveError
 from neve.lake.tables import (
+    MaintenancePolicy,
     MaintenanceReport,
     Progress,
     TopicProgress,
-    UpkeepPolicy,
     commit_range,
     read_progress,
 )
@@ -38,9 +38,9 @@ from neve.lake.tables.history import (
     summary_of,
 )
 from neve.lake.tables.letter_files import places_of
+from neve.lake.tables.maintenance.merging import merge_small_files
 from neve.lake.tables.progress import from_text, offset_of
 from neve.lake.tables.replaying import Findings, Named, commit_replay, look, replayable
-from neve.lake.tables.upkeep.merging import merge_small_files
 from unit.lake.tables.table_scene import (
     TOPIC,
     TOPIC_ID,
@@ -284,7 +284,7 @@ class World:
             self.replays += 1
 
     def keep_up(self) -> None:
-        policy = UpkeepPolicy(merge_files_least=2)
+        policy = MaintenancePolicy(merge_files_least=2)
         for _ in range(3):
             self.stage.idle("upkeep", 30)
             with (

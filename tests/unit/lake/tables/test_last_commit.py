@@ -12,9 +12,9 @@ from neve import runtime
 from neve.lake.tables import commit, commit_dead_letters
 from neve.lake.tables.history import TableState
 from neve.lake.tables.last_commit import LastCommit, last_commit_of
+from neve.lake.tables.maintenance import MaintenancePolicy, MaintenanceReport
+from neve.lake.tables.maintenance.merging import merge_small_files
 from neve.lake.tables.proposals import attempt, propose
-from neve.lake.tables.upkeep import MaintenanceReport, UpkeepPolicy
-from neve.lake.tables.upkeep.merging import merge_small_files
 from unit.lake.tables.table_scene import (
     at,
     catalog_in,
@@ -54,7 +54,7 @@ def newest_ms(table: Table) -> int:
 
 def merge(table: Table) -> None:
     report = MaintenanceReport()
-    merge_small_files(table, UpkeepPolicy(merge_files_least=2), report)
+    merge_small_files(table, MaintenancePolicy(merge_files_least=2), report)
     assert report.files_merged
 
 

@@ -14,11 +14,11 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, LongType, StringType
 
-from neve.lake.tables import MaintenanceReport, UpkeepPolicy, commit, open_table
+from neve.lake.tables import MaintenancePolicy, MaintenanceReport, commit, open_table
 from neve.lake.tables.columns import KAFKA_STRUCT
 from neve.lake.tables.live import live_entries
+from neve.lake.tables.maintenance.merging import merge_small_files
 from neve.lake.tables.projecting import projected, projected_batches
-from neve.lake.tables.upkeep.merging import merge_small_files
 from unit.lake.tables.table_scene import at, catalog_in, written
 
 INSIDE = pa.struct([("x", pa.int32())])
@@ -72,7 +72,7 @@ def test_a_merge_changes_no_value(catalog: Catalog) -> None:
     before = in_files(table)
     assert [row["list"] for row in before] == [row["list"] for row in ROWS]
     report = MaintenanceReport()
-    merge_small_files(table, UpkeepPolicy(merge_files_least=2), report)
+    merge_small_files(table, MaintenancePolicy(merge_files_least=2), report)
     assert (report.files_merged, report.files_written) == (2, 1)
     assert in_files(table) == before
 

@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 
 from neve.cli import main
 from neve.errors import InvalidError
-from neve.lake.tables import UpkeepPolicy, catalog_of, commit, maintain, read_progress
+from neve.lake.tables import MaintenancePolicy, catalog_of, commit, maintain, read_progress
 from neve.lake.tables.catalogs import local_catalog
 from neve.lake.tables.relocating import relocate
 from unit.lake.tables.table_scene import (
@@ -121,7 +121,7 @@ def _maintain_a_week_later(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         later_ms = runtime.now_ms() + 7 * DAY_MS
         patch.setattr("neve.runtime.now_ms", lambda: later_ms)
-        maintain(table_in(catalog), UpkeepPolicy(merge_files_least=2, keep_snapshots_least=1))
+        maintain(table_in(catalog), MaintenancePolicy(merge_files_least=2, keep_snapshots_least=1))
 
 
 def test_killed_before_the_end_it_is_run_again(

@@ -1,0 +1,141 @@
+"""One client from connect to close: log-in, messages, and an orderly end whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from neve import runtime
+from neve.lake.pgwire import wire
+from neve.lake.pgwire.link import Disconnected, Link
+from neve.lake.pgwire.outbox import Outbox
+from neve.lake.pgwire.runner import Runner
+from neve.lake.pgwire.session import Session
+from neve.lake.pgwire.session_settings import SessionSettings
+from neve.lake.pgwire.shared import Shared
+from neve.lake.pgwire.sqlstate import (
+    ADMIN_SHUTDOWN,
+    INVALID_PARAMETER_VALUE,
+    QUERY_CANCELED,
+    SqlError,
+    fatal,
+)
+from neve.lake.pgwire.startup import Startup
+
+_LOG = logging.getLogger(__name__)
+_NOT_SETTINGS = ("user", "database", "options", "replication")
+
+
+class Connection:
+    """Owned by the server, which runs `run` in a task of its own."""
+
+    def __init__(
+        self, link: Link, shared: Shared, startup: Startup, process: int, secret: int
+    ) -> None:
+        self._link = link
+        self.address = link.address()
+        self._shared = shared
+        self._startup = startup
+        self.process = process
+        self.secret = secret
+        self.logged_in = False
+        self._session: Session | None = None
+        self._stopping = False
+        link.on_lost = self._lost
+
+    def cancel(self) -> None:
+        self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
+
+    def stop(self, reason: SqlError) -> None:
+        """The server is going: end what runs, say so, close."""
+        self._stopping = True
+        self._interrupt(reason)
+        self._link.write(wire.report(reason))
+        self._link.close()
+
+    def give_up(self) -> None:
+        """Close it at once: others need its place."""
+        self._link.abort()
+
+    def _lost(self) -> None:
+        self._interrupt(fatal(ADMIN_SHUTDOWN, "the client is gone"))
+
+    def _interrupt(self, reason: SqlError) -> None:
+        if self._session is not None:
+            self._session.interrupt(reason)
+
+    async def run(self) -> None:
+        try:
+            await self._serve()
+        except (Disconnected, OSError):
+            pass
+        except SqlError as error:
+            self._link.write(wire.report(error))
+        except Exception:
+            _LOG.exception("a connection of process %d failed", self.process)
+            self._link.write(wire.report(fatal("XX000", "internal error: see the server's log")))
+        finally:
+            await self._end()
+
+    async def _serve(self) -> None:
+        try:
+            async with runtime.deadline(self._shared.limits.login_seconds):
+                parameters = await self._startup.negotiate()
+                await self._startup.authenticate(parameters["user"])
+        except TimeoutError:
+            raise fatal("57014", "canceling authentication due to timeout") from None
+        self._session = await self._begin(parameters)
+        await self._session.start()
+        while not self._stopping and await self._message(self._session):
+            pass
+
+    async def _begin(self, parameters: dict[str, str]) -> Session:
+        user = parameters["user"]
+        limits = self._shared.limits
+        settings = SessionSettings(
+            user, statement_timeout_ms=round(limits.statement_seconds * 1000)
+        )
+        for name, value in [*parameters.items(), *_options(parameters.get("options", ""))]:
+            if name not in _NOT_SETTINGS:
+                _set_at_startup(settings, name, value)
+        self.logged_in = True
+        self._startup.on_login()
+        out = Outbox(self._link, limits.stall_seconds)
+        for name, value in settings.reported().items():
+            out.add(wire.parameter_status(name, value))
+        out.add(wire.backend_key(self.process, self.secret))
+        runner = Runner(
+            self._shared, out, settings, user=user, process=self.process, address=self.address
+        )
+        return Session(runner, settings, limits, self._shared.held)
+
+    async def _message(self, session: Session) -> bool:
+        header = await self._link.read(wire.HEADER_BYTES)
+        kind, size = wire.body_length(header, self._shared.limits.message_bytes_max)
+        return await session.handle(kind, await self._link.read(size))
+
+    async def _end(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._session is not None:
+                await self._session.close()
+        self._link.close()
+
+
+def _set_at_startup(settings: SessionSettings, name: str, value: str) -> None:
+    try:
+        settings.startup(name, value)
+    except SqlError as error:
+        raise fatal(INVALID_PARAMETER_VALUE, error.message) from error
+
+
+def _options(text: str) -> list[tuple[str, str]]:
+    """`-c name=value` and `--name=value`, as libpq's `options` carries them."""
+    found: list[tuple[str, str]] = []
+    words = text.replace("-c ", "-c").split()
+    for word in words:
+        for mark in ("--", "-c"):
+            if word.startswith(mark) and "=" in word:
+                name, _, value = word.removeprefix(mark).partition("=")
+                found.append((name.replace("-", "_"), value))
+                break
+    return found

@@ -1,0 +1,148 @@
+"""From a new socket to a client that is logged in, or has said what it came for and is gone."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from neve.lake.pgwire import wire
+from neve.lake.pgwire.fairness import LoginThrottle
+from neve.lake.pgwire.link import Disconnected, Link
+from neve.lake.pgwire.options import Limits
+from neve.lake.pgwire.scram import Exchange, Passwords
+from neve.lake.pgwire.sqlstate import (
+    FEATURE_NOT_SUPPORTED,
+    INVALID_AUTHORIZATION,
+    PROTOCOL_VIOLATION,
+    TOO_MANY_CONNECTIONS,
+    SqlError,
+    fatal,
+)
+from neve.serving import logs
+
+AUTHENTICATION_OK, SASL, SASL_CONTINUE, SASL_FINAL = 0, 10, 11, 12
+_ENCRYPTION_REQUESTS_MAX = 4
+log = logging.getLogger("neve.sql")
+
+
+@dataclass(frozen=True)
+class Security:
+    """How a server lets clients in. No passwords: everybody is let in."""
+
+    passwords: Passwords | None
+    tls: ssl.SSLContext | None
+    certificate: str | None
+    tls_required: bool
+    throttle: LoginThrottle = field(default_factory=LoginThrottle)
+
+
+class Startup:
+    """One connection's beginning; `on_cancel` hears of cancel requests, `on_login` of a log-in."""
+
+    def __init__(
+        self,
+        link: Link,
+        security: Security,
+        limits: Limits,
+        on_cancel: Callable[[int, int], None],
+        on_login: Callable[[], None],
+    ) -> None:
+        self._link = link
+        self._address = link.address()
+        self._security = security
+        self._limits = limits
+        self._on_cancel = on_cancel
+        self.on_login = on_login
+
+    async def negotiate(self) -> dict[str, str]:
+        """The parameters that a client starts with; Disconnected if it came for something else."""
+        for _ in range(_ENCRYPTION_REQUESTS_MAX):
+            header = await self._link.read(wire.LENGTH_BYTES)
+            size = wire.startup_length(header, self._limits.login_message_bytes_max)
+            fields = wire.Fields(await self._link.read(size))
+            code = fields.int32()
+            if code == wire.SSL_REQUEST:
+                await self._encrypt()
+            elif code == wire.GSSENC_REQUEST:
+                self._link.write(b"N")
+            elif code == wire.CANCEL_REQUEST:
+                self._on_cancel(fields.uint32(), fields.uint32())
+                raise Disconnected
+            else:
+                return self._parameters(code, fields.rest())
+        raise wire.violation("too many requests for encryption")
+
+    async def _encrypt(self) -> None:
+        if self._security.tls is None or self._link.secure:
+            self._link.write(b"N")
+            return
+        # Written before the handshake begins, and read by nobody but the client's own TLS.
+        self._link.write(b"S")
+        await self._link.start_tls(self._security.tls)
+
+    def _parameters(self, version: int, body: bytes) -> dict[str, str]:
+        major, minor = version >> 16, version & 0xFFFF
+        if major != 3:
+            raise fatal(
+                FEATURE_NOT_SUPPORTED,
+                f"unsupported frontend protocol {major}.{minor}: server supports 3.0",
+            )
+        found = wire.parse_startup(body)
+        if self._security.tls_required and not self._link.secure:
+            raise fatal(
+                INVALID_AUTHORIZATION,
+                "this server takes connections with TLS only (sslmode=require)",
+            )
+        if not found.get("user"):
+            raise fatal(INVALID_AUTHORIZATION, "no user name was given in the startup packet")
+        if found.get("replication", "false").lower() not in ("false", "off", "no", "0"):
+            raise fatal(FEATURE_NOT_SUPPORTED, "replication connections are not supported")
+        unknown = [name for name in found if name.startswith("_pq_.")]
+        if minor or unknown:
+            self._link.write(wire.negotiate_version(unknown))
+        return {name: value for name, value in found.items() if name not in unknown}
+
+    async def authenticate(self, user: str) -> None:
+        """Let a user in, or raise. Users that failed before from this address wait first."""
+        address = self._address
+        if self._security.passwords is not None:
+            throttle = self._security.throttle
+            delay = throttle.delay_seconds(user, address)
+            if delay > self._limits.login_seconds:
+                logs.event(log, logging.WARNING, "log-in refused", user=user, address=address)
+                raise fatal(TOO_MANY_CONNECTIONS, "too many failed log-ins: try again later")
+            if delay:
+                await self._link.pause(delay)
+            try:
+                await self._exchange(Exchange(self._security.passwords, user, self._certificate))
+            except SqlError:
+                count = throttle.failed(user, address)
+                about = {"user": user, "address": address, "failures": count}
+                logs.event(log, logging.WARNING, "log-in failed", **about)
+                raise
+            throttle.succeeded(user, address)
+        logs.event(log, logging.INFO, "log-in", user=user, address=address)
+        self._link.write(wire.authentication(AUTHENTICATION_OK))
+
+    @property
+    def _certificate(self) -> str | None:
+        return self._security.certificate if self._link.secure else None
+
+    async def _exchange(self, exchange: Exchange) -> None:
+        offer = b"".join(wire.cstring(name) for name in exchange.mechanisms) + b"\0"
+        self._link.write(wire.authentication(SASL, offer))
+        mechanism, first = wire.parse_sasl_initial(await self._response())
+        self._link.write(wire.authentication(SASL_CONTINUE, exchange.first(mechanism, first)))
+        final = exchange.final(await self._response())
+        self._link.write(wire.authentication(SASL_FINAL, final))
+
+    async def _response(self) -> bytes:
+        header = await self._link.read(wire.HEADER_BYTES)
+        kind, size = wire.body_length(header, self._limits.login_message_bytes_max)
+        if kind == b"X":
+            raise Disconnected
+        if kind != b"p":
+            raise fatal(PROTOCOL_VIOLATION, f"expected a password, got message type {kind[0]}")
+        return await self._link.read(size)

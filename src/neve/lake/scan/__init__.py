@@ -1,0 +1,1 @@
+"""Planning and reading of topic scans without Spark: options, offset ranges and tasks."""

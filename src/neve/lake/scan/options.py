@@ -1,0 +1,256 @@
+"""The options of a read: those of Spark's Kafka source, and where the bucket is.
+
+Names are matched without regard to case, as Spark does. A name that means nothing, a value that
+cannot be, and two options that exclude each other are refused by name. Settings of Neve
+(docs/operators/settings.md) are options too, under their own names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from neve.bucket.model import EARLIEST, LATEST, OFFSET_MAX
+from neve.bucket.reader import LAYOUTS
+from neve.errors import InvalidError
+from neve.lake.scan.bounds import RowBounds
+from neve.lake.scan.positions import (
+    Position,
+    offsets_position,
+    partitions_by_topic,
+    timestamp_position,
+    timestamps_position,
+)
+from neve.lake.scan.ranges import TASK_BYTES
+from neve.lake.scan.tasks import StoreRef
+from neve.settings import declared, load
+
+READ_OPTIONS = (
+    "store",
+    "path",
+    "layout",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "partitions",
+    "fromOffset",
+    "toOffset",
+    "fromTimestamp",
+    "toTimestamp",
+    "pushFilters",
+    "minPartitions",
+    "maxBytesPerPartition",
+    "maxOffsetsPerTrigger",
+    "failOnDataLoss",
+    "includeHeaders",
+    "isolation.level",
+)
+"""Every option of a read, beside Neve's settings."""
+
+IGNORED_OPTIONS = (
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+)
+"""Options of Spark's Kafka source about its brokers and consumers, which this source has not."""
+
+KAFKA_PREFIX = "kafka."
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+STREAM_ONLY = ("maxOffsetsPerTrigger",)
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which topics and partitions: names, a pattern that whole names match, or an assignment."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic of this name is part of it."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.names or topic in self.assigned
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """A read as it was asked for. `starting` is None where nothing was said."""
+
+    store: StoreRef
+    subscription: Subscription
+    starting: Position | None = None
+    ending: Position = LATEST
+    start_at_latest_if_newer: bool = False
+    bounds: RowBounds = field(default_factory=RowBounds)
+    push_filters: bool = False
+    min_partitions: int = 0
+    max_bytes_per_partition: int = TASK_BYTES
+    max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    isolation_level: str = "read_uncommitted"
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+        """Options as Spark hands them over."""
+        given = _Given(options, READ_OPTIONS)
+        refused = BATCH_ONLY if streaming else STREAM_ONLY
+        for name in refused:
+            if name in given.values:
+                kind = "batches" if streaming else "streams"
+                raise InvalidError(f"the option {name} is one of {kind}: leave it out")
+        strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+        return cls(
+            store=given.store(),
+            subscription=_subscription(given),
+            starting=_starting(given, streaming=streaming),
+            ending=_ending(given),
+            start_at_latest_if_newer=strategy == "latest",
+            bounds=_bounds(given),
+            push_filters=given.truth("pushFilters", default=False),
+            min_partitions=given.number("minPartitions", least=1) or 0,
+            max_bytes_per_partition=given.size("maxBytesPerPartition") or TASK_BYTES,
+            max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", least=1),
+            fail_on_data_loss=given.truth("failOnDataLoss", default=True),
+            include_headers=given.truth("includeHeaders", default=False),
+            isolation_level=given.choice("isolation.level", ISOLATION_LEVELS),
+        )
+
+
+def _subscription(given: _Given) -> Subscription:
+    name, text = given.one_of(("subscribe", "subscribePattern", "assign"))
+    if name == "assign":
+        return Subscription(assigned=partitions_by_topic(name, text))
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise InvalidError(f"{name} = {text!r} is no regular expression: {error}") from error
+        return Subscription(pattern=text)
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise InvalidError("subscribe names no topic: give some, with commas between them")
+    return Subscription(names=names)
+
+
+def _starting(given: _Given, *, streaming: bool) -> Position | None:
+    """The first of the three ways that was given counts, as with Spark's Kafka source."""
+    if text := given.values.get("startingTimestamp"):
+        return timestamp_position("startingTimestamp", text)
+    if text := given.values.get("startingOffsetsByTimestamp"):
+        return timestamps_position("startingOffsetsByTimestamp", text)
+    if text := given.values.get("startingOffsets"):
+        return offsets_position("startingOffsets", text, refused=None if streaming else LATEST)
+    return None
+
+
+def _ending(given: _Given) -> Position:
+    if text := given.values.get("endingTimestamp"):
+        return timestamp_position("endingTimestamp", text)
+    if text := given.values.get("endingOffsetsByTimestamp"):
+        return timestamps_position("endingOffsetsByTimestamp", text)
+    if text := given.values.get("endingOffsets"):
+        return offsets_position("endingOffsets", text, refused=EARLIEST)
+    return LATEST
+
+
+def _bounds(given: _Given) -> RowBounds:
+    to_offset = given.number("toOffset", least=0)
+    return RowBounds(
+        partitions=given.numbers("partitions"),
+        from_offset=given.number("fromOffset", least=0) or 0,
+        to_offset=OFFSET_MAX if to_offset is None else to_offset,
+        from_timestamp=given.number("fromTimestamp", least=0),
+        to_timestamp=given.number("toTimestamp", least=0),
+    )
+
+
+class _Given:
+    """Options by the names that docs call them; settings of Neve apart."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        names = {name.lower(): name for name in known}
+        settings = {name.lower(): name for name in declared()}
+        ignored = {name.lower() for name in IGNORED_OPTIONS}
+        self.values: dict[str, str] = {}
+        self.settings: dict[str, str] = {}
+        for option, text in options.items():
+            name = option.lower().removeprefix(KAFKA_PREFIX)
+            is_kafkas = option.lower().startswith(KAFKA_PREFIX)
+            if name in names and (not is_kafkas or name == "isolation.level"):
+                self.values[names[name]] = text
+            elif name in settings and not is_kafkas:
+                self.settings[settings[name]] = text
+            elif not is_kafkas and name not in ignored:
+                raise InvalidError(f"there is no option {option!r}{_nearest(name, names)}")
+
+    def store(self) -> StoreRef:
+        _, url = self.one_of(("store", "path"))
+        layout = self.choice("layout", LAYOUTS)
+        load(flags=self.settings)  # a bad value is told here and not by every task
+        return StoreRef(url, layout, tuple(sorted(self.settings.items())))
+
+    def one_of(self, names: tuple[str, ...]) -> tuple[str, str]:
+        found = [name for name in names if self.values.get(name)]
+        if len(found) != 1:
+            told = f"{' and '.join(found)} are given" if found else "none is given"
+            raise InvalidError(f"give one of the options {', '.join(names)}: {told}")
+        return found[0], self.values[found[0]]
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        text = self.values.get(name, choices[0]).strip().lower()
+        if text not in choices:
+            raise InvalidError(f"{name} = {text!r} is none of {', '.join(choices)}")
+        return text
+
+    def truth(self, name: str, *, default: bool) -> bool:
+        text = self.values.get(name, str(default)).strip().lower()
+        if text not in ("true", "false"):
+            raise InvalidError(f"{name} = {text!r} is neither true nor false")
+        return text == "true"
+
+    def number(self, name: str, *, least: int) -> int | None:
+        text = self.values.get(name)
+        if text is None:
+            return None
+        if not text.strip().isdecimal() or int(text) < least:
+            raise InvalidError(f"{name} = {text!r} is no whole number from {least} on")
+        return int(text)
+
+    def numbers(self, name: str) -> frozenset[int] | None:
+        text = self.values.get(name)
+        if text is None:
+            return None
+        parts = [part.strip() for part in text.split(",")]
+        if not all(part.isdecimal() for part in parts):
+            raise InvalidError(f"{name} = {text!r}: give numbers, with commas between them")
+        return frozenset(int(part) for part in parts)
+
+    def size(self, name: str) -> int | None:
+        text = self.values.get(name)
+        if text is None:
+            return None
+        found = _SIZE.fullmatch(text.strip())
+        if found is None or int(found[1]) == 0:
+            raise InvalidError(f"{name} = {text!r} is no size: give bytes, or such as 64m")
+        return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def _nearest(name: str, known: Mapping[str, str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {known[close[0]]}?)" if close else ""

@@ -1,0 +1,279 @@
+"""The engine behind `neve sql` and the PostgreSQL server: prepare, run, explain and cancel queries.
+
+Each place where a query names a relation becomes a temporary view over no more of it than that
+place needs, and the query runs on those. Only queries are answered. Any thread may use an engine;
+a query is cancelled by its tag.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from neve import runtime
+from neve.lake.spark.query.arrow_stream import ArrowStream
+from neve.lake.spark.query.arrow_types import with_arrow_types
+from neve.lake.spark.query.failures import translate_errors
+from neve.lake.spark.query.plan_check import PlanCheck
+from neve.lake.spark.query.running_queries import RunningQueries, RunningQuery
+from neve.lake.spark.query.spool import DEFAULT_LIMITS, ResultLimits
+from neve.lake.spark.query.views import Views, session_for
+from neve.lake.sql.analysis import Analysis, Place, analyse
+from neve.lake.sql.errors import QueryError
+from neve.lake.sql.json_paths import as_written, with_json_paths
+from neve.lake.sql.literals import Constants
+from neve.lake.sql.model import (
+    Column,
+    Explanation,
+    Needed,
+    Prepared,
+    Relation,
+    RelationPlan,
+    Result,
+    answered,
+)
+from neve.lake.sql.names import Named, sql_name
+from neve.lake.sql.ranges import ranges_of
+from neve.lake.sql.relation_catalog import RelationCatalog
+from neve.lake.sql.statements import (
+    Kind,
+    explained_query,
+    kind_of,
+    tokens_of,
+    with_named_parameters,
+    with_offset_as_column,
+    without_remarks,
+)
+from neve.lake.sql.topics import CHEAPEST, topic_plan
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import DataFrame, SparkSession
+
+    from neve.lake.scan.tasks import StoreRef
+
+_ENDING_SECONDS = 5.0
+
+
+class Engine:
+    """Queries over one bucket and, where there is one, one catalog. Close it, or use it as with."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: StoreRef,
+        catalog: Catalog | None = None,
+        limits: ResultLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._spark = session_for(spark)
+        self._limits = limits
+        self._check = PlanCheck(self._spark)
+        self._store = store
+        self._bucket = store.open()
+        self._catalog = RelationCatalog(self._bucket, catalog)
+        self._running = RunningQueries()
+        self._spool: Path | None = None
+        if spark.sparkContext.master.startswith("local"):  # tasks see the disk of this process
+            self._spool = Path(tempfile.mkdtemp(prefix="neve-sql-", dir=_local_folder(spark)))
+
+    # --- queries
+
+    def prepare(self, sql: str, parameters: Sequence[object] = ()) -> Prepared:
+        """Look a query over: which relations, columns and ranges. Nothing is read."""
+        sql = without_remarks(sql)
+        tokens = tokens_of(sql)
+        kind = kind_of(tokens)
+        text, mode = sql[tokens[0].start : tokens[-1].end + 1], "simple"
+        if kind == Kind.EXPLAIN:
+            text, mode = explained_query(sql)
+        elif kind != Kind.QUERY:
+            return Prepared(kind, text)
+        written = text
+        text = with_json_paths(written)
+        has_paths = text != written
+        text = with_offset_as_column(text)
+        text, values = with_named_parameters(text, tokens_of(text), parameters)
+        constants = Constants(self._zone(), values)
+        analysis = analyse(text, tokens_of(text), constants)
+        needed = self._needed(analysis, constants)
+        return Prepared(kind, text, values, needed, analysis.edits, constants, mode, has_paths)
+
+    def execute(self, sql: str, parameters: Sequence[object] = (), *, tag: str) -> Result:
+        """Begin a query: its schema at once, its rows when they are asked for."""
+        if not tag or "," in tag:
+            raise QueryError("a tag is some text without a comma")
+        query = self._running.begin(tag)
+        prepared = self.prepare(sql, parameters)
+        query.check()
+        answer = self._answer(prepared)
+        return answer if answer is not None else self._result(prepared, query)
+
+    def cancel(self, tag: str) -> None:
+        """End what runs under a tag; whoever reads its rows gets QueryCancelledError."""
+        if self._running.cancel(tag):
+            with translate_errors({}):
+                self._spark.sparkContext.cancelJobsWithTag(tag)
+
+    def explain(self, sql: str, parameters: Sequence[object] = ()) -> Explanation:
+        """What a query, with or without EXPLAIN, would read, and Spark's plan of it."""
+        prepared = self.prepare(sql, parameters)
+        if prepared.kind not in (Kind.QUERY, Kind.EXPLAIN):
+            raise QueryError("only queries are explained: write EXPLAIN SELECT …")
+        return self._explained(prepared)
+
+    def failure(self) -> str:
+        """Why no query can be answered any more; empty while Spark is there."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        context: Any = self._spark.sparkContext
+        try:
+            return "Spark's context was stopped" if context._jsc.sc().isStopped() else ""
+        except (OSError, Py4JError) as error:
+            process = getattr(context._gateway, "proc", None)
+            if process is None:
+                return f"Spark's JVM does not answer: {error}"
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its sockets end before it does
+            return f"Spark's JVM has ended with exit code {process.wait(_ENDING_SECONDS)}"
+        return "Spark's JVM does not answer any more"
+
+    # --- what there is
+
+    def relations(self) -> list[Relation]:
+        """All topics and tables, with their columns."""
+        return self._catalog.relations()
+
+    def describe(self, name: str) -> list[Column]:
+        """The columns of a relation, called as queries call it."""
+        return list(self._catalog.columns(self._catalog.by_text(name)))
+
+    def close(self) -> None:
+        self._bucket.close()
+        if self._spool is not None:
+            shutil.rmtree(self._spool, ignore_errors=True)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- inside
+
+    def _zone(self) -> ZoneInfo | None:
+        with translate_errors({}):
+            zone = str(self._spark.conf.get("spark.sql.session.timeZone"))
+        try:
+            return ZoneInfo(zone)
+        except (KeyError, ValueError):
+            return None  # such as GMT+2: texts are then no moments here, and Spark decides alone
+
+    def _needed(self, analysis: Analysis, constants: Constants) -> tuple[Needed, ...]:
+        found = self._catalog.find([place.parts for place in analysis.places])
+        needed = []
+        for place in analysis.places:
+            named = found.get(place.parts)
+            if named is not None:
+                needed.append(self._of_place(place, named, constants))
+            elif analysis.understood:
+                raise self._catalog.missing(place.parts)
+        return tuple(needed)
+
+    def _of_place(self, place: Place, named: Named, constants: Constants) -> Needed:
+        columns = self._catalog.columns(named)
+        names = tuple(column.name for column in columns)
+        wanted = tuple(name for name in names if place.needs(name))
+        if named.kind == "table":
+            return Needed(named, place, wanted or (_narrowest(columns),), names)
+        ranges = ranges_of(place.predicate, constants, runtime.now_ms())
+        return Needed(named, place, wanted or (CHEAPEST,), names, ranges)
+
+    def _answer(self, prepared: Prepared) -> Result | None:
+        """What needs no query at all."""
+        if prepared.kind == Kind.EXPLAIN:
+            return answered(pa.table({"plan": self._explained(prepared).lines()}))
+        if prepared.kind == Kind.SHOW_TABLES:
+            rows = self._catalog.names().all
+            shown = [named for named in rows if not named.name.startswith("__")]
+            names, kinds = [sql_name(named) for named in shown], [named.kind for named in shown]
+            return answered(
+                pa.table(
+                    [pa.array(names, pa.string()), pa.array(kinds, pa.string())],
+                    names=["name", "kind"],
+                )
+            )
+        return self._described(prepared) if prepared.kind == Kind.DESCRIBE else None
+
+    def _described(self, prepared: Prepared) -> Result:
+        words = tokens_of(prepared.text)[1:]
+        while words and words[0].text.upper() in ("TABLE", "EXTENDED", "FORMATTED") and words[1:]:
+            words = words[1:]
+        if not words:
+            raise QueryError("DESCRIBE needs a name: SHOW TABLES lists all")
+        columns = self.describe(prepared.text[words[0].start :])
+        kinds = [_spark_name(column.type) for column in columns]
+        nullable = [column.nullable for column in columns]
+        names = [column.name for column in columns]
+        return answered(pa.table({"col_name": names, "data_type": kinds, "nullable": nullable}))
+
+    def _result(self, prepared: Prepared, query: RunningQuery) -> Result:
+        views = self._views(prepared)
+        with translate_errors(views.names, query.is_cancelled):
+            frame, schema = with_arrow_types(views.frame())
+        if prepared.has_paths:
+            schema = pa.schema([field.with_name(as_written(field.name)) for field in schema])
+        return Result(schema, lambda: self._streamed(frame, schema, views, query))
+
+    def _streamed(
+        self, frame: DataFrame, schema: pa.Schema, views: Views, query: RunningQuery
+    ) -> Iterator[pa.RecordBatch]:
+        with translate_errors(views.names, query.is_cancelled):
+            stream = ArrowStream(frame, schema, query.tag, self._spool, self._limits)
+            yield from stream.batches(query.check)
+
+    def _views(self, prepared: Prepared) -> Views:
+        return Views(self._spark, self._check, self._store, self._catalog, prepared)
+
+    def _explained(self, prepared: Prepared) -> Explanation:
+        views = self._views(prepared)
+        with translate_errors(views.names):
+            plan = _spark_plan(views.frame(), prepared.mode)
+        for view, name in views.names.items():
+            plan = plan.replace(view, name)
+        return Explanation(tuple(self._relation_plan(views, n) for n in prepared.needed), plan)
+
+    def _relation_plan(self, views: Views, needed: Needed) -> RelationPlan:
+        if needed.named.kind == "topic":
+            return topic_plan(self._bucket, needed)
+        return views.table_query(needed).explained()
+
+
+def _local_folder(spark: SparkSession) -> str | None:
+    """Where Spark keeps what it writes to disk itself, if it was given a place."""
+    first = (spark.sparkContext.getConf().get("spark.local.dir") or "").split(",")[0].strip()
+    return first if first and Path(first).is_dir() else None
+
+
+def _narrowest(columns: Sequence[Column]) -> str:
+    """What is read where only the number of rows counts."""
+    numbers = [c.name for c in columns if pa.types.is_integer(c.type) or pa.types.is_date(c.type)]
+    return (numbers or [column.name for column in columns])[0]
+
+
+def _spark_plan(frame: DataFrame, mode: str) -> str:
+    java: Any = frame._jdf
+    context: Any = frame.sparkSession.sparkContext
+    return str(context._jvm.PythonSQLUtils.explainString(java.queryExecution(), mode))
+
+
+def _spark_name(kind: pa.DataType) -> str:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return str(from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString())

@@ -1,0 +1,94 @@
+"""Everything that can be selected from: topics of a bucket, tables of a catalog."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from neve.bucket.facade import Bucket
+from neve.errors import NeveError
+from neve.lake.sql.errors import QueryError, RefusedError, UnknownNameError
+from neve.lake.sql.model import Column, Relation
+from neve.lake.sql.names import Named, Names
+from neve.lake.sql.statements import tokens_of
+from neve.lake.sql.tables import load_table, table_columns, table_names
+from neve.lake.sql.topics import COLUMNS
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+INTERNAL = "__"
+"""Topics of Kafka's own begin so: they can be read, and are not listed."""
+TOPIC_COLUMNS = tuple(Column(name, kind) for name, kind in COLUMNS.items())
+
+
+class RelationCatalog:
+    """Looks names up afresh each time: topics and tables come and go."""
+
+    def __init__(self, bucket: Bucket, catalog: Catalog | None) -> None:
+        self._bucket = bucket
+        self._catalog = catalog
+
+    def names(self) -> Names:
+        return Names(self._topics(), table_names(self._catalog))
+
+    def find(self, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Named]:
+        """Each name's relation, what is not there left out; the catalog only if needed."""
+        found = _found(Names(self._topics(), []), wanted)
+        rest = [parts for parts in wanted if tuple(parts) not in found]
+        if any(len(parts) > 1 for parts in rest):
+            found |= _found(self.names(), rest)
+        return found
+
+    def missing(self, parts: Sequence[str]) -> QueryError:
+        """The error for a name that nothing has, or that names a file."""
+        if "/" in parts[-1] or "\\" in parts[-1]:
+            return RefusedError(f"{'.'.join(parts)}: files are not read by path, only by a table")
+        try:
+            named = self.names().find(parts)
+        except UnknownNameError as error:
+            return error
+        return UnknownNameError(".".join(parts), [str(named)])
+
+    def relations(self) -> list[Relation]:
+        """All of them, topics first."""
+        found = []
+        for named in self.names().all:
+            if not named.name.startswith(INTERNAL):
+                found.append(Relation(named.name, named.kind, self._known_columns(named)))
+        return found
+
+    def _known_columns(self, named: Named) -> tuple[Column, ...]:
+        try:
+            return self.columns(named)
+        except NeveError:
+            return ()  # one table that cannot be opened does not hide the others
+
+    def by_text(self, text: str) -> Named:
+        """A relation by its plain name, or as a query writes it."""
+        names = self.names()
+        for named in names.all:
+            if named.name == text:
+                return named
+        return names.find([token.text for token in tokens_of(text) if token.text != "."])
+
+    def columns(self, named: Named) -> tuple[Column, ...]:
+        if named.kind == "topic":
+            return TOPIC_COLUMNS
+        return table_columns(self.table(named))
+
+    def table(self, named: Named) -> Table:
+        return load_table(self._catalog, named.parts)
+
+    def _topics(self) -> list[str]:
+        return [topic.name for topic in self._bucket.topics()]
+
+
+def _found(names: Names, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Named]:
+    found = {}
+    for parts in wanted:
+        with contextlib.suppress(UnknownNameError):
+            found[tuple(parts)] = names.find(parts)
+    return found
