@@ -16,8 +16,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from neve.errors import NeveError
 from neve.lake.scan.tasks import StoreRef
-from neve.lake.spark.query.engine import Engine
 from neve.lake.spark.query import arrow_stream
+from neve.lake.spark.query.engine import Engine
 from neve.lake.sql.errors import (
     QueryCancelledError,
     QueryError,
