@@ -49,14 +49,7 @@ def allowed(about: Declared) -> str:
         return ", ".join(f"`{choice}`" for choice in about.choices)
     if about.kind is bool:
         return "`true`, `false`"
-    if about.kind is str:
-        return "text"
-    least = "" if about.least is None else f"{about.least} "
-    most = "" if about.most is None else f" {about.most}"
-    whole = "whole numbers" if about.kind is int else "numbers"
-    if least and most:
-        return f"{least}to{most}"
-    return f"{whole} from {least.strip()}" if least else f"{whole} up to{most}" if most else whole
+    return about.accepted.removeprefix("an ").removeprefix("a ")
 
 
 def updated(page: str) -> str:

@@ -279,7 +279,7 @@ def test_what_is_wrong_at_the_start_is_named_in_one_line(tmp_path: Path) -> None
     bad.write_text("wal.linger.ms = 'soon'\n")
     code, said = refused("--config", str(bad), cwd=tmp_path)
     assert code == 2
-    assert "bad.toml: wal.linger.ms = 'soon' is not a whole number" in said
+    assert "bad.toml: wal.linger.ms must be an integer >= -1, not 'soon'" in said
     (tmp_path / "file").write_text("not a folder")
     for store in ("file", "file/below"):
         code, said = refused("--store", store, *FREE, cwd=tmp_path)

@@ -34,7 +34,7 @@ from neve.errors import (
     StoreFailedError,
     UnavailableError,
 )
-from neve.settings import Settings, refuse_too_much
+from neve.settings import Settings, check_memory
 from neve.settings.masking import masked
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def serve(
     runtime.favour_the_loop()
     loaded = flags.load()
     with reading_settings():
-        refuse_too_much(loaded)
+        check_memory(loaded)
     return runtime.run(_serve(loaded))
 
 

@@ -68,8 +68,8 @@ def _of_setting(name: str, setting: str) -> BrokerConfigDeclared:
         default=str(known.default).lower(),
         doc=f"the setting {setting}: {known.doc}",
         effective=True,
-        least=known.least,
-        most=known.most,
+        least=known.minimum,
+        most=known.maximum,
     )
     return BrokerConfigDeclared(about=about, setting=setting)
 

@@ -1,12 +1,12 @@
-"""Every setting once: its name, type, default, bounds and reason.
+"""All settings: name, type, default, bounds and description, each declared once.
 
-The tree is made of small frozen groups, so that a component is handed only what it uses. Values
-come, weakest first, from the defaults, a TOML file, the environment (`NEVE_WAL_LINGER_MS` for
-`wal.linger.ms`) and flags. An unknown name or a bad value is refused by name, wherever it stood.
+The settings form small frozen groups, so that a component receives only the group it uses. The
+sources, in ascending precedence: defaults, a TOML file, the environment (`NEVE_WAL_LINGER_MS` for
+`wal.linger.ms`) and flags. An unknown name or an invalid value raises InvalidError.
 docs/operators/settings.md is compared with these declarations by a test.
 
 `storage`, `fetching`, `cluster`, `groups` and `serving` declare the groups with `declare.setting`;
-`tree` names them all; `loading` reads the sources; `memory` divides a broker's bound.
+`tree` collects the groups; `loading` reads the sources; `memory` divides a broker's memory.
 """
 
 from neve.settings.cluster import ClusterSettings, MaintenanceSettings
@@ -22,7 +22,7 @@ from neve.settings.declare import (
 from neve.settings.fetching import FetchSettings
 from neve.settings.groups import GroupSettings
 from neve.settings.loading import load
-from neve.settings.memory import COPIES_OF_A_SEGMENT, PARTITION_BYTES, refuse_too_much, spare_bytes
+from neve.settings.memory import COPIES_OF_A_SEGMENT, PARTITION_BYTES, check_memory, spare_bytes
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
@@ -62,9 +62,9 @@ __all__ = [
     "TopicSettings",
     "WalSettings",
     "check_endpoint",
+    "check_memory",
     "declared",
     "load",
-    "refuse_too_much",
     "setting",
     "spare_bytes",
 ]

@@ -1,4 +1,4 @@
-"""How a setting is declared, and what a declaration says."""
+"""Declaration of one setting."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 VARIABLE_PREFIX = "NEVE_"
 COMMAND_VARIABLES = frozenset({"NEVE_BOOTSTRAP"})
-"""Defaults of commands' flags. They are no settings, and may be set whatever else is started."""
+"""Variables that give defaults of command flags. They are not settings."""
 
 
-def setting(  # one call a setting reads like the table in docs/operators/settings.md
+def setting(
     name: str,
     default: T,
     doc: str,
     *,
-    least: float | None = None,
-    most: float | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> T:
     """Declare one setting as a dataclass field."""
-    metadata = {"name": name, "doc": doc, "least": least, "most": most, "choices": choices}
+    metadata = {
+        "name": name,
+        "doc": doc,
+        "minimum": minimum,
+        "maximum": maximum,
+        "choices": choices,
+    }
     field: T = dataclasses.field(default=default, metadata=metadata)
     return field
 
 
 @dataclass(frozen=True)
 class Declared:
-    """One setting as declared: what docs, help and checks are made from."""
+    """One declared setting. Docs, help and checks are generated from it."""
 
     name: str
     group: str
@@ -40,11 +46,26 @@ class Declared:
     kind: type
     default: Any
     doc: str
-    least: float | None
-    most: float | None
+    minimum: float | None
+    maximum: float | None
     choices: tuple[str, ...]
 
     @property
     def variable(self) -> str:
-        """The environment variable that gives it."""
+        """The environment variable of this setting."""
         return VARIABLE_PREFIX + self.name.upper().replace(".", "_")
+
+    @property
+    def accepted(self) -> str:
+        """The accepted values, to follow "must be" in a message: `an integer >= 1`."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        kind = _KIND_NAMES[self.kind]
+        if self.minimum is not None and self.maximum is not None:
+            return f"{kind} from {self.minimum} to {self.maximum}"
+        if self.minimum is not None:
+            return f"{kind} >= {self.minimum}"
+        return kind if self.maximum is None else f"{kind} <= {self.maximum}"
+
+
+_KIND_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}

@@ -1,4 +1,4 @@
-"""Settings from all sources, weakest first; every bad name or value is refused by name."""
+"""Loading of settings from a file, the environment and flags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
-    """The settings from all sources. Every bad name or value is told with where it stood."""
+    """Return the settings of all sources; flags override the environment, and that the file.
+
+    Raises InvalidError, with the source and the setting, for an unknown name or an invalid value.
+    """
     known = declared()
     values: dict[str, Any] = {}
     for source, given in (
@@ -32,7 +35,7 @@ def load(
     ):
         for name, value in given.items():
             if name not in known:
-                raise InvalidError(f"{source}: there is no setting {name!r}{_nearest(name, known)}")
+                raise InvalidError(f"{source}: unknown setting {name!r}{_nearest(name, known)}")
             values[name] = _checked(known[name], value, source)
     given_names = frozenset(values)
     values |= shares(values)
@@ -47,14 +50,14 @@ def _from_file(file: Path) -> dict[str, object]:
     try:
         tree = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidError(f"{file}: cannot be read: {error.strerror}") from error
+        raise InvalidError(f"{file}: cannot read the file: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidError(f"{file}: is not TOML: {error}") from error
+        raise InvalidError(f"{file}: invalid TOML: {error}") from error
     rows = _flattened("", tree)
     given = dict(rows)
-    if len(given) < len(rows):  # a quoted "wal.linger.ms" beside a nested one
+    if len(given) < len(rows):  # a quoted "wal.linger.ms" and a nested one
         twice = next(name for name in given if sum(name == other for other, _ in rows) > 1)
-        raise InvalidError(f"{file}: {twice} is given twice")
+        raise InvalidError(f"{file}: {twice} is set twice: remove one")
     return given
 
 
@@ -70,7 +73,7 @@ def _from_environment(
     environment: Mapping[str, str], known: Mapping[str, Declared]
 ) -> dict[str, object]:
     names = {about.variable: name for name, about in known.items()}
-    # An unknown variable is a typing mistake: it goes on under its own name, to be refused.
+    # Keep an unknown variable under its own name: `load` rejects it as a misspelling.
     return {
         names.get(variable, variable): value
         for variable, value in environment.items()
@@ -79,7 +82,7 @@ def _from_environment(
 
 
 def _nearest(name: str, known: Mapping[str, Declared]) -> str:
-    """A hint in the caller's own spelling: a variable for a variable, a name for a name."""
+    """Return a hint in the caller's spelling: a variable for a variable, a name for a name."""
     is_variable = name.startswith(VARIABLE_PREFIX)
     spelled = [about.variable if is_variable else about.name for about in known.values()]
     close = difflib.get_close_matches(name, spelled, n=1)
@@ -87,34 +90,34 @@ def _nearest(name: str, known: Mapping[str, Declared]) -> str:
 
 
 def _checked(about: Declared, value: object, source: str) -> object:
-    def refuse(reason: str) -> InvalidError:
-        return InvalidError(masked(f"{source}: {about.name} = {value!r} {reason}"))
-
     parsed = _parsed(about.kind, value)
-    if parsed is None:
-        raise refuse(f"is not {_KIND_NAMES[about.kind]}")
-    if about.choices and parsed not in about.choices:
-        raise refuse(f"is none of {', '.join(about.choices)}")
-    if isinstance(parsed, int | float) and not isinstance(parsed, bool):
-        if about.least is not None and parsed < about.least:
-            raise refuse(f"is below the least, {about.least}")
-        if about.most is not None and parsed > about.most:
-            raise refuse(f"is above the most, {about.most}")
+    if parsed is None or not _in_bounds(about, parsed):
+        message = f"{source}: {about.name} must be {about.accepted}, not {value!r}"
+        raise InvalidError(masked(message))
     return parsed
 
 
-_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+def _in_bounds(about: Declared, value: object) -> bool:
+    if about.choices:
+        return value in about.choices
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    return (about.minimum is None or value >= about.minimum) and (
+        about.maximum is None or value <= about.maximum
+    )
+
+
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def _parsed(kind: type, value: object) -> object | None:
-    """The value as the setting's type, or None. Text is parsed; the rest must fit as it is."""
+    """Return the value as the setting's type, or None if it does not fit. Only text is parsed."""
     if isinstance(value, str) and kind is not str:
         return _parsed_text(kind, value.strip())
     if isinstance(value, bool) and kind is not bool:
         return None
     if kind is float and isinstance(value, int | float):
-        # No bound catches "nan", and nothing here is meant to be endless.
+        # NaN passes every bound, and no setting may be infinite.
         return float(value) if math.isfinite(value) else None
     return value if isinstance(value, kind) else None
 

@@ -1,4 +1,4 @@
-"""Hides credentials in whatever is logged or shown: URLs with passwords, tokens in queries."""
+"""Masking of credentials in log lines and messages: passwords in URLs, tokens in queries."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
-"""`abfss://container@account/`: a container's name is no secret."""
+"""In `abfss://container@account/` the container's name is not a secret."""
 
 
 def masked(text: str) -> str:
-    """The text, with every password, key and token of the URLs in it replaced by `***`."""
+    """Return the text with every password, key and token in its URLs replaced by `***`."""
     if "://" not in text:
         return text
     return _SECRET.sub(rf"\g<name>{MASK}", _USER.sub(_without_user, text))

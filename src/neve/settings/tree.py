@@ -1,4 +1,4 @@
-"""The whole tree of settings: which groups there are."""
+"""The tree of all setting groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from neve.settings.storage import (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The whole tree."""
+    """All settings, by group."""
 
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
     wal: WalSettings = dataclasses.field(default_factory=WalSettings)
@@ -42,7 +42,7 @@ class Settings:
     http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
     logs: LogSettings = dataclasses.field(default_factory=LogSettings)
     given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
-    """The settings that a file, the environment or a flag gave; the others are as declared."""
+    """Names of the settings that a file, the environment or a flag gave."""
 
 
 GROUPS: dict[str, type[Any]] = {
@@ -65,7 +65,7 @@ GROUPS: dict[str, type[Any]] = {
 
 
 def declared() -> dict[str, Declared]:
-    """Every setting by its name, in the order of the tree."""
+    """Return every setting by name, in the order of the tree."""
     found: dict[str, Declared] = {}
     for group, cls in GROUPS.items():
         for field in dataclasses.fields(cls):
@@ -77,8 +77,8 @@ def declared() -> dict[str, Declared]:
                 type(field.default),
                 field.default,
                 meta["doc"],
-                meta["least"],
-                meta["most"],
+                meta["minimum"],
+                meta["maximum"],
                 meta["choices"],
             )
     return found

@@ -39,7 +39,7 @@ def test_settings_come_from_file_and_flags(tmp_path: Path) -> None:
     file.write_text("reader.poll.ms = 7\nprefetch.window = 9\n")
     chosen = output.SettingsFlags(file, ["prefetch.window = 11"]).load()
     assert (chosen.reader.poll_ms, chosen.prefetch.window) == (7, 11)
-    with pytest.raises(InvalidError, match="is not a whole number"):
+    with pytest.raises(InvalidError, match="must be an integer from 1 to 1024"):
         output.SettingsFlags(None, ["prefetch.window=x"]).load()
 
 

@@ -287,7 +287,7 @@ def test_a_taken_port_is_told_before_the_bucket_is_touched(
         (["--store", "ftp://x", *FREE], 2, "ftp://"),
         (["--store", "s3://a--use1-az4--x-s3", *FREE], 2, "wal.durability=zone"),
         (["--set", "wal.linger=5"], 2, "did you mean wal.linger.ms?"),
-        (["--set", "store.endpoint=localhost:9000"], 2, "write http://host:port or https://"),
+        (["--set", "store.endpoint=localhost:9000"], 2, "use http://host:port or https://"),
         (["--set", "tail.cache.bytes=1073741824"], 2, "broker.memory.bytes"),
         (["--config", "nowhere.toml"], 2, "nowhere.toml"),
         (["--rack", "a", "--set", "broker.rack=b"], 2, "twice"),

@@ -39,7 +39,7 @@ def state(**configs: dict[str, str]) -> ClusterState:
         ("compression.type", "brotli", "is none of producer"),
         ("num.partitions", "0", "below the least, 1"),
         ("auto.create.topics.enable", "maybe", "is not true or false"),
-        ("group.min.session.timeout.ms", "9000000", "more than group.max.session.timeout.ms"),
+        ("group.min.session.timeout.ms", "9000000", "exceeds group.max.session.timeout.ms"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_reason(

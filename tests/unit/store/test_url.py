@@ -209,5 +209,5 @@ def test_a_bucket_in_one_zone_is_refused_unless_asked_for() -> None:
 
 def test_an_endpoint_of_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
-    with pytest.raises(InvalidError, match="AWS_ENDPOINT_URL is not the address of a server"):
+    with pytest.raises(InvalidError, match="AWS_ENDPOINT_URL is not the URL of a server"):
         open_store("s3://bucket", SETTINGS)
