@@ -31,7 +31,7 @@ class Rules:
     base_before_first_upload: bool = True
     abandon_when_checkpoint_passes: bool = True
     lists_no_doomed_key: bool = True
-    loser_derives_anew: bool = True
+    loser_starts_over: bool = True
     committer_looks_at_checkpoint: bool = True
     collector_looks_at_checkpoint: bool = True
 
@@ -246,7 +246,7 @@ class ManifestModel(Model[State]):
 
     def _no_longer_wanted(self, kind: str, me: Committer) -> bool:
         """Derived anew at every number: is what it set out to do still to be done?"""
-        if me.key >= 0 and not self.rules.loser_derives_anew:
+        if me.key >= 0 and not self.rules.loser_starts_over:
             return me.view.listed >> me.key & 1 == 1 and kind != "R"
         if kind == "L":
             return any(2 in self._offsets(key) for key in _keys(me.view.listed))

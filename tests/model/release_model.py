@@ -29,7 +29,7 @@ class Rules:
 
     waits_until_committed: bool = True
     stays_stopped_while_undecided: bool = True
-    loser_derives_anew: bool = True
+    loser_starts_over: bool = True
     take_over_leaves_what_was_released: bool = True
     stopped_owner_is_silent: bool = True
 
@@ -200,7 +200,7 @@ class ReleaseModel(Model[State]):
             return
         if state.log[owner.at] == owner.release:
             yield "learns that p is released", owner._replace(phase="released")
-        elif self.rules.loser_derives_anew and not self._leader_is_owner(state):
+        elif self.rules.loser_starts_over and not self._leader_is_owner(state):
             yield "lost the number and p with it", Owner("deposed", None, 0)
         else:
             lost = owner._replace(phase="ready", at=len(state.log))

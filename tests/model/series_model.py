@@ -31,7 +31,7 @@ class Rules:
     look_after_reading: bool = True
     look_after_missing: bool = True
     own_record_is_success: bool = True
-    loser_derives_anew: bool = True
+    loser_starts_over: bool = True
     create_never_overwrites: bool = True
     trim_only_below_checkpoint: bool = True
     greatest_checkpoint_kept: bool = True
@@ -177,7 +177,7 @@ class SeriesModel(Model[State]):
             following = following._replace(change=done, phase=phase)
             label, harm = f"{name} believes it won {at}", FALSE_WIN
         else:
-            if me.issued[at] is not None and not self.rules.loser_derives_anew:
+            if me.issued[at] is not None and not self.rules.loser_starts_over:
                 following = following._replace(derived_from=me.derived_from)
             label, harm = f"{name} believes {_text(held)} at {at}", FALSE_READ
         after = _with_proposer(state, who, following)

@@ -337,7 +337,7 @@ def test_many_proposers_with_faults_and_trims_say_each_word_once(seed: int) -> N
 
 
 @in_simulation
-async def test_a_loser_derives_anew_from_the_winner_s_state() -> None:
+async def test_a_loser_starts_over_from_the_winner_s_state() -> None:
     store = ScriptedStore()
     release, reached = asyncio.Event(), asyncio.Event()
     store.when("create", KEYS.number(0), hold(release, reached))
