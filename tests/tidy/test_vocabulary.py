@@ -64,7 +64,6 @@ NOT_YET_CONVERTED: list[str] = [
     "docs/contributors/reading.md",
     "docs/contributors/store.md",
     "docs/operators/maintenance.md",
-    "docs/operators/settings.md",
     "docs/operators/verify.md",
     "docs/users",
     "src/neve/bench",
