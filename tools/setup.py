@@ -102,10 +102,12 @@ def environment_works() -> bool:
     """Whether `.venv` is an environment of this folder, of a Python that Neve runs on."""
     question = "import sys, pip; print(sys.prefix, (3, 11) <= sys.version_info[:2] <= (3, 14))"
     try:
-        told = subprocess.run([PYTHON, "-c", question], capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            [PYTHON, "-c", question], capture_output=True, text=True, check=False
+        )
     except OSError:
         return False
-    return told.stdout.strip() == f"{VENV} True"
+    return answer.stdout.strip() == f"{VENV} True"
 
 
 def main() -> None:

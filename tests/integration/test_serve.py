@@ -264,7 +264,7 @@ def test_a_taken_port_ends_a_start_and_nobody_else(start: Start, tmp_path: Path)
     taken = f"127.0.0.1:{serving.port}"
     code, said = refused("--store", store, "--listen", taken, "--set", "http.listen=", cwd=tmp_path)
     assert code == 1
-    assert f"cannot listen on {taken} (broker.listen): another process has this port" in said
+    assert f"cannot listen on {taken} (broker.listen): the port is in use" in said
     taken = f"127.0.0.1:{serving.http_port}"
     code, said = refused(
         "--store", store, "--listen", "127.0.0.1:0", "--set", f"http.listen={taken}", cwd=tmp_path

@@ -82,9 +82,7 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/log",
     "src/neve/protocol",
     "src/neve/records",
-    "src/neve/serving",
     "src/neve/store",
-    "tools",
 ]
 
 

@@ -113,7 +113,7 @@ async def _serve(settings: Settings) -> int:
         refuse_one_zone(settings.broker.store, settings.wal.durability)
         asked = parse_address("broker.listen", settings.broker.listen)
     logs.configure(settings.logs)
-    logs.Repeated(log, settings.logs).tell_accept_failures(asyncio.get_running_loop())
+    logs.Repeated(log, settings.logs).log_accept_failures(asyncio.get_running_loop())
     signals = _Signals()
     # Bound before anything is asked of the bucket: a second start by mistake must end nobody.
     where = bind("broker.listen", asked)

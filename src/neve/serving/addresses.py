@@ -1,4 +1,4 @@
-"""Addresses a broker listens on and tells its clients: parsing them, and why one cannot be had."""
+"""Addresses that a process listens on and advertises: parsing, binding, and binding errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ANY_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104 (recognised, not bound)
 
 
 class ListenError(NeveError):
-    """An address cannot be listened on. The message says which, why, and what to do."""
+    """The process cannot listen on an address. The message says which, why, and what to do."""
 
 
 class Address(NamedTuple):
-    """A host and a port. As text it is what a person would type."""
+    """A host and a port. `str` gives `host:port`, or `[host]:port` for IPv6."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class Address(NamedTuple):
 
 
 def parse_address(setting: str, text: str) -> Address:
-    """`host:port` or `[v6]:port`; InvalidError names the setting it was given by."""
+    """Parse `host:port` or `[v6]:port`. Raises InvalidError, which names the setting."""
     host, separator, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -39,40 +39,44 @@ def parse_address(setting: str, text: str) -> Address:
     if not separator or not port.isascii() or not port.isdigit() or any(map(str.isspace, host)):
         raise InvalidError(f"{setting} = {text!r} is not host:port, such as 127.0.0.1:9092")
     if int(port) > PORT_MAX:
-        raise InvalidError(f"{setting} = {text!r}: ports end at {PORT_MAX}")
+        raise InvalidError(f"{setting} = {text!r}: the port must be from 0 to {PORT_MAX}")
     return Address(host, int(port))
 
 
 def advertised_address(
     advertise: str, bound: Address, host_name: Callable[[], str] = socket.gethostname
 ) -> Address:
-    """What clients are told: as set, or where we listen, or this machine if that is everywhere."""
+    """Return the address for clients: the setting, or else where the broker listens.
+
+    If the broker listens on all addresses, this is the machine's host name.
+    """
     if not advertise.strip():
         return Address(host_name(), bound.port) if bound.host in ANY_HOSTS else bound
     given = parse_address("broker.advertise", advertise)
     if given.host in ANY_HOSTS:
         raise InvalidError(
-            f"broker.advertise = {advertise!r}: clients cannot connect to every address, name one"
+            f"broker.advertise = {advertise!r}: clients cannot connect to a wildcard address; "
+            "use a host name or an IP address"
         )
-    # Port 0 was chosen by the system when we bound it.
+    # Port 0: the system chose the port when the socket was bound.
     return given if given.port else Address(given.host, bound.port)
 
 
 def refused(setting: str, address: Address, error: OSError) -> ListenError:
-    """Why an address could not be listened on, for a person."""
+    """Return the error for an address that could not be bound."""
     if error.errno == errno.EADDRINUSE:
-        reason = "another process has this port: stop it, or choose another"
+        reason = "the port is in use: stop the other process, or choose another port"
     elif error.errno in (errno.EACCES, errno.EPERM):
-        reason = "this port needs privileges: choose one above 1023"
+        reason = "the port needs privileges: choose one above 1023"
     elif isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        reason = "this machine has no such address"
+        reason = "this machine does not have this address: use one of its own"
     else:
         reason = os.strerror(error.errno) if error.errno else str(error)
     return ListenError(f"cannot listen on {address} ({setting}): {reason}")
 
 
 def bind(setting: str, address: Address) -> socket.socket:
-    """A socket bound to an address, not listening yet; ListenError where it cannot be had."""
+    """Return a socket bound to the address, not yet listening. Raises ListenError."""
     try:
         found = socket.getaddrinfo(
             address.host or None,
@@ -85,7 +89,7 @@ def bind(setting: str, address: Address) -> socket.socket:
     except OSError as error:
         raise refused(setting, address, error) from error
     try:
-        # A port that was served a moment ago may be taken again at once.
+        # Allows a restart while connections of the previous process are in TIME_WAIT.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setblocking(False)
         bound.bind(where)
@@ -96,5 +100,5 @@ def bind(setting: str, address: Address) -> socket.socket:
 
 
 def address_of(bound: socket.socket, asked: Address) -> Address:
-    """Where a bound socket is: the host as it was asked for, and the port it really has."""
+    """Return the address of a bound socket: the requested host and the actual port."""
     return Address(asked.host, bound.getsockname()[1])

@@ -1,7 +1,7 @@
-"""Every family of metrics once: its name, kind, labels and what it tells.
+"""All metric families: name, kind, labels and help text, each declared once.
 
-Names that begin with `kafka_` are those of kafka_exporter, with its labels, so that dashboards and
-alerts made for it work. All others are Neve's own.
+Names that begin with `kafka_`, and their labels, are those of kafka_exporter, so that dashboards
+and alerts made for it work. All others are Neve's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GROUP_PARTITION = ("consumergroup", "partition", "topic")
 
 
 class Family(NamedTuple):
-    """What a scrape says about a name before its samples."""
+    """One metric family."""
 
     name: str
     kind: Kind
@@ -38,121 +38,123 @@ def _histogram(name: str, help_text: str, *labels: str) -> Family:
 
 
 _PROCESS = (
-    _gauge("process_resident_memory_bytes", "memory of the process, as the system counts it"),
-    _counter("process_cpu_seconds_total", "processor time of the process, user and system"),
+    _gauge("process_resident_memory_bytes", "resident memory of the process"),
+    _counter("process_cpu_seconds_total", "CPU time of the process, user and system"),
     _gauge(
-        "neve_build_info", "always 1; the labels say what runs", "version", "python", "platform"
+        "neve_build_info", "always 1; the labels are the versions", "version", "python", "platform"
     ),
 )
 _CLIENTS = (
     _counter(
         "neve_requests_total",
-        "requests answered, by Kafka's names of the API and of the error",
+        "requests answered, by Kafka's name of the API and of the error",
         "api",
         "error",
     ),
-    _histogram("neve_request_seconds", "from a request's last byte to its answer", "api"),
+    _histogram("neve_request_seconds", "time from a request's last byte to its response", "api"),
     _counter("neve_received_bytes_total", "bytes read from clients"),
     _counter("neve_sent_bytes_total", "bytes written to clients"),
-    _gauge("neve_connections", "connections of clients that are open"),
-    _counter("neve_connections_accepted_total", "connections of clients that were served"),
+    _gauge("neve_connections", "open client connections"),
+    _counter("neve_connections_accepted_total", "client connections accepted"),
     _counter(
         "neve_connections_refused_total",
-        "connections closed at once: broker.connections.max, broker.connections.per.address.max",
+        "connections rejected by broker.connections.max or broker.connections.per.address.max",
     ),
-    _counter("neve_connections_closed_total", "connections that ended, by why", "reason"),
+    _counter("neve_connections_closed_total", "client connections closed, by reason", "reason"),
     _counter("neve_produced_records_total", "records appended"),
     _counter("neve_produced_batches_total", "record batches appended"),
     _counter("neve_produced_bytes_total", "bytes of record batches appended"),
-    _counter("neve_fetched_bytes_total", "bytes of record batches given to consumers"),
-    _histogram("neve_ack_seconds", "from a batch's append to its commit"),
+    _counter("neve_fetched_bytes_total", "bytes of record batches sent to consumers"),
+    _histogram("neve_ack_seconds", "time from a batch's append to its commit"),
 )
 _STORE = (
     _counter(
         "neve_store_requests_total",
-        "requests to the store that ended, retries and hedges included",
+        "completed requests to the store, including retries and hedges",
         "operation",
         "outcome",
     ),
-    _histogram("neve_store_request_seconds", "how long the store took, by request", "operation"),
+    _histogram("neve_store_request_seconds", "time of a request to the store", "operation"),
     _counter("neve_store_sent_bytes_total", "bytes sent to the store", "operation"),
     _counter("neve_store_received_bytes_total", "bytes received from the store", "operation"),
-    _gauge("neve_store_requests_in_flight", "requests to the store at this moment"),
-    _gauge("neve_store_requests_waiting", "calls that wait for a slot of the gate"),
-    _gauge("neve_store_requests_max", "slots of the gate (store.concurrency.max); 0: no gate"),
-    _counter("neve_store_retries_total", "calls sent again after a failure that may pass"),
-    _counter("neve_store_retries_refused_total", "retries that the budget did not allow"),
+    _gauge("neve_store_requests_in_flight", "requests to the store in flight"),
+    _gauge("neve_store_requests_waiting", "calls that wait for store.concurrency.max"),
+    _gauge("neve_store_requests_max", "store.concurrency.max; 0: no limit"),
+    _counter("neve_store_retries_total", "retries after transient failures"),
+    _counter("neve_store_retries_refused_total", "retries that the retry budget did not allow"),
     _counter("neve_store_hedges_total", "calls sent a second time because they were slow"),
-    _counter("neve_store_hedges_won_total", "hedges that answered first"),
+    _counter("neve_store_hedges_won_total", "hedges that returned before the first request"),
 )
 _LOG = (
     _gauge("neve_wal_buffered_bytes", "bytes appended and not yet committed"),
     _gauge("neve_wal_uploads", "WAL objects being uploaded"),
-    _gauge("neve_wal_committed_number", "numbers of this process's WAL stream that are committed"),
-    _gauge("neve_wal_lag_seconds", "age of the oldest append that is not committed; 0: none"),
+    _gauge("neve_wal_committed_number", "committed numbers of this process's WAL stream"),
+    _gauge("neve_wal_lag_seconds", "age of the oldest uncommitted append; 0: none"),
     _counter(
         "neve_objects_written_total",
         "objects written to the bucket: WAL objects, roll-ups, segments, indexes, …",
         "kind",
     ),
-    _counter("neve_object_bytes_written_total", "bytes of them", "kind"),
+    _counter("neve_object_bytes_written_total", "bytes of the objects written", "kind"),
     _counter(
         "neve_objects_deleted_total",
-        "objects deleted from the bucket: by retention, when tiered, with their topic",
+        "objects deleted from the bucket: by retention, after tiering, with their topic",
         "kind",
     ),
     _gauge("neve_partitions_led", "partitions that this broker leads"),
-    _gauge("neve_untiered_bytes", "committed bytes that are in no segment yet"),
-    _gauge("neve_untiered_age_seconds", "since when the oldest of them are known here; 0: none"),
+    _gauge("neve_untiered_bytes", "committed bytes that are not yet in a segment"),
+    _gauge(
+        "neve_untiered_age_seconds",
+        "time since this process learned of the oldest untiered bytes; 0: none",
+    ),
 )
 _READING = (
     _counter(
         "neve_reads_total",
-        "reads of one partition for a fetch: from memory, of what was read ahead, or waiting for "
-        "the store",
+        "reads of one partition for a fetch: from memory, from read-ahead, or from the store",
         "source",
     ),
-    _counter("neve_catchup_downloads_total", "pieces downloaded for consumers that lag"),
+    _counter("neve_catchup_downloads_total", "blocks downloaded for catch-up reads"),
     _counter(
         "neve_catchup_bytes_total",
-        "bytes downloaded for consumers that lag, those read ahead included",
+        "bytes downloaded for catch-up reads, including read-ahead",
     ),
     _counter(
         "neve_catchup_pauses_total",
-        "reads of consumers that lag which waited because others were served (fetch.catchup.share)",
+        "catch-up reads delayed in favour of live traffic (fetch.catchup.share)",
     ),
     _counter(
         "neve_index_cache_requests_total",
-        "indexes of segments asked for: found in memory, in a file, or loaded from the store",
+        "lookups of segment indexes: found in memory, in a file, or loaded from the store",
         "source",
     ),
-    _counter("neve_index_cache_failures_total", "loads of indexes that failed"),
+    _counter("neve_index_cache_failures_total", "failed loads of indexes"),
 )
 _MEMORY = (
-    _gauge("neve_memory_used_bytes", "what is held in memory, by what holds it", "what"),
-    _gauge("neve_memory_max_bytes", "the bound on it", "what"),
+    _gauge("neve_memory_used_bytes", "memory used, by component", "what"),
+    _gauge("neve_memory_max_bytes", "memory limit, by component", "what"),
 )
 _GROUPS = (
     _gauge("neve_groups", "consumer groups that this broker coordinates, by state", "state"),
     _gauge("kafka_consumergroup_members", "members of a group", "consumergroup"),
     _gauge(
         "kafka_consumergroup_current_offset",
-        "the offset a group committed; -1: none, where it committed another of the topic",
+        "committed offset of a group; -1: none, while other partitions of the topic have one",
         *_GROUP_PARTITION,
     ),
     _gauge(
         "kafka_consumergroup_lag",
-        "records a group has not committed yet; -1: it committed none here",
+        "lag of a group in records; -1: no committed offset",
         *_GROUP_PARTITION,
     ),
     _gauge(
         "kafka_consumergroup_current_offset_sum",
-        "the offsets a group committed, over all partitions of a topic",
+        "sum of a group's committed offsets over all partitions of a topic",
         *_GROUP_TOPIC,
     ),
     _gauge(
         "kafka_consumergroup_lag_sum",
-        "records a group has not committed yet, over all partitions of a topic",
+        "lag of a group in records, over all partitions of a topic",
         *_GROUP_TOPIC,
     ),
 )
@@ -162,25 +164,25 @@ _KAFKA = (
     _gauge("kafka_topic_partitions", "partitions of a topic", "topic"),
     _gauge(
         "kafka_topic_partition_current_offset",
-        "the next offset a consumer will see; only of partitions that this broker leads",
+        "high watermark: the next offset to be written; only partitions that this broker leads",
         *_PARTITION,
     ),
     _gauge(
         "kafka_topic_partition_oldest_offset",
-        "the first offset that can be read; only of partitions that this broker leads",
+        "log start offset; only partitions that this broker leads",
         *_PARTITION,
     ),
     _gauge("kafka_topic_partition_leader", "node id of the leader; -1: none", *_PARTITION),
     _gauge(
         "kafka_topic_partition_leader_is_preferred",
-        "1 where there is a leader: Neve prefers none",
+        "1 if there is a leader: Neve has no preferred leaders",
         *_PARTITION,
     ),
-    _gauge("kafka_topic_partition_replicas", "always 1: the bucket replicates", *_PARTITION),
-    _gauge("kafka_topic_partition_in_sync_replica", "1 where there is a leader", *_PARTITION),
+    _gauge("kafka_topic_partition_replicas", "always 1: the store replicates", *_PARTITION),
+    _gauge("kafka_topic_partition_in_sync_replica", "1 if there is a leader", *_PARTITION),
     _gauge(
         "kafka_topic_partition_under_replicated_partition",
-        "1 where there is no leader",
+        "1 if there is no leader",
         *_PARTITION,
     ),
 )
@@ -189,27 +191,27 @@ _LAKE = (
     _counter("neve_lake_rows_total", "rows that this pipeline committed", *_TABLE),
     _counter(
         "neve_lake_dead_letters_total",
-        "values that did not fit, and were kept as dead letters or skipped",
+        "values that could not be decoded and were written as dead letters or skipped",
         *_TABLE,
     ),
-    _counter("neve_lake_commits_total", "commits that brought rows or dead letters", *_TABLE),
+    _counter("neve_lake_commits_total", "commits with rows or dead letters", *_TABLE),
     _counter(
-        "neve_lake_lost_offsets_total", "offsets that were removed before they were read", *_TABLE
+        "neve_lake_lost_offsets_total", "offsets deleted before the pipeline read them", *_TABLE
     ),
     _gauge(
         "neve_lake_lag_offsets",
-        "offsets that the last step left to be read; absent: not known",
+        "offsets left to read after the last step; absent: unknown",
         *_TABLE,
     ),
-    _gauge("neve_lake_failing", "1 where the last step failed or found a loss", *_TABLE),
+    _gauge("neve_lake_failing", "1 if the last step failed or lost offsets", *_TABLE),
     _gauge(
         "neve_lake_last_commit_timestamp_seconds",
-        "when this pipeline last committed rows or dead letters; absent: not yet",
+        "time of this pipeline's last commit with rows or dead letters; absent: none yet",
         *_TABLE,
     ),
     _gauge(
         "neve_lake_last_step_timestamp_seconds",
-        "when this pipeline last ended a step of the topic; absent: not yet",
+        "time when this pipeline last completed a step of the topic; absent: none yet",
         *_TABLE,
     ),
 )
@@ -218,7 +220,7 @@ BROKER: dict[str, Family] = {
     family.name: family
     for family in (*_PROCESS, *_CLIENTS, *_STORE, *_LOG, *_READING, *_MEMORY, *_KAFKA, *_GROUPS)
 }
-"""What a broker shows."""
+"""The families of a broker."""
 PIPELINE: dict[str, Family] = {family.name: family for family in (*_PROCESS, *_LAKE)}
-"""What `neve lake run` shows."""
+"""The families of `neve lake run`."""
 CATALOGUE: dict[str, Family] = {**BROKER, **PIPELINE}

@@ -1,8 +1,8 @@
-"""A scrape: all views, one after the other, without keeping the loop from its clients for long.
+"""Rendering of a metrics scrape, without blocking the event loop for long.
 
-A view is a generator of pieces of text; each piece is short work. After `SLICE_SECONDS` of them the
-loop gets its turn. So the numbers of one scrape are not of one moment: a counter of a later family
-may have seen a request that an earlier one has not.
+A view is a generator of short pieces of text. `scrape` yields to the event loop after
+`SLICE_SECONDS` of work. The samples of one scrape are therefore not taken at one instant: a counter
+of a later family may include a request that an earlier one does not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ View: TypeAlias = Callable[[], Iterator[str]]
 
 
 async def scrape(views: Sequence[View]) -> bytes:
-    """The text of all views."""
+    """Return the text of all views."""
     parts: list[str] = []
     started = runtime.monotonic()
     for view in views:

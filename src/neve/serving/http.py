@@ -1,10 +1,10 @@
-"""A small HTTP/1.1 server for health and metrics, on a port of its own.
+"""A small HTTP/1.1 server for health checks and metrics.
 
-It answers GET and HEAD of a few fixed paths, and nothing else. What a stranger can cost is bounded:
-the request's head by `HEAD_BYTES_MAX`, a silent or slow connection by `http.timeout.ms`, their
-number by `http.connections.max`: one more takes the place of the one that has waited longest for a
-request, so that silent ones keep no probe out. A body is never read: a request that has one ends
-its connection.
+It responds to GET and HEAD of a few fixed paths. Limits against misuse: `HEAD_BYTES_MAX` for a
+request's head, `http.timeout.ms` for an idle or slow connection, `http.connections.max` for the
+number of connections. At that number a new connection replaces the one that has been idle longest,
+so that idle connections cannot block a health check. Bodies are not read: a request with a body
+closes its connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True)
 class Page:
-    """What a path answers."""
+    """The response for one path."""
 
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
@@ -42,7 +42,7 @@ Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 
 
 class _RefusedError(Exception):
-    """The request is answered with this status, and its connection is closed."""
+    """The server responds with this status and closes the connection."""
 
     def __init__(self, status: HTTPStatus, *extra: tuple[str, str]) -> None:
         super().__init__(status.phrase)
@@ -57,14 +57,14 @@ class _Request:
 
 
 class HttpServer:
-    """The listening side. Use `start`, and `close` at the end."""
+    """The HTTP server. Create it with `start`; the caller must `close` it."""
 
     def __init__(self, settings: HttpSettings, pages: Pages, complaints: Repeated) -> None:
         self._settings = settings
         self._complaints = complaints
         self._pages = pages
-        self._connections = runtime.Tasks(on_failure=_tell_failure)
-        self._silent: dict[asyncio.StreamWriter, None] = {}  # wait for a request, the oldest first
+        self._connections = runtime.Tasks(on_failure=_log_failure)
+        self._idle: dict[asyncio.StreamWriter, None] = {}  # the longest idle first
         self._server: asyncio.Server | None = None
         self.address = Address("", 0)
 
@@ -77,21 +77,21 @@ class HttpServer:
         *,
         any_port: bool = False,
     ) -> HttpServer:
-        """Listen on `http.listen`; ListenError where that address cannot be had.
+        """Listen on `http.listen`. Raises ListenError if that is impossible.
 
-        With `any_port`, a port that another process has is replaced by a free one.
+        With `any_port`, a port in use is replaced by a free one.
         """
         server = cls(settings, pages, complaints or Repeated(log, LogSettings()))
-        wanted = parse_address("http.listen", settings.listen)
+        requested = parse_address("http.listen", settings.listen)
         try:
-            await server._listen(wanted)
+            await server._listen(requested)
         except OSError as error:
             if not any_port or error.errno != errno.EADDRINUSE:
-                raise refused("http.listen", wanted, error) from error
-            await server._listen(Address(wanted.host, 0))
+                raise refused("http.listen", requested, error) from error
+            await server._listen(Address(requested.host, 0))
             log.warning(
-                "another process has %s: health and metrics are at %s; set http.listen to choose",
-                wanted,
+                "%s is in use: health and metrics are at %s; set http.listen to choose an address",
+                requested,
                 server.address,
             )
         return server
@@ -103,17 +103,17 @@ class HttpServer:
         self.address = Address(where.host, self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and end every connection."""
+        """Stop listening and close all connections."""
         if self._server is not None:
             self._server.close()
         await self._connections.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= self._settings.connections_max:
-            dropped = next(iter(self._silent), writer)
-            self._silent.pop(dropped, None)
+            dropped = next(iter(self._idle), writer)
+            self._idle.pop(dropped, None)
             dropped.transport.abort()
-            peer = writer.get_extra_info("peername") or ("a client that is gone",)
+            peer = writer.get_extra_info("peername") or ("a disconnected client",)
             reason = f"{len(self._connections)} connections are open (http.connections.max)"
             self._complaints.warning(peer[0], "http.connections.max", f"closed one: {reason}")
             if dropped is writer:
@@ -125,39 +125,39 @@ class HttpServer:
             while await self._exchange(reader, writer):
                 pass
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
-            pass  # it went away, or was too slow: nobody is there to be told
+            pass  # the client disconnected or was too slow
         finally:
-            self._silent.pop(writer, None)
+            self._idle.pop(writer, None)
             if writer.transport.get_write_buffer_size():
-                writer.transport.abort()  # it takes nothing: closing would wait for it
+                writer.transport.abort()  # the client does not read: close() would wait for it
             else:
                 writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its answer; whether another may follow."""
-        with_body, goes_on = True, False
+        """Handle one request. Returns whether the connection stays open."""
+        with_body, keeps_alive = True, False
         try:
-            self._silent[writer] = None
-            async with self._in_time():
+            self._idle[writer] = None
+            async with self._timeout():
                 head = await _read_head(reader)
-            self._silent.pop(writer, None)
+            self._idle.pop(writer, None)
             request = _parsed(head)
-            with_body, goes_on = request.method != "HEAD", request.keeps_alive
-            page = await self._answer(request)
+            with_body, keeps_alive = request.method != "HEAD", request.keeps_alive
+            page = await self._page_for(request)
         except _RefusedError as refusal:
-            page, goes_on = refusal.page, False
-        writer.write(_head_of(page, keeps_alive=goes_on))
+            page, keeps_alive = refusal.page, False
+        writer.write(_head_of(page, keeps_alive=keeps_alive))
         body = memoryview(page.body if with_body else b"")
         for start in range(0, max(1, len(body)), WRITE_BYTES):
             writer.write(body[start : start + WRITE_BYTES])
-            async with self._in_time():
+            async with self._timeout():
                 await writer.drain()
-        return goes_on
+        return keeps_alive
 
-    def _in_time(self) -> asyncio.Timeout:
+    def _timeout(self) -> asyncio.Timeout:
         return runtime.deadline(self._settings.timeout_ms / 1000)
 
-    async def _answer(self, request: _Request) -> Page:
+    async def _page_for(self, request: _Request) -> Page:
         make = self._pages.get(request.path)
         if make is None:
             raise _RefusedError(HTTPStatus.NOT_FOUND)
@@ -166,7 +166,7 @@ class HttpServer:
         try:
             return await make()
         except Exception:
-            log.exception("%s could not be answered", request.path)
+            log.exception("GET %s failed", request.path)
             raise _RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR) from None
 
 
@@ -192,7 +192,7 @@ def _parsed(head: bytes) -> _Request:
             raise _RefusedError(HTTPStatus.BAD_REQUEST)
         fields[name.strip().lower()] = value.strip().lower()
     wants_close = fields.get("connection") == "close" or version == "HTTP/1.0"
-    # What follows would be taken for the next request.
+    # The body is not read, and would be parsed as the next request.
     has_body = fields.get("content-length", "0") != "0" or "transfer-encoding" in fields
     return _Request(method, target.partition("?")[0], not wants_close and not has_body)
 
@@ -209,5 +209,5 @@ def _head_of(page: Page, *, keeps_alive: bool) -> bytes:
     return f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\n{lines}\r\n".encode("latin-1")
 
 
-def _tell_failure(failure: BaseException) -> None:
-    log.error("a connection failed", exc_info=failure)
+def _log_failure(failure: BaseException) -> None:
+    log.error("an HTTP connection failed", exc_info=failure)

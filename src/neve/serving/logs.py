@@ -1,10 +1,10 @@
-"""What a serving process writes to standard error: one line an event, as text or as JSON.
+"""Log lines of a serving process on standard error: one line per event, as text or as JSON.
 
-An error that Neve raised on purpose says all in its message, so its traceback is left out unless
-the level is debug; a mistake of ours keeps it. `event` writes what happened with fields, as JSON
-members of the line's object. `Repeated` writes what a client could cause without end (a bad frame,
-a refused connection) once in a while, with a count of what was left out; of events of one kind so
-many are written in that while.
+The message of a NeveError is complete, so its traceback is logged only at level debug. Other
+exceptions are bugs and keep it. `event` logs an event with fields, which become members of the JSON
+object. Events of one kind are limited to `EVENTS_MAX` per `log.repeat.ms`. `Repeated` logs warnings
+that clients can cause at will (a bad frame, a refused connection) once per `log.repeat.ms` and
+subject, with a count of those left out.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from neve.settings import LogSettings
 from neve.settings.masking import masked
 
 SUBJECTS_REMEMBERED_MAX = 1_000
-"""What complaints are counted of; the one written longest ago is forgotten first."""
+"""Subjects with a count of repeated warnings; the least recently used is forgotten first."""
 
 EVENTS_MAX = 20
-"""Lines of one kind of event in each `log.repeat.ms`; of one that warns, a single line."""
+"""Lines of one kind of event per `log.repeat.ms`. Warnings and errors: one line."""
 FIELD_CHARACTERS_MAX = 256
-"""As much of a field is written: names that clients choose may be longer."""
+"""Longer field values are cut: clients choose some of them."""
 
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PLAIN = re.compile(r"[\w.:/+@-]+")
@@ -43,57 +43,57 @@ _LEVELS = {
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send every logger's lines to standard error, in the format and from the level chosen."""
-    # A log nobody reads any more (a closed pipe) must not become a second failure.
+    """Send all loggers to standard error, in the format and from the level of the settings."""
+    # A closed log pipe must not become a second failure.
     logging.raiseExceptions = False
     level = _LEVELS[settings.level]
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(formatter(settings))
-    handler.addFilter(_EventsNow(settings.repeat_ms / 1000))
+    handler.addFilter(_EventLimit(settings.repeat_ms / 1000))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    # asyncio's own debug lines say nothing about Neve.
+    # asyncio's debug lines are not about Neve.
     logging.getLogger("asyncio").setLevel(max(level, logging.WARNING))
 
 
 def formatter(settings: LogSettings) -> logging.Formatter:
-    """Writes records in the format chosen."""
+    """Return the formatter for `log.format`."""
     kind = JsonLines if settings.format == "json" else TextLines
     return kind(with_tracebacks=_LEVELS[settings.level] <= logging.DEBUG)
 
 
 def time_text(at_ms: int) -> str:
-    """A moment as every line has it: `2026-01-31T12:00:00.000Z`."""
+    """Format a timestamp as in every log line: `2026-01-31T12:00:00.000Z`."""
     return runtime.wall_from_ms(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def event(log: logging.Logger, level: int, what: str, **fields: object) -> None:
-    """Write that something happened. `what` is a constant, and names the kind of event."""
+    """Log an event with its fields. `what` must be a constant: it names the kind of event."""
     if log.isEnabledFor(level):
         log.log(level, what, extra={"fields": fields})
 
 
 class _Window:
-    """The lines of one kind of event since a moment."""
+    """The lines of one kind of event since `started_at`."""
 
-    __slots__ = ("began", "left_out", "lines")
+    __slots__ = ("left_out", "lines", "started_at")
 
-    def __init__(self, began: float) -> None:
-        self.began = began
+    def __init__(self, started_at: float) -> None:
+        self.started_at = started_at
         self.lines = 0
         self.left_out = 0
 
 
-class _EventsNow(logging.Filter):
-    """Leaves out events of a kind of which there were enough a moment ago, and counts them."""
+class _EventLimit(logging.Filter):
+    """Limits the lines per kind of event and window of time, and counts those left out."""
 
     def __init__(self, pause_seconds: float) -> None:
         super().__init__()
         self._pause_seconds = pause_seconds
-        self._windows: dict[tuple[str, str], _Window] = {}  # kinds are constants: few
+        self._windows: dict[tuple[str, str], _Window] = {}  # bounded: kinds are constants
 
     def filter(self, record: logging.LogRecord) -> bool:
         fields = _fields(record)
@@ -102,7 +102,7 @@ class _EventsNow(logging.Filter):
         now = runtime.monotonic()
         kind = (record.name, record.msg)
         window = self._windows.get(kind)
-        if window is None or now - window.began >= self._pause_seconds:
+        if window is None or now - window.started_at >= self._pause_seconds:
             if window is not None and window.left_out:
                 record.fields = {**fields, "left_out": window.left_out}
             window = self._windows[kind] = _Window(now)
@@ -122,7 +122,7 @@ def _cut(value: object) -> object:
 
 
 class _Lines(logging.Formatter):
-    """What both formats share: the time, and which errors show where they came from."""
+    """Base of both formats: the time, the message, and when to add a traceback."""
 
     def __init__(self, *, with_tracebacks: bool) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class _Lines(logging.Formatter):
         return time_text(int(record.created * 1000))
 
     def traceback_of(self, record: logging.LogRecord) -> str:
-        """The traceback, where it tells more than the message; empty otherwise."""
+        """Return the traceback if it should be logged; empty otherwise."""
         if not record.exc_info or record.exc_info[1] is None:
             return ""
         if isinstance(record.exc_info[1], NeveError) and not self._with_tracebacks:
@@ -140,7 +140,7 @@ class _Lines(logging.Formatter):
         return self.formatException(record.exc_info)
 
     def message_of(self, record: logging.LogRecord) -> str:
-        """The message on one line, with the error's own words where it does not have them."""
+        """Return the message on one line, with the error's text unless it contains it."""
         text = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and str(error) not in text:
@@ -149,7 +149,7 @@ class _Lines(logging.Formatter):
 
 
 class TextLines(_Lines):
-    """`2026-01-31T12:00:00.000Z WARNING neve.broker: what happened field=value`."""
+    """Lines like `2026-01-31T12:00:00.000Z WARNING neve.broker: what happened field=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{self.time_of(record)} {record.levelname} {record.name}: {self.message_of(record)}"
@@ -160,13 +160,13 @@ class TextLines(_Lines):
 
 
 def _shown(value: object) -> str:
-    """A value that ends where the next field begins."""
+    """Return the value as text, quoted if it contains more than plain characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if _PLAIN.fullmatch(text) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 class JsonLines(_Lines):
-    """One object a line: time, level, logger, message, fields, and traceback where there is one."""
+    """One JSON object per line: time, level, logger, message, fields, and a traceback if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = {
@@ -191,7 +191,7 @@ class _Seen:
 
 
 class Repeated:
-    """Lines that peers can cause as often as they like: one a while for each subject."""
+    """Warnings that peers can cause at will: one per subject and `log.repeat.ms`."""
 
     def __init__(self, logger: logging.Logger, settings: LogSettings) -> None:
         self._logger = logger
@@ -199,9 +199,9 @@ class Repeated:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def warning(self, peer: str, subject: str, message: str) -> None:
-        """Write it, or count it where the same subject was written a moment ago, of any peer.
+        """Log the warning, or count it if the subject was logged recently.
 
-        A peer that comes from many addresses is not to fill the log.
+        The peer is not part of the subject: a client with many addresses must not fill the log.
         """
         now = runtime.monotonic()
         seen = self._seen.get(subject)
@@ -217,14 +217,14 @@ class Repeated:
         more = f" (and {left_out} more like it)" if left_out else ""
         self._logger.warning("%s: %s%s", peer, message, more)
 
-    def tell_accept_failures(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the loop's failures to accept a connection written here: it would repeat them."""
+    def log_accept_failures(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Log failures to accept connections here, because the event loop repeats them."""
 
         def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             failure = context.get("exception")
             if isinstance(failure, OSError) and failure.errno in _OUT_OF_RESOURCES:
                 reason = os.strerror(failure.errno)
-                self.warning("a client", "accept", f"its connection is not accepted: {reason}")
+                self.warning("a client", "accept", f"cannot accept its connection: {reason}")
             else:
                 loop.default_exception_handler(context)
 

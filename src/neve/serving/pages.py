@@ -1,4 +1,4 @@
-"""The pages that every process of Neve has on its HTTP port: alive, ready, metrics."""
+"""The pages that every Neve process serves on its HTTP port: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ServicePages(ABC):
 
     @abstractmethod
     def unready(self) -> str | None:
-        """Why the process does not do its work as it should; None where it does."""
+        """Return why the process is not ready; None if it is."""
 
     @abstractmethod
     def views(self) -> list[View]:
-        """What its metrics show."""
+        """Return the views that make up the metrics."""
 
     async def _healthz(self) -> Page:
         return Page(b"ok\n")

@@ -1,4 +1,4 @@
-"""The process: its memory, its processor time, and which Neve it is."""
+"""Metrics of the process: memory, CPU time and version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def process_view(version: str) -> Iterator[str]:
-    """`version` is Neve's, which this layer is part of and cannot ask."""
+    """Yield the metrics of this process. `version` is Neve's, which this layer cannot import."""
     yield one("process_resident_memory_bytes", resident_bytes())
     spent = os.times()
     yield one("process_cpu_seconds_total", spent.user + spent.system)
@@ -22,7 +22,7 @@ def process_view(version: str) -> Iterator[str]:
 
 
 def resident_bytes() -> int:
-    """What the system counts as this process's memory; 0 where it does not tell."""
+    """Return the resident memory of this process; 0 if the system does not report it."""
     try:
         pages = int(_STATM.read_bytes().split()[1])
     except (OSError, ValueError, IndexError):

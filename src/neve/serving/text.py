@@ -1,8 +1,8 @@
-"""Prometheus' text format, version 0.0.4, written straight from numbers.
+"""Prometheus' text format, version 0.0.4.
 
-Written here and not with prometheus-client, whose objects and formatting take some thirty times as
-long a sample: a scrape of a broker with thousands of partitions runs on the loop that serves them.
-The tests read it back with prometheus-client's parser.
+prometheus-client takes about thirty times as long per sample, and a scrape of a broker with
+thousands of partitions runs on the event loop that serves them. The tests parse the output with
+prometheus-client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Rows = Iterable[tuple[Labels, float]]
 
 
 def header(name: str) -> str:
-    """What stands before the samples of a family, once."""
+    """Return the HELP and TYPE lines of a family."""
     about = CATALOGUE[name]
     help_text = about.help.replace("\\", "\\\\").replace("\n", "\\n")
     return f"# HELP {name} {help_text}\n# TYPE {name} {about.kind}\n"
@@ -42,7 +42,7 @@ def quoted(value: str) -> str:
 
 
 def labels_of(name: str, values: Labels, *more: tuple[str, str]) -> str:
-    """`{a="x",b="y"}` for a sample of this family; empty where it has no labels."""
+    """Return `{a="x",b="y"}` for a sample of this family; empty if it has no labels."""
     pairs = [*zip(CATALOGUE[name].labels, values, strict=True), *more]
     if not pairs:
         return ""
@@ -50,18 +50,18 @@ def labels_of(name: str, values: Labels, *more: tuple[str, str]) -> str:
 
 
 def one(name: str, value: float) -> str:
-    """A family without labels."""
+    """Return a family without labels."""
     return f"{header(name)}{name} {number(value)}\n"
 
 
 def several(name: str, rows: Rows) -> str:
-    """A family with its samples, by the values of its labels."""
+    """Return a family with a sample for each combination of label values."""
     lines = [f"{name}{labels_of(name, labels)} {number(value)}\n" for labels, value in rows]
     return header(name) + "".join(lines)
 
 
 def histogram(name: str, rows: Iterable[tuple[Labels, Sequence[tuple[float, int]], float]]) -> str:
-    """A family of histograms: labels, cumulative buckets up to the infinite one, and the sum."""
+    """Return a family of histograms: labels, cumulative buckets up to infinity, and the sum."""
     lines = []
     for labels, buckets, total in rows:
         for bound, below in buckets:

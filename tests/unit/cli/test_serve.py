@@ -250,7 +250,7 @@ def test_a_default_http_port_that_is_taken_is_replaced_by_a_free_one(
         found = re.search(r"http 127\.0\.0\.1:(\d+),", captured.out)
         assert found is not None
         assert found[1] != port
-        assert f"another process has {host}:{port}" in captured.err
+        assert f"{host}:{port} is in use" in captured.err
         assert f"at 127.0.0.1:{found[1]}; set http.listen" in captured.err
         scene.started.clear()
         listen = f"--set=http.listen={host}:{port}"  # the same, but asked for
@@ -270,8 +270,8 @@ def test_a_taken_port_is_told_before_the_bucket_is_touched(
     assert scene.started == {}
     err = capsys.readouterr().err
     assert err == (
-        f"neve: cannot listen on {taken} ({name}): another process has this port: stop it, or "
-        "choose another\n"
+        f"neve: cannot listen on {taken} ({name}): the port is in use: stop the other process, or "
+        "choose another port\n"
     )
 
 

@@ -61,10 +61,10 @@ def test_every_address_cannot_be_advertised(advertise: str) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (OSError(errno.EADDRINUSE, "x"), "another process has this port"),
+        (OSError(errno.EADDRINUSE, "x"), "the port is in use"),
         (OSError(errno.EACCES, "x"), "needs privileges"),
-        (OSError(errno.EADDRNOTAVAIL, "x"), "no such address"),
-        (socket.gaierror(socket.EAI_NONAME, "x"), "no such address"),
+        (OSError(errno.EADDRNOTAVAIL, "x"), "does not have this address"),
+        (socket.gaierror(socket.EAI_NONAME, "x"), "does not have this address"),
         (OSError(errno.ENOBUFS, "x"), "No buffer space"),
     ],
 )

@@ -157,12 +157,12 @@ async def test_failures_to_accept_are_written_once_in_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     loop = asyncio.get_running_loop()
-    logs.Repeated(LOGGER, LogSettings()).tell_accept_failures(loop)
+    logs.Repeated(LOGGER, LogSettings()).log_accept_failures(loop)
     for _ in range(5):
         loop.call_exception_handler(
             {"message": "accept", "exception": OSError(errno.EMFILE, "too many")}
         )
-    assert messages(caplog) == ["a client: its connection is not accepted: Too many open files"]
+    assert messages(caplog) == ["a client: cannot accept its connection: Too many open files"]
     loop.call_exception_handler({"message": "a mistake", "exception": ValueError("x")})
     assert "a mistake" in messages(caplog)[1]
 
