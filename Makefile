@@ -1,7 +1,7 @@
 # `make` alone lists what there is. Every target does its own set-up.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast soak check format bench docs clean
+.PHONY: help setup demo test fast soak check format bench docs protocol clean
 
 RUN := .venv/bin
 # More workers than two cores can keep busy: many tests wait for servers, clients and clocks.
@@ -47,6 +47,9 @@ bench: setup  ## measure everything, storage to tables (on a quiet machine, some
 docs: setup  ## regenerate the tables of settings and metrics in docs/operators
 	$(RUN)/python tools/settings_table.py
 	$(RUN)/python tools/metrics_table.py
+
+protocol: setup  ## write the type stubs of Kafka's messages from their descriptions
+	$(RUN)/python tools/message_stubs.py
 
 clean:  ## remove what make, tests and tools leave behind
 	rm -rf .venv .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -35,7 +35,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient
 
-from neve.protocol.compiler import Api
+from neve.protocol.compiler import AnyApi
 from neve.protocol.frames import request_frame
 from neve.protocol.messages import APIS
 from neve.protocol.schema import Field, Struct
@@ -258,12 +258,12 @@ def built_frames(chance: random.Random, topic_ids: Sequence[bytes]) -> Corpus:
     return corpus
 
 
-def frame_of(api: Api, version: int, request: Any, client_id: str | None = "fuzz") -> bytes:
+def frame_of(api: AnyApi, version: int, request: Any, client_id: str | None = "fuzz") -> bytes:
     parts = request_frame(api, version, 7, client_id, api.Request.encode(request, version))
     return b"".join(bytes(part) for part in parts)
 
 
-def _plausible(api: Api, version: int, chance: random.Random, topic_ids: Sequence[bytes]) -> Any:
+def _plausible(api: AnyApi, version: int, chance: random.Random, topic_ids: Sequence[bytes]) -> Any:
     def struct_of(struct: Struct, made: Any) -> Any:
         present = [each for each in struct.fields if version in each.versions]
         return made(**{each.name: value_of(each) for each in present})

@@ -12,7 +12,7 @@ from neve import runtime
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.protocol.codes import ErrorCode
-from neve.protocol.compiler import Api
+from neve.protocol.compiler import AnyApi
 from neve.serving.addresses import Address
 from neve.settings import Settings, TopicSettings
 from neve.store.memory import MemoryBucket, MemoryStore
@@ -83,7 +83,9 @@ async def start_broker(
     return StandIn(node, settings, bucket)
 
 
-async def ask(broker: StandIn, handler: ModuleType, api: Api, version: int, **content: Any) -> Any:
+async def ask(
+    broker: StandIn, handler: ModuleType, api: AnyApi, version: int, **content: Any
+) -> Any:
     """What a client of this version gets for such a request: over the wire and back."""
     request = api.Request(**content)
     received = api.Request.decode(_joined(api.Request.encode(request, version)), version)
@@ -95,7 +97,7 @@ async def ask(broker: StandIn, handler: ModuleType, api: Api, version: int, **co
 
 async def alter(
     handler: ModuleType,
-    api: Api,
+    api: AnyApi,
     broker: StandIn,
     *resources: Any,
     version: int | None = None,
@@ -112,7 +114,7 @@ def _joined(parts: list[Any]) -> memoryview:
     return memoryview(b"".join(bytes(part) for part in parts))
 
 
-def versions(api: Api) -> list[int]:
+def versions(api: AnyApi) -> list[int]:
     """Every version that is advertised."""
     return list(range(api.min_version, api.max_version + 1))
 

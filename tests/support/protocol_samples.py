@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from neve.protocol.codes import ErrorCode
-from neve.protocol.compiler import Api
+from neve.protocol.compiler import AnyApi
 from neve.protocol.messages import APIS
 from neve.protocol.schema import Field, Struct
 
@@ -18,7 +18,7 @@ from neve.protocol.schema import Field, Struct
 class Message:
     """One message in one version, as tests name it."""
 
-    api: Api
+    api: AnyApi
     kind: str
     version: int
 

@@ -11,31 +11,28 @@ answer for too long is closed.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, cast
 
 from neve import runtime
 from neve.broker.answers import PlainAnswer
 from neve.broker.client_timeouts import ClientTimeouts, Waiting
+from neve.broker.context import Context
 from neve.broker.fair_queue import TURN_SECONDS, Paced, Usage
 from neve.broker.framing import Frame, Framing
 from neve.broker.outbox import UNREAD, Outbox
 from neve.broker.peers import is_gone
-from neve.broker.produce import Moment, produce
-from neve.broker.produce_answer import ProduceAnswer
-from neve.broker.recompression import ForeignBatch, batches_to_recompress
-from neve.broker.router import Context, Route, Router
+from neve.broker.produce import Moment
+from neve.broker.produce_requests import ProduceRequests
+from neve.broker.router import Handler, Route, Router
 from neve.errors import InvalidError, NeveError
-from neve.protocol.codes import ErrorCode
+from neve.protocol.compiler import Message
 from neve.protocol.errors import MalformedError
 from neve.protocol.frames import RequestHeader, decode_request_header
 
 if TYPE_CHECKING:
     from neve.broker.server import Server
-    from neve.log.wal.pending import Commit
 
 log = logging.getLogger("neve.broker.connection")
 
@@ -54,18 +51,17 @@ class Connection(asyncio.BufferedProtocol):
         self._framing = Framing(server.scratch, server.settings.request_bytes_max)
         self._out = Outbox(server.metrics, server.unsent, self._abort)
         self._answers = self._out.answers
+        self._produces = ProduceRequests(server, self, self._out)
         self._answers_max = server.settings.connection_requests_max
         self._reads: dict[asyncio.Task[None], None] = {}
         self._fetching = 0
         self._busy = False  # a request runs that nothing may overtake
-        self._waits_for_room = False
         self._waits_for_buffer = False
         self._waits_for_turn = False
         self._stopped = False  # the broker stops: no more requests
         self._corked = False
         self._reading = True
         self._closing = False
-        self._awaited: Commit | None = None
         self.usage = Usage()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.peer = self.address = ""
@@ -125,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         return bool(
             self._busy
             or self._out.full
-            or self._waits_for_room
+            or self._produces.blocked
             or self._waits_for_buffer
             or self._waits_for_turn
             or self._stopped
@@ -176,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         except NeveError as error:
             self._refuse(error)
         except Exception:
-            self._fail("a request")
+            self.fail("a request")
         finally:
             self._framing.settle()
             self._corked = False
@@ -205,19 +201,21 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _request(self, frame: Frame) -> None:
-        route: Route | None = None
+        keeps_frame = False
         try:
             header = decode_request_header(frame.data)
             route = self._router.find(header)
             if route is None:
                 self._unsupported(header)
-            elif not route.is_produce:
-                self._handle(frame, header, route)
+            elif route.handle is not None:
+                self._handle(frame, header, route, route.handle)
+            else:
+                keeps_frame = True
         finally:
-            if route is None or not route.is_produce:
+            if not keeps_frame:
                 self._server.scratch.release(frame)
-        if route is not None and route.is_produce:
-            self._produce(frame, header, route)
+        if keeps_frame:
+            self._produces.take(frame, header, self._now)
 
     def _unsupported(self, header: RequestHeader) -> None:
         """Kafka closes the connection; only the question for versions has an answer to all."""
@@ -228,14 +226,14 @@ class Connection(asyncio.BufferedProtocol):
             )
         self._out.add_made(parts)
 
-    def _handle(self, frame: Frame, header: RequestHeader, route: Route) -> None:
+    def _handle(self, frame: Frame, header: RequestHeader, route: Route, handle: Handler) -> None:
         context = Context(
             header.api_version, header.client_id, self.peer, is_reader=self._out.is_reader
         )
         request = route.api.Request.decode(frame.data, header.api_version, header.end)
         started = runtime.monotonic()
-        result = route.handle(self._server.broker, request, context)
-        if not inspect.iscoroutine(result):
+        result = handle(self._server.broker, request, context)
+        if isinstance(result, Message):
             self._out.add_made(route.frame(header, result))
             self._answered_by(route, result, started)
             return
@@ -251,13 +249,18 @@ class Connection(asyncio.BufferedProtocol):
             task.add_done_callback(self._reads.pop)
 
     async def _finish(
-        self, answer: PlainAnswer, work: Any, route: Route, header: RequestHeader, started: float
+        self,
+        answer: PlainAnswer,
+        work: Coroutine[object, None, Message],
+        route: Route,
+        header: RequestHeader,
+        started: float,
     ) -> None:
         paced = Paced(route.finish(header, work), self._server.turns, self)
         try:
             response, parts = await paced
         except Exception:
-            self._fail(route.api.name)
+            self.fail(route.api.name)
             return
         self._answered_by(route, response, started)
         if self._closing:
@@ -265,82 +268,30 @@ class Connection(asyncio.BufferedProtocol):
         self._out.complete(answer, parts)
         if route.may_be_overtaken:
             self._fetching -= 1
-            if response.throttle_time_ms and not self._waits_for_turn:
+            throttle_ms: int = getattr(response, "throttle_time_ms", 0)
+            if throttle_ms and not self._waits_for_turn:
                 self._waits_for_turn = True  # as in Kafka, since clients need not heed it
-                self._server.turns.mute(self, response.throttle_time_ms / 1000)
+                self._server.turns.mute(self, throttle_ms / 1000)
         else:
             self._busy = False
             if (late_seconds := paced.seconds - TURN_SECONDS) > 0 and not self._waits_for_turn:
                 self._wait_for_turn(late_seconds)
-        self._answered()
+        self.answered()
 
-    def _answered_by(self, route: Route, response: Any, started: float) -> None:
+    def _answered_by(self, route: Route, response: Message, started: float) -> None:
         seconds, error = runtime.monotonic() - started, getattr(response, "error_code", 0)
         self._server.metrics.answered(route.api.key, seconds, error)
 
-    def _fail(self, what: str) -> None:
+    def fail(self, what: str) -> None:
         """A mistake of ours: the client is told by a closed connection, we by the log."""
         log.exception("%s: %s failed: closing the connection", self.peer, what)
         self._close("handler-failed")
 
-    # -- producing ---------------------------------------------------------------------------
-
-    def _produce(self, frame: Frame, header: RequestHeader, route: Route) -> None:
-        buffer = frame.buffer
-        # Batches are patched in place and live until they are committed: not in the scratch.
-        data = frame.data if buffer is not None else memoryview(bytearray(frame.data))
-        try:
-            request = route.api.Request.decode(data, header.api_version, header.end)
-        except NeveError:
-            self._server.scratch.release(frame)
-            raise
-        node = self._server.broker.node
-        if node.led.codecs and (foreign := batches_to_recompress(node, request)):
-            self._busy = True  # what comes behind it must not be appended before it
-            append = partial(self._append, request, header, self._now, buffer)
-            self._server.tasks.start(self._recompress(foreign, append))
-        else:
-            self._append(request, header, self._now, buffer)
-
-    async def _recompress(self, foreign: list[ForeignBatch], append: Callable[[], None]) -> None:
-        """Append once it is done, also where the client has closed the connection meanwhile."""
-        try:
-            await self._server.recompression.run(foreign)
-            append()
-        except Exception:
-            self._fail("a produce request")
-        self._busy = False
-        self._answered()
-
-    def _append(
-        self, request: Any, header: RequestHeader, came: Moment, buffer: bytearray | None
-    ) -> None:
-        answer = produce(self._server.broker, request, header, came)
-        if buffer is not None:
-            self._server.scratch.pool.give_once_decided(buffer, answer.appended)
-        if not answer.silent:
-            self._await_commit(answer)
-        else:
-            self._out.count_silent(answer)
-            if answer.closes:  # the only way to say so to a producer that wants no answers
-                failure = f"a request with acks=0 failed: {ErrorCode(answer.error).name}"
-                self._server.complain(self.peer, InvalidError(failure))
-                self.close("produce-without-acks-failed")
-        if self._server.broker.is_full:
-            self._waits_for_room = True
-            self._server.wait_for_room(self)
-
-    def _await_commit(self, answer: ProduceAnswer) -> None:
-        self._answers.append(answer)
-        for commit in answer.commits:
-            # One call back for all requests of this connection that share an object.
-            if commit is not self._awaited:
-                self._awaited = commit
-                commit.then(self._answered)
+    # -- going on ----------------------------------------------------------------------------
 
     def room_again(self) -> None:
         """The WAL's buffer has room."""
-        self._waits_for_room = False
+        self._produces.room_again()
         self._go_on()
 
     def buffer_again(self) -> None:
@@ -356,9 +307,10 @@ class Connection(asyncio.BufferedProtocol):
     def give_up_late(self, now: float) -> None:
         """Answer what waits for a commit beyond its time-out."""
         if self._out.give_up_late(now):
-            self._answered()
+            self.answered()
 
-    def _answered(self, _: object = None) -> None:
+    def answered(self, _: object = None) -> None:
+        """Send what is ready, and go on with what had to wait for it."""
         if self._closing or self._corked:
             return
         self._flush()
@@ -371,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._out.flush()
         except Exception:
-            self._fail("an answer")
+            self.fail("an answer")
 
     # -- the end -----------------------------------------------------------------------------
 

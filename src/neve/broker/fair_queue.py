@@ -18,9 +18,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Generator
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from neve import runtime
+
+T = TypeVar("T")
 
 ROUND_SECONDS = 0.020
 TURN_SECONDS = 0.005
@@ -155,19 +157,19 @@ class _Waiter:
             self.woken.set_result(None)
 
 
-class Paced:
+class Paced(Generic[T]):
     """An awaitable around a coroutine that answers a connection: each step waits for its turn.
 
     `seconds` is how long its steps have occupied the event loop.
     """
 
-    def __init__(self, work: Coroutine[Any, Any, Any], turns: FairQueue, client: Served) -> None:
+    def __init__(self, work: Coroutine[object, None, T], turns: FairQueue, client: Served) -> None:
         self.seconds = 0.0
         self._work = work
         self._turns = turns
         self._client = client
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[object, None, T]:
         failure: BaseException | None = None
         while True:
             began = runtime.monotonic()
@@ -180,7 +182,8 @@ class Paced:
             try:
                 waits_for = self._work.send(None) if failure is None else self._work.throw(failure)
             except StopIteration as end:
-                return end.value
+                result: T = end.value
+                return result
             finally:
                 seconds = runtime.monotonic() - began
                 self.seconds += seconds

@@ -17,8 +17,8 @@ from neve.broker.answers import Answer, PlainAnswer
 from neve.broker.metrics import Metrics
 from neve.broker.peers import queued_bytes
 from neve.broker.produce_answer import ProduceAnswer
-from neve.broker.router import PRODUCE
 from neve.broker.unsent import Unsent
+from neve.protocol.messages.produce import PRODUCE
 from neve.store.port import Buffer
 
 UNREAD = "answers-not-read"
@@ -128,7 +128,7 @@ class Outbox:
         """Produce requests are done with, and count for the same."""
         answer, times = alike[0], len(alike)
         seconds = runtime.monotonic() - answer.started
-        self._metrics.answered(PRODUCE, seconds, answer.error, times)
+        self._metrics.answered(PRODUCE.key, seconds, answer.error, times)
         if answer.commits and not answer.error:
             self._metrics.ack.add(seconds, times)
 

@@ -7,7 +7,8 @@ others'.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from neve.broker.error_codes import RefusedError, produce_error
 from neve.broker.produce_answer import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Named, ProduceAnswer, Row
@@ -17,6 +18,7 @@ from neve.log.producers import OutOfOrderSequenceError, ProducerFencedError
 from neve.log.wal.pending import Commit
 from neve.protocol.codes import ErrorCode
 from neve.protocol.frames import RequestHeader
+from neve.protocol.messages.produce import ProduceRequest
 from neve.records.batch import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 _TOPIC_IDS_SINCE = 13
 _NO_TRANSACTIONS = "transactions are not supported"
 
+Refusals: TypeAlias = Mapping[int, NeveError]
+"""What is wrong with partitions of a request, by the `id` of their part of the request."""
+
 
 class Moment(NamedTuple):
     """When a request came. Asking the clocks for each of many that came at once adds up."""
@@ -43,32 +48,48 @@ class Moment(NamedTuple):
     wall_ms: int
 
 
-def produce(broker: Broker, request: Any, header: RequestHeader, came: Moment) -> ProduceAnswer:
-    """Append everything that may be appended. The request's bytes are patched in place."""
+def produce(
+    broker: Broker,
+    request: ProduceRequest,
+    header: RequestHeader,
+    came: Moment,
+    refused: Refusals | None = None,
+) -> ProduceAnswer:
+    """Append every batch that may be appended. The request's bytes are patched in place."""
     acks = request.acks
     by_id = header.api_version >= _TOPIC_IDS_SINCE
     rows: list[tuple[Named, list[Row]]] = []
+    refusal: RefusedError | None = None
     if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
-        refusal = _refusing(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: use 0, 1 or -1 (all)")
+        refusal = RefusedError(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: use 0, 1 or -1 (all)"
+        )
     elif request.transactional_id is not None:
-        refusal = _refusing(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
-    else:
-        refusal = None
+        refusal = RefusedError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
     for asked in request.topic_data:
         named, parts = Named(asked.name, asked.topic_id), asked.partition_data
         if refusal is not None:
-            rows.append((named, [refusal(part.index) for part in parts]))
+            rows.append((named, [_refused(part.index, refusal) for part in parts]))
             continue
         topic = broker.node.topic_by_id(named.topic_id) if by_id else broker.node.topic(named.name)
-        rows.append((named, [_append(broker, topic, part, by_id, came.wall_ms) for part in parts]))
+        appended = [
+            _append(broker, topic, part, by_id, came.wall_ms)
+            if not refused or id(part) not in refused
+            else _refused(part.index, refused[id(part)])
+            for part in parts
+        ]
+        rows.append((named, appended))
     return ProduceAnswer(header, acks, rows, came.monotonic, request.timeout_ms)
 
 
-def _refusing(code: ErrorCode, message: str) -> Any:
-    return lambda index: Row(index, None, error=code, message=message)
+def _refused(index: int, error: NeveError) -> Row:
+    code, message = produce_error(error)
+    return Row(index, None, error=code, message=message)
 
 
-def _append(broker: Broker, topic: Topic | None, part: Any, by_id: bool, now_ms: int) -> Row:
+def _append(
+    broker: Broker, topic: Topic | None, part: ProduceRequest.Partition, by_id: bool, now_ms: int
+) -> Row:
     index = part.index
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -83,11 +104,11 @@ def _append(broker: Broker, topic: Topic | None, part: Any, by_id: bool, now_ms:
     except (OutOfOrderSequenceError, ProducerFencedError) as error:
         return Row(index, _doubted(broker, error), in_doubt=True)
     except TimesRefusedError as error:
+        assert part.records is not None
         explained = _explained(broker, error, part.records)
         return Row(index, explained, error=error.code, in_doubt=True)
     except NeveError as error:
-        code, message = produce_error(error)
-        return Row(index, None, error=code, message=message)
+        return _refused(index, error)
 
 
 def _doubted(broker: Broker, refusal: NeveError) -> Commit:

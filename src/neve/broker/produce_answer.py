@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from neve.broker.error_codes import produce_error
 from neve.broker.refused_records import Blamed, TimesRefusedError
@@ -18,16 +18,15 @@ from neve.errors import ClosedError, NeveError
 from neve.log.wal.pending import Commit
 from neve.protocol.codes import ErrorCode
 from neve.protocol.frames import RequestHeader, response_frame
-from neve.protocol.messages.produce import PRODUCE
+from neve.protocol.messages.produce import PRODUCE, ProduceResponse
 from neve.store.port import Buffer
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 NO_TIME = -1
 # Forms that are kept: one for each version and partition that is written to.
 FORMS_MAX = 4_096
-_Response = PRODUCE.Response
-_Partition = _Response.Partition
-_Topic = _Response.Topic
+_Partition = ProduceResponse.Partition
+_Topic = ProduceResponse.Topic
 # Numbers that stand in a form where those of an answer go; no name has such bytes, being UTF-8.
 _CORRELATION_ID, _BASE_OFFSET, _START_OFFSET = 0x7FFFFEFD, 0x7FFFFEFDFCFBFAF9, 0x7FF9FAFBFCFDFEFF
 
@@ -150,10 +149,10 @@ class ProduceAnswer:
             )
             for named, rows in self._rows
         ]
-        parts = _Response.encode(_Response(responses=topics), self._version)
+        parts = ProduceResponse(responses=topics).encode(self._version)
         return response_frame(PRODUCE, self._version, self._correlation_id, parts)
 
-    def _partition(self, row: Row) -> Any:
+    def _partition(self, row: Row) -> ProduceResponse.Partition:
         if row.commit is not None and (self._waits_for_all or row.in_doubt):
             if not row.commit.done:
                 self.error = ErrorCode.REQUEST_TIMED_OUT
@@ -175,14 +174,14 @@ class ProduceAnswer:
 
 def _nowhere(
     number: int, code: int, message: str | None = None, blamed: Sequence[Blamed] = ()
-) -> Any:
+) -> ProduceResponse.Partition:
     """A partition whose batch has no place in the log: an offset of 0 would be one."""
     return _Partition(
         index=number,
         error_code=code,
         base_offset=-1,
         record_errors=[
-            _Response.RecordError(
+            ProduceResponse.RecordError(
                 batch_index=each.batch_index, batch_index_error_message=each.reason
             )
             for each in blamed
@@ -231,7 +230,7 @@ def _cut(frame: bytes, mark: bytes) -> tuple[bytes, bytes]:
 def _form(version: int, named: Named, number: int) -> _Form:
     row = _Partition(index=number, base_offset=_BASE_OFFSET, log_start_offset=_START_OFFSET)
     topic = _Topic(name=named.name, topic_id=named.topic_id, partition_responses=[row])
-    parts = _Response.encode(_Response(responses=[topic]), version)
+    parts = ProduceResponse(responses=[topic]).encode(version)
     return _Form(b"".join(response_frame(PRODUCE, version, _CORRELATION_ID, parts)))
 
 

@@ -9,15 +9,15 @@ bounded by the number of threads and by what one batch may decompress to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from neve import runtime
 from neve.broker.error_codes import RefusedError
-from neve.broker.produce import checked_batch
+from neve.broker.produce import Refusals, checked_batch
 from neve.broker.refused_records import DECOMPRESSED_BYTES_MAX
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.produce import ProduceRequest
 from neve.records.batch import HEADER_BYTES, parse_header, recompressed
 from neve.records.compression import OversizeError
 
@@ -27,32 +27,16 @@ if TYPE_CHECKING:
 
 
 class ForeignBatch(NamedTuple):
-    """A batch in another codec than its topic's, and where in its request it stands."""
+    """A batch in another codec than its topic's, and its part of the request."""
 
-    parts: list[Any]
-    at: int
+    part: ProduceRequest.Partition
+    records: memoryview
     name: str
     codec: int
     bytes_max: int
 
-    @property
-    def size(self) -> int:
-        return len(self.parts[self.at].records)
 
-
-@dataclass(frozen=True, slots=True)
-class _RefusedPart:
-    """Stands in a request for a partition whose batch cannot be recompressed."""
-
-    index: int
-    error: NeveError
-
-    @property
-    def records(self) -> memoryview:
-        raise self.error
-
-
-def batches_to_recompress(node: Node, request: Any) -> list[ForeignBatch]:
+def batches_to_recompress(node: Node, request: ProduceRequest) -> list[ForeignBatch]:
     """Those of a produce request that do not have their topic's codec."""
     found = []
     for asked in request.topic_data:
@@ -60,14 +44,13 @@ def batches_to_recompress(node: Node, request: Any) -> list[ForeignBatch]:
         codec = None if topic is None else node.led.codecs.get(topic.id_bytes)
         if topic is None or codec is None:
             continue
-        for at, part in enumerate(asked.partition_data):
+        for part in asked.partition_data:
             log, records = node.log_of(topic.id_bytes, part.index), part.records
             if log is None or records is None or len(records) < HEADER_BYTES:
                 continue  # it will be refused
             if parse_header(records).codec != codec:
                 bytes_max = node.config_of(log).max_message_bytes
-                parts = asked.partition_data
-                found.append(ForeignBatch(parts, at, log.name, codec, bytes_max))
+                found.append(ForeignBatch(part, records, log.name, codec, bytes_max))
     return found
 
 
@@ -83,34 +66,41 @@ class Recompression:
     def is_busy(self) -> bool:
         return self._requests > 0
 
-    async def run(self, batches: Sequence[ForeignBatch]) -> None:
-        """Put each batch into its request in its topic's codec, or what is wrong with it."""
-        size = sum(batch.size for batch in batches)
+    async def run(self, batches: Sequence[ForeignBatch]) -> Refusals:
+        """Put each batch into its request in its topic's codec.
+
+        Returns what is wrong with those that cannot be recompressed.
+        """
+        size = sum(len(batch.records) for batch in batches)
         self._requests += 1
         self._writer.reserve(size)
+        refused: dict[int, NeveError] = {}
         try:
             for batch in batches:
-                await self._threads.offload(_recompress, batch)
+                error = await self._threads.offload(_recompress, batch)
+                if error is not None:
+                    refused[id(batch.part)] = error
         finally:
             self._requests -= 1
             self._writer.unreserve(size)
+        return refused
 
 
-def _recompress(batch: ForeignBatch) -> None:
-    part = batch.parts[batch.at]
+def _recompress(batch: ForeignBatch) -> NeveError | None:
+    part, records = batch.part, batch.records
     try:
-        checked_batch(part.records, batch.bytes_max, batch.name)
+        checked_batch(records, batch.bytes_max, batch.name)
     except NeveError:
-        return  # it is refused when it is to be appended
+        return None  # it is refused when it is to be appended
     try:
-        part.records = memoryview(recompressed(part.records, batch.codec, DECOMPRESSED_BYTES_MAX))
+        part.records = memoryview(recompressed(records, batch.codec, DECOMPRESSED_BYTES_MAX))
     except OversizeError:
-        reason = (
+        return RefusedError(
+            ErrorCode.MESSAGE_TOO_LARGE,
             f"{batch.name}: a batch decompresses to more than {DECOMPRESSED_BYTES_MAX} bytes, the "
             "most that is recompressed for a topic with a compression.type: send smaller batches, "
-            "or send them in that codec"
+            "or send them in that codec",
         )
-        refusal = RefusedError(ErrorCode.MESSAGE_TOO_LARGE, reason)
-        batch.parts[batch.at] = _RefusedPart(part.index, refusal)
     except NeveError as error:
-        batch.parts[batch.at] = _RefusedPart(part.index, error)
+        return error
+    return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from neve.broker.context import Context
 from neve.broker.fetch.handler import fetch
 from neve.broker.handlers import (
     alter_configs,
@@ -35,106 +36,139 @@ from neve.broker.handlers import (
     offset_for_leader_epoch,
     sync_group,
 )
+from neve.protocol.codes import ErrorCode
+from neve.protocol.compiler import AnyApi, Api, Message
 from neve.protocol.frames import RequestHeader, response_frame
 from neve.protocol.messages import APIS
+from neve.protocol.messages.alter_configs import ALTER_CONFIGS
+from neve.protocol.messages.api_versions import API_VERSIONS
+from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
+from neve.protocol.messages.create_topics import CREATE_TOPICS
+from neve.protocol.messages.delete_groups import DELETE_GROUPS
+from neve.protocol.messages.delete_records import DELETE_RECORDS
+from neve.protocol.messages.delete_topics import DELETE_TOPICS
+from neve.protocol.messages.describe_cluster import DESCRIBE_CLUSTER
+from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
+from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
+from neve.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
+from neve.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
+from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from neve.protocol.messages.fetch import FETCH
+from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
+from neve.protocol.messages.heartbeat import HEARTBEAT
+from neve.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
+from neve.protocol.messages.join_group import JOIN_GROUP
+from neve.protocol.messages.leave_group import LEAVE_GROUP
+from neve.protocol.messages.list_groups import LIST_GROUPS
+from neve.protocol.messages.list_offsets import LIST_OFFSETS
+from neve.protocol.messages.metadata import METADATA
+from neve.protocol.messages.offset_commit import OFFSET_COMMIT
+from neve.protocol.messages.offset_delete import OFFSET_DELETE
+from neve.protocol.messages.offset_fetch import OFFSET_FETCH
+from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from neve.protocol.messages.produce import PRODUCE
+from neve.protocol.messages.sync_group import SYNC_GROUP
 from neve.store.port import Buffer
 
-PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP, SYNC_GROUP, API_VERSIONS = 0, 1, 2, 11, 14, 18
-_UNSUPPORTED_VERSION = 35
+if TYPE_CHECKING:
+    from neve.broker.broker import Broker
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 
-class Context(NamedTuple):
-    """What a handler may want to know of a request beside its content."""
-
-    api_version: int
-    client_id: str | None
-    peer: str
-    is_reader: bool = False
-    """Whether the client has taken a large answer before, and took it."""
+Handle: TypeAlias = Callable[
+    ["Broker", RequestT, Context], ResponseT | Coroutine[object, None, ResponseT]
+]
+"""Returns a response, or a coroutine that returns one."""
 
 
-Handle = Callable[[Any, Any, Context], Any]
+Handler: TypeAlias = Callable[["Broker", Any, Context], Message | Coroutine[object, None, Message]]
+"""A handler of any API."""
 
 
 class Route(NamedTuple):
-    """One API and what answers it. A handler returns a response, or a coroutine that does.
+    """One API and its handler. A produce request has none: its connection appends the batches.
 
-    What `waits_for_others` may take as long as they like: a broker that stops does not wait for it.
-    What `only_reads` is given up when its client is gone.
+    A broker that stops does not wait for a request that `waits_for_others`. A request that
+    `only_reads` is cancelled when its client is gone.
     """
 
-    api: Any
-    handle: Handle
-    is_produce: bool = False
+    api: AnyApi
+    handle: Handler | None
     may_be_overtaken: bool = False
     waits_for_others: bool = False
     only_reads: bool = False
 
-    def frame(self, header: RequestHeader, response: Any) -> list[Buffer]:
-        """The answer to a request as it is sent."""
-        parts = self.api.Response.encode(response, header.api_version)
-        return response_frame(self.api, header.api_version, header.correlation_id, parts)
+    def frame(self, header: RequestHeader, response: Message) -> list[Buffer]:
+        """Encode a response with its length and header."""
+        version = header.api_version
+        return response_frame(self.api, version, header.correlation_id, response.encode(version))
 
-    async def finish(self, header: RequestHeader, work: Awaitable[Any]) -> tuple[Any, list[Buffer]]:
-        """Wait for a response. Returns it with the answer as it is sent."""
+    async def finish(
+        self, header: RequestHeader, work: Awaitable[Message]
+    ) -> tuple[Message, list[Buffer]]:
+        """Wait for a response. Returns it, and its frame."""
         response = await work
         return response, self.frame(header, response)
 
 
-def _answered_elsewhere(*_: object) -> Any:
-    raise AssertionError("produce requests are answered by their connection")
+def _route(
+    api: Api[RequestT, ResponseT],
+    handle: Handle[RequestT, ResponseT],
+    *,
+    may_be_overtaken: bool = False,
+    waits_for_others: bool = False,
+    only_reads: bool = False,
+) -> Route:
+    """A route whose handler is checked to take and return the messages of its API."""
+    return Route(api, handle, may_be_overtaken, waits_for_others, only_reads)
 
 
-_HANDLERS: dict[int, Handle] = {
-    FETCH: fetch,
-    LIST_OFFSETS: list_offsets.handle,
-    3: metadata.handle,
-    8: offset_commit.handle,
-    9: offset_fetch.handle,
-    10: find_coordinator.handle,
-    JOIN_GROUP: join_group.handle,
-    12: heartbeat.handle,
-    13: leave_group.handle,
-    SYNC_GROUP: sync_group.handle,
-    15: describe_groups.handle,
-    16: list_groups.handle,
-    API_VERSIONS: api_versions.handle,
-    19: create_topics.handle,
-    20: delete_topics.handle,
-    21: delete_records.handle,
-    22: init_producer_id.handle,
-    23: offset_for_leader_epoch.handle,
-    32: describe_configs.handle,
-    33: alter_configs.handle,
-    35: describe_log_dirs.handle,
-    37: create_partitions.handle,
-    42: delete_groups.handle,
-    44: incremental_alter_configs.handle,
-    47: offset_delete.handle,
-    60: describe_cluster.handle,
-    61: describe_producers.handle,
-    75: describe_topic_partitions.handle,
-}
+_ROUTES = (
+    Route(PRODUCE, None, may_be_overtaken=True),
+    _route(FETCH, fetch, may_be_overtaken=True, waits_for_others=True, only_reads=True),
+    _route(LIST_OFFSETS, list_offsets.handle, only_reads=True),
+    _route(METADATA, metadata.handle),
+    _route(OFFSET_COMMIT, offset_commit.handle),
+    _route(OFFSET_FETCH, offset_fetch.handle),
+    _route(FIND_COORDINATOR, find_coordinator.handle),
+    _route(JOIN_GROUP, join_group.handle, waits_for_others=True),
+    _route(HEARTBEAT, heartbeat.handle),
+    _route(LEAVE_GROUP, leave_group.handle),
+    _route(SYNC_GROUP, sync_group.handle, waits_for_others=True),
+    _route(DESCRIBE_GROUPS, describe_groups.handle),
+    _route(LIST_GROUPS, list_groups.handle),
+    _route(API_VERSIONS, api_versions.handle),
+    _route(CREATE_TOPICS, create_topics.handle),
+    _route(DELETE_TOPICS, delete_topics.handle),
+    _route(DELETE_RECORDS, delete_records.handle),
+    _route(INIT_PRODUCER_ID, init_producer_id.handle),
+    _route(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle),
+    _route(DESCRIBE_CONFIGS, describe_configs.handle),
+    _route(ALTER_CONFIGS, alter_configs.handle),
+    _route(DESCRIBE_LOG_DIRS, describe_log_dirs.handle),
+    _route(CREATE_PARTITIONS, create_partitions.handle),
+    _route(DELETE_GROUPS, delete_groups.handle),
+    _route(INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle),
+    _route(OFFSET_DELETE, offset_delete.handle),
+    _route(DESCRIBE_CLUSTER, describe_cluster.handle),
+    _route(DESCRIBE_PRODUCERS, describe_producers.handle),
+    _route(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle),
+)
 
 
 class Router:
     """Every supported API by its key."""
 
     def __init__(self) -> None:
-        routes = {key: Route(APIS[key], handle) for key, handle in _HANDLERS.items()}
-        routes[FETCH] = routes[FETCH]._replace(may_be_overtaken=True, waits_for_others=True)
-        for key in (FETCH, LIST_OFFSETS):
-            routes[key] = routes[key]._replace(only_reads=True)
-        for key in (JOIN_GROUP, SYNC_GROUP):
-            routes[key] = routes[key]._replace(waits_for_others=True)
-        routes[PRODUCE] = Route(
-            APIS[PRODUCE], _answered_elsewhere, is_produce=True, may_be_overtaken=True
-        )
-        missing = sorted(set(APIS) - set(routes))
+        self._routes = {route.api.key: route for route in _ROUTES}
+        missing = sorted(set(APIS) - set(self._routes))
         assert not missing, f"no handler for APIs {missing}"
-        self._routes = routes
 
     def find(self, header: RequestHeader) -> Route | None:
+        """The route of a request; None if the API or its version is not supported."""
         route = self._routes.get(header.api_key)
         if route is None:
             return None
@@ -142,9 +176,8 @@ class Router:
         return route if supported else None
 
     def versions_for_unknown(self, header: RequestHeader) -> list[Buffer] | None:
-        """What a client gets that asks for versions in a version we do not know; else None."""
-        if header.api_key != API_VERSIONS:
+        """The response to ApiVersions in an unknown version; None for any other API."""
+        if header.api_key != API_VERSIONS.key:
             return None
-        api = APIS[API_VERSIONS]
-        response = api_versions.response(0, _UNSUPPORTED_VERSION)
-        return response_frame(api, 0, header.correlation_id, api.Response.encode(response, 0))
+        response = api_versions.response(ErrorCode.UNSUPPORTED_VERSION)
+        return response_frame(API_VERSIONS, 0, header.correlation_id, response.encode(0))

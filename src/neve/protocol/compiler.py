@@ -2,7 +2,8 @@
 
 A description is parsed when its module is imported, so that a mistake shows at once. The encoder
 and the decoder of a version are generated, compiled and kept when they are first used: of the
-few hundred there are, a broker with one kind of client uses a dozen.
+few hundred there are, a broker with one kind of client uses a dozen. mypy sees the classes by the
+stubs beside the descriptions, which `make protocol` writes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,9 +26,34 @@ from neve.protocol.wire import Buffer
 Codec = Callable[..., Any]
 
 
+class Message(msgspec.Struct, kw_only=True):
+    """Base class of all requests and responses. `define` gives each class its own codecs."""
+
+    @classmethod
+    def decode(cls, data: memoryview, version: int, position: int = 0) -> Self:
+        """Decode the message that begins at `position`.
+
+        Bytes after the message are ignored. Raises MalformedError if there is no such message, and
+        UnsupportedError if the API does not have this version.
+        """
+        raise NotImplementedError
+
+    def encode(self, version: int) -> list[Buffer]:
+        """Encode into parts, to be sent one after the other.
+
+        Raises InvalidError if a value does not fit its field, and UnsupportedError if the API does
+        not have this version.
+        """
+        raise NotImplementedError
+
+
+RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
+ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Api:
-    """One API: what it is called, which versions it has, and the classes of its messages.
+class Api(Generic[RequestT_co, ResponseT_co]):
+    """One API: its name, its versions, and the classes of its messages.
 
     Versions from `flexible_from` on have varints and tagged fields.
     """
@@ -37,8 +63,8 @@ class Api:
     min_version: int
     max_version: int
     flexible_from: int
-    Request: Any
-    Response: Any
+    Request: type[RequestT_co]
+    Response: type[ResponseT_co]
     schema: ApiSchema
 
     def __repr__(self) -> str:
@@ -62,8 +88,11 @@ class _Codecs(dict[int, Codec]):
         return made
 
 
-def define(text: str) -> Api:
-    """The API that `text` describes in the notation of docs/contributors/protocol.md."""
+AnyApi: TypeAlias = Api[Message, Message]
+
+
+def define(text: str) -> AnyApi:
+    """Make the API that `text` describes in the notation of docs/contributors/protocol.md."""
     schema = parse(text)
     return Api(
         key=schema.key,
@@ -77,8 +106,8 @@ def define(text: str) -> Api:
     )
 
 
-def _message(api: ApiSchema, message: Struct) -> Any:
-    """The class of a message, its structs' classes as its attributes."""
+def _message(api: ApiSchema, message: Struct) -> type[Message]:
+    """Make the class of a message, its structs' classes as its attributes."""
     known: dict[str, Any] = {}
     for field in message.fields:
         _build_below(api, field, known)
@@ -87,7 +116,8 @@ def _message(api: ApiSchema, message: Struct) -> Any:
         "decode": staticmethod(_decode_function(api, message, known)),
         "encode": _encode_function(api, message, known),
     }
-    made = known[message.name] = _struct_class(api, message, known, namespace, frozen=False)
+    made: type[Message] = _struct_class(api, message, known, namespace, base=Message)
+    known[message.name] = made
     return made
 
 
@@ -110,13 +140,15 @@ def _struct_class(
     known: dict[str, Any],
     namespace: dict[str, Any],
     *,
-    frozen: bool,
+    frozen: bool = False,
+    base: type[Message] | None = None,
 ) -> Any:
     return msgspec.defstruct(
         f"{api.name}{struct.name}",
         [(field.name, Any, _default_of(field, known)) for field in struct.fields],
         namespace={**namespace, "__doc__": f"{struct.name} of {api.name}."},
         module="neve.protocol.messages",
+        bases=None if base is None else (base,),
         kw_only=True,
         frozen=frozen,
     )

@@ -11,7 +11,7 @@ import struct
 
 import msgspec
 
-from neve.protocol.compiler import Api
+from neve.protocol.compiler import AnyApi
 from neve.protocol.errors import MalformedError
 from neve.protocol.messages import APIS
 from neve.protocol.messages.api_versions import API_VERSIONS
@@ -62,7 +62,7 @@ def decode_request_header(data: memoryview, position: int = 0) -> RequestHeader:
 
 
 def response_frame(
-    api: Api, version: int, correlation_id: int, body_parts: list[Buffer]
+    api: AnyApi, version: int, correlation_id: int, body_parts: list[Buffer]
 ) -> list[Buffer]:
     """A whole response, length and header included, in parts to be sent one after the other."""
     size = 4 + (len(body_parts[0]) if len(body_parts) == 1 else sum(map(len, body_parts)))
@@ -74,7 +74,7 @@ def response_frame(
 
 
 def request_frame(
-    api: Api, version: int, correlation_id: int, client_id: str | None, body_parts: list[Buffer]
+    api: AnyApi, version: int, correlation_id: int, client_id: str | None, body_parts: list[Buffer]
 ) -> list[Buffer]:
     """A whole request, length and header included: what a client sends."""
     name = b"" if client_id is None else client_id.encode()
@@ -87,7 +87,7 @@ def request_frame(
 
 
 def decode_response_header(
-    api: Api, version: int, data: memoryview, position: int = 0
+    api: AnyApi, version: int, data: memoryview, position: int = 0
 ) -> tuple[int, int]:
     """The correlation id of a response, and where its message begins."""
     try:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from neve.protocol.errors import MalformedError
 
-Buffer = bytes | bytearray | memoryview
+Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that are passed on without being copied."""
+
+Records: TypeAlias = Buffer | Sequence[Buffer]
+"""Records of one partition to be sent, in one buffer or in several."""
 
 REQUEST_ITEMS_MAX = 50_000
 """Array elements and tagged fields of a request, together. No client asks about so much at once."""
@@ -63,14 +67,14 @@ def bad_tag(tag: int, position: int, stop: int) -> MalformedError:
     return MalformedError(f"tagged field {tag} ends at byte {position}, its size says {stop}")
 
 
-def records_bytes(records: Buffer | Sequence[Buffer]) -> int:
+def records_bytes(records: Records) -> int:
     """How many bytes records have, whether in one piece or in several."""
     if type(records) is list or type(records) is tuple:
         return sum(map(len, records))
     return len(records)
 
 
-def add_records(parts: list[Buffer], records: Buffer | Sequence[Buffer]) -> None:
+def add_records(parts: list[Buffer], records: Records) -> None:
     """Adds records to a message's parts as they are."""
     if type(records) is list or type(records) is tuple:
         parts.extend(records)

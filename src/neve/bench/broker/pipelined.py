@@ -45,7 +45,9 @@ def _frame(topic: str, acks: int) -> bytes:
         acks=acks,
         timeout_ms=30_000,
         topic_data=[
-            request.Topic(name=topic, partition_data=[request.Partition(index=0, records=batch)])
+            request.Topic(
+                name=topic, partition_data=[request.Partition(index=0, records=memoryview(batch))]
+            )
         ],
     )
     return b"".join(request_frame(PRODUCE, VERSION, 1, "bench", body.encode(VERSION)))

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
@@ -23,20 +24,19 @@ from neve.errors import DamagedError, FencedError, NeveError
 from neve.log.reading.chunk import Chunk, OffsetOutOfRangeError
 from neve.log.reading.damage import told
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.fetch import FETCH
+from neve.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
     from neve.log.partition import PartitionLog
 
 log_line = logging.getLogger("neve.broker.fetch")
 
 _TOPIC_IDS_SINCE = 13
 _READ_COMMITTED = 1
-_Response = FETCH.Response
-_Topic = _Response.Topic
-_Partition = _Response.Partition
+_Topic = FetchResponse.Topic
+_Partition = FetchResponse.Partition
 _NOTHING = b""
 # What a batch is taken for whose size is not known before it is read: as large as most may be.
 UNKNOWN_BATCH_BYTES = 1024 * 1024
@@ -50,13 +50,15 @@ FEW_ROWS = 16
 COLD_SHARE_BYTES_LEAST = 64 * 1024
 
 
-def fetch(broker: Broker, request: Any, context: Context) -> Any:
-    """A response, or a coroutine where it takes time."""
+def fetch(
+    broker: Broker, request: FetchRequest, context: Context
+) -> FetchResponse | Coroutine[object, None, FetchResponse]:
+    """Returns a response, or a coroutine where that takes time."""
     uses_ids = context.api_version >= _TOPIC_IDS_SINCE
     try:
         session, wanted, incremental = broker.sessions.begin(request, uses_ids)
     except SessionError as error:
-        return _Response(error_code=error.code, session_id=NO_SESSION)
+        return FetchResponse(error_code=error.code, session_id=NO_SESSION)
     room = Reservation(broker.unsent, is_reader=context.is_reader)
     work = _Fetch(broker, request, session, wanted, uses_ids=uses_ids, room=room)
     work.read_now()
@@ -84,7 +86,7 @@ class _Fetch:
     def __init__(
         self,
         broker: Broker,
-        request: Any,
+        request: FetchRequest,
         session: Session | None,
         wanted: list[FetchPartition],
         *,
@@ -194,7 +196,7 @@ class _Fetch:
 
     # -- taking time -------------------------------------------------------------------------
 
-    async def finish(self, incremental: bool) -> Any:
+    async def finish(self, incremental: bool) -> FetchResponse:
         """Read what is cold, wait for what is not there yet, and answer.
 
         Where too much waits already, answer at once: the client is to wait before it asks again.
@@ -350,7 +352,7 @@ class _Fetch:
             if row.chunk is None and row.wanted.offset < log.high_watermark:
                 self._reread(row)
 
-    def _watcher(self, row: _Row) -> Any:
+    def _watcher(self, row: _Row) -> Callable[[PartitionLog], None]:
         def committed(log: PartitionLog) -> None:  # noqa: ARG001
             self._changed[id(row)] = row
             if self._woken is not None and not self._woken.done():
@@ -390,8 +392,8 @@ class _Fetch:
 
     # -- answering ---------------------------------------------------------------------------
 
-    def response(self, incremental: bool) -> Any:
-        by_topic: dict[tuple[str, bytes], list[Any]] = {}
+    def response(self, incremental: bool) -> FetchResponse:
+        by_topic: dict[tuple[str, bytes], list[_Partition]] = {}
         served = []
         for row in self._rows:
             wanted = row.wanted
@@ -404,7 +406,7 @@ class _Fetch:
         if self._session is not None:
             self._session.to_the_end(served)
         self._broker.metrics.fetch_bytes += self._size
-        return _Response(
+        return FetchResponse(
             session_id=NO_SESSION if self._session is None else self._session.session_id,
             responses=[
                 _Topic(topic=name, topic_id=topic_id, partitions=rows)
@@ -418,7 +420,7 @@ class _Fetch:
             return True
         return wanted.told_watermark != log.high_watermark or wanted.told_start != log.start_offset
 
-    def _partition(self, row: _Row) -> Any:
+    def _partition(self, row: _Row) -> _Partition:
         log, wanted = row.log, row.wanted
         watermark, start = (-1, -1) if log is None else (log.high_watermark, log.start_offset)
         wanted.told_watermark, wanted.told_start = watermark, start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from neve.protocol.messages.fetch import FetchRequest
 
 NEVER = -2
 
@@ -21,20 +21,20 @@ class FetchPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, asked: Any) -> None:
+    def __init__(self, topic: str, topic_id: bytes, asked: FetchRequest.Partition) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.index: int = asked.partition
+        self.index = asked.partition
         # What the last answer in this session said: only what changed is said again.
         self.told_watermark = NEVER
         self.told_start = NEVER
         self.ask(asked)
 
-    def ask(self, asked: Any) -> None:
+    def ask(self, asked: FetchRequest.Partition) -> None:
         """The consumer asks anew, from another offset as a rule."""
-        self.offset: int = asked.fetch_offset
-        self.max_bytes: int = asked.partition_max_bytes
-        self.leader_epoch: int = asked.current_leader_epoch
+        self.offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.leader_epoch = asked.current_leader_epoch
 
     @property
     def key(self) -> tuple[str, bytes, int]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
 
 from neve import runtime
 from neve.broker.fetch.partition import FetchPartition
 from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.fetch import FetchRequest
 
 NO_SESSION = 0
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
@@ -91,7 +91,7 @@ class Sessions:
         return len(self._sessions)
 
     def begin(
-        self, request: Any, uses_ids: bool
+        self, request: FetchRequest, uses_ids: bool
     ) -> tuple[Session | None, list[FetchPartition], bool]:
         """The request's session, what it wants in all, and whether only changes are told."""
         epoch, session_id = request.session_epoch, request.session_id
@@ -119,7 +119,7 @@ class Sessions:
             raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return session, list(session.wanted.values()), True
 
-    def _may_keep(self, wanted: dict[PartitionKey, FetchPartition], request: Any) -> bool:
+    def _may_keep(self, wanted: dict[PartitionKey, FetchPartition], request: FetchRequest) -> bool:
         if len(wanted) > self._partitions_max:
             return False
         return all(len(topic.topic) <= _NAME_MAX for topic in request.topics)
@@ -152,18 +152,18 @@ class Sessions:
             self._share.give_back(session.size)
 
 
-def _asked(request: Any) -> Iterable[tuple[str, bytes, Any]]:
+def _asked(request: FetchRequest) -> Iterable[tuple[str, bytes, FetchRequest.Partition]]:
     for topic in request.topics:
         for partition in topic.partitions:
             yield topic.topic, topic.topic_id, partition
 
 
-def _all_of(request: Any) -> dict[PartitionKey, FetchPartition]:
+def _all_of(request: FetchRequest) -> dict[PartitionKey, FetchPartition]:
     rows = (FetchPartition(*asked) for asked in _asked(request))
     return {row.key: row for row in rows}
 
 
-def _change(wanted: dict[PartitionKey, FetchPartition], request: Any) -> None:
+def _change(wanted: dict[PartitionKey, FetchPartition], request: FetchRequest) -> None:
     for topic, topic_id, asked in _asked(request):
         row = wanted.get((topic, topic_id, asked.partition))
         if row is None:
@@ -171,6 +171,6 @@ def _change(wanted: dict[PartitionKey, FetchPartition], request: Any) -> None:
             wanted[row.key] = row
         else:
             row.ask(asked)
-    for gone in request.forgotten_topics_data or ():
+    for gone in request.forgotten_topics_data:
         for index in gone.partitions:
             wanted.pop((gone.topic, gone.topic_id, index), None)

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from neve.broker.handlers.resources import Target, alter, value_of
-from neve.protocol.messages.alter_configs import ALTER_CONFIGS
+from neve.broker.handlers.resources import ConfigEdit, ResourceEdit, Target, alter
+from neve.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = ALTER_CONFIGS.Response
+    from neve.broker.context import Context
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: AlterConfigsRequest, context: Context
+) -> AlterConfigsResponse:
     del context
-    return _Response(responses=await alter(broker, request, _Response.Resource, _replaced))
+    edits = [
+        ResourceEdit(
+            each.resource_type,
+            each.resource_name,
+            [ConfigEdit(config.name, config.value) for config in each.configs],
+        )
+        for each in request.resources
+    ]
+    outcomes = await alter(broker, edits, _replaced, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResponse.Resource(
+                error_code=each.code,
+                error_message=each.reason,
+                resource_type=each.kind,
+                resource_name=each.name,
+            )
+            for each in outcomes
+        ]
+    )
 
 
-def _replaced(target: Target, asked: Any) -> dict[str, str]:
+def _replaced(target: Target, edits: Sequence[ConfigEdit]) -> dict[str, str]:
     del target
-    return {config.name: value_of(config) for config in asked.configs}
+    return {edit.name: edit.given_value for edit in edits}

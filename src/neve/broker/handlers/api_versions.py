@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages import APIS
-from neve.protocol.messages.api_versions import API_VERSIONS
+from neve.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = API_VERSIONS.Response
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.\-]*[a-zA-Z0-9])?")
 _SOFTWARE_SINCE = 3
 
 
-def handle(broker: Broker, request: Any, context: Context) -> Any:
+def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     del broker
     if context.api_version >= _SOFTWARE_SINCE:
         for name in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(name):
-                return _Response(error_code=ErrorCode.INVALID_REQUEST)
-    return response(context.api_version)
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return response()
 
 
-def response(version: int, error_code: int = ErrorCode.NONE) -> Any:
-    """The list, for a client that speaks `version`; also for one that asked in an unknown one."""
-    del version  # all versions list the same
+def response(error_code: int = ErrorCode.NONE) -> ApiVersionsResponse:
+    """List every API; the list is the same in all versions of the response."""
     keys = [
-        _Response.ApiVersion(api_key=key, min_version=api.min_version, max_version=api.max_version)
+        ApiVersionsResponse.ApiVersion(
+            api_key=key, min_version=api.min_version, max_version=api.max_version
+        )
         for key, api in sorted(APIS.items())
     ]
-    return _Response(error_code=error_code, api_keys=keys)
+    return ApiVersionsResponse(error_code=error_code, api_keys=keys)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Protocol
 
 from neve.broker.error_codes import RefusedError
 from neve.protocol.codes import ErrorCode
 
 
-def check_brokers_named(topic: Any) -> None:
+class Assignment(Protocol):
+    """The brokers that one partition is assigned to."""
+
+    broker_ids: list[int]
+
+
+def check_brokers_named(name: str, assignments: Iterable[Assignment]) -> None:
     """Refuse a topic whose assignments leave a partition without a broker."""
-    if not all(each.broker_ids for each in topic.assignments):
+    if not all(each.broker_ids for each in assignments):
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"an assignment of topic {topic.name!r} names no broker",
+            f"an assignment of topic {name!r} names no broker",
         )

@@ -6,8 +6,8 @@ The change itself goes on: its client is told that it timed out, which says that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from neve import runtime
 from neve.broker.error_codes import RefusedError
@@ -39,7 +39,7 @@ class Changes:
         self._tasks = broker.changing
         self._ends_at = runtime.monotonic() + max(timeout_ms, WAIT_MS_LEAST) / 1000
 
-    async def make(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def make(self, change: Callable[[], Awaitable[T]]) -> T:
         """Make a change, or tell that it takes too long. One whose time is up is not begun."""
         left = self._ends_at - runtime.monotonic()
         if left <= 0 or len(self._tasks) >= CHANGES_MAX:
@@ -56,7 +56,7 @@ class Changes:
         return outcome
 
 
-async def _outcome(change: Coroutine[Any, Any, T]) -> T | NeveError:
+async def _outcome(change: Awaitable[T]) -> T | NeveError:
     """What came of a change: whether anybody is left to be told is not its affair."""
     try:
         return await change

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from neve.cluster.broker_config import BROKER_CONFIGS
 from neve.cluster.records import ALL_NODES
@@ -138,5 +138,5 @@ def _fixed_rows(broker: Broker) -> list[ConfigRow]:
     ]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

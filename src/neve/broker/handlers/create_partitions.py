@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.assignments import check_brokers_named
@@ -18,26 +18,31 @@ from neve.broker.handlers.topic_names import (
 from neve.cluster.topic_rules import PartitionCountError, check_partition_count
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
+from neve.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = CREATE_PARTITIONS.Response
+    from neve.broker.context import Context
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: CreatePartitionsRequest, context: Context
+) -> CreatePartitionsResponse:
     del context
     changes = None if request.validate_only else Changes(broker, request.timeout_ms)
     rows = [
         await _row(broker, topic, times, changes)
         for topic, times in each_once(request.topics, attrgetter("name"))
     ]
-    return _Response(results=rows)
+    return CreatePartitionsResponse(results=rows)
 
 
-async def _row(broker: Broker, asked: Any, times: int, changes: Changes | None) -> Any:
+async def _row(
+    broker: Broker, asked: CreatePartitionsRequest.Topic, times: int, changes: Changes | None
+) -> CreatePartitionsResponse.Topic:
     try:
         check_named_once(f"topic {asked.name!r}", times)
         _check(broker, asked)
@@ -45,11 +50,13 @@ async def _row(broker: Broker, asked: Any, times: int, changes: Changes | None) 
             await changes.make(partial(broker.node.add_partitions, asked.name, asked.count))
     except NeveError as error:
         code, reason = admin_error(error)
-        return _Response.Topic(name=asked.name, error_code=code, error_message=reason)
-    return _Response.Topic(name=asked.name)
+        return CreatePartitionsResponse.Topic(
+            name=asked.name, error_code=code, error_message=reason
+        )
+    return CreatePartitionsResponse.Topic(name=asked.name)
 
 
-def _check(broker: Broker, asked: Any) -> None:
+def _check(broker: Broker, asked: CreatePartitionsRequest.Topic) -> None:
     topic = existing_topic(broker, asked.name)
     check_not_internal(asked.name, "changed")
     present = len(topic.partitions)
@@ -67,4 +74,4 @@ def _check(broker: Broker, asked: Any) -> None:
             f"{len(asked.assignments)} assignments are given for "
             f"{asked.count - present} new partitions of {asked.name!r}",
         )
-    check_brokers_named(asked)
+    check_brokers_named(asked.name, asked.assignments)

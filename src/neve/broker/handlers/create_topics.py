@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.assignments import check_brokers_named
@@ -19,13 +19,12 @@ from neve.cluster.topic_config import InvalidConfigError, check_configs
 from neve.cluster.topic_rules import check_partition_count
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.create_topics import CREATE_TOPICS
+from neve.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = CREATE_TOPICS.Response
 _AS_THE_BROKER_LIKES = -1
 _REPLICATION_FACTOR = 1
 _NO_ID = bytes(16)
@@ -39,17 +38,21 @@ class _Plan(NamedTuple):
     configs: dict[str, str]
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: CreateTopicsRequest, context: Context
+) -> CreateTopicsResponse:
     del context
     changes = None if request.validate_only else Changes(broker, request.timeout_ms)
     rows = [
         await _row(broker, topic, times, changes)
         for topic, times in each_once(request.topics, attrgetter("name"))
     ]
-    return _Response(topics=rows)
+    return CreateTopicsResponse(topics=rows)
 
 
-async def _row(broker: Broker, asked: Any, times: int, changes: Changes | None) -> Any:
+async def _row(
+    broker: Broker, asked: CreateTopicsRequest.Topic, times: int, changes: Changes | None
+) -> CreateTopicsResponse.Topic:
     topic_id = _NO_ID
     try:
         check_named_once(f"topic {asked.name!r}", times)
@@ -59,14 +62,14 @@ async def _row(broker: Broker, asked: Any, times: int, changes: Changes | None) 
             topic_id = created.id_bytes
     except NeveError as error:
         code, reason = admin_error(error)
-        return _Response.Topic(name=asked.name, error_code=code, error_message=reason)
+        return CreateTopicsResponse.Topic(name=asked.name, error_code=code, error_message=reason)
     configs = [
-        _Response.Config(
+        CreateTopicsResponse.Config(
             name=row.name, value=row.value, read_only=row.read_only, config_source=row.source
         )
         for row in topic_rows(plan.configs, broker)
     ]
-    return _Response.Topic(
+    return CreateTopicsResponse.Topic(
         name=plan.name,
         topic_id=topic_id,
         error_message=None,
@@ -76,7 +79,7 @@ async def _row(broker: Broker, asked: Any, times: int, changes: Changes | None) 
     )
 
 
-def _planned(broker: Broker, asked: Any) -> _Plan:
+def _planned(broker: Broker, asked: CreateTopicsRequest.Topic) -> _Plan:
     check_new_name(broker, asked.name)
     partitions = _assigned(asked) if asked.assignments else _counted(broker, asked)
     limits = broker.settings.cluster
@@ -90,8 +93,8 @@ def _planned(broker: Broker, asked: Any) -> _Plan:
     return _Plan(asked.name, partitions, configs)
 
 
-def _counted(broker: Broker, asked: Any) -> int:
-    partitions: int = asked.num_partitions
+def _counted(broker: Broker, asked: CreateTopicsRequest.Topic) -> int:
+    partitions = asked.num_partitions
     if partitions == _AS_THE_BROKER_LIKES:
         partitions = broker.node.broker_configs.settings.topics.default_partitions
     if asked.replication_factor != _AS_THE_BROKER_LIKES and asked.replication_factor < 1:
@@ -102,7 +105,7 @@ def _counted(broker: Broker, asked: Any) -> int:
     return partitions
 
 
-def _assigned(asked: Any) -> int:
+def _assigned(asked: CreateTopicsRequest.Topic) -> int:
     """How many partitions a manual assignment has."""
     if {asked.num_partitions, asked.replication_factor} != {_AS_THE_BROKER_LIKES}:
         raise RefusedError(
@@ -116,5 +119,5 @@ def _assigned(asked: Any) -> int:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"the assignments of topic {asked.name!r} are not for partitions 0 to {count - 1}",
         )
-    check_brokers_named(asked)
+    check_brokers_named(asked.name, asked.assignments)
     return count

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve import runtime
-from neve.protocol.messages.delete_groups import DELETE_GROUPS
+from neve.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = DELETE_GROUPS.Response
+    from neve.broker.context import Context
 
 
-async def handle(broker: Broker, request: Any, _: Context) -> Any:
+async def handle(broker: Broker, request: DeleteGroupsRequest, _: Context) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
     errors = await runtime.gather(*(broker.groups.delete_group(name) for name in names))
-    return _Response(
+    return DeleteGroupsResponse(
         results=[
-            _Response.Result(group_id=name, error_code=error)
+            DeleteGroupsResponse.Result(group_id=name, error_code=error)
             for name, error in zip(names, errors, strict=True)
         ]
     )

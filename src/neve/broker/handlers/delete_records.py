@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.changes import Changes
@@ -12,37 +12,40 @@ from neve.broker.handlers.led_partitions import led_log
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.delete_records import DELETE_RECORDS
+from neve.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = DELETE_RECORDS.Response
 _TO_THE_HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: DeleteRecordsRequest, context: Context
+) -> DeleteRecordsResponse:
     del context
     changes = Changes(broker, request.timeout_ms)
     topics = []
     for topic in request.topics:
         rows = [await _row(broker, topic.name, asked, changes) for asked in topic.partitions]
-        topics.append(_Response.Topic(name=topic.name, partitions=rows))
-    return _Response(topics=topics)
+        topics.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=rows))
+    return DeleteRecordsResponse(topics=topics)
 
 
-async def _row(broker: Broker, name: str, asked: Any, changes: Changes) -> Any:
+async def _row(
+    broker: Broker, name: str, asked: DeleteRecordsRequest.Partition, changes: Changes
+) -> DeleteRecordsResponse.Partition:
     number = asked.partition_index
     try:
         low_watermark = await _deleted(broker, name, number, asked.offset, changes)
     except NeveError as error:
         code, _ = admin_error(error)
-        return _Response.Partition(
+        return DeleteRecordsResponse.Partition(
             partition_index=number, low_watermark=_NO_LOW_WATERMARK, error_code=code
         )
-    return _Response.Partition(partition_index=number, low_watermark=low_watermark)
+    return DeleteRecordsResponse.Partition(partition_index=number, low_watermark=low_watermark)
 
 
 async def _deleted(broker: Broker, name: str, number: int, offset: int, changes: Changes) -> int:

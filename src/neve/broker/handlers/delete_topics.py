@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.topic_names import check_named_once, check_not_internal, existing_topic
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.delete_topics import DELETE_TOPICS
+from neve.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
     from neve.cluster.state import Topic
 
-_Response = DELETE_TOPICS.Response
 _NO_ID = bytes(16)
 _IDS_SINCE = 6
 
@@ -28,7 +27,9 @@ class _Named(NamedTuple):
     topic_id: bytes
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: DeleteTopicsRequest, context: Context
+) -> DeleteTopicsResponse:
     if context.api_version >= _IDS_SINCE:
         asked = [_Named(each.name, each.topic_id) for each in request.topics]
     else:
@@ -38,7 +39,7 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     meant = {named: _meant(broker, named) for named in asked}
     times = Counter(meant[named] for named in asked)
     rows = [await _row(broker, named, times[meant[named]], changes) for named in meant]
-    return _Response(responses=rows)
+    return DeleteTopicsResponse(responses=rows)
 
 
 def _meant(broker: Broker, named: _Named) -> _Named:
@@ -47,7 +48,9 @@ def _meant(broker: Broker, named: _Named) -> _Named:
     return named if topic is None else _Named(topic.name, _NO_ID)
 
 
-async def _row(broker: Broker, named: _Named, times: int, changes: Changes) -> Any:
+async def _row(
+    broker: Broker, named: _Named, times: int, changes: Changes
+) -> DeleteTopicsResponse.Topic:
     name, topic_id = named
     try:
         topic = _found(broker, named, times)
@@ -56,8 +59,10 @@ async def _row(broker: Broker, named: _Named, times: int, changes: Changes) -> A
         await changes.make(partial(broker.node.delete_topic, name))
     except NeveError as error:
         code, reason = admin_error(error)
-        return _Response.Topic(name=name, topic_id=topic_id, error_code=code, error_message=reason)
-    return _Response.Topic(name=name, topic_id=topic.id_bytes)
+        return DeleteTopicsResponse.Topic(
+            name=name, topic_id=topic_id, error_code=code, error_message=reason
+        )
+    return DeleteTopicsResponse.Topic(name=name, topic_id=topic.id_bytes)
 
 
 def _found(broker: Broker, named: _Named, times: int) -> Topic:

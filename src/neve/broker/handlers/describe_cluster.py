@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.handlers import operations
 from neve.broker.handlers.cluster_view import live_brokers
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.describe_cluster import DESCRIBE_CLUSTER
+from neve.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = DESCRIBE_CLUSTER.Response
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(broker: Broker, request: Any, context: Context) -> Any:
+def handle(
+    broker: Broker, request: DescribeClusterRequest, context: Context
+) -> DescribeClusterResponse:
     del context
     asked = request.endpoint_type
     if asked == _CONTROLLERS:
@@ -29,11 +30,13 @@ def handle(broker: Broker, request: Any, context: Context) -> Any:
         return _refused(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"no endpoints are of type {asked}: ask for 1"
         )
-    return _Response(
+    return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[
-            _Response.Broker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            DescribeClusterResponse.Broker(
+                broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack
+            )
             for each in live_brokers(broker)
         ],
         cluster_authorized_operations=operations.asked_for(
@@ -42,5 +45,5 @@ def handle(broker: Broker, request: Any, context: Context) -> Any:
     )
 
 
-def _refused(code: ErrorCode, reason: str) -> Any:
-    return _Response(error_code=code, error_message=reason)
+def _refused(code: ErrorCode, reason: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import admin_error
 from neve.broker.handlers.config_rows import (
@@ -16,37 +16,45 @@ from neve.broker.handlers.resources import BROKER, TOPIC, node_named, refuse_typ
 from neve.broker.handlers.topic_names import existing_topic
 from neve.cluster.records import ALL_NODES
 from neve.errors import NeveError
-from neve.protocol.messages.describe_configs import DESCRIBE_CONFIGS
+from neve.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = DESCRIBE_CONFIGS.Response
+    from neve.broker.context import Context
 
 
-def handle(broker: Broker, request: Any, context: Context) -> Any:
+def handle(
+    broker: Broker, request: DescribeConfigsRequest, context: Context
+) -> DescribeConfigsResponse:
     del context
     # Once each: a name is short, and what is told of it is not.
-    wanted: dict[tuple[int, str], Any] = {}
+    wanted: dict[tuple[int, str], DescribeConfigsRequest.Resource] = {}
     for asked in request.resources:
         wanted.setdefault((asked.resource_type, asked.resource_name), asked)
-    return _Response(results=[_result(broker, request, asked) for asked in wanted.values()])
+    return DescribeConfigsResponse(
+        results=[_result(broker, request, asked) for asked in wanted.values()]
+    )
 
 
-def _result(broker: Broker, request: Any, asked: Any) -> Any:
-    about = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+def _result(
+    broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsRequest.Resource
+) -> DescribeConfigsResponse.Resource:
+    kind, name = asked.resource_type, asked.resource_name
     try:
-        rows = _rows(broker, asked.resource_type, asked.resource_name)
+        rows = _rows(broker, kind, name)
     except NeveError as error:
         code, reason = admin_error(error)
-        return _Response.Resource(error_code=code, error_message=reason, **about)
+        return DescribeConfigsResponse.Resource(
+            error_code=code, error_message=reason, resource_type=kind, resource_name=name
+        )
     if asked.configuration_keys:  # neither null nor empty: some only
         rows = [row for row in rows if row.name in asked.configuration_keys]
     configs = [
         _config(row, request.include_synonyms, request.include_documentation) for row in rows
     ]
-    return _Response.Resource(error_message=None, configs=configs, **about)
+    return DescribeConfigsResponse.Resource(
+        error_message=None, resource_type=kind, resource_name=name, configs=configs
+    )
 
 
 def _rows(broker: Broker, resource_type: int, name: str) -> list[ConfigRow]:
@@ -58,12 +66,14 @@ def _rows(broker: Broker, resource_type: int, name: str) -> list[ConfigRow]:
     return all_brokers_rows(broker) if is_about_all else broker_rows(broker)
 
 
-def _config(row: ConfigRow, with_synonyms: bool, with_documentation: bool) -> Any:
+def _config(
+    row: ConfigRow, with_synonyms: bool, with_documentation: bool
+) -> DescribeConfigsResponse.Config:
     synonyms = [
-        _Response.Synonym(name=origin.name, value=origin.value, source=origin.source)
+        DescribeConfigsResponse.Synonym(name=origin.name, value=origin.value, source=origin.source)
         for origin in (row.origins if with_synonyms else [])
     ]
-    return _Response.Config(
+    return DescribeConfigsResponse.Config(
         name=row.name,
         value=row.value,
         read_only=row.read_only,

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.handlers import operations
 from neve.coordinator.group_messages import GroupState
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
+from neve.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = DESCRIBE_GROUPS.Response
 _NOT_FOUND_SINCE = 6
 
 
-def handle(broker: Broker, request: Any, context: Context) -> Any:
+def handle(
+    broker: Broker, request: DescribeGroupsRequest, context: Context
+) -> DescribeGroupsResponse:
     bits = operations.asked_for(request.include_authorized_operations, operations.GROUP)
     # Once each: a name is short, and what is told of its group may not be.
     wanted = dict.fromkeys(request.groups)
     rows = [_row(broker, group_id, context.api_version, bits) for group_id in wanted]
-    return _Response(groups=rows)
+    return DescribeGroupsResponse(groups=rows)
 
 
-def _row(broker: Broker, group_id: str, version: int, bits: int) -> Any:
+def _row(broker: Broker, group_id: str, version: int, bits: int) -> DescribeGroupsResponse.Group:
     error, shown = broker.groups.describe(group_id)
     is_missing = error is ErrorCode.GROUP_ID_NOT_FOUND
     if is_missing and version < _NOT_FOUND_SINCE:
         error = ErrorCode.NONE  # to earlier clients a group that is not there is a dead one
-    return _Response.Group(
+    return DescribeGroupsResponse.Group(
         error_code=error,
         error_message=f"there is no group {group_id!r}" if is_missing else None,
         group_id=group_id,
@@ -38,7 +39,7 @@ def _row(broker: Broker, group_id: str, version: int, bits: int) -> Any:
         protocol_type=shown.protocol_type,
         protocol_data=shown.protocol_name,
         members=[
-            _Response.Member(
+            DescribeGroupsResponse.Member(
                 member_id=each.member_id,
                 group_instance_id=each.instance_id,
                 client_id=each.client_id,

@@ -5,37 +5,39 @@ A partition is told of by the broker that leads it, as it would be in Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import admin_error
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
+from neve.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
     from neve.cluster.state import Topic
     from neve.log.partition import PartitionLog
 
-_Response = DESCRIBE_LOG_DIRS.Response
 
-
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: DescribeLogDirsRequest, context: Context
+) -> DescribeLogDirsResponse:
     del context
     rows, code = [], ErrorCode.NONE
     try:
         for topic, numbers in _wanted(broker, request.topics):
             partitions = [row for number in numbers for row in await _rows(broker, topic, number)]
             if partitions:
-                rows.append(_Response.Topic(name=topic.name, partitions=partitions))
+                rows.append(DescribeLogDirsResponse.Topic(name=topic.name, partitions=partitions))
     except NeveError as error:
         rows, (code, _) = [], admin_error(error)
-    folder = _Response.Folder(error_code=code, log_dir=broker.store_url, topics=rows)
-    return _Response(results=[folder])
+    folder = DescribeLogDirsResponse.Folder(error_code=code, log_dir=broker.store_url, topics=rows)
+    return DescribeLogDirsResponse(results=[folder])
 
 
-def _wanted(broker: Broker, asked: Any) -> list[tuple[Topic, list[int]]]:
+def _wanted(
+    broker: Broker, asked: list[DescribeLogDirsRequest.Topic] | None
+) -> list[tuple[Topic, list[int]]]:
     if asked is None:
         every = sorted(broker.node.cluster.state.topics.values(), key=lambda topic: topic.name)
         return [(topic, list(range(len(topic.partitions)))) for topic in every]
@@ -46,12 +48,18 @@ def _wanted(broker: Broker, asked: Any) -> list[tuple[Topic, list[int]]]:
     return [(topic, wanted) for topic, wanted in found if topic is not None]
 
 
-async def _rows(broker: Broker, topic: Topic, number: int) -> list[Any]:
+async def _rows(
+    broker: Broker, topic: Topic, number: int
+) -> list[DescribeLogDirsResponse.Partition]:
     """The row of a partition; none if another broker leads it."""
     log = broker.node.log_of(topic.id_bytes, number)
     if log is None:
         return []
-    return [_Response.Partition(partition_index=number, partition_size=await size_bytes(log))]
+    return [
+        DescribeLogDirsResponse.Partition(
+            partition_index=number, partition_size=await size_bytes(log)
+        )
+    ]
 
 
 async def size_bytes(log: PartitionLog) -> int:

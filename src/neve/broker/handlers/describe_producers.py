@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import admin_error
 from neve.broker.handlers.led_partitions import led_log
 from neve.errors import NeveError
-from neve.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
+from neve.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = DESCRIBE_PRODUCERS.Response
+    from neve.broker.context import Context
 
 
-def handle(broker: Broker, request: Any, context: Context) -> Any:
+def handle(
+    broker: Broker, request: DescribeProducersRequest, context: Context
+) -> DescribeProducersResponse:
     del context
     # Once each: a number is short, and what is told of its partition may not be.
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return _Response(
+    return DescribeProducersResponse(
         topics=[
-            _Response.Topic(name=name, partitions=[_row(broker, name, index) for index in indexes])
+            DescribeProducersResponse.Topic(
+                name=name, partitions=[_row(broker, name, index) for index in indexes]
+            )
             for name, indexes in wanted.items()
         ]
     )
 
 
-def _row(broker: Broker, name: str, index: int) -> Any:
+def _row(broker: Broker, name: str, index: int) -> DescribeProducersResponse.Partition:
     try:
         log = led_log(broker, name, index)
     except NeveError as error:
         code, reason = admin_error(error)
-        return _Response.Partition(partition_index=index, error_code=code, error_message=reason)
+        return DescribeProducersResponse.Partition(
+            partition_index=index, error_code=code, error_message=reason
+        )
     producers = [
-        _Response.Producer(
+        DescribeProducersResponse.Producer(
             producer_id=entry.producer_id,
             producer_epoch=entry.epoch,
             last_sequence=entry.last_sequence,
@@ -47,4 +54,4 @@ def _row(broker: Broker, name: str, index: int) -> Any:
         )
         for entry in log.producers.entries()
     ]
-    return _Response.Partition(partition_index=index, active_producers=producers)
+    return DescribeProducersResponse.Partition(partition_index=index, active_producers=producers)

@@ -5,7 +5,7 @@ Topics come in the order of their names, asked for or all; the cursor names the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import admin_error
 from neve.broker.handlers import operations
@@ -14,19 +14,23 @@ from neve.broker.handlers.topic_names import existing_topic
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from neve.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
     from neve.cluster.state import Topic
 
-_Response = DESCRIBE_TOPIC_PARTITIONS.Response
 PARTITIONS_MAX = 2_000
 """Partitions of one answer, however many the client would take."""
 
 
-def handle(broker: Broker, request: Any, context: Context) -> Any:
+def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
     del context
     names = sorted({topic.name for topic in request.topics})
     if not names:
@@ -35,13 +39,15 @@ def handle(broker: Broker, request: Any, context: Context) -> Any:
     if request.cursor is not None:
         first_name, first_number = request.cursor.topic_name, request.cursor.partition_index
         if first_number < 0:
-            return _Response(topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in names])
+            return DescribeTopicPartitionsResponse(
+                topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in names]
+            )
         names = [name for name in names if name >= first_name]
     left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
-    rows: list[Any] = []
+    rows: list[DescribeTopicPartitionsResponse.Topic] = []
     for name in names:
         if not left:
-            return _Response(topics=rows, next_cursor=_cursor(name, 0))
+            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_cursor(name, 0))
         start = first_number if name == first_name else 0
         try:
             topic = existing_topic(broker, name)
@@ -52,26 +58,32 @@ def handle(broker: Broker, request: Any, context: Context) -> Any:
         rows.append(_row(broker, topic, start, end))
         left -= max(0, end - start)
         if end < len(topic.partitions):
-            return _Response(topics=rows, next_cursor=_cursor(name, end))
-    return _Response(topics=rows)
+            return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_cursor(name, end))
+    return DescribeTopicPartitionsResponse(topics=rows)
 
 
-def _cursor(name: str, number: int) -> Any:
-    return _Response.Cursor(topic_name=name, partition_index=number)
+def _cursor(name: str, number: int) -> DescribeTopicPartitionsResponse.Cursor:
+    return DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=number)
 
 
-def _failed(name: str, code: ErrorCode) -> Any:
-    return _Response.Topic(error_code=code, name=name, is_internal=is_internal(name))
+def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponse.Topic:
+    return DescribeTopicPartitionsResponse.Topic(
+        error_code=code, name=name, is_internal=is_internal(name)
+    )
 
 
-def _row(broker: Broker, topic: Topic, start: int, end: int) -> Any:
+def _row(
+    broker: Broker, topic: Topic, start: int, end: int
+) -> DescribeTopicPartitionsResponse.Topic:
     partitions = []
     for number in range(start, end):
         view = view_partition(broker, topic, number)._asdict()
         partitions.append(
-            _Response.Partition(**view, eligible_leader_replicas=[], last_known_elr=[])
+            DescribeTopicPartitionsResponse.Partition(
+                **view, eligible_leader_replicas=[], last_known_elr=[]
+            )
         )
-    return _Response.Topic(
+    return DescribeTopicPartitionsResponse.Topic(
         name=topic.name,
         topic_id=topic.id_bytes,
         is_internal=is_internal(topic.name),

@@ -7,18 +7,17 @@ final (others make librdkafka ask again for ever), and a message that says what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.handlers.changes import Changes
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
+from neve.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = FIND_COORDINATOR.Response
 _GROUP, _TRANSACTION = 0, 1
 _MANY_SINCE = 4
 
@@ -31,14 +30,18 @@ class _Found(NamedTuple):
     port: int = -1
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: FindCoordinatorRequest, context: Context
+) -> FindCoordinatorResponse:
     found = await _find(broker, request.key_type)
     if context.api_version >= _MANY_SINCE:
         keys = request.coordinator_keys
-        return _Response(
-            coordinators=[_Response.Coordinator(key=key, **found._asdict()) for key in keys]
+        return FindCoordinatorResponse(
+            coordinators=[
+                FindCoordinatorResponse.Coordinator(key=key, **found._asdict()) for key in keys
+            ]
         )
-    return _Response(**found._asdict())
+    return FindCoordinatorResponse(**found._asdict())
 
 
 async def _find(broker: Broker, key_type: int) -> _Found:

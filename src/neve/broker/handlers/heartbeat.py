@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.coordinator.group_messages import Identity
-from neve.protocol.messages.heartbeat import HEARTBEAT
+from neve.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = HEARTBEAT.Response
+    from neve.broker.context import Context
 
 
-def handle(broker: Broker, request: Any, _: Context) -> Any:
+def handle(broker: Broker, request: HeartbeatRequest, _: Context) -> HeartbeatResponse:
     identity = Identity(request.member_id, request.group_instance_id)
     error = broker.groups.heartbeat(request.group_id, identity, request.generation_id)
-    return _Response(error_code=error)
+    return HeartbeatResponse(error_code=error)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import producer_id_error
 from neve.broker.handlers.changes import Changes, TimedOutError
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.init_producer_id import INIT_PRODUCER_ID
+from neve.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = INIT_PRODUCER_ID.Response
 _NONE = -1
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: InitProducerIdRequest, context: Context
+) -> InitProducerIdResponse:
     """Give a fresh id under epoch 0, also to a producer that had one: its sequences start anew."""
     del context
     code = _refusal(request)
@@ -30,10 +31,10 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
         return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     except NeveError as error:
         return _failed(producer_id_error(error))
-    return _Response(producer_id=producer_id, producer_epoch=0)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-def _refusal(request: Any) -> ErrorCode:
+def _refusal(request: InitProducerIdRequest) -> ErrorCode:
     if request.transactional_id == "":
         return ErrorCode.INVALID_REQUEST
     if request.transactional_id is not None:
@@ -44,5 +45,5 @@ def _refusal(request: Any) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _failed(code: ErrorCode) -> Any:
-    return _Response(error_code=code, producer_id=_NONE, producer_epoch=_NONE)
+def _failed(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=_NONE, producer_epoch=_NONE)

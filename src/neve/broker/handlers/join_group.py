@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.coordinator.group_messages import JoinRequest
 from neve.coordinator.groups import CLIENT_ID_CHARACTERS_MAX
-from neve.protocol.messages.join_group import JOIN_GROUP
+from neve.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = JOIN_GROUP.Response
 _REBALANCE_TIMEOUT_SINCE = 1
 _ID_ROUND_TRIP_SINCE = 4
 _NULL_PROTOCOL_SINCE = 7
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(broker: Broker, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
     version = context.api_version
     own_timeout = version >= _REBALANCE_TIMEOUT_SINCE
     reply = await broker.groups.join(
@@ -40,7 +39,7 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
         )
     )
     name = reply.protocol_name
-    return _Response(
+    return JoinGroupResponse(
         error_code=reply.error,
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,
@@ -49,7 +48,7 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
         skip_assignment=reply.skip_assignment,
         member_id=reply.member_id,
         members=[
-            _Response.Member(
+            JoinGroupResponse.Member(
                 member_id=each.member_id,
                 group_instance_id=each.instance_id,
                 metadata=each.metadata,

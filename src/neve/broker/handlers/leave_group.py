@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.coordinator.group_messages import Identity
-from neve.protocol.messages.leave_group import LEAVE_GROUP
+from neve.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = LEAVE_GROUP.Response
 _MANY_SINCE = 3
 
 
-def handle(broker: Broker, request: Any, context: Context) -> Any:
+def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
     if context.api_version < _MANY_SINCE:
         error, errors = broker.groups.leave(request.group_id, [Identity(request.member_id)])
-        return _Response(error_code=error or errors[0])
+        return LeaveGroupResponse(error_code=error or errors[0])
     leaving = [Identity(each.member_id, each.group_instance_id) for each in request.members]
     error, errors = broker.groups.leave(request.group_id, leaving)
-    return _Response(
+    return LeaveGroupResponse(
         error_code=error,
         members=[
-            _Response.Member(
+            LeaveGroupResponse.Member(
                 member_id=identity.member_id,
                 group_instance_id=identity.instance_id,
                 error_code=code,

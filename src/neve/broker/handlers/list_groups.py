@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.coordinator.groups import GROUP_TYPE
-from neve.protocol.messages.list_groups import LIST_GROUPS
+from neve.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = LIST_GROUPS.Response
+    from neve.broker.context import Context
 
 
-def handle(broker: Broker, request: Any, _: Context) -> Any:
+def handle(broker: Broker, request: ListGroupsRequest, _: Context) -> ListGroupsResponse:
     error, groups = broker.groups.list_groups(request.states_filter, request.types_filter)
-    return _Response(
+    return ListGroupsResponse(
         error_code=error,
         groups=[
-            _Response.Group(
+            ListGroupsResponse.Group(
                 group_id=each.group_id,
                 protocol_type=each.protocol_type,
                 group_state=each.state,

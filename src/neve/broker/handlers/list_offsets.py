@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
@@ -17,11 +17,11 @@ from neve.broker.handlers.led_partitions import check_epoch, led_log
 from neve.broker.handlers.topic_names import check_named_once
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.list_offsets import LIST_OFFSETS
+from neve.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
     from neve.log.partition import PartitionLog
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -33,12 +33,13 @@ NONE = -1
 AT_ONCE_MAX = 500
 # Those of one request that are searched by time, side by side.
 SEARCHES_AT_ONCE_MAX = 32
-_Response = LIST_OFFSETS.Response
-_Topic = _Response.Topic
-_Partition = _Response.Partition
+_Topic = ListOffsetsResponse.Topic
+_Partition = ListOffsetsResponse.Partition
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: ListOffsetsRequest, context: Context
+) -> ListOffsetsResponse:
     """One offset for each partition that was asked for, many side by side.
 
     One that is named twice is refused, as in Kafka: a name is short, and a search by time is not.
@@ -47,11 +48,13 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     times = Counter((topic.name, part.partition_index) for topic, part in asked)
     look = LeadershipLook(broker)
 
-    def answer(topic: Any, part: Any) -> Coroutine[Any, Any, Any]:
+    def answer(
+        topic: ListOffsetsRequest.Topic, part: ListOffsetsRequest.Partition
+    ) -> Coroutine[object, None, _Partition]:
         named = times[topic.name, part.partition_index]
         return _answer(broker, topic.name, part, look, times=named, version=context.api_version)
 
-    answers: list[Any] = [None] * len(asked)
+    answers: dict[int, _Partition] = {}
 
     async def fill_in(places: list[int]) -> None:
         found = await runtime.gather(*(answer(*asked[at]) for at in places))
@@ -65,8 +68,8 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     for start in range(0, len(searched), SEARCHES_AT_ONCE_MAX):
         async with broker.searching:
             await fill_in(searched[start : start + SEARCHES_AT_ONCE_MAX])
-    rows = iter(answers)
-    return _Response(
+    rows = (answers[at] for at in range(len(asked)))
+    return ListOffsetsResponse(
         topics=[
             _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions])
             for topic in request.topics
@@ -80,9 +83,15 @@ def _is_search(timestamp: int) -> bool:
 
 
 async def _answer(
-    broker: Broker, name: str, asked: Any, look: LeadershipLook, *, times: int, version: int
-) -> Any:
-    index: int = asked.partition_index
+    broker: Broker,
+    name: str,
+    asked: ListOffsetsRequest.Partition,
+    look: LeadershipLook,
+    *,
+    times: int,
+    version: int,
+) -> _Partition:
+    index = asked.partition_index
     try:
         check_named_once(f"partition {index} of {name!r}", times)
         log = led_log(broker, name, index)
@@ -96,7 +105,7 @@ async def _answer(
 
 async def _found(
     broker: Broker, log: PartitionLog, index: int, timestamp: int, look: LeadershipLook
-) -> Any:
+) -> _Partition:
     if timestamp == LATEST:
         await look.check(log)
         return _offset(log, index, log.high_watermark)
@@ -118,7 +127,7 @@ async def _found(
     return _offset(log, index, NONE) if found is None else _offset(log, index, *found)
 
 
-def _offset(log: PartitionLog, index: int, offset: int, timestamp: int = NONE) -> Any:
+def _offset(log: PartitionLog, index: int, offset: int, timestamp: int = NONE) -> _Partition:
     epoch = NONE
     if offset != NONE:
         epoch = next(
@@ -127,5 +136,5 @@ def _offset(log: PartitionLog, index: int, offset: int, timestamp: int = NONE) -
     return _Partition(partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=epoch)
 
 
-def _refused(index: int, code: int) -> Any:
+def _refused(index: int, code: int) -> _Partition:
     return _Partition(partition_index=index, error_code=code, offset=NONE, timestamp=NONE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers import operations
@@ -19,14 +19,13 @@ from neve.cluster.topic_rules import TopicExistsError
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.metadata import METADATA
+from neve.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
     from neve.cluster.state import Topic
 
-_Response = METADATA.Response
 _NO_ID = bytes(16)
 # Requests have a place for topic ids since version 10, and mean it since this one.
 _IDS_SINCE = 12
@@ -41,15 +40,17 @@ class _Asked(NamedTuple):
     version: int
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(broker: Broker, request: MetadataRequest, context: Context) -> MetadataResponse:
     version = context.api_version
     cluster = operations.asked_for(
         request.include_cluster_authorized_operations, operations.CLUSTER
     )
     topics = await _topics(broker, request, version)
-    return _Response(
+    return MetadataResponse(
         brokers=[
-            _Response.Broker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            MetadataResponse.Broker(
+                node_id=each.node_id, host=each.host, port=each.port, rack=each.rack
+            )
             for each in live_brokers(broker)
         ],
         cluster_id=broker.cluster_id,
@@ -59,7 +60,9 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     )
 
 
-async def _topics(broker: Broker, request: Any, version: int) -> list[Any]:
+async def _topics(
+    broker: Broker, request: MetadataRequest, version: int
+) -> list[MetadataResponse.Topic]:
     wanted = request.topics
     bits = operations.asked_for(request.include_topic_authorized_operations, operations.TOPIC)
     if wanted is None or (version < _NULL_MEANS_ALL_SINCE and not wanted):
@@ -68,7 +71,7 @@ async def _topics(broker: Broker, request: Any, version: int) -> list[Any]:
     settings = broker.node.broker_configs.settings.topics
     may_create = settings.auto_create and request.allow_auto_topic_creation
     changes = Changes(broker) if may_create else None
-    rows: dict[_Asked, Any] = {}
+    rows: dict[_Asked, MetadataResponse.Topic] = {}
     for each in wanted:
         asked = _Asked(each.topic_id, each.name, version)
         if asked in rows:
@@ -113,12 +116,12 @@ async def _create(broker: Broker, name: str, changes: Changes) -> None:
         )
 
 
-def _topic_row(broker: Broker, topic: Topic, bits: int) -> Any:
+def _topic_row(broker: Broker, topic: Topic, bits: int) -> MetadataResponse.Topic:
     partitions = [
-        _Response.Partition(**view_partition(broker, topic, number)._asdict())
+        MetadataResponse.Partition(**view_partition(broker, topic, number)._asdict())
         for number in range(len(topic.partitions))
     ]
-    return _Response.Topic(
+    return MetadataResponse.Topic(
         name=topic.name,
         topic_id=topic.id_bytes,
         is_internal=is_internal(topic.name),
@@ -127,9 +130,9 @@ def _topic_row(broker: Broker, topic: Topic, bits: int) -> Any:
     )
 
 
-def _failed_row(asked: _Asked, code: ErrorCode, bits: int) -> Any:
+def _failed_row(asked: _Asked, code: ErrorCode, bits: int) -> MetadataResponse.Topic:
     nameless_allowed = asked.version >= _IDS_SINCE
-    return _Response.Topic(
+    return MetadataResponse.Topic(
         error_code=code,
         name=asked.name if asked.name is not None or nameless_allowed else "",
         topic_id=asked.topic_id,

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.coordinator.group_messages import Identity
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.offset_commit import OFFSET_COMMIT
+from neve.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = OFFSET_COMMIT.Response
 _TOPIC_IDS_SINCE = 10
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: OffsetCommitRequest, context: Context
+) -> OffsetCommitResponse:
     by_id = context.api_version >= _TOPIC_IDS_SINCE
     names = [_name(broker, each.topic_id) if by_id else each.name for each in request.topics]
     errors = await broker.groups.commit_offsets(
@@ -47,13 +48,13 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
             f"an offset of group {request.group_id!r} was refused: the committed offsets of all "
             f"groups take up {bound} bytes (offsets.memory.bytes): raise it, or delete groups",
         )
-    return _Response(
+    return OffsetCommitResponse(
         topics=[
-            _Response.Topic(
+            OffsetCommitResponse.Topic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    _Response.Partition(
+                    OffsetCommitResponse.Partition(
                         partition_index=each.partition_index,
                         error_code=ErrorCode.UNKNOWN_TOPIC_ID
                         if name is None

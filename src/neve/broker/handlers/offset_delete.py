@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.offset_delete import OFFSET_DELETE
+from neve.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = OFFSET_DELETE.Response
+    from neve.broker.context import Context
 
 
-async def handle(broker: Broker, request: Any, _: Context) -> Any:
+async def handle(broker: Broker, request: OffsetDeleteRequest, _: Context) -> OffsetDeleteResponse:
     wanted = [
         (topic.name, each.partition_index)
         for topic in request.topics
@@ -23,14 +21,14 @@ async def handle(broker: Broker, request: Any, _: Context) -> Any:
     ]
     error, errors = await broker.groups.delete_offsets(request.group_id, wanted)
     if error:
-        return _Response(error_code=error)
+        return OffsetDeleteResponse(error_code=error)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return _Response(
+    return OffsetDeleteResponse(
         topics=[
-            _Response.Topic(
+            OffsetDeleteResponse.Topic(
                 name=topic.name,
                 partitions=[
-                    _Response.Partition(
+                    OffsetDeleteResponse.Partition(
                         partition_index=each.partition_index,
                         error_code=errors.get((topic.name, each.partition_index), unknown),
                     )

@@ -8,23 +8,23 @@ the request came, so it speaks for all its groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.coordinator.offset_requests import FetchedOffsets
 from neve.coordinator.offsets import UNCOMMITTED, CommittedOffset, TopicPartition
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.offset_fetch import OFFSET_FETCH
+from neve.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = OFFSET_FETCH.Response
 _GROUP_ERROR_SINCE = 2
 _MANY_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 _NO_ID = bytes(16)
+_Row = TypeVar("_Row", OffsetFetchResponse.Partition, OffsetFetchResponse.GroupPartition)
 
 
 class _Asked(NamedTuple):
@@ -35,38 +35,44 @@ class _Asked(NamedTuple):
     partitions: Sequence[int]
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: OffsetFetchRequest, context: Context
+) -> OffsetFetchResponse:
     look = LeadershipLook(broker)
     version = context.api_version
     if version < _MANY_SINCE:
-        topics = _asked(broker, request.topics, version)
+        topics = None
+        if request.topics is not None:
+            topics = [_Asked(each.name, _NO_ID, each.partition_indexes) for each in request.topics]
         found = await _fetch(broker, request.group_id, topics, look)
         return _single(topics, found, version)
     groups = []
-    told_all: set[str] = set()
+    listed_whole: set[str] = set()
     for each in request.groups:
         if each.topics is None:
-            if each.group_id in told_all:
+            if each.group_id in listed_whole:
                 continue  # once is enough: a name is short, and all that a group has may not be
-            told_all.add(each.group_id)
-        topics = _asked(broker, each.topics, version)
+            listed_whole.add(each.group_id)
+        topics = _group_topics(broker, each.topics, version)
         found = await _fetch(broker, each.group_id, topics, look)
         groups.append(_group(broker, each.group_id, topics, found))
-    return _Response(groups=groups)
+    return OffsetFetchResponse(groups=groups)
 
 
-def _asked(broker: Broker, topics: Any, version: int) -> list[_Asked] | None:
-    """None asks for everything that a group has committed."""
+def _group_topics(
+    broker: Broker, topics: list[OffsetFetchRequest.GroupTopic] | None, version: int
+) -> list[_Asked] | None:
+    """The topics that are asked for of a group; None for all that it has committed."""
     if topics is None:
         return None
     if version < _TOPIC_IDS_SINCE:
         return [_Asked(each.name, _NO_ID, each.partition_indexes) for each in topics]
-    rows = []
+    asked = []
     for each in topics:
         topic = broker.node.topic_by_id(each.topic_id)
         name = None if topic is None else topic.name
-        rows.append(_Asked(name, each.topic_id, each.partition_indexes))
-    return rows
+        asked.append(_Asked(name, each.topic_id, each.partition_indexes))
+    return asked
 
 
 async def _fetch(
@@ -88,7 +94,7 @@ def _listed(topics: list[_Asked] | None, found: FetchedOffsets) -> list[_Asked]:
     return [_Asked(name, _NO_ID, partitions) for name, partitions in numbers.items()]
 
 
-def _row(made: Any, number: int, value: CommittedOffset, error: ErrorCode) -> Any:
+def _row(made: type[_Row], number: int, value: CommittedOffset, error: ErrorCode) -> _Row:
     return made(
         partition_index=number,
         committed_offset=value.offset,
@@ -98,17 +104,19 @@ def _row(made: Any, number: int, value: CommittedOffset, error: ErrorCode) -> An
     )
 
 
-def _single(topics: list[_Asked] | None, found: FetchedOffsets, version: int) -> Any:
+def _single(
+    topics: list[_Asked] | None, found: FetchedOffsets, version: int
+) -> OffsetFetchResponse:
     if found.error and version >= _GROUP_ERROR_SINCE:
-        return _Response(error_code=found.error)
+        return OffsetFetchResponse(error_code=found.error)
     # Before there was a place for the group's error, every partition carried it.
-    return _Response(
+    return OffsetFetchResponse(
         topics=[
-            _Response.Topic(
-                name=each.name,
+            OffsetFetchResponse.Topic(
+                name=each.name or "",
                 partitions=[
                     _row(
-                        _Response.Partition,
+                        OffsetFetchResponse.Partition,
                         number,
                         found.offsets.get((each.name or "", number), UNCOMMITTED),
                         found.error,
@@ -123,9 +131,9 @@ def _single(topics: list[_Asked] | None, found: FetchedOffsets, version: int) ->
 
 def _group(
     broker: Broker, group_id: str, topics: list[_Asked] | None, found: FetchedOffsets
-) -> Any:
+) -> OffsetFetchResponse.Group:
     if found.error:
-        return _Response.Group(group_id=group_id, error_code=found.error)
+        return OffsetFetchResponse.Group(group_id=group_id, error_code=found.error)
     rows = []
     for each in _listed(topics, found):
         error = ErrorCode.UNKNOWN_TOPIC_ID if each.name is None else ErrorCode.NONE
@@ -133,7 +141,7 @@ def _group(
         known_id = each.topic_id if topic is None else topic.id_bytes
         partitions = [
             _row(
-                _Response.GroupPartition,
+                OffsetFetchResponse.GroupPartition,
                 number,
                 found.offsets.get((each.name or "", number), UNCOMMITTED),
                 error,
@@ -141,6 +149,8 @@ def _group(
             for number in each.partitions
         ]
         rows.append(
-            _Response.GroupTopic(name=each.name or "", topic_id=known_id, partitions=partitions)
+            OffsetFetchResponse.GroupTopic(
+                name=each.name or "", topic_id=known_id, partitions=partitions
+            )
         )
-    return _Response.Group(group_id=group_id, topics=rows)
+    return OffsetFetchResponse.Group(group_id=group_id, topics=rows)

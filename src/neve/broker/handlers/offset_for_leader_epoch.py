@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import fetch_error
 from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.broker.handlers.led_partitions import check_epoch, led_log
 from neve.errors import NeveError
-from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from neve.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
-
-_Response = OFFSET_FOR_LEADER_EPOCH.Response
+    from neve.broker.context import Context
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: Context
+) -> OffsetForLeaderEpochResponse:
     del context
     look = LeadershipLook(broker)
-    return _Response(
+    return OffsetForLeaderEpochResponse(
         topics=[
-            _Response.Topic(
+            OffsetForLeaderEpochResponse.Topic(
                 topic=topic.topic,
                 partitions=[
                     await _row(broker, topic.topic, asked, look) for asked in topic.partitions
@@ -33,7 +36,9 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
     )
 
 
-async def _row(broker: Broker, name: str, asked: Any, look: LeadershipLook) -> Any:
+async def _row(
+    broker: Broker, name: str, asked: OffsetForLeaderEpochRequest.Partition, look: LeadershipLook
+) -> OffsetForLeaderEpochResponse.Partition:
     try:
         log = led_log(broker, name, asked.partition)
         check_epoch(log, asked.current_leader_epoch)
@@ -41,6 +46,10 @@ async def _row(broker: Broker, name: str, asked: Any, look: LeadershipLook) -> A
         if asked.leader_epoch >= log.epoch:
             await look.check(log)
     except NeveError as error:
-        return _Response.Partition(error_code=fetch_error(error), partition=asked.partition)
+        return OffsetForLeaderEpochResponse.Partition(
+            error_code=fetch_error(error), partition=asked.partition
+        )
     epoch, end_offset = log.end_of_epoch(asked.leader_epoch)
-    return _Response.Partition(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+    return OffsetForLeaderEpochResponse.Partition(
+        partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
+    )

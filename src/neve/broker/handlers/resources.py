@@ -8,10 +8,10 @@ left as it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.changes import Changes
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 TOPIC, BROKER = 2, 4
 ALL_BROKERS = ""
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
 class Target(ABC):
@@ -53,9 +54,7 @@ class Target(ABC):
         """Raise where these cannot be given, or taken back."""
 
     @abstractmethod
-    def change(
-        self, values: Mapping[str, str], removed: tuple[str, ...]
-    ) -> Coroutine[Any, Any, object]:
+    def change(self, values: Mapping[str, str], removed: tuple[str, ...]) -> Awaitable[object]:
         """Give some and take others back."""
 
 
@@ -76,9 +75,7 @@ class _TopicTarget(Target):
         del removed  # what was kept by another version may be taken back
         check_configs(values)
 
-    def change(
-        self, values: Mapping[str, str], removed: tuple[str, ...]
-    ) -> Coroutine[Any, Any, object]:
+    def change(self, values: Mapping[str, str], removed: tuple[str, ...]) -> Awaitable[object]:
         return self._broker.node.set_configs(self._name, values, removed)
 
 
@@ -102,36 +99,66 @@ class _BrokerTarget(Target):
         left = {name: text for name, text in kept.items() if name not in removed}
         check_broker_configs({**left, **values}, self._broker.settings)
 
-    def change(
-        self, values: Mapping[str, str], removed: tuple[str, ...]
-    ) -> Coroutine[Any, Any, object]:
+    def change(self, values: Mapping[str, str], removed: tuple[str, ...]) -> Awaitable[object]:
         return self._broker.node.set_broker_configs(self._node_id, values, removed)
 
 
-Derive = Callable[[Target, Any], dict[str, str]]
+class ConfigEdit(NamedTuple):
+    """What a request asks of one config. `operation` is one of Kafka's numbers."""
+
+    name: str
+    value: str | None
+    operation: int = SET
+
+    @property
+    def given_value(self) -> str:
+        """The value, which must not be null. Raises RefusedError if it is."""
+        if self.value is None:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST, f"{self.name} is given no value, but null"
+            )
+        return self.value
+
+
+class ResourceEdit(NamedTuple):
+    """What a request asks of one resource."""
+
+    kind: int
+    name: str
+    configs: Sequence[ConfigEdit]
+
+
+class EditOutcome(NamedTuple):
+    """Whether a resource was changed. `code` is NONE if it was."""
+
+    kind: int
+    name: str
+    code: ErrorCode
+    reason: str | None
+
+
+Derive: TypeAlias = Callable[[Target, Sequence[ConfigEdit]], dict[str, str]]
 """From a resource and what is asked of its configs to all that it keeps afterwards."""
 
 
-async def alter(broker: Broker, request: Any, row_class: Any, derive: Derive) -> list[Any]:
-    """Change each resource that may be changed; one row each."""
-    key_of = attrgetter("resource_type", "resource_name")
-    changes = None if request.validate_only else Changes(broker)
-    rows = []
-    for resource, times in each_once(request.resources, key_of):
-        kind, name = key_of(resource)
+async def alter(
+    broker: Broker, edits: Iterable[ResourceEdit], derive: Derive, *, validate_only: bool
+) -> list[EditOutcome]:
+    """Change each resource that may be changed, one after the other."""
+    changes = None if validate_only else Changes(broker)
+    outcomes = []
+    for edit, times in each_once(list(edits), attrgetter("kind", "name")):
         code, reason = ErrorCode.NONE, None
         try:
-            check_named_once(f"resource {name!r}", times)
-            target = _target(broker, kind, name)
-            for config, named in each_once(resource.configs, attrgetter("name")):
+            check_named_once(f"resource {edit.name!r}", times)
+            target = _target(broker, edit.kind, edit.name)
+            for config, named in each_once(edit.configs, attrgetter("name")):
                 check_named_once(f"config {config.name!r}", named)
-            await _change(target, derive(target, resource), changes)
+            await _change(target, derive(target, edit.configs), changes)
         except NeveError as error:
             code, reason = admin_error(error)
-        rows.append(
-            row_class(error_code=code, error_message=reason, resource_type=kind, resource_name=name)
-        )
-    return rows
+        outcomes.append(EditOutcome(edit.kind, edit.name, code, reason))
+    return outcomes
 
 
 def _target(broker: Broker, resource_type: int, name: str) -> Target:
@@ -163,14 +190,6 @@ def node_named(broker: Broker, name: str) -> int:
             f"brokers (resource name {ALL_BROKERS!r}), not those of broker {name!r}",
         )
     return broker.node_id
-
-
-def value_of(config: Any) -> str:
-    """The value that is given for a config; it must not be null."""
-    if config.value is None:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"{config.name} is given no value, but null")
-    value: str = config.value
-    return value
 
 
 def refuse_type(resource_type: int) -> RefusedError:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neve.coordinator.group_messages import SyncRequest
 from neve.protocol.codes import ErrorCode
-from neve.protocol.messages.sync_group import SYNC_GROUP
+from neve.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.broker.router import Context
+    from neve.broker.context import Context
 
-_Response = SYNC_GROUP.Response
 _PROTOCOL_SINCE = 5
 
 
-async def handle(broker: Broker, request: Any, context: Context) -> Any:
+async def handle(broker: Broker, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
     names_protocol = None not in (request.protocol_type, request.protocol_name)
     if context.api_version >= _PROTOCOL_SINCE and not names_protocol:
-        return _Response(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     reply = await broker.groups.sync(
         SyncRequest(
             group_id=request.group_id,
@@ -31,7 +30,7 @@ async def handle(broker: Broker, request: Any, context: Context) -> Any:
             assignments={each.member_id: each.assignment for each in request.assignments},
         )
     )
-    return _Response(
+    return SyncGroupResponse(
         error_code=reply.error,
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol_name,

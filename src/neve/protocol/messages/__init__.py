@@ -6,7 +6,7 @@ other implementations of the protocol.
 
 from __future__ import annotations
 
-from neve.protocol.compiler import Api
+from neve.protocol.compiler import AnyApi
 from neve.protocol.messages.alter_configs import ALTER_CONFIGS
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
@@ -37,7 +37,7 @@ from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPO
 from neve.protocol.messages.produce import PRODUCE
 from neve.protocol.messages.sync_group import SYNC_GROUP
 
-_ALL = (
+_ALL: tuple[AnyApi, ...] = (
     ALTER_CONFIGS,
     API_VERSIONS,
     CREATE_PARTITIONS,
@@ -69,7 +69,7 @@ _ALL = (
     SYNC_GROUP,
 )
 
-APIS: dict[int, Api] = {api.key: api for api in sorted(_ALL, key=lambda api: api.key)}
+APIS: dict[int, AnyApi] = {api.key: api for api in sorted(_ALL, key=lambda api: api.key)}
 
 if len(APIS) != len(_ALL):
     raise AssertionError("two APIs have the same key")

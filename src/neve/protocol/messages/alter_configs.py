@@ -24,3 +24,5 @@ ALTER_CONFIGS = define(
         resource_name string
     """
 )
+AlterConfigsRequest = ALTER_CONFIGS.Request
+AlterConfigsResponse = ALTER_CONFIGS.Response

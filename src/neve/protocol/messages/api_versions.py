@@ -33,3 +33,5 @@ API_VERSIONS = define(
       zk_migration_ready bool 3+ tag 3
     """
 )
+ApiVersionsRequest = API_VERSIONS.Request
+ApiVersionsResponse = API_VERSIONS.Response

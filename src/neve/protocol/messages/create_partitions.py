@@ -23,3 +23,5 @@ CREATE_PARTITIONS = define(
         error_message string nullable = null
     """
 )
+CreatePartitionsRequest = CREATE_PARTITIONS.Request
+CreatePartitionsResponse = CREATE_PARTITIONS.Response

@@ -38,3 +38,5 @@ CREATE_TOPICS = define(
           is_sensitive bool
     """
 )
+CreateTopicsRequest = CREATE_TOPICS.Request
+CreateTopicsResponse = CREATE_TOPICS.Response

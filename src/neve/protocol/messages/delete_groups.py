@@ -16,3 +16,5 @@ DELETE_GROUPS = define(
         error_code int16
     """
 )
+DeleteGroupsRequest = DELETE_GROUPS.Request
+DeleteGroupsResponse = DELETE_GROUPS.Response

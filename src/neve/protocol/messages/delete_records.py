@@ -24,3 +24,5 @@ DELETE_RECORDS = define(
           error_code int16
     """
 )
+DeleteRecordsRequest = DELETE_RECORDS.Request
+DeleteRecordsResponse = DELETE_RECORDS.Response

@@ -22,3 +22,5 @@ DELETE_TOPICS = define(
         error_message string 5+ nullable = null
     """
 )
+DeleteTopicsRequest = DELETE_TOPICS.Request
+DeleteTopicsResponse = DELETE_TOPICS.Response

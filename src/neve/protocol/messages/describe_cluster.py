@@ -27,3 +27,5 @@ DESCRIBE_CLUSTER = define(
       cluster_authorized_operations int32 = -2147483648
     """
 )
+DescribeClusterRequest = DESCRIBE_CLUSTER.Request
+DescribeClusterResponse = DESCRIBE_CLUSTER.Response

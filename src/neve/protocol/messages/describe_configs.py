@@ -36,3 +36,5 @@ DESCRIBE_CONFIGS = define(
           documentation string 3+ nullable
     """
 )
+DescribeConfigsRequest = DESCRIBE_CONFIGS.Request
+DescribeConfigsResponse = DESCRIBE_CONFIGS.Response

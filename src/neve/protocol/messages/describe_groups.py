@@ -29,3 +29,5 @@ DESCRIBE_GROUPS = define(
         authorized_operations int32 3+ = -2147483648
     """
 )
+DescribeGroupsRequest = DESCRIBE_GROUPS.Request
+DescribeGroupsResponse = DESCRIBE_GROUPS.Response

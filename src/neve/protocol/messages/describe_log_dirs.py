@@ -28,3 +28,5 @@ DESCRIBE_LOG_DIRS = define(
         usable_bytes int64 4+ = -1
     """
 )
+DescribeLogDirsRequest = DESCRIBE_LOG_DIRS.Request
+DescribeLogDirsResponse = DESCRIBE_LOG_DIRS.Response

@@ -28,3 +28,5 @@ DESCRIBE_PRODUCERS = define(
             current_txn_start_offset int64 = -1
     """
 )
+DescribeProducersRequest = DESCRIBE_PRODUCERS.Request
+DescribeProducersResponse = DESCRIBE_PRODUCERS.Response

@@ -37,3 +37,5 @@ DESCRIBE_TOPIC_PARTITIONS = define(
         partition_index int32
     """
 )
+DescribeTopicPartitionsRequest = DESCRIBE_TOPIC_PARTITIONS.Request
+DescribeTopicPartitionsResponse = DESCRIBE_TOPIC_PARTITIONS.Response

@@ -74,3 +74,5 @@ FETCH = define(
         rack string nullable = null
     """
 )
+FetchRequest = FETCH.Request
+FetchResponse = FETCH.Response

@@ -30,3 +30,5 @@ FIND_COORDINATOR = define(
         error_message string nullable
     """
 )
+FindCoordinatorRequest = FIND_COORDINATOR.Request
+FindCoordinatorResponse = FIND_COORDINATOR.Response

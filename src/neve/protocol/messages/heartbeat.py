@@ -17,3 +17,5 @@ HEARTBEAT = define(
       error_code int16
     """
 )
+HeartbeatRequest = HEARTBEAT.Request
+HeartbeatResponse = HEARTBEAT.Response

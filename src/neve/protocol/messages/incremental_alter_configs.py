@@ -25,3 +25,5 @@ INCREMENTAL_ALTER_CONFIGS = define(
         resource_name string
     """
 )
+IncrementalAlterConfigsRequest = INCREMENTAL_ALTER_CONFIGS.Request
+IncrementalAlterConfigsResponse = INCREMENTAL_ALTER_CONFIGS.Response

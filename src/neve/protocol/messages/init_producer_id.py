@@ -23,3 +23,5 @@ INIT_PRODUCER_ID = define(
       producer_epoch int16
     """
 )
+InitProducerIdRequest = INIT_PRODUCER_ID.Request
+InitProducerIdResponse = INIT_PRODUCER_ID.Response

@@ -33,3 +33,5 @@ JOIN_GROUP = define(
         metadata bytes
     """
 )
+JoinGroupRequest = JOIN_GROUP.Request
+JoinGroupResponse = JOIN_GROUP.Response

@@ -26,3 +26,5 @@ LEAVE_GROUP = define(
         error_code int16
     """
 )
+LeaveGroupRequest = LEAVE_GROUP.Request
+LeaveGroupResponse = LEAVE_GROUP.Response

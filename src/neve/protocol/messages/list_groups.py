@@ -20,3 +20,5 @@ LIST_GROUPS = define(
         group_type string 5+
     """
 )
+ListGroupsRequest = LIST_GROUPS.Request
+ListGroupsResponse = LIST_GROUPS.Response

@@ -34,3 +34,5 @@ LIST_OFFSETS = define(
           leader_epoch int32 4+ = -1
     """
 )
+ListOffsetsRequest = LIST_OFFSETS.Request
+ListOffsetsResponse = LIST_OFFSETS.Response

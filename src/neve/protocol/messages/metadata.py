@@ -44,3 +44,5 @@ METADATA = define(
       error_code int16 13+
     """
 )
+MetadataRequest = METADATA.Request
+MetadataResponse = METADATA.Response

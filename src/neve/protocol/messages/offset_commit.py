@@ -32,3 +32,5 @@ OFFSET_COMMIT = define(
           error_code int16
     """
 )
+OffsetCommitRequest = OFFSET_COMMIT.Request
+OffsetCommitResponse = OFFSET_COMMIT.Response

@@ -23,3 +23,5 @@ OFFSET_DELETE = define(
           error_code int16
     """
 )
+OffsetDeleteRequest = OFFSET_DELETE.Request
+OffsetDeleteResponse = OFFSET_DELETE.Response

@@ -50,3 +50,5 @@ OFFSET_FETCH = define(
         error_code int16
     """
 )
+OffsetFetchRequest = OFFSET_FETCH.Request
+OffsetFetchResponse = OFFSET_FETCH.Response

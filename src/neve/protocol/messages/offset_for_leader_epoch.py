@@ -30,3 +30,5 @@ OFFSET_FOR_LEADER_EPOCH = define(
           end_offset int64 = -1
     """
 )
+OffsetForLeaderEpochRequest = OFFSET_FOR_LEADER_EPOCH.Request
+OffsetForLeaderEpochResponse = OFFSET_FOR_LEADER_EPOCH.Response

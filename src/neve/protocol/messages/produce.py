@@ -47,3 +47,5 @@ PRODUCE = define(
         rack string nullable = null
     """
 )
+ProduceRequest = PRODUCE.Request
+ProduceResponse = PRODUCE.Response

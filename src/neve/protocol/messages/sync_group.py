@@ -25,3 +25,5 @@ SYNC_GROUP = define(
       assignment bytes
     """
 )
+SyncGroupRequest = SYNC_GROUP.Request
+SyncGroupResponse = SYNC_GROUP.Response

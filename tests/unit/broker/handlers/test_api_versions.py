@@ -33,7 +33,7 @@ async def test_a_client_that_names_itself_wrongly_is_refused_since_version_3(nam
 
 
 def test_who_asks_in_an_unknown_version_gets_the_list_in_version_0() -> None:
-    response = api_versions.response(0, ErrorCode.UNSUPPORTED_VERSION)
+    response = api_versions.response(ErrorCode.UNSUPPORTED_VERSION)
     data = memoryview(b"".join(map(bytes, API_VERSIONS.Response.encode(response, 0))))
     decoded = API_VERSIONS.Response.decode(data, 0)
     assert decoded.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -30,7 +30,7 @@ from neve.cluster.state import Topic
 from neve.errors import StoreError, UnavailableError
 from neve.log.partition import PartitionLog
 from neve.protocol.codes import ErrorCode
-from neve.protocol.compiler import Api
+from neve.protocol.compiler import AnyApi
 from neve.protocol.messages import APIS
 from neve.settings import GroupSettings
 from support.broker_world import ADVERTISED, NODE_ID, StandIn, ask, start_broker, versions
@@ -98,10 +98,9 @@ class GroupBroker(StandIn):
         )
 
 
-def api_of(handler: ModuleType) -> Api:
-    name = handler.__name__.rpartition(".")[2].upper()
-    found: Api = getattr(handler, name)
-    return found
+def api_of(handler: ModuleType) -> AnyApi:
+    name = handler.__name__.rpartition(".")[2].title().replace("_", "")
+    return next(api for api in APIS.values() if api.name == name)
 
 
 @asynccontextmanager
