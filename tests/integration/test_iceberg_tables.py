@@ -21,7 +21,7 @@ from neve.lake.tables import (
     maintain,
     read_progress,
 )
-from neve.lake.tables.maintenance.orphans import remove_orphans
+from neve.lake.tables.maintenance.orphan_files import remove_orphans
 from support.servers import REGION, S3Server, moto_s3
 from unit.lake.tables.rest_catalog import RestServer, rest_server
 from unit.lake.tables.table_scene import (

@@ -370,12 +370,12 @@ def test_tls_that_is_required(certificate: tuple[Path, Path]) -> None:
 def test_bytes_before_the_handshake_are_not_taken(certificate: tuple[Path, Path]) -> None:
     with (
         serving(tls=Tls(certificate=certificate[0], key=certificate[1])) as running,
-        socket.create_connection(("127.0.0.1", running.port), SECONDS) as link,
+        socket.create_connection(("127.0.0.1", running.port), SECONDS) as transport,
     ):
-        link.sendall(struct.pack(">ii", 8, 80877103) + startup(user=USER))
+        transport.sendall(struct.pack(">ii", 8, 80877103) + startup(user=USER))
         received = b""
         with contextlib.suppress(ConnectionError):
-            while more := link.recv(1000):
+            while more := transport.recv(1000):
                 received += more
         assert b"R" not in received[:1]
         assert b"SCRAM" not in received
@@ -394,19 +394,19 @@ NOISE = st.lists(MESSAGES | st.binary(max_size=60), max_size=8).map(b"".join)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(NOISE)
 def test_noise_instead_of_a_log_in_harms_nobody(running: Running, noise: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", running.port), SECONDS) as link:
-        link.sendall(startup(user=USER) * (len(noise) % 2) + noise)
-        link.shutdown(socket.SHUT_WR)
-        drained(link)
+    with socket.create_connection(("127.0.0.1", running.port), SECONDS) as transport:
+        transport.sendall(startup(user=USER) * (len(noise) % 2) + noise)
+        transport.shutdown(socket.SHUT_WR)
+        drained(transport)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(NOISE)
 def test_noise_after_a_log_in_harms_nobody(trusting: Running, noise: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", trusting.port), SECONDS) as link:
-        link.sendall(startup(user=USER) + query("SELECT 1") + noise)
-        link.shutdown(socket.SHUT_WR)
-        assert b"\x00\x00\x00\x08\x00\x00\x00\x00" in drained(link), "let in"
+    with socket.create_connection(("127.0.0.1", trusting.port), SECONDS) as transport:
+        transport.sendall(startup(user=USER) + query("SELECT 1") + noise)
+        transport.shutdown(socket.SHUT_WR)
+        assert b"\x00\x00\x00\x08\x00\x00\x00\x00" in drained(transport), "let in"
 
 
 @pytest.fixture(scope="module")
@@ -417,18 +417,18 @@ def trusting() -> Iterator[Running]:
             assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def drained(link: socket.socket) -> bytes:
+def drained(transport: socket.socket) -> bytes:
     received = b""
     with contextlib.suppress(ConnectionError):
-        while more := link.recv(1 << 16):
+        while more := transport.recv(1 << 16):
             received += more
     return received
 
 
 def test_a_client_that_announces_too_much_is_closed(trusting: Running) -> None:
-    with socket.create_connection(("127.0.0.1", trusting.port), SECONDS) as link:
-        link.sendall(startup(user=USER) + b"Q" + struct.pack(">i", 2**31 - 1))
-        assert b"08P01" in drained(link)
+    with socket.create_connection(("127.0.0.1", trusting.port), SECONDS) as transport:
+        transport.sendall(startup(user=USER) + b"Q" + struct.pack(">i", 2**31 - 1))
+        assert b"08P01" in drained(transport)
 
 
 def test_the_server_is_well_after_all_this(running: Running) -> None:

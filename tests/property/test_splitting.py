@@ -21,7 +21,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
-from neve.lake.tables.splitting import MICROS_PER_DAY, Splitter
+from neve.lake.tables.partition_split import MICROS_PER_DAY, PartitionSplitter
 
 SCHEMA = Schema(
     NestedField(1, "at", TimestamptzType(), required=False),
@@ -82,7 +82,7 @@ def test_each_row_is_where_iceberg_would_put_it(
         ],
         names=["at", "country", "number"],
     )
-    found = list(Splitter(spec_of(*fields), SCHEMA).split(batch))
+    found = list(PartitionSplitter(spec_of(*fields), SCHEMA).split(batch))
     if not rows:
         assert [part.num_rows for _, part in found] == [0]
         return

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from neve.lake.values import json_format, value_format
 from neve.lake.values.avro_decoding import AvroDecoder, _NotFastError
 from neve.lake.values.json_fast import FastJson
-from neve.lake.values.json_judge import JsonJudge
+from neve.lake.values.json_reference import ReferenceJsonDecoder
 from support.values_oracle import (
     FLAT,
     SIMPLE,
@@ -62,7 +62,7 @@ def test_json_rows_are_those_of_a_plain_reading(values: list[bytes | None]) -> N
 @given(st.lists(sure, min_size=1, max_size=20))
 def test_json_that_fits_is_read_without_a_judge(values: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.delattr(JsonJudge, "row")
+        patch.delattr(ReferenceJsonDecoder, "row")
         check_json([*values], FLAT)
 
 
@@ -81,7 +81,7 @@ def test_simple_json_is_that_of_a_plain_reading(kernel: bool, values: list[bytes
 @given(st.lists(simple_sure, min_size=1, max_size=20))
 def test_ordinary_json_is_read_by_the_kernel_alone(values: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.delattr(JsonJudge, "row")
+        patch.delattr(ReferenceJsonDecoder, "row")
         patch.delattr(FastJson, "rows")
         check_json([*values], SIMPLE)
 
@@ -102,13 +102,13 @@ def test_no_field_is_lost_unreported(values: list[bytes | None]) -> None:
     carried = set()
     for row in decoded.good.to_pylist():
         found = None if values[row] is None else read(values[row])
-        carried |= {name for name, each in (found or {}).items() if says_something(each)}
+        carried |= {name for name, each in (found or {}).items() if has_statement(each)}
     assert reported == carried - {"a"}
 
 
-def says_something(value: Any) -> bool:
+def has_statement(value: Any) -> bool:
     inner = value.values() if isinstance(value, dict) else value
-    return any(map(says_something, inner)) if isinstance(value, (dict, list)) else value is not None
+    return any(map(has_statement, inner)) if isinstance(value, (dict, list)) else value is not None
 
 
 @QUICK
@@ -122,8 +122,8 @@ def test_inferred_columns_take_every_value_that_they_were_inferred_from(
     assert decoded.bad == []
     assert decoded.unknown is None
     for value, row in zip(values, decoded.rows.to_pylist(), strict=True):
-        said = {name: each for name, each in read(value).items() if says_something(each)}
-        assert {name for name, each in row.items() if says_something(each)} == set(said)
+        said = {name: each for name, each in read(value).items() if has_statement(each)}
+        assert {name for name, each in row.items() if has_statement(each)} == set(said)
 
 
 # --- Avro

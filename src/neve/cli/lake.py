@@ -158,7 +158,7 @@ def relocate(
     anywhere but where it was made. Run this once at the new place, while no pipeline uses it. The
     original of a copy is not touched.
     """
-    from neve.lake.tables.relocating import relocate_tables
+    from neve.lake.tables.relocation import relocate_tables
 
     if (file is None) == (store is None):
         raise output.UsageError(
@@ -268,7 +268,7 @@ def _config(file: Path, interval: str | None) -> PipelineConfig:
     import msgspec
 
     from neve.lake.pipeline.config import load_config
-    from neve.lake.pipeline.quantities import seconds_of
+    from neve.lake.pipeline.units import seconds_of
 
     config = load_config(file)
     if interval is None:

@@ -21,8 +21,8 @@ from neve.cli.spark import quiet_spark
 
 if TYPE_CHECKING:
     from neve.lake.pipeline.config import PipelineConfig
-    from neve.lake.pipeline.limits import DeadLetterLimit
-    from neve.lake.pipeline.pages import PipelinePages
+    from neve.lake.pipeline.dead_letter_limit import DeadLetterLimit
+    from neve.lake.pipeline.http_pages import PipelinePages
     from neve.lake.pipeline.runner import Pipeline, TopicReport
     from neve.settings import HttpSettings, LogSettings
 
@@ -49,8 +49,8 @@ class RunOptions:
 def run_pipeline(config: PipelineConfig, folder: Path, options: RunOptions) -> int:
     """Run it until its end, or until it is stopped; the exit code."""
     from neve.bucket.reader import settings_of
-    from neve.lake.pipeline.limits import DeadLetterLimit
-    from neve.lake.pipeline.pages import PipelinePages
+    from neve.lake.pipeline.dead_letter_limit import DeadLetterLimit
+    from neve.lake.pipeline.http_pages import PipelinePages
     from neve.lake.pipeline.runner import Pipeline, store_ref
     from neve.lake.spark.session import PIPELINE_SETTINGS
 
@@ -143,7 +143,7 @@ class _DeadLetters:
             self.ended = True
 
     def _exceeds(self, report: TopicReport, *, values_least: int) -> bool:
-        from neve.lake.pipeline.limits import complaint
+        from neve.lake.pipeline.dead_letter_limit import complaint
 
         rows, bad = report.rows, report.bad
         if not self._limit.exceeded(rows, bad, values_least=values_least):

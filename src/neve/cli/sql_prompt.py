@@ -27,10 +27,10 @@ Statements end with a semicolon: SELECT …; SHOW TABLES; DESCRIBE name; EXPLAIN
 
 def run_script(text: str, run: Callable[[str], None]) -> int:
     """Run the statements of a text, up to the first that fails."""
-    from neve.lake.sql.statements import says_something, split
+    from neve.lake.sql.statements import has_statement, split
 
     statements, rest = split(text)
-    for statement in filter(says_something, [*statements, rest]):
+    for statement in filter(has_statement, [*statements, rest]):
         run(statement)
     return 0
 

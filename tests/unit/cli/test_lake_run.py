@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from neve.cli import lake_run, main
 from neve.errors import InvalidError
-from neve.lake.pipeline.limits import DeadLetterLimit
+from neve.lake.pipeline.dead_letter_limit import DeadLetterLimit
 from neve.serving.catalogue import PIPELINE
 from unit.lake.pipeline.pipeline_scene import FakeSpark, Scene
 

@@ -27,7 +27,7 @@ from neve.lake.pipeline.config import parse_config
 from neve.lake.pipeline.runner import Pipeline
 from neve.lake.spark.session import PIPELINE_SETTINGS
 from neve.lake.tables import catalog_of
-from neve.lake.tables.encodings import dictionary_columns
+from neve.lake.tables.parquet_options import dictionary_columns
 
 ROUNDS_DEFAULT = 5
 SHARE = 0.5

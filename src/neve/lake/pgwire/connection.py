@@ -7,12 +7,10 @@ import logging
 
 from neve import runtime
 from neve.lake.pgwire import wire
-from neve.lake.pgwire.link import Disconnected, Link
-from neve.lake.pgwire.outbox import Outbox
 from neve.lake.pgwire.runner import Runner
+from neve.lake.pgwire.server_state import ServerState
 from neve.lake.pgwire.session import Session
 from neve.lake.pgwire.session_settings import SessionSettings
-from neve.lake.pgwire.shared import Shared
 from neve.lake.pgwire.sqlstate import (
     ADMIN_SHUTDOWN,
     INVALID_PARAMETER_VALUE,
@@ -21,6 +19,7 @@ from neve.lake.pgwire.sqlstate import (
     fatal,
 )
 from neve.lake.pgwire.startup import Startup
+from neve.lake.pgwire.transport import ClientTransport, Disconnected, SendBuffer
 
 _LOG = logging.getLogger(__name__)
 _NOT_SETTINGS = ("user", "database", "options", "replication")
@@ -30,18 +29,23 @@ class Connection:
     """Owned by the server, which runs `run` in a task of its own."""
 
     def __init__(
-        self, link: Link, shared: Shared, startup: Startup, process: int, secret: int
+        self,
+        transport: ClientTransport,
+        state: ServerState,
+        startup: Startup,
+        process: int,
+        secret: int,
     ) -> None:
-        self._link = link
-        self.address = link.address()
-        self._shared = shared
+        self._transport = transport
+        self.address = transport.address()
+        self._state = state
         self._startup = startup
         self.process = process
         self.secret = secret
         self.logged_in = False
         self._session: Session | None = None
         self._stopping = False
-        link.on_lost = self._lost
+        transport.on_lost = self._lost
 
     def cancel(self) -> None:
         self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
@@ -50,12 +54,12 @@ class Connection:
         """The server is going: end what runs, say so, close."""
         self._stopping = True
         self._interrupt(reason)
-        self._link.write(wire.report(reason))
-        self._link.close()
+        self._transport.write(wire.report(reason))
+        self._transport.close()
 
     def give_up(self) -> None:
         """Close it at once: others need its place."""
-        self._link.abort()
+        self._transport.abort()
 
     def _lost(self) -> None:
         self._interrupt(fatal(ADMIN_SHUTDOWN, "the client is gone"))
@@ -70,16 +74,18 @@ class Connection:
         except (Disconnected, OSError):
             pass
         except SqlError as error:
-            self._link.write(wire.report(error))
+            self._transport.write(wire.report(error))
         except Exception:
             _LOG.exception("a connection of process %d failed", self.process)
-            self._link.write(wire.report(fatal("XX000", "internal error: see the server's log")))
+            self._transport.write(
+                wire.report(fatal("XX000", "internal error: see the server's log"))
+            )
         finally:
             await self._end()
 
     async def _serve(self) -> None:
         try:
-            async with runtime.deadline(self._shared.limits.login_seconds):
+            async with runtime.deadline(self._state.limits.login_seconds):
                 parameters = await self._startup.negotiate()
                 await self._startup.authenticate(parameters["user"])
         except TimeoutError:
@@ -91,7 +97,7 @@ class Connection:
 
     async def _begin(self, parameters: dict[str, str]) -> Session:
         user = parameters["user"]
-        limits = self._shared.limits
+        limits = self._state.limits
         settings = SessionSettings(
             user, statement_timeout_ms=round(limits.statement_seconds * 1000)
         )
@@ -100,25 +106,25 @@ class Connection:
                 _set_at_startup(settings, name, value)
         self.logged_in = True
         self._startup.on_login()
-        out = Outbox(self._link, limits.stall_seconds)
+        out = SendBuffer(self._transport, limits.stall_seconds)
         for name, value in settings.reported().items():
             out.add(wire.parameter_status(name, value))
         out.add(wire.backend_key(self.process, self.secret))
         runner = Runner(
-            self._shared, out, settings, user=user, process=self.process, address=self.address
+            self._state, out, settings, user=user, process=self.process, address=self.address
         )
-        return Session(runner, settings, limits, self._shared.held)
+        return Session(runner, settings, limits, self._state.held)
 
     async def _message(self, session: Session) -> bool:
-        header = await self._link.read(wire.HEADER_BYTES)
-        kind, size = wire.body_length(header, self._shared.limits.message_bytes_max)
-        return await session.handle(kind, await self._link.read(size))
+        header = await self._transport.read(wire.HEADER_BYTES)
+        kind, size = wire.body_length(header, self._state.limits.message_bytes_max)
+        return await session.handle(kind, await self._transport.read(size))
 
     async def _end(self) -> None:
         with contextlib.suppress(Exception):
             if self._session is not None:
                 await self._session.close()
-        self._link.close()
+        self._transport.close()
 
 
 def _set_at_startup(settings: SessionSettings, name: str, value: str) -> None:

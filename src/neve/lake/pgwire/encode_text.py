@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.lake.pgwire.types import is_list, scalar_of
-from neve.lake.sql.out_of_range_times import is_far, near_times, texts_of
+from neve.lake.sql.out_of_range_times import is_out_of_range, out_of_range_as_text, texts_of
 
 _SECOND_US = 1_000_000
 _MUST_QUOTE = re.compile(rb'[\s{}",\\]')
@@ -84,7 +84,7 @@ def _bytea(array: pa.Array) -> pa.Array:
 
 def _timestamp(array: pa.Array) -> pa.Array:
     """As `2026-01-31 12:00:00.5`, and `+00` where the column has a zone: times are told in UTC."""
-    if is_far(array):
+    if is_out_of_range(array):
         return _as_binary(pa.array(texts_of(array, " ", "+00"), pa.string()))
     zoned = array.type.tz is not None
     counted = _microseconds(array)
@@ -112,7 +112,7 @@ def _time(array: pa.Array) -> pa.Array:
 
 
 def _date(array: pa.Array) -> pa.Array:
-    if is_far(array):
+    if is_out_of_range(array):
         return _as_binary(pa.array(texts_of(array, "", ""), pa.string()))
     return _as_binary(array.cast(pa.date32(), safe=False).cast(pa.string()))
 
@@ -197,7 +197,7 @@ def json_text(array: pa.Array) -> pa.Array:
     try:
         values = array.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, ValueError):
-        values = near_times(array).to_pylist(maps_as_pydicts="lossy")
+        values = out_of_range_as_text(array).to_pylist(maps_as_pydicts="lossy")
     except TypeError:  # keys that are structs: the pairs as they are
         values = array.to_pylist()
     encoded = [None if value is None else _JSON.encode(value) for value in values]

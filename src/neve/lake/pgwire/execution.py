@@ -19,21 +19,21 @@ import pyarrow as pa
 from neve import runtime
 from neve.lake.pgwire.backend import Executor
 from neve.lake.pgwire.encode import ColumnEncoder, data_rows, pieces
-from neve.lake.pgwire.fairness import AddressTurns
-from neve.lake.pgwire.link import Disconnected
+from neve.lake.pgwire.fairness import FairQueue
 from neve.lake.pgwire.sqlstate import SqlError, from_exception
+from neve.lake.pgwire.transport import Disconnected
 
 T = TypeVar("T")
 _CANCEL_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Lanes:
+class ServerThreads:
     """Threads of a server: for queries, and for what must pass while all of those are taken."""
 
     queries: runtime.ThreadPool
     control: runtime.ThreadPool
-    turns: AddressTurns
+    turns: FairQueue
     stuck: set[str] = field(default_factory=set)
     """Tags of queries that were given up while the engine still works on them."""
 
@@ -70,7 +70,7 @@ class Execution:
     def __init__(
         self,
         plan: Callable[[], Query],
-        lanes: Lanes,
+        threads: ServerThreads,
         tag: str,
         *,
         address: str,
@@ -79,7 +79,7 @@ class Execution:
     ) -> None:
         self._plan = plan
         self._query: Query | None = None
-        self._lanes = lanes
+        self._threads = threads
         self._tag = tag
         self._address = address
         self._cancel_seconds = cancel_seconds
@@ -120,7 +120,7 @@ class Execution:
         if rows is None or self._finished:
             return
         self._finished = True
-        await self._lanes.control.offload(self._end, rows)
+        await self._threads.control.offload(self._end, rows)
 
     def _end(self, rows: _Rows) -> None:
         self._cancel_on_engine()
@@ -155,14 +155,14 @@ class Execution:
         """Run in a thread. The address's turn lasts until the thread is free, also if we are not
         waited for any more.
         """
-        await self._lanes.turns.take(self._address)
-        inner = runtime.spawn(self._lanes.queries.offload(work, *args))
+        await self._threads.turns.take(self._address)
+        inner = runtime.spawn(self._threads.queries.offload(work, *args))
         inner.add_done_callback(self._thread_is_free)
         return await asyncio.shield(inner)
 
     def _thread_is_free(self, inner: asyncio.Task[Any]) -> None:
-        self._lanes.turns.give_back(self._address)
-        self._lanes.stuck.discard(self._tag)
+        self._threads.turns.give_back(self._address)
+        self._threads.stuck.discard(self._tag)
         if not inner.cancelled():
             inner.exception()  # whoever still waits has it; otherwise it is not news
 
@@ -178,9 +178,9 @@ class Execution:
         until = runtime.monotonic() + self._cancel_seconds
         while not call.done():
             if runtime.monotonic() > until:
-                self._lanes.stuck.add(self._tag)
+                self._threads.stuck.add(self._tag)
                 raise Disconnected  # the engine does not let go: nothing sound can be said here
-            await self._lanes.control.offload(self._cancel_on_engine)
+            await self._threads.control.offload(self._cancel_on_engine)
             await asyncio.wait([call], timeout=_CANCEL_AGAIN_SECONDS)
         if not call.cancelled():
             call.exception()  # it ended because we asked: what it says is not news

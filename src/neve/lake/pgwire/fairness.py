@@ -77,7 +77,7 @@ def _keys(user: str, address: str) -> list[tuple[tuple[str, str], int]]:
     return [(pair, FREE_FAILURES), (alone, FREE_ADDRESS_FAILURES)]
 
 
-class AddressTurns:
+class FairQueue:
     """At most so many at once for each address; others of that address wait in order."""
 
     def __init__(self, each_max: int) -> None:

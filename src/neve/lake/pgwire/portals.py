@@ -125,20 +125,20 @@ def expanded(formats: Sequence[int], count: int) -> list[int]:
 
 
 @dataclass
-class Held:
+class HeldBytes:
     """How many bytes of statements and values are kept, by one session or by all."""
 
     size: int = 0
 
 
-class Shelf:
+class SessionPortals:
     """Statements and portals of one session, by name, within its limits and those of all."""
 
-    def __init__(self, limits: Limits, all_sessions: Held) -> None:
+    def __init__(self, limits: Limits, all_sessions: HeldBytes) -> None:
         self._limits = limits
         self._prepared: dict[str, Prepared] = {}
         self._portals: dict[str, Portal] = {}
-        self._mine, self._all = Held(), all_sessions
+        self._mine, self._all = HeldBytes(), all_sessions
 
     def _hold(self, size: int) -> None:
         """Count what is kept from now on, or refuse it."""

@@ -12,12 +12,12 @@ from neve.lake.pgwire import wire
 from neve.lake.pgwire.dialect import translate
 from neve.lake.pgwire.execution import Execution, Query
 from neve.lake.pgwire.lexer import Statement, statements
-from neve.lake.pgwire.outbox import Outbox
 from neve.lake.pgwire.parameters import stand_in
 from neve.lake.pgwire.portals import Portal, Prepared
+from neve.lake.pgwire.server_state import ServerState
 from neve.lake.pgwire.session_settings import SessionSettings
-from neve.lake.pgwire.shared import Shared
 from neve.lake.pgwire.sqlstate import FEATURE_NOT_SUPPORTED, QUERY_CANCELED, SqlError
+from neve.lake.pgwire.transport import SendBuffer
 from neve.lake.pgwire.types import described
 from neve.lake.pgwire.wire import Described
 
@@ -29,8 +29,8 @@ class Runner:
 
     def __init__(
         self,
-        shared: Shared,
-        out: Outbox,
+        state: ServerState,
+        out: SendBuffer,
         settings: SessionSettings,
         *,
         user: str,
@@ -38,9 +38,9 @@ class Runner:
         address: str,
     ) -> None:
         self.out = out
-        self._shared = shared
+        self._state = state
         self._settings = settings
-        self._catalog = shared.catalog_for(user, process, settings)
+        self._catalog = state.catalog_for(user, process, settings)
         self._process = process
         self._address = address
         self._count = 0
@@ -54,15 +54,15 @@ class Runner:
         """The statements of a text; a long one is not read on the loop."""
         if len(sql) <= _READ_AT_ONCE_CHARACTERS:
             return statements(sql)
-        return await self._shared.lanes.queries.offload(statements, sql)
+        return await self._state.threads.queries.offload(statements, sql)
 
     def execution(self, statement: Statement, values: Sequence[Any]) -> Execution:
         """A query that is ready to run; nothing is asked of the engine yet."""
         self._count += 1
-        limits = self._shared.limits
+        limits = self._state.limits
         return Execution(
             lambda: self._query(statement, values),
-            self._shared.lanes,
+            self._state.threads,
             f"pg-{self._process}-{self._count}",
             address=self._address,
             cancel_seconds=limits.cancel_seconds,
@@ -76,7 +76,7 @@ class Runner:
         written = translate(statement)
         ordered = [values[number] for number in written.order]
         return Query(
-            self._shared.backend, written.sql, ordered, lambda at: offset + written.position(at)
+            self._state.backend, written.sql, ordered, lambda at: offset + written.position(at)
         )
 
     async def schema_of(self, prepared: Prepared) -> pa.Schema:

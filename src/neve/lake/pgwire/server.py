@@ -15,12 +15,11 @@ from neve.errors import InvalidError
 from neve.lake.pgwire.backend import Backend
 from neve.lake.pgwire.catalog.catalog import Catalog
 from neve.lake.pgwire.connection import Connection
-from neve.lake.pgwire.execution import Lanes
-from neve.lake.pgwire.fairness import AddressTurns
-from neve.lake.pgwire.link import Link
+from neve.lake.pgwire.execution import ServerThreads
+from neve.lake.pgwire.fairness import FairQueue
 from neve.lake.pgwire.options import Limits, ServeOptions, Tls
 from neve.lake.pgwire.scram import Passwords
-from neve.lake.pgwire.shared import Shared
+from neve.lake.pgwire.server_state import ServerState
 from neve.lake.pgwire.sqlstate import (
     ADMIN_SHUTDOWN,
     CRASH_SHUTDOWN,
@@ -28,6 +27,7 @@ from neve.lake.pgwire.sqlstate import (
     fatal,
 )
 from neve.lake.pgwire.startup import Security, Startup
+from neve.lake.pgwire.transport import ClientTransport
 from neve.serving import logs
 
 log = logging.getLogger("neve.sql")
@@ -62,10 +62,10 @@ class PostgresServer:
         )
         queries = runtime.ThreadPool(self._limits.queries_max, "neve-sql")
         control = runtime.ThreadPool(_CONTROL_THREADS, "neve-sql-control")
-        turns = AddressTurns(self._limits.queries_per_address_max)
-        lanes = Lanes(queries, control, turns)
+        turns = FairQueue(self._limits.queries_per_address_max)
+        threads = ServerThreads(queries, control, turns)
         catalog = Catalog(backend, self._limits, database=database, users=list(users or {}))
-        self._shared = Shared(backend, catalog, lanes, self._limits)
+        self._state = ServerState(backend, catalog, threads, self._limits)
         self._connections: dict[int, Connection] = {}
         self._tasks = runtime.Tasks()
         self._processes = 0
@@ -75,10 +75,10 @@ class PostgresServer:
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(
-                lambda: Link(self._connected), self.host, self.port
+                lambda: ClientTransport(self._connected), self.host, self.port
             )
         except OSError as error:
-            self._shared.lanes.close()
+            self._state.threads.close()
             raise InvalidError(
                 f"cannot listen on {self.host}:{self.port} ({error.strerror or error}): "
                 "choose another address or port"
@@ -101,12 +101,12 @@ class PostgresServer:
             async with runtime.deadline(_STOP_SECONDS):
                 await self._tasks.join()
         await self._tasks.close()
-        self._shared.lanes.close()
+        self._state.threads.close()
 
     @property
     def failure(self) -> str:
         """Why no query can be answered any more; empty while some can."""
-        stuck = len(self._shared.lanes.stuck)
+        stuck = len(self._state.threads.stuck)
         if stuck < self._limits.queries_max:
             return ""
         return f"{stuck} queries were cancelled and do not end, and none else can begin"
@@ -116,16 +116,16 @@ class PostgresServer:
         """How many are logged in."""
         return sum(each.logged_in for each in self._connections.values())
 
-    def _connected(self, link: Link) -> None:
+    def _connected(self, transport: ClientTransport) -> None:
         limits = self._limits
-        if not self._make_room(link.address()):
-            link.abort()
+        if not self._make_room(transport.address()):
+            transport.abort()
             return
         self._processes = self._processes % 0x7FFFFFFF + 1
         process = self._processes
         secret = int.from_bytes(runtime.token(4), "big")
-        startup = Startup(link, self._security, limits, self._cancel, self._check_room)
-        connection = Connection(link, self._shared, startup, process, secret)
+        startup = Startup(transport, self._security, limits, self._cancel, self._check_room)
+        connection = Connection(transport, self._state, startup, process, secret)
         self._connections[process] = connection
         self._tasks.start(self._run(connection), name=f"postgres client {process}")
 

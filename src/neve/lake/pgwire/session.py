@@ -13,10 +13,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from neve.lake.pgwire import wire
-from neve.lake.pgwire.link import Disconnected
 from neve.lake.pgwire.options import Limits
 from neve.lake.pgwire.parameters import decode
-from neve.lake.pgwire.portals import Held, Portal, Prepared, Shelf, expanded
+from neve.lake.pgwire.portals import HeldBytes, Portal, Prepared, SessionPortals, expanded
 from neve.lake.pgwire.runner import Runner
 from neve.lake.pgwire.session_commands import SessionCommands
 from neve.lake.pgwire.session_settings import SessionSettings
@@ -28,6 +27,7 @@ from neve.lake.pgwire.sqlstate import (
     from_exception,
 )
 from neve.lake.pgwire.transaction import Transaction
+from neve.lake.pgwire.transport import Disconnected
 from neve.lake.pgwire.types import described
 
 _PASSES_WHILE_FAILED = ("rollback", "rollback to", "commit")
@@ -37,14 +37,14 @@ class Session:
     """Give it every message of its client, in order; False from `handle` ends it."""
 
     def __init__(
-        self, runner: Runner, settings: SessionSettings, limits: Limits, held: Held
+        self, runner: Runner, settings: SessionSettings, limits: Limits, held: HeldBytes
     ) -> None:
         self._runner = runner
         self._out = runner.out
-        self._shelf = Shelf(limits, held)
+        self._portals = SessionPortals(limits, held)
         self._transaction = Transaction()
         self._skipping = False
-        self._commands = SessionCommands(runner, self._shelf, self._transaction, settings)
+        self._commands = SessionCommands(runner, self._portals, self._transaction, settings)
         self._extended: dict[bytes, Callable[[bytes], Awaitable[None]]] = {
             b"P": self._parse,
             b"B": self._bind,
@@ -60,8 +60,8 @@ class Session:
         await self._ready()
 
     async def close(self) -> None:
-        self._shelf.drop_all_prepared()
-        await self._shelf.drop_portals(held_too=True)
+        self._portals.drop_all_prepared()
+        await self._portals.drop_portals(held_too=True)
 
     async def handle(self, kind: bytes, body: bytes) -> bool:
         if kind == b"X":
@@ -90,8 +90,8 @@ class Session:
             found = await self._runner.read(wire.parse_query(body))
             if not found:
                 self._out.add(wire.EMPTY_QUERY)
-            await self._shelf.drop_portal("")
-            self._shelf.drop_prepared("")
+            await self._portals.drop_portal("")
+            self._portals.drop_prepared("")
             for statement in found:
                 await self._run_simple(Prepared.one(statement))
         except Disconnected:
@@ -132,12 +132,12 @@ class Session:
         found = await self._runner.read(asked.query)
         prepared = Prepared.of(found, asked.types)
         self._check_state(prepared)
-        self._shelf.add_prepared(asked.name, prepared)
+        self._portals.add_prepared(asked.name, prepared)
         self._out.add(wire.PARSE_COMPLETE)
 
     async def _bind(self, body: bytes) -> None:
         asked = wire.parse_bind(body)
-        prepared = self._shelf.prepared(asked.statement)
+        prepared = self._portals.prepared(asked.statement)
         self._check_state(prepared)
         if len(asked.values) != len(prepared.types):
             raise SqlError(
@@ -151,18 +151,18 @@ class Session:
             for value, oid, form in zip(asked.values, prepared.types, formats, strict=True)
         ]
         portal = Portal(prepared, asked.result_formats, values)
-        await self._shelf.add_portal(asked.portal, portal)
+        await self._portals.add_portal(asked.portal, portal)
         self._start(portal)
         self._out.add(wire.BIND_COMPLETE)
 
     async def _describe(self, body: bytes) -> None:
         asked = wire.parse_target(body)
         if asked.kind == b"P":
-            portal = self._shelf.portal(asked.name)
+            portal = self._portals.portal(asked.name)
             self._check_state(portal.prepared)
             await self._tell_rows(portal)
             return
-        prepared = self._shelf.prepared(asked.name)
+        prepared = self._portals.prepared(asked.name)
         self._check_state(prepared)
         self._out.add(wire.parameter_description(prepared.types))
         schema = await self._schema_of(prepared)
@@ -176,16 +176,16 @@ class Session:
 
     async def _execute(self, body: bytes) -> None:
         asked = wire.parse_execute(body)
-        portal = self._shelf.portal(asked.portal)
+        portal = self._portals.portal(asked.portal)
         self._check_state(portal.prepared)
         await self._run(portal, asked.rows_max)
 
     async def _close(self, body: bytes) -> None:
         asked = wire.parse_target(body)
         if asked.kind == b"P":
-            await self._shelf.drop_portal(asked.name)
+            await self._portals.drop_portal(asked.name)
         else:
-            self._shelf.drop_prepared(asked.name)
+            self._portals.drop_prepared(asked.name)
         self._out.add(wire.CLOSE_COMPLETE)
 
     async def _sync(self) -> None:
@@ -242,7 +242,7 @@ class Session:
     async def _end_of_implicit(self) -> None:
         """Outside of a transaction block, every round ends the portals that it opened."""
         if not self._transaction.is_open:
-            await self._shelf.drop_portals(held_too=False)
+            await self._portals.drop_portals(held_too=False)
 
     def _fail(self, failure: BaseException) -> None:
         """Tell the client, unless the connection is to end with it."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from neve.lake.pgwire import wire
 from neve.lake.pgwire.commands import Command
 from neve.lake.pgwire.encode import data_rows, encoders
-from neve.lake.pgwire.portals import Portal, Prepared, Shelf
+from neve.lake.pgwire.portals import Portal, Prepared, SessionPortals
 from neve.lake.pgwire.runner import Runner
 from neve.lake.pgwire.session_settings import SessionSettings
 from neve.lake.pgwire.sqlstate import FEATURE_NOT_SUPPORTED, NO_TRANSACTION, SqlError
@@ -20,11 +20,15 @@ class SessionCommands:
     """Carries out one session's commands; answers with the tag that the client is told."""
 
     def __init__(
-        self, runner: Runner, shelf: Shelf, transaction: Transaction, settings: SessionSettings
+        self,
+        runner: Runner,
+        portals: SessionPortals,
+        transaction: Transaction,
+        settings: SessionSettings,
     ) -> None:
         self._runner = runner
         self._out = runner.out
-        self._shelf = shelf
+        self._portals = portals
         self._transaction = transaction
         self._settings = settings
         self._told = settings.reported()
@@ -49,7 +53,7 @@ class SessionCommands:
         if command.name == "show":
             return _show_schema(command.subject)
         if command.name == "fetch":
-            return self._shelf.portal(command.subject).schema
+            return self._portals.portal(command.subject).schema
         return None
 
     async def run(self, portal: Portal, command: Command) -> None:
@@ -77,7 +81,7 @@ class SessionCommands:
 
     async def _end_transaction(self, _: Portal, command: Command) -> str:
         had_failed = self._transaction.has_failed
-        await self._shelf.drop_portals(held_too=False)
+        await self._portals.drop_portals(held_too=False)
         self._notice(self._transaction.end())
         return "ROLLBACK" if had_failed else command.tag
 
@@ -121,16 +125,16 @@ class SessionCommands:
             raise SqlError(FEATURE_NOT_SUPPORTED, "a cursor needs a query")
         cursor = Portal(prepared, hold=command.hold)
         cursor.execution = self._runner.execution(command.query, portal.values)
-        await self._shelf.add_portal(command.subject, cursor)
+        await self._portals.add_portal(command.subject, cursor)
         try:
             await self._runner.open(cursor)
         except BaseException:
-            await self._shelf.drop_portal(command.subject)
+            await self._portals.drop_portal(command.subject)
             raise
         return command.tag
 
     async def _fetch(self, portal: Portal, command: Command) -> str:
-        cursor = self._shelf.portal(command.subject)
+        cursor = self._portals.portal(command.subject)
         if cursor.execution is None:
             raise SqlError(FEATURE_NOT_SUPPORTED, f'"{command.subject}" is not a cursor of a query')
         schema = await self._runner.open(cursor)
@@ -140,26 +144,26 @@ class SessionCommands:
 
     async def _close(self, _: Portal, command: Command) -> str:
         if not command.subject:
-            await self._shelf.drop_portals(held_too=True)
+            await self._portals.drop_portals(held_too=True)
         else:
-            self._shelf.portal(command.subject)
-            await self._shelf.drop_portal(command.subject)
+            self._portals.portal(command.subject)
+            await self._portals.drop_portal(command.subject)
         return command.tag
 
     # --- forgetting
 
     async def _deallocate(self, _: Portal, command: Command) -> str:
         if command.tag == "DEALLOCATE ALL":
-            self._shelf.drop_all_prepared()
+            self._portals.drop_all_prepared()
         else:
-            self._shelf.prepared(command.subject)
-            self._shelf.drop_prepared(command.subject)
+            self._portals.prepared(command.subject)
+            self._portals.drop_prepared(command.subject)
         return command.tag
 
     async def _discard(self, _: Portal, command: Command) -> str:
         if command.subject == "all":
-            await self._shelf.drop_portals(held_too=True)
-            self._shelf.drop_all_prepared()
+            await self._portals.drop_portals(held_too=True)
+            self._portals.drop_all_prepared()
             self._settings.reset("all")
         return command.tag
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from neve.lake.pgwire import wire
 from neve.lake.pgwire.fairness import LoginThrottle
-from neve.lake.pgwire.link import Disconnected, Link
 from neve.lake.pgwire.options import Limits
 from neve.lake.pgwire.scram import Exchange, Passwords
 from neve.lake.pgwire.sqlstate import (
@@ -20,6 +19,7 @@ from neve.lake.pgwire.sqlstate import (
     SqlError,
     fatal,
 )
+from neve.lake.pgwire.transport import ClientTransport, Disconnected
 from neve.serving import logs
 
 AUTHENTICATION_OK, SASL, SASL_CONTINUE, SASL_FINAL = 0, 10, 11, 12
@@ -43,14 +43,14 @@ class Startup:
 
     def __init__(
         self,
-        link: Link,
+        transport: ClientTransport,
         security: Security,
         limits: Limits,
         on_cancel: Callable[[int, int], None],
         on_login: Callable[[], None],
     ) -> None:
-        self._link = link
-        self._address = link.address()
+        self._transport = transport
+        self._address = transport.address()
         self._security = security
         self._limits = limits
         self._on_cancel = on_cancel
@@ -59,14 +59,14 @@ class Startup:
     async def negotiate(self) -> dict[str, str]:
         """The parameters that a client starts with; Disconnected if it came for something else."""
         for _ in range(_ENCRYPTION_REQUESTS_MAX):
-            header = await self._link.read(wire.LENGTH_BYTES)
+            header = await self._transport.read(wire.LENGTH_BYTES)
             size = wire.startup_length(header, self._limits.login_message_bytes_max)
-            fields = wire.Fields(await self._link.read(size))
+            fields = wire.Fields(await self._transport.read(size))
             code = fields.int32()
             if code == wire.SSL_REQUEST:
                 await self._encrypt()
             elif code == wire.GSSENC_REQUEST:
-                self._link.write(b"N")
+                self._transport.write(b"N")
             elif code == wire.CANCEL_REQUEST:
                 self._on_cancel(fields.uint32(), fields.uint32())
                 raise Disconnected
@@ -75,12 +75,12 @@ class Startup:
         raise wire.violation("too many requests for encryption")
 
     async def _encrypt(self) -> None:
-        if self._security.tls is None or self._link.secure:
-            self._link.write(b"N")
+        if self._security.tls is None or self._transport.secure:
+            self._transport.write(b"N")
             return
         # Written before the handshake begins, and read by nobody but the client's own TLS.
-        self._link.write(b"S")
-        await self._link.start_tls(self._security.tls)
+        self._transport.write(b"S")
+        await self._transport.start_tls(self._security.tls)
 
     def _parameters(self, version: int, body: bytes) -> dict[str, str]:
         major, minor = version >> 16, version & 0xFFFF
@@ -90,7 +90,7 @@ class Startup:
                 f"unsupported frontend protocol {major}.{minor}: server supports 3.0",
             )
         found = wire.parse_startup(body)
-        if self._security.tls_required and not self._link.secure:
+        if self._security.tls_required and not self._transport.secure:
             raise fatal(
                 INVALID_AUTHORIZATION,
                 "this server takes connections with TLS only (sslmode=require)",
@@ -101,7 +101,7 @@ class Startup:
             raise fatal(FEATURE_NOT_SUPPORTED, "replication connections are not supported")
         unknown = [name for name in found if name.startswith("_pq_.")]
         if minor or unknown:
-            self._link.write(wire.negotiate_version(unknown))
+            self._transport.write(wire.negotiate_version(unknown))
         return {name: value for name, value in found.items() if name not in unknown}
 
     async def authenticate(self, user: str) -> None:
@@ -114,7 +114,7 @@ class Startup:
                 logs.event(log, logging.WARNING, "log-in refused", user=user, address=address)
                 raise fatal(TOO_MANY_CONNECTIONS, "too many failed log-ins: try again later")
             if delay:
-                await self._link.pause(delay)
+                await self._transport.pause(delay)
             try:
                 await self._exchange(Exchange(self._security.passwords, user, self._certificate))
             except SqlError:
@@ -124,25 +124,25 @@ class Startup:
                 raise
             throttle.succeeded(user, address)
         logs.event(log, logging.INFO, "log-in", user=user, address=address)
-        self._link.write(wire.authentication(AUTHENTICATION_OK))
+        self._transport.write(wire.authentication(AUTHENTICATION_OK))
 
     @property
     def _certificate(self) -> str | None:
-        return self._security.certificate if self._link.secure else None
+        return self._security.certificate if self._transport.secure else None
 
     async def _exchange(self, exchange: Exchange) -> None:
         offer = b"".join(wire.cstring(name) for name in exchange.mechanisms) + b"\0"
-        self._link.write(wire.authentication(SASL, offer))
+        self._transport.write(wire.authentication(SASL, offer))
         mechanism, first = wire.parse_sasl_initial(await self._response())
-        self._link.write(wire.authentication(SASL_CONTINUE, exchange.first(mechanism, first)))
+        self._transport.write(wire.authentication(SASL_CONTINUE, exchange.first(mechanism, first)))
         final = exchange.final(await self._response())
-        self._link.write(wire.authentication(SASL_FINAL, final))
+        self._transport.write(wire.authentication(SASL_FINAL, final))
 
     async def _response(self) -> bytes:
-        header = await self._link.read(wire.HEADER_BYTES)
+        header = await self._transport.read(wire.HEADER_BYTES)
         kind, size = wire.body_length(header, self._limits.login_message_bytes_max)
         if kind == b"X":
             raise Disconnected
         if kind != b"p":
             raise fatal(PROTOCOL_VIOLATION, f"expected a password, got message type {kind[0]}")
-        return await self._link.read(size)
+        return await self._transport.read(size)

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from neve.errors import InvalidError
-from neve.lake.pipeline.quantities import bytes_of, seconds_of
-from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
+from neve.lake.pipeline.units import bytes_of, seconds_of
+from neve.lake.tables.table_creation import DEAD_LETTERS_SUFFIX
 
 ErrorPolicy: TypeAlias = Literal["dead_letters", "skip", "stop"]
 DEFAULT_NAMESPACE = "lake"

@@ -11,11 +11,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from neve.bucket.planning import PartitionPlan
-from neve.lake.pipeline.work import RangeResult
-from neve.lake.scan.ranges import plan_tasks
+from neve.lake.pipeline.range_task import RangeResult
+from neve.lake.scan.task_planning import plan_tasks
 from neve.lake.scan.tasks import OffsetRange
 from neve.lake.tables.progress import Progress, TopicProgress
-from neve.lake.tables.reference import WrittenFile
+from neve.lake.tables.table_ref import WrittenFile
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class BatchResult:
         return plan.first if topic is None else topic.offsets.get(plan.partition, plan.first)
 
 
-def choose(
+def next_micro_batch(
     plans: Sequence[PartitionPlan],
     *,
     portion_bytes: int,
@@ -82,7 +82,7 @@ def choose(
     )
 
 
-def harvest(portion: MicroBatch, results: Sequence[RangeResult]) -> BatchResult:
+def combine_results(portion: MicroBatch, results: Sequence[RangeResult]) -> BatchResult:
     """Put together what the ranges gave; results come in any order."""
     kept: list[RangeResult] = []
     offsets: dict[int, int] = {}

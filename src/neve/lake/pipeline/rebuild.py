@@ -16,9 +16,9 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from neve.errors import InvalidError
 from neve.lake.pipeline.config import PipelineConfig, TopicConfig, chosen_topics
-from neve.lake.pipeline.growth import grow, value_schema
 from neve.lake.pipeline.runner import pipeline_catalog
-from neve.lake.tables.rebuilding import rebuild
+from neve.lake.pipeline.schema_growth import grow, value_schema
+from neve.lake.tables.table_rebuild import rebuild
 from neve.lake.values import evolution, value_format
 from neve.lake.values.types import shown
 

@@ -19,13 +19,20 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from neve.lake.pipeline.config import PipelineConfig, TopicConfig, chosen_topics
-from neve.lake.pipeline.growth import PASSES_MAX, grow, room_for, united, value_schema
+from neve.lake.pipeline.range_task import with_origin
 from neve.lake.pipeline.runner import pipeline_catalog
-from neve.lake.pipeline.work import with_origin
+from neve.lake.pipeline.schema_growth import PASSES_MAX, grow, room_for, united, value_schema
 from neve.lake.tables import BusyTableError, table_ref, write_files
-from neve.lake.tables.letter_files import places_of
-from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX, complete_origin
-from neve.lake.tables.replaying import Findings, Named, ReplayScan, commit_replay, look, replayable
+from neve.lake.tables.dead_letter_files import places_of
+from neve.lake.tables.dead_letter_replay import (
+    Findings,
+    Named,
+    ReplayScan,
+    commit_replay,
+    look,
+    replayable,
+)
+from neve.lake.tables.table_creation import DEAD_LETTERS_SUFFIX, complete_origin
 from neve.lake.values import ValueFormat, decode_strictly, evolved, value_format
 
 LOOKS_MAX = 10

@@ -25,11 +25,11 @@ from neve.lake.pipeline.config import (
     load_config,
     parse_config,
 )
-from neve.lake.pipeline.quantities import bytes_of, seconds_of
 from neve.lake.pipeline.topic import Step, TopicPipeline
+from neve.lake.pipeline.units import bytes_of, seconds_of
 from neve.lake.scan.tasks import StoreRef
 from neve.lake.tables import MaintenancePolicy, catalog_of, maintain
-from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
+from neve.lake.tables.table_creation import DEAD_LETTERS_SUFFIX
 
 if TYPE_CHECKING:
     from neve.lake.spark.session import SparkSession

@@ -22,9 +22,9 @@ from neve.errors import NeveError
 from neve.lake.pipeline.config import PipelineConfig, TopicConfig
 from neve.lake.pipeline.runner import pipeline_catalog, store_ref
 from neve.lake.tables import read_progress
-from neve.lake.tables.complaints import complaint_of, loss_of
 from neve.lake.tables.last_commit import last_commit_of
-from neve.lake.tables.opening import DEAD_LETTERS_SUFFIX
+from neve.lake.tables.last_error import last_error_of, loss_of
+from neve.lake.tables.table_creation import DEAD_LETTERS_SUFFIX
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatu
 
 def _of_table(catalog: Catalog, config: TopicConfig) -> TopicStatus:
     table = _table(catalog, config.table)
-    complaint = None if table is None else complaint_of(table)
+    complaint = None if table is None else last_error_of(table)
     loss = None if table is None else loss_of(table)
     last = None if table is None else last_commit_of(table)
     return TopicStatus(

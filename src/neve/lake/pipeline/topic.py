@@ -24,10 +24,15 @@ from neve.bucket.model import LATEST, PARTITION_ERRORS, Offsets, TopicReplacedEr
 from neve.bucket.planning import PartitionPlan
 from neve.errors import DamagedError, InvalidError, UnavailableError
 from neve.lake.pipeline.config import TopicConfig
-from neve.lake.pipeline.growth import PASSES_MAX, columns_for, grow, value_schema
-from neve.lake.pipeline.losses import NOTHING_LOST, Loss, loss_of, with_all_lost
-from neve.lake.pipeline.micro_batches import BatchResult, MicroBatch, choose, harvest
-from neve.lake.pipeline.work import RangeResult, TopicWork, run_range
+from neve.lake.pipeline.data_loss import NOTHING_LOST, Loss, loss_of, with_all_lost
+from neve.lake.pipeline.micro_batches import (
+    BatchResult,
+    MicroBatch,
+    combine_results,
+    next_micro_batch,
+)
+from neve.lake.pipeline.range_task import RangeResult, TopicTask, run_range
+from neve.lake.pipeline.schema_growth import PASSES_MAX, columns_for, grow, value_schema
 from neve.lake.scan.tasks import StoreRef
 from neve.lake.spark.jobs import run_tasks
 from neve.lake.tables import (
@@ -42,9 +47,9 @@ from neve.lake.tables import (
     read_progress,
     table_ref,
 )
-from neve.lake.tables.complaints import loss_property, note_complaint
-from neve.lake.tables.opening import complete_origin
+from neve.lake.tables.last_error import loss_property, record_error
 from neve.lake.tables.progress import offset_of
+from neve.lake.tables.table_creation import complete_origin
 from neve.lake.values import value_format
 
 if TYPE_CHECKING:
@@ -111,7 +116,7 @@ class TopicPipeline:
             return Step(left=0)  # no partition has a record
         expected = read_progress(table)
         plans = self._plans(expected, table)
-        portion = choose(
+        portion = next_micro_batch(
             plans,
             portion_bytes=self._portion_bytes,
             task_bytes=self._task_bytes,
@@ -136,7 +141,7 @@ class TopicPipeline:
     def note(self, failures: Sequence[str]) -> None:
         """Have the table tell what keeps it from being filled, for whoever asks."""
         if self._table is not None:
-            note_complaint(self._table, "; ".join(failures) or None)
+            record_error(self._table, "; ".join(failures) or None)
 
     # -- where it stands ---------------------------------------------------------------------
 
@@ -239,7 +244,7 @@ class TopicPipeline:
                 # What no column can be made for is a dead letter; the table does not lose it.
                 strict = True
             elif not unknown:
-                return harvest(portion, results)
+                return combine_results(portion, results)
         raise UnavailableError(
             self.config.table, "its values bring new fields each time they are read: try later"
         )
@@ -251,7 +256,7 @@ class TopicPipeline:
         letters = None
         if self.config.on_error == "dead_letters":
             letters = table_ref(self._letters())
-        work = TopicWork(
+        work = TopicTask(
             self._store,
             self._format,
             value_schema(table),

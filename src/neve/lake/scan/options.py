@@ -23,7 +23,7 @@ from neve.lake.scan.positions import (
     timestamp_position,
     timestamps_position,
 )
-from neve.lake.scan.ranges import TASK_BYTES
+from neve.lake.scan.task_planning import TASK_BYTES
 from neve.lake.scan.tasks import StoreRef
 from neve.settings import declared, load
 

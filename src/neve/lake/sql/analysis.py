@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from neve.errors import UnsupportedError
+from neve.lake.sql.cte_spans import cte_spans
 from neve.lake.sql.literals import Constants
 from neve.lake.sql.names import quoted
 from neve.lake.sql.predicates import Predicate
@@ -29,7 +30,6 @@ from neve.lake.sql.scopes import (
     needs_all_columns,
 )
 from neve.lake.sql.statements import Splice, tree_of
-from neve.lake.sql.with_spans import with_spans
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _qualifier_edits(tree: exp.Expr) -> list[Splice]:
 def _by_tokens(tokens: Sequence[Token]) -> Analysis:
     """Names behind FROM and JOIN, with all that they hold."""
     places = []
-    hiding = with_spans(tokens)
+    hiding = cte_spans(tokens)
     for at, token in enumerate(tokens):
         if token.token_type in (TokenType.FROM, TokenType.JOIN, TokenType.TABLE):
             place = _place_at(tokens, at + 1)

@@ -19,7 +19,7 @@ _DAYS = (-719_162, 2_932_896)
 _BEGIN = date(1970, 1, 1)
 
 
-def is_far(column: pa.Array) -> bool:
+def is_out_of_range(column: pa.Array) -> bool:
     """Whether a column of days or moments holds one that Python has not."""
     first, last = _bounds(column)
     return first is not None and (first < _DAYS[0] or last > _DAYS[1])
@@ -65,19 +65,23 @@ def _moment(microseconds: int, between: str) -> str:
     return f"{_day(days)}{between}{clock}{fraction}"
 
 
-def near_times(column: pa.Array) -> pa.Array:
+def out_of_range_as_text(column: pa.Array) -> pa.Array:
     """The same values, those columns as text in which Python would fail, at any depth."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return pa.array(texts_of(column, "T", "Z"), pa.string()) if is_far(column) else column
+        return (
+            pa.array(texts_of(column, "T", "Z"), pa.string()) if is_out_of_range(column) else column
+        )
     if pa.types.is_struct(kind):
-        fields = [near_times(column.field(at)) for at in range(kind.num_fields)]
+        fields = [out_of_range_as_text(column.field(at)) for at in range(kind.num_fields)]
         named = [pa.field(kind.field(at).name, each.type) for at, each in enumerate(fields)]
         return pa.StructArray.from_arrays(fields, fields=named, mask=column.is_null())
     if pa.types.is_list(kind):
-        return _list_of(column, near_times(column.flatten()))
+        return _list_of(column, out_of_range_as_text(column.flatten()))
     if pa.types.is_map(kind):
-        pairs = near_times(column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
+        pairs = out_of_range_as_text(
+            column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+        )
         keys, items = pairs.values.field(0), pairs.values.field(1)
         return pa.MapArray.from_arrays(pairs.offsets, keys, items, mask=column.is_null())
     return column

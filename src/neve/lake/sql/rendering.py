@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from neve.lake.sql.out_of_range_times import near_times
+from neve.lake.sql.out_of_range_times import out_of_range_as_text
 
 Convert: TypeAlias = Callable[[Any], Any]
 _encoder = msgspec.json.Encoder(decimal_format="number")
@@ -91,7 +91,7 @@ def _converted(column: pa.Array, convert_of: Callable[[pa.Array], Convert | None
     try:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
-        column = near_times(column)
+        column = out_of_range_as_text(column)
         values = column.to_pylist()
     convert = convert_of(column)
     if convert is None:

@@ -91,7 +91,7 @@ def tree_of(sql: str, tokens: Sequence[Token]) -> exp.Expr | None:
     return trees[0] if trees else None
 
 
-def without_remarks(sql: str) -> str:
+def blank_comments(sql: str) -> str:
     """The query with spaces for comments, every token in its place.
 
     Spark ends some comments elsewhere (a backslash goes on behind the line's end): so both see the
@@ -217,7 +217,7 @@ def split(text: str) -> tuple[list[str], str]:
     return [statement for statement in statements if statement], text[begin:]
 
 
-def says_something(text: str) -> bool:
+def has_statement(text: str) -> bool:
     """Whether there is more in a text than spaces and comments."""
     try:
         return any(token.token_type != TokenType.SEMICOLON for token in _DIALECT.tokenize(text))

@@ -7,17 +7,17 @@ the table it looked at (`proposals`, `commits`, `letters`), and upkeep carries t
 """
 
 from neve.lake.tables.catalogs import catalog_of
+from neve.lake.tables.commit_attempt import BusyTableError, CommitUnknownError
+from neve.lake.tables.commit_outcome import CommitKind, CommitOutcome
 from neve.lake.tables.commits import commit, commit_range, declare_progress
-from neve.lake.tables.evolving import SchemaMovedError, apply_evolution
+from neve.lake.tables.data_files import write_files
+from neve.lake.tables.dead_letters import Claim, commit_dead_letters
 from neve.lake.tables.history import NoProgressError, read_progress
-from neve.lake.tables.letters import Claim, commit_dead_letters
 from neve.lake.tables.maintenance import MaintenancePolicy, MaintenanceReport, maintain
-from neve.lake.tables.opening import open_dead_letters, open_table
-from neve.lake.tables.outcomes import CommitKind, CommitOutcome
 from neve.lake.tables.progress import Progress, TopicProgress
-from neve.lake.tables.proposals import BusyTableError, CommitUnknownError
-from neve.lake.tables.reference import TableRef, WrittenFile, table_ref
-from neve.lake.tables.writing import write_files
+from neve.lake.tables.schema_evolution import SchemaMovedError, apply_evolution
+from neve.lake.tables.table_creation import open_dead_letters, open_table
+from neve.lake.tables.table_ref import TableRef, WrittenFile, table_ref
 
 __all__ = [
     "BusyTableError",

@@ -13,11 +13,7 @@ from dataclasses import replace
 
 from pyiceberg.table import Table
 
-from neve.lake.tables.history import TableState, state_of
-from neve.lake.tables.letters import Claim, commit_dead_letters
-from neve.lake.tables.outcomes import CommitKind, CommitOutcome, closed, unfit
-from neve.lake.tables.progress import Progress, Standing, check_forward, merged, standing_of
-from neve.lake.tables.proposals import (
+from neve.lake.tables.commit_attempt import (
     ATTEMPTS_MAX,
     Attempt,
     BusyTableError,
@@ -27,7 +23,11 @@ from neve.lake.tables.proposals import (
     propose,
     refreshed,
 )
-from neve.lake.tables.reference import WrittenFile
+from neve.lake.tables.commit_outcome import CommitKind, CommitOutcome, closed_outcome, stale_reason
+from neve.lake.tables.dead_letters import Claim, commit_dead_letters
+from neve.lake.tables.history import TableState, state_of
+from neve.lake.tables.progress import Progress, RangeState, check_forward, merged, range_state
+from neve.lake.tables.table_ref import WrittenFile
 
 
 def commit(
@@ -48,14 +48,14 @@ def commit(
     proposals: list[Proposal] = []
     for _ in range(ATTEMPTS_MAX):
         state = state_of(refreshed(table))
-        standing = standing_of(state.progress, expected, new)
-        if standing is not Standing.OPEN:
+        standing = range_state(state.progress, expected, new)
+        if standing is not RangeState.OPEN:
             if any(landed(table, proposal) for proposal in proposals):
                 return CommitOutcome(CommitKind.COMMITTED, state.progress)
-            return closed(state.progress, standing)
+            return closed_outcome(state.progress, standing)
         if state.claim != (claim.token if claim else ""):
             return CommitOutcome(CommitKind.CLAIMED, state.progress, "dead letters are open")
-        reason = unfit(table, files)
+        reason = stale_reason(table, files)
         if reason:
             return CommitOutcome(CommitKind.STALE, state.progress, reason)
         after = replace(state, progress=merged(state.progress, new), claim="")

@@ -30,25 +30,25 @@ Progress: TypeAlias = Mapping[str, TopicProgress]
 """By topic id, as its hexadecimal text."""
 
 
-class Standing(Enum):
+class RangeState(Enum):
     """What a table's progress says about a range that somebody wants to commit."""
 
     OPEN = auto()
     """Exactly what the range was planned from: it may be committed."""
     DONE = auto()
     """Every partition of the range has got at least to its end."""
-    ELSEWHERE = auto()
+    DIVERGED = auto()
     """Neither: part of it is there, or less than it builds on. It must be planned anew."""
 
 
-def standing_of(current: Progress, expected: Progress, new: Progress) -> Standing:
+def range_state(current: Progress, expected: Progress, new: Progress) -> RangeState:
     """Where the table stands, looking only at the partitions that the range moves."""
     moved = list(_moved(expected, new))
     if all(offset_of(current, *where) == offset_of(expected, *where) for where, _ in moved):
-        return Standing.OPEN
+        return RangeState.OPEN
     if all((offset_of(current, *where) or 0) >= end for where, end in moved):
-        return Standing.DONE
-    return Standing.ELSEWHERE
+        return RangeState.DONE
+    return RangeState.DIVERGED
 
 
 def offset_of(progress: Progress, topic_id: str, partition: int) -> int | None:

@@ -5,10 +5,9 @@ decodes values so that every input row is either one good row or a bad one with 
 `evolution` says how a table must change to take fields that it lacks.
 """
 
-from neve.lake.values.decoded import BadValue, Decoded, ValueFormat
+from neve.lake.values.decoded import BadValue, Decoded, ValueFormat, decode_strictly
 from neve.lake.values.evolution import Evolution, evolution, evolved
 from neve.lake.values.formats import value_format
-from neve.lake.values.strictness import decode_strictly
 from neve.lake.values.types import plain_schema
 
 __all__ = [

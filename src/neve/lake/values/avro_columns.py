@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from neve.lake.values.avro_schema import AvroColumns
 from neve.lake.values.evolution import Path
-from neve.lake.values.rebuilding import rebuild
+from neve.lake.values.nested_cast import cast_nested
 from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 from neve.lake.values.types import shown
 
@@ -40,7 +40,7 @@ def with_logical_types(stored: pa.StructArray, columns: AvroColumns) -> pa.Struc
             return _bytes_of(array)
         raise pa.ArrowInvalid(f"{shown(path)} was read as {array.type}, not {target}")
 
-    return rebuild(stored, columns.columns, leaf)
+    return cast_nested(stored, columns.columns, leaf)
 
 
 def _bytes_of(text: pa.StringArray) -> pa.BinaryArray:

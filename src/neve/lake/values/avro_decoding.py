@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from neve.lake.values.avro_columns import with_logical_types
-from neve.lake.values.avro_judge import AvroJudge
+from neve.lake.values.avro_reference import ReferenceAvroDecoder
 from neve.lake.values.avro_schema import AvroColumns
-from neve.lake.values.decoded import NO_ROWS, BadValue, Piece, Rows
-from neve.lake.values.json_judge import BadValueError
+from neve.lake.values.decoded import NO_ROWS, BadValue, DecodedRun, Rows
+from neve.lake.values.json_reference import BadValueError
 from neve.lake.values.types import is_list
 
 RUN_ROWS_MAX = 65_536
@@ -30,20 +30,20 @@ class _NotFastError(Exception):
 
 
 class AvroDecoder:
-    """Gives pieces with rows of `columns.columns`."""
+    """Gives runs with rows of `columns.columns`."""
 
     def __init__(self, columns: AvroColumns) -> None:
         self.columns = columns
-        self._judge = AvroJudge(columns.judged)
+        self._judge = ReferenceAvroDecoder(columns.judged)
 
-    def pieces(self, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+    def runs(self, values: pa.BinaryArray, rows: Rows) -> Iterator[DecodedRun]:
         for first in range(0, len(values), RUN_ROWS_MAX):
             end = first + RUN_ROWS_MAX
             yield from self._run(values.slice(first, RUN_ROWS_MAX), rows[first:end])
 
-    def _run(self, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+    def _run(self, values: pa.BinaryArray, rows: Rows) -> Iterator[DecodedRun]:
         try:
-            yield Piece(self._fast(values), rows)
+            yield DecodedRun(self._fast(values), rows)
         except _NotFastError:
             if self.columns.fast is None or len(values) <= JUDGED_ROWS_MAX:
                 yield from self._judged(values, rows)
@@ -75,7 +75,7 @@ class AvroDecoder:
         except pa.ArrowInvalid as error:
             raise _NotFastError(str(error)) from None
 
-    def _judged(self, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+    def _judged(self, values: pa.BinaryArray, rows: Rows) -> Iterator[DecodedRun]:
         records: list[Any] = []
         good: list[int] = []
         bad: list[BadValue] = []
@@ -86,17 +86,17 @@ class AvroDecoder:
             except BadValueError as error:
                 bad.append(BadValue(row, str(error)))
         try:
-            yield Piece(self._stored(records), np.array(good, np.int64), bad)
+            yield DecodedRun(self._stored(records), np.array(good, np.int64), bad)
         except (pa.ArrowInvalid, OverflowError):
             yield from map(self._single, records, good)
-            yield Piece(self._stored([]), NO_ROWS, bad)
+            yield DecodedRun(self._stored([]), NO_ROWS, bad)
 
-    def _single(self, record: Any, row: int) -> Piece:
+    def _single(self, record: Any, row: int) -> DecodedRun:
         """One record of several that together had no place in the columns' types."""
         try:
-            return Piece(self._stored([record]), np.array([row], np.int64))
+            return DecodedRun(self._stored([record]), np.array([row], np.int64))
         except (pa.ArrowInvalid, OverflowError) as error:
-            return Piece(self._stored([]), NO_ROWS, [BadValue(row, str(error))])
+            return DecodedRun(self._stored([]), NO_ROWS, [BadValue(row, str(error))])
 
     def _stored(self, records: list[Any]) -> pa.StructArray:
         return with_logical_types(pa.array(records, self.columns.stored), self.columns)

@@ -22,7 +22,7 @@ from neve.lake.values.decoded import (
     NO_ROWS,
     BadValue,
     Decoded,
-    Piece,
+    DecodedRun,
     Rows,
     ValueFormat,
     assemble,
@@ -30,7 +30,7 @@ from neve.lake.values.decoded import (
     nulls,
 )
 from neve.lake.values.evolution import evolution, evolved
-from neve.lake.values.rebuilding import first_conflict, rebuild, surplus, widen_leaf
+from neve.lake.values.nested_cast import cast_nested, first_conflict, surplus, widen_leaf
 from neve.lake.values.registry import Registry, RegistryRef, UnknownSchemaError, registry_of
 
 WIRE_HEADER_BYTES = 5
@@ -52,10 +52,10 @@ class AvroFormat(ValueFormat):
 
     def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         check_optional(schema)
-        filled, dense, pieces = _without_nulls(values, schema)
+        filled, dense, runs = _without_nulls(values, schema)
         table = _Table(schema)
-        pieces += table.pieces(_decoder(self.text), dense, filled)
-        return assemble(pieces, schema, len(values), table.unknown())
+        runs += table.runs(_decoder(self.text), dense, filled)
+        return assemble(runs, schema, len(values), table.unknown())
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class RegistryAvroFormat(ValueFormat):
 
     def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         check_optional(schema)
-        filled, dense, pieces = _without_nulls(values, schema)
+        filled, dense, runs = _without_nulls(values, schema)
         table, registry = _Table(schema), registry_of(self.registry)
         ids = np.array([_schema_id(value) for value in dense.to_pylist()], np.int64)
         for schema_id in dict.fromkeys(ids.tolist()):
@@ -88,14 +88,14 @@ class RegistryAvroFormat(ValueFormat):
             rows = filled[places]
             found = _decoder_of(registry, schema_id)
             if isinstance(found, str):
-                pieces.append(_all_bad(found, rows, schema))
+                runs.append(_all_bad(found, rows, schema))
             else:
                 written = pa.array(
                     [value[WIRE_HEADER_BYTES:] for value in dense.take(places).to_pylist()],
                     pa.binary(),
                 )
-                pieces += table.pieces(found, written, rows)
-        return assemble(pieces, schema, len(values), table.unknown())
+                runs += table.runs(found, written, rows)
+        return assemble(runs, schema, len(values), table.unknown())
 
 
 _NO_ID = -1
@@ -110,7 +110,9 @@ class _Table:
         self._struct = pa.struct(list(schema))
         self._unknown = pa.schema([])
 
-    def pieces(self, decoder: AvroDecoder, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+    def runs(
+        self, decoder: AvroDecoder, values: pa.BinaryArray, rows: Rows
+    ) -> Iterator[DecodedRun]:
         written = decoder.columns.columns
         conflict = first_conflict(written, self._struct)
         if conflict is not None:
@@ -118,12 +120,12 @@ class _Table:
             if wider is None:
                 yield _all_bad(conflict, rows, self._schema)
             else:
-                yield from self._until_wider(decoder.pieces(values, rows), wider, conflict)
+                yield from self._until_wider(decoder.runs(values, rows), wider, conflict)
             return
-        for piece in decoder.pieces(values, rows):
-            if len(piece.good):
+        for run in decoder.runs(values, rows):
+            if len(run.good):
                 self._note(surplus(written, self._struct))
-            yield Piece(rebuild(piece.rows, self._struct, widen_leaf), piece.good, piece.bad)
+            yield DecodedRun(cast_nested(run.rows, self._struct, widen_leaf), run.good, run.bad)
 
     def _wider(self, written: pa.StructType) -> pa.StructType | None:
         """The columns that would have to be wider for this writer, if that is all it takes."""
@@ -134,14 +136,14 @@ class _Table:
         return pa.struct([each for each in written if each.name in names])
 
     def _until_wider(
-        self, pieces: Iterator[Piece], wider: pa.StructType, conflict: str
-    ) -> Iterator[Piece]:
+        self, runs: Iterator[DecodedRun], wider: pa.StructType, conflict: str
+    ) -> Iterator[DecodedRun]:
         """No row so far, but a word of what would make these rows: the table may grow by it."""
-        for piece in pieces:
-            if len(piece.good):
+        for run in runs:
+            if len(run.good):
                 self._note(wider)
-            yield _all_bad(conflict, piece.good, self._schema)
-            yield Piece(nulls(0, self._schema), NO_ROWS, piece.bad)
+            yield _all_bad(conflict, run.good, self._schema)
+            yield DecodedRun(nulls(0, self._schema), NO_ROWS, run.bad)
 
     def unknown(self) -> pa.Schema | None:
         return self._unknown if len(self._unknown) else None
@@ -154,14 +156,14 @@ class _Table:
 
 def _without_nulls(
     values: pa.BinaryArray, schema: pa.Schema
-) -> tuple[Rows, pa.BinaryArray, list[Piece]]:
+) -> tuple[Rows, pa.BinaryArray, list[DecodedRun]]:
     empty = values.is_null().to_numpy(zero_copy_only=False)
-    tombstones = Piece(nulls(int(empty.sum()), schema), np.flatnonzero(empty))
+    tombstones = DecodedRun(nulls(int(empty.sum()), schema), np.flatnonzero(empty))
     return np.flatnonzero(~empty), values.drop_null(), [tombstones]
 
 
-def _all_bad(reason: str, rows: Rows, schema: pa.Schema) -> Piece:
-    return Piece(nulls(0, schema), NO_ROWS, [BadValue(row, reason) for row in rows.tolist()])
+def _all_bad(reason: str, rows: Rows, schema: pa.Schema) -> DecodedRun:
+    return DecodedRun(nulls(0, schema), NO_ROWS, [BadValue(row, reason) for row in rows.tolist()])
 
 
 def _schema_id(value: bytes) -> int:

@@ -1,8 +1,8 @@
-"""What every value format promises: each input row comes out exactly once, as good or as bad.
+"""The contract of value formats: every input row is returned exactly once, as good or as bad.
 
-`Decoded.good` says which input row each output row came from, so that a caller can put the record's
-offset, key and time beside the value's columns. Formats build `Piece`s, in the order of their rows,
-and `assemble` joins them and checks the promise.
+`Decoded.good` has the input row of each output row, so that a caller can put the record's offset,
+key and time beside the value's columns. Formats build `DecodedRun`s; `assemble` joins them and
+checks the contract.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Piece:
+class DecodedRun:
     """A run of input rows, decoded: as many `rows` as `good`."""
 
     rows: pa.StructArray
@@ -82,25 +82,25 @@ class Piece:
 
 
 def assemble(
-    pieces: Sequence[Piece], schema: pa.Schema, count: int, unknown: pa.Schema | None = None
+    runs: Sequence[DecodedRun], schema: pa.Schema, count: int, unknown: pa.Schema | None = None
 ) -> Decoded:
-    """Pieces in any order as one answer, ordered by input row."""
+    """Runs in any order as one answer, ordered by input row."""
     struct = pa.struct(list(schema))
-    rows = [piece.rows for piece in pieces if len(piece.rows)]
+    rows = [run.rows for run in runs if len(run.rows)]
     joined = pa.concat_arrays(rows) if len(rows) > 1 else rows[0] if rows else pa.array([], struct)
-    good = pa.array(np.concatenate([NO_ROWS, *(piece.good for piece in pieces)]))
-    if any(first.good[-1] > then.good[0] for first, then in _neighbours(pieces)):
+    good = pa.array(np.concatenate([NO_ROWS, *(run.good for run in runs)]))
+    if any(first.good[-1] > then.good[0] for first, then in _neighbours(runs)):
         order = pc.sort_indices(good)
         joined, good = joined.take(order), good.take(order)
-    bad = sorted((each for piece in pieces for each in piece.bad), key=lambda each: each.row)
+    bad = sorted((each for run in runs for each in run.bad), key=lambda each: each.row)
     # One count short or over would put values beside the wrong offsets: never hand that out.
     assert len(joined) == len(good)
     assert len(good) + len(bad) == count
     return Decoded(batch_of(joined, schema), good, bad, unknown)
 
 
-def _neighbours(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
-    filled = [piece for piece in pieces if len(piece.good)]
+def _neighbours(runs: Sequence[DecodedRun]) -> list[tuple[DecodedRun, DecodedRun]]:
+    filled = [run for run in runs if len(run.good)]
     return list(itertools.pairwise(filled))
 
 
@@ -136,3 +136,36 @@ def offsets_of(values: pa.BinaryArray) -> np.ndarray[tuple[int], np.dtype[np.int
         return np.zeros(1, np.int32)
     offsets = np.frombuffer(values.buffers()[1], np.int32)
     return offsets[values.offset : values.offset + len(values) + 1]
+
+
+def decode_strictly(format_: ValueFormat, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
+    """As `format_.decode`, but a value with a field that `schema` lacks is a bad one."""
+    decoded = format_.decode(values, schema)
+    if decoded.unknown is None:
+        return decoded
+    each = format_.decode_each(values, schema)
+    if each is not None:
+        return each
+    runs = list(_runs(format_, values, schema, 0))
+    return assemble(runs, schema, len(values))
+
+
+def _runs(
+    format_: ValueFormat, values: pa.BinaryArray, schema: pa.Schema, first: int
+) -> list[DecodedRun]:
+    """Some formats tell only of a whole array whether it has such fields: halves are asked until
+    it is one value.
+    """
+    decoded = format_.decode(values, schema)
+    if decoded.unknown is None:
+        bad = [BadValue(first + each.row, each.reason) for each in decoded.bad]
+        good = np.asarray(decoded.good, np.int64) + first
+        return [DecodedRun(decoded.rows.to_struct_array(), good, bad)]
+    if len(values) == 1:
+        reason = no_column_for(decoded.unknown.names)
+        return [DecodedRun(nulls(0, schema), NO_ROWS, [BadValue(first, reason)])]
+    middle = len(values) // 2
+    return [
+        *_runs(format_, values.slice(0, middle), schema, first),
+        *_runs(format_, values.slice(middle), schema, first + middle),
+    ]

@@ -19,9 +19,9 @@ import pyarrow.json as pj
 
 from neve.lake.values.decoded import offsets_of
 from neve.lake.values.evolution import Path
-from neve.lake.values.json_judge import DEPTH_MAX
+from neve.lake.values.json_reference import DEPTH_MAX
 from neve.lake.values.json_shape import Shape
-from neve.lake.values.rebuilding import rebuild, surplus
+from neve.lake.values.nested_cast import cast_nested, surplus
 from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 from neve.lake.values.types import TIMESTAMP, is_list
 
@@ -57,7 +57,7 @@ class FastJson:
         try:
             read.validate(full=True)
             _refuse_infinite(read)
-            rows = rebuild(read, self._target, self._leaf)
+            rows = cast_nested(read, self._target, self._leaf)
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise FastPathError(str(error)) from None
         if unknown:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from neve.lake.values.decoded import (
     BadValue,
     Decoded,
-    Piece,
+    DecodedRun,
     Rows,
     ValueFormat,
     assemble,
@@ -34,9 +34,9 @@ from neve.lake.values.json_fast import (
     number_timestamps,
 )
 from neve.lake.values.json_flat import FlatJson, is_flat
-from neve.lake.values.json_judge import BadValueError, JsonJudge, parse
+from neve.lake.values.json_prefilter import Prefilter
+from neve.lake.values.json_reference import BadValueError, ReferenceJsonDecoder, parse
 from neve.lake.values.json_shape import Shape
-from neve.lake.values.json_sieve import Sieve
 from neve.lake.values.types import plain_schema
 
 RUN_ROWS_MAX = 65_536
@@ -72,21 +72,21 @@ class JsonFormat(ValueFormat):
 
     def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         check_optional(schema)
-        filled, dense, pieces = _without_nulls(values, schema)
+        filled, dense, runs = _without_nulls(values, schema)
         work = _Decoding(dense, schema)
         for first, end in _runs(dense, work.rows_max):
-            pieces += work.run(dense.slice(first, end - first), filled[first:end])
-        return assemble(pieces, schema, len(values), work.unknown())
+            runs += work.run(dense.slice(first, end - first), filled[first:end])
+        return assemble(runs, schema, len(values), work.unknown())
 
     def decode_each(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         check_optional(schema)
-        filled, dense, pieces = _without_nulls(values, schema)
-        judge = JsonJudge(schema, strict=True)
-        pieces += [
+        filled, dense, runs = _without_nulls(values, schema)
+        judge = ReferenceJsonDecoder(schema, strict=True)
+        runs += [
             judged(judge, dense.slice(first, end - first), filled[first:end], schema)
             for first, end in _runs(dense, RUN_ROWS_MAX)
         ]
-        return assemble(pieces, schema, len(values))
+        return assemble(runs, schema, len(values))
 
 
 @functools.lru_cache(maxsize=64)
@@ -107,8 +107,8 @@ class _Decoding:
             _ = self._judge  # it refuses columns that JSON cannot fill
 
     @functools.cached_property
-    def _judge(self) -> JsonJudge:
-        return JsonJudge(self._schema)
+    def _judge(self) -> ReferenceJsonDecoder:
+        return ReferenceJsonDecoder(self._schema)
 
     @functools.cached_property
     def _fast(self) -> FastJson | None:
@@ -117,18 +117,18 @@ class _Decoding:
         return FastJson(self._schema, _number_timestamps(self._values, self._struct))
 
     @functools.cached_property
-    def _sieve(self) -> Sieve:
-        return Sieve(self._struct)
+    def _sieve(self) -> Prefilter:
+        return Prefilter(self._struct)
 
     @property
     def rows_max(self) -> int:
         """How many values one run has at most."""
         return RUN_ROWS_MAX if self._flat is None else min(RUN_ROWS_MAX, self._flat.rows_max)
 
-    def run(self, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+    def run(self, values: pa.BinaryArray, rows: Rows) -> Iterator[DecodedRun]:
         if self._flat is not None:
             taken, places = self._flat.rows(values)
-            yield Piece(taken, rows[places])
+            yield DecodedRun(taken, rows[places])
             if len(places) == len(values):
                 return
             left = np.ones(len(values), np.bool_)
@@ -138,9 +138,9 @@ class _Decoding:
 
     def _run_together(
         self, values: pa.BinaryArray, rows: Rows, *, sieved: bool = False
-    ) -> Iterator[Piece]:
+    ) -> Iterator[DecodedRun]:
         try:
-            yield Piece(self._read(values), rows)
+            yield DecodedRun(self._read(values), rows)
         except FastPathError:
             if self._fast is None or len(values) <= JUDGED_ROWS_MAX:
                 yield self._judged(values, rows)
@@ -162,7 +162,7 @@ class _Decoding:
             shape.merge(self._fast.unknown)
         return _schema_of(shape)
 
-    def _run_sieved(self, values: pa.BinaryArray, rows: Rows) -> Iterator[Piece]:
+    def _run_sieved(self, values: pa.BinaryArray, rows: Rows) -> Iterator[DecodedRun]:
         suspects = self._sieve.suspects(values)
         if suspects.any():
             yield self._judged(values.filter(pa.array(suspects)), rows[suspects])
@@ -181,11 +181,13 @@ class _Decoding:
                 self._expect_unknown = True
         return self._fast.rows(values, unknown=True)
 
-    def _judged(self, values: pa.BinaryArray, rows: Rows) -> Piece:
+    def _judged(self, values: pa.BinaryArray, rows: Rows) -> DecodedRun:
         return judged(self._judge, values, rows, self._schema)
 
 
-def judged(judge: JsonJudge, values: pa.BinaryArray, rows: Rows, schema: pa.Schema) -> Piece:
+def judged(
+    judge: ReferenceJsonDecoder, values: pa.BinaryArray, rows: Rows, schema: pa.Schema
+) -> DecodedRun:
     """Each value by itself."""
     decoded, good, bad = [], [], []
     for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
@@ -194,18 +196,18 @@ def judged(judge: JsonJudge, values: pa.BinaryArray, rows: Rows, schema: pa.Sche
             good.append(row)
         except BadValueError as error:
             bad.append(BadValue(row, str(error)))
-    return Piece(pa.array(decoded, pa.struct(list(schema))), np.array(good, np.int64), bad)
+    return DecodedRun(pa.array(decoded, pa.struct(list(schema))), np.array(good, np.int64), bad)
 
 
 def _without_nulls(
     values: pa.BinaryArray, schema: pa.Schema
-) -> tuple[Rows, pa.BinaryArray, list[Piece]]:
+) -> tuple[Rows, pa.BinaryArray, list[DecodedRun]]:
     if values.null_count == 0 and len(values):
         return np.arange(len(values)), values, []
     empty = values.is_null().to_numpy(zero_copy_only=False)
     filled = np.flatnonzero(~empty)
     dense = values.drop_null() if len(filled) < len(values) else values
-    return filled, dense, [Piece(nulls(int(empty.sum()), schema), np.flatnonzero(empty))]
+    return filled, dense, [DecodedRun(nulls(int(empty.sum()), schema), np.flatnonzero(empty))]
 
 
 def _runs(values: pa.BinaryArray, rows_max: int) -> Iterator[tuple[int, int]]:

@@ -18,10 +18,10 @@ from unit.lake.pgwire.fake_engine import CLICKS, ORDERS, FakeEngine, Relation
 
 
 def catalog_of(engine: FakeEngine | None = None, **limits: Any) -> SessionCatalog:
-    shared = Catalog(
+    state = Catalog(
         engine or FakeEngine(), Limits(**limits), database="neve", users=["anna", "bert"]
     )
-    return SessionCatalog(shared, SessionSettings("anna"), user="anna", process=42)
+    return SessionCatalog(state, SessionSettings("anna"), user="anna", process=42)
 
 
 @pytest.fixture(scope="module")

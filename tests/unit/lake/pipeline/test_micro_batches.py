@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from neve.bucket.planning import PartitionPlan, PlannedPiece
 from neve.errors import DamagedError
-from neve.lake.pipeline.micro_batches import MicroBatch, choose, harvest
-from neve.lake.pipeline.work import RangeResult
+from neve.lake.pipeline.micro_batches import MicroBatch, combine_results, next_micro_batch
+from neve.lake.pipeline.range_task import RangeResult
 from neve.lake.scan.tasks import OffsetRange
 
 PIECE_BYTES = 100
@@ -28,63 +28,71 @@ def done(task: OffsetRange, end: int | None = None, **more: object) -> RangeResu
 
 def test_a_portion_takes_from_every_partition_in_turn() -> None:
     plans = [plan(0, 0, 30), plan(1, 5, 25)]
-    portion = choose(plans, portion_bytes=3 * PIECE_BYTES, task_bytes=PIECE_BYTES)
+    portion = next_micro_batch(plans, portion_bytes=3 * PIECE_BYTES, task_bytes=PIECE_BYTES)
     assert chosen(portion) == [(0, 0, 10), (0, 10, 20), (1, 5, 15)]
     assert portion.whole == frozenset()
-    portion = choose(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES)
     assert portion.whole == {0, 1}
     assert sum(each.bytes for each in portion.ranges) == 5 * PIECE_BYTES
 
 
 def test_one_range_is_taken_however_large() -> None:
-    portion = choose([plan(0, 0, 100)], portion_bytes=1, task_bytes=10_000)
+    portion = next_micro_batch([plan(0, 0, 100)], portion_bytes=1, task_bytes=10_000)
     assert chosen(portion) == [(0, 0, 100)]
 
 
 def test_what_was_read_whole_is_committed_to_its_end() -> None:
     plans = [plan(0, 0, 30), plan(1, 7, 7)]
-    portion = choose(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES)
-    found = harvest(portion, [done(task) for task in reversed(portion.ranges)])
+    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    found = combine_results(portion, [done(task) for task in reversed(portion.ranges)])
     assert found.new["id"].offsets == {0: 30, 1: 7}
     assert (found.rows, found.failures) == (3, ())
 
 
 def test_offsets_that_nobody_has_at_the_end_are_passed() -> None:
     skipped = PartitionPlan("t", "id", 0, 0, 20, 0, 20, plan(0, 0, 10).pieces)
-    portion = choose([skipped], portion_bytes=10_000, task_bytes=PIECE_BYTES)
-    assert harvest(portion, [done(portion.ranges[0])]).new["id"].offsets == {0: 20}
+    portion = next_micro_batch([skipped], portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    assert combine_results(portion, [done(portion.ranges[0])]).new["id"].offsets == {0: 20}
 
 
 def test_nothing_behind_a_range_that_ended_early_is_committed() -> None:
-    portion = choose([plan(0, 0, 30), plan(1, 0, 10)], portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    portion = next_micro_batch(
+        [plan(0, 0, 30), plan(1, 0, 10)], portion_bytes=10_000, task_bytes=PIECE_BYTES
+    )
     first, second, third, other = portion.ranges
     results = [done(third), done(second, 14, failure="a damaged batch"), done(first), done(other)]
-    found = harvest(portion, results)
+    found = combine_results(portion, results)
     assert found.new["id"].offsets == {0: 14, 1: 10}
     assert found.failures == ("t-0: a damaged batch",)
     assert found.rows == 3  # those of the third range are left for later
 
 
 def test_a_part_is_committed_to_where_it_was_read() -> None:
-    portion = choose([plan(0, 0, 30)], portion_bytes=2 * PIECE_BYTES, task_bytes=PIECE_BYTES)
-    assert harvest(portion, [done(task) for task in portion.ranges]).new["id"].offsets == {0: 20}
+    portion = next_micro_batch(
+        [plan(0, 0, 30)], portion_bytes=2 * PIECE_BYTES, task_bytes=PIECE_BYTES
+    )
+    assert combine_results(portion, [done(task) for task in portion.ranges]).new["id"].offsets == {
+        0: 20
+    }
 
 
 def test_a_partition_that_could_not_be_seen_stays_where_it_is() -> None:
     unseen = PartitionPlan("t", "id", 0, 0, 0, 0, 0, failure=DamagedError("wal/x", "torn"))
-    portion = choose([unseen, plan(1, 0, 10)], portion_bytes=10_000, task_bytes=PIECE_BYTES)
-    found = harvest(portion, [done(task) for task in portion.ranges])
+    portion = next_micro_batch(
+        [unseen, plan(1, 0, 10)], portion_bytes=10_000, task_bytes=PIECE_BYTES
+    )
+    found = combine_results(portion, [done(task) for task in portion.ranges])
     assert found.new["id"].offsets == {1: 10}
     assert "torn" in found.failures[0]
 
 
 def test_of_a_doubtful_partition_only_one_range_is_tried() -> None:
     plans = [plan(0, 0, 30), plan(1, 0, 30)]
-    portion = choose(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
+    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
     assert chosen(portion) == [(0, 0, 10), (1, 0, 10), (1, 10, 20), (1, 20, 30)]
     assert portion.whole == {1}
     results = [done(task, 0 if task.partition == 0 else None) for task in portion.ranges]
-    found = harvest(portion, results)
+    found = combine_results(portion, results)
     assert (found.new["id"].offsets, found.stuck) == ({0: 0, 1: 30}, {0})
-    alone = choose(plans[:1], portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
+    alone = next_micro_batch(plans[:1], portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
     assert chosen(alone) == [(0, 0, 10)]

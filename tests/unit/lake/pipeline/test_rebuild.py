@@ -27,8 +27,8 @@ from neve.lake.tables import (
     table_ref,
     write_files,
 )
-from neve.lake.tables import rebuilding as rebuilding_module
-from neve.lake.tables.rebuilding import rebuild
+from neve.lake.tables import table_rebuild as rebuilding_module
+from neve.lake.tables.table_rebuild import rebuild
 from unit.lake.pipeline.pipeline_scene import Scene
 
 INFERRED = {"topic": "t", "value": {"format": "json"}}

@@ -20,15 +20,15 @@ from neve.lake.pipeline.replay import replay
 from neve.lake.tables import (
     catalog_of,
     commit_range,
+    dead_letter_replay,
     open_dead_letters,
     open_table,
     read_progress,
-    replaying,
 )
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA
+from neve.lake.tables.dead_letter_files import places_of
+from neve.lake.tables.dead_letter_replay import RUNS_MAX, Findings, Named
 from neve.lake.tables.history import Run, state_of
-from neve.lake.tables.letter_files import places_of
-from neve.lake.tables.replaying import RUNS_MAX, Findings, Named
 from unit.lake.tables.table_scene import TOPIC_ID, at, written
 
 NAME = "lake.orders"
@@ -214,7 +214,7 @@ def test_a_dry_run_leaves_a_replay_that_was_killed_as_it_is(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as changes:
-        changes.setattr(replaying, "_take_out", killed)
+        changes.setattr(dead_letter_replay, "_take_out", killed)
         with pytest.raises(KeyboardInterrupt):
             replay(config_of(store))
     before = table.refresh().current_snapshot()

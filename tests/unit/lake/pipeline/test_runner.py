@@ -17,7 +17,7 @@ from neve.lake.pipeline.config import parse_config
 from neve.lake.pipeline.runner import Pipeline, maintenance_policy, pipeline_catalog
 from neve.lake.pipeline.status import TopicStatus, pipeline_status
 from neve.lake.tables import MaintenancePolicy, maintain
-from neve.lake.tables.complaints import note_complaint
+from neve.lake.tables.last_error import record_error
 from unit.lake.pipeline.pipeline_scene import FakeSpark, Scene
 
 ID = {"format": "json", "schema": {"id": "long"}}
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_hides_nothing_else(
         raise DamagedError("wal/x", "torn")
 
     catalog = pipeline_catalog(scene.config({"topic": "t"}))
-    note_complaint(catalog.load_table("lake.t"), "an older one")
+    record_error(catalog.load_table("lake.t"), "an older one")
     catalog.close()
     assert (status(scene).error, bool(status(scene).error_ms)) == ("an older one", True)
     monkeypatch.setattr(Bucket, "read", lambda *a, **b: damaged())

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from neve.bucket.facade import Bucket
-from neve.lake.pipeline import work
-from neve.lake.tables import catalog_of, columns, opening, read_progress
+from neve.lake.pipeline import range_task
+from neve.lake.tables import catalog_of, columns, read_progress, table_creation
 from neve.lake.tables.columns import KAFKA_STRUCT
 from unit.lake.pipeline.pipeline_scene import Scene
 from unit.lake.values.fake_registry import FakeRegistry
@@ -130,7 +130,7 @@ def test_a_table_without_topic_ids_gets_them_from_then_on(
     of_before = pa.struct([each for each in KAFKA_STRUCT if each.name != "topic_id"])
     scene.produce("t", [b"a"])
     with monkeypatch.context() as patch:
-        for module in (columns, opening, work):
+        for module in (columns, table_creation, range_task):
             patch.setattr(module, "KAFKA_STRUCT", of_before)
         with scene.pipeline({"topic": "t"}) as pipeline:
             assert pipeline.run_once(), pipeline.reports

@@ -9,6 +9,7 @@ from neve.lake.sql.json_paths import as_written, with_json_paths
 from neve.lake.sql.statements import (
     Kind,
     Splice,
+    blank_comments,
     explained_query,
     kind_of,
     spliced,
@@ -16,7 +17,6 @@ from neve.lake.sql.statements import (
     tokens_of,
     with_named_parameters,
     with_offset_as_column,
-    without_remarks,
 )
 
 
@@ -78,7 +78,7 @@ def test_columns_may_be_called_like_changes() -> None:
     ],
 )
 def test_comments_are_blanked_so_that_spark_reads_the_same_query(sql: str, same: str) -> None:
-    found = without_remarks(sql)
+    found = blank_comments(sql)
     assert found.split() == same.split()
     assert all(found[t.start : t.end + 1] == sql[t.start : t.end + 1] for t in tokens_of(sql))
 

@@ -31,16 +31,16 @@ from neve.lake.tables import (
     commit_range,
     read_progress,
 )
+from neve.lake.tables.dead_letter_files import places_of
+from neve.lake.tables.dead_letter_replay import Findings, Named, commit_replay, look, replayable
 from neve.lake.tables.history import (
     SNAPSHOT_PROGRESS,
     TABLE_PROGRESS,
     NoProgressError,
     summary_of,
 )
-from neve.lake.tables.letter_files import places_of
-from neve.lake.tables.maintenance.merging import merge_small_files
+from neve.lake.tables.maintenance.small_files import merge_small_files
 from neve.lake.tables.progress import from_text, offset_of
-from neve.lake.tables.replaying import Findings, Named, commit_replay, look, replayable
 from unit.lake.tables.table_scene import (
     TOPIC,
     TOPIC_ID,

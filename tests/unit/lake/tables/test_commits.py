@@ -19,9 +19,9 @@ from neve.lake.tables import (
     commit,
     read_progress,
 )
+from neve.lake.tables import commit_outcome as commit_outcome_module
 from neve.lake.tables import commits as commits_module
-from neve.lake.tables import outcomes as outcomes_module
-from neve.lake.tables.progress import Standing, standing_of
+from neve.lake.tables.progress import RangeState, range_state
 from unit.lake.tables.table_scene import (
     TOPIC_ID,
     at,
@@ -267,8 +267,8 @@ def test_files_that_may_be_orphans_are_refused(
 ) -> None:
     table = table_in(catalog)
     files = written(table, rows(0, 10))
-    later_ms = files[0].written_ms + outcomes_module.FILE_AGE_MAX_MS + 1
-    monkeypatch.setattr("neve.lake.tables.outcomes.runtime.now_ms", lambda: later_ms)
+    later_ms = files[0].written_ms + commit_outcome_module.FILE_AGE_MAX_MS + 1
+    monkeypatch.setattr("neve.lake.tables.commit_outcome.runtime.now_ms", lambda: later_ms)
     assert commit(table, files, {}, at(10)).kind is CommitKind.STALE
 
 
@@ -281,10 +281,10 @@ def test_offsets_not_checked_after_a_refused_commit_would_double_rows(
     table = table_in(catalog)
     looks = 0
 
-    def looked_once(*arguments: Any) -> Standing:
+    def looked_once(*arguments: Any) -> RangeState:
         nonlocal looks
         looks += 1
-        return standing_of(*arguments) if looks == 1 else Standing.OPEN
+        return range_state(*arguments) if looks == 1 else RangeState.OPEN
 
     with catalog_in(tmp_path) as other:
         rival = table_in(other)
@@ -292,10 +292,10 @@ def test_offsets_not_checked_after_a_refused_commit_would_double_rows(
 
         def race() -> None:
             with monkeypatch.context() as honest:
-                honest.setattr(commits_module, "standing_of", standing_of)
+                honest.setattr(commits_module, "range_state", range_state)
                 commit(rival, theirs, {}, at(10))
 
-        monkeypatch.setattr(commits_module, "standing_of", looked_once)
+        monkeypatch.setattr(commits_module, "range_state", looked_once)
         Interfered(monkeypatch, catalog, before=race)
         commit(table, written(table, rows(0, 10)), {}, at(10))
     assert held(table) == once(0, 10) + once(0, 10)

@@ -9,12 +9,12 @@ import pytest
 from pyiceberg.table import Table
 
 from neve.lake.tables import commits as commits_module
+from neve.lake.tables import dead_letter_replay as replaying_module
+from neve.lake.tables import dead_letters as letters_module
 from neve.lake.tables import history as history_module
-from neve.lake.tables import letters as letters_module
-from neve.lake.tables import replaying as replaying_module
+from neve.lake.tables.dead_letter_replay import commit_replay
 from neve.lake.tables.history import TableState, state_of, summary_of
-from neve.lake.tables.progress import Standing, standing_of
-from neve.lake.tables.replaying import commit_replay
+from neve.lake.tables.progress import RangeState, range_state
 from unit.lake.tables import interleaving as interleaving_module
 from unit.lake.tables.interleaving import World
 
@@ -69,13 +69,13 @@ def plant_unchecked_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a refused commit the files are put onto whatever the table is by then."""
     tried: list[Any] = []
 
-    def looked_once(current: Any, expected: Any, new: Any) -> Standing:
+    def looked_once(current: Any, expected: Any, new: Any) -> RangeState:
         if any(each is new for each in tried):
-            return Standing.OPEN
+            return RangeState.OPEN
         tried.append(new)
-        return standing_of(current, expected, new)
+        return range_state(current, expected, new)
 
-    monkeypatch.setattr(commits_module, "standing_of", looked_once)
+    monkeypatch.setattr(commits_module, "range_state", looked_once)
 
 
 def plant_no_claims(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +86,12 @@ def plant_no_claims(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def only_look(table: Table, claim: Any, expected: Any, new: Any) -> Any:
         current = state_of(table.refresh()).progress
-        standing = standing_of(current, expected, new)
-        return current if standing is Standing.OPEN else letters_module.closed(current, standing)
+        standing = range_state(current, expected, new)
+        return (
+            current
+            if standing is RangeState.OPEN
+            else letters_module.closed_outcome(current, standing)
+        )
 
     def without(*arguments: Any) -> Any:
         claimed = letters_module.commit_dead_letters(*arguments)

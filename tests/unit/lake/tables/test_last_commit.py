@@ -10,11 +10,11 @@ from pyiceberg.table import Table
 
 from neve import runtime
 from neve.lake.tables import commit, commit_dead_letters
+from neve.lake.tables.commit_attempt import attempt, propose
 from neve.lake.tables.history import TableState
 from neve.lake.tables.last_commit import LastCommit, last_commit_of
 from neve.lake.tables.maintenance import MaintenancePolicy, MaintenanceReport
-from neve.lake.tables.maintenance.merging import merge_small_files
-from neve.lake.tables.proposals import attempt, propose
+from neve.lake.tables.maintenance.small_files import merge_small_files
 from unit.lake.tables.table_scene import (
     at,
     catalog_in,

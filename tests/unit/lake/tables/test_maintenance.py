@@ -26,11 +26,11 @@ from neve.lake.tables import (
     read_progress,
 )
 from neve.lake.tables.history import NoProgressError, summary_of
-from neve.lake.tables.live import LiveFile, bounds_of, live_entries
-from neve.lake.tables.maintenance import merging
-from neve.lake.tables.maintenance.expiring import expire
-from neve.lake.tables.maintenance.merging import merge_small_files
-from neve.lake.tables.maintenance.orphans import remove_orphans
+from neve.lake.tables.live_files import LiveFile, bounds_of, live_entries
+from neve.lake.tables.maintenance import small_files
+from neve.lake.tables.maintenance.orphan_files import remove_orphans
+from neve.lake.tables.maintenance.small_files import merge_small_files
+from neve.lake.tables.maintenance.snapshot_expiry import expire
 from unit.lake.tables.table_scene import (
     at,
     catalog_in,
@@ -172,7 +172,7 @@ def test_files_with_foreign_deletes_are_left_alone(
     table = filled(catalog)
     real = live_entries
     monkeypatch.setattr(
-        merging,
+        small_files,
         "live_entries",
         lambda seen: (LiveFile(each.data_file, True) for each in real(seen)),
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from neve.errors import DamagedError, UnsupportedError
 from neve.lake.tables import Progress, TopicProgress
-from neve.lake.tables.progress import Standing, from_text, merged, offset_of, standing_of, to_text
+from neve.lake.tables.progress import RangeState, from_text, merged, offset_of, range_state, to_text
 from unit.lake.tables.table_scene import at
 
 OFFSETS = st.dictionaries(st.integers(0, 6), st.integers(0, 2**63 - 1), max_size=4)
@@ -35,7 +35,7 @@ def test_a_merge_takes_the_new_and_keeps_the_rest(current: Progress, new: Progre
 
 @given(PROGRESS, PROGRESS)
 def test_what_was_merged_is_done_and_was_open_before(current: Progress, new: Progress) -> None:
-    assert standing_of(current, current, new) is Standing.OPEN
+    assert range_state(current, current, new) is RangeState.OPEN
     after = merged(current, new)
     moved = [
         (topic_id, partition)
@@ -43,29 +43,29 @@ def test_what_was_merged_is_done_and_was_open_before(current: Progress, new: Pro
         for partition, end in topic.offsets.items()
         if offset_of(current, topic_id, partition) != end
     ]
-    expected = Standing.DONE if moved else Standing.OPEN
-    assert standing_of(after, current, new) is expected
+    expected = RangeState.DONE if moved else RangeState.OPEN
+    assert range_state(after, current, new) is expected
 
 
 @pytest.mark.parametrize(
     ("current", "expected", "new", "standing"),
     [
-        ({}, {}, at(5), Standing.OPEN),
-        (at(0), {}, at(5), Standing.ELSEWHERE),
-        (at(3), {}, at(5), Standing.ELSEWHERE),
-        (at(5), {}, at(5), Standing.DONE),
-        (at(9), {}, at(5), Standing.DONE),
-        (at(2), at(3), at(5), Standing.ELSEWHERE),
-        (at(5, None), {}, at(5, 5), Standing.ELSEWHERE),
-        (at(5, 5), at(5, 2), at(5, 9), Standing.ELSEWHERE),
-        (at(7, 2), at(5, 2), at(5, 9), Standing.OPEN),
-        (at(5, topic_id="b" * 32), {}, at(5), Standing.OPEN),
+        ({}, {}, at(5), RangeState.OPEN),
+        (at(0), {}, at(5), RangeState.DIVERGED),
+        (at(3), {}, at(5), RangeState.DIVERGED),
+        (at(5), {}, at(5), RangeState.DONE),
+        (at(9), {}, at(5), RangeState.DONE),
+        (at(2), at(3), at(5), RangeState.DIVERGED),
+        (at(5, None), {}, at(5, 5), RangeState.DIVERGED),
+        (at(5, 5), at(5, 2), at(5, 9), RangeState.DIVERGED),
+        (at(7, 2), at(5, 2), at(5, 9), RangeState.OPEN),
+        (at(5, topic_id="b" * 32), {}, at(5), RangeState.OPEN),
     ],
 )
 def test_only_exactly_what_was_planned_from_is_open(
-    current: Progress, expected: Progress, new: Progress, standing: Standing
+    current: Progress, expected: Progress, new: Progress, standing: RangeState
 ) -> None:
-    assert standing_of(current, expected, new) is standing
+    assert range_state(current, expected, new) is standing
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from neve.errors import InvalidError
 from neve.lake.values import Decoded, value_format
 from neve.lake.values.avro_decoding import AvroDecoder
-from neve.lake.values.avro_judge import AvroJudge
+from neve.lake.values.avro_reference import ReferenceAvroDecoder
 from neve.lake.values.types import LOCAL_TIMESTAMP, TIME, TIMESTAMP, list_of, map_of
 
 
@@ -122,7 +122,7 @@ def not_fast(self: AvroDecoder, values: pa.BinaryArray) -> pa.StructArray:
 def test_clean_values_do_not_come_before_the_judge(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(AvroJudge, "record")
+    monkeypatch.delattr(ReferenceAvroDecoder, "record")
     type_, _, value, _ = TYPES[place]
     schema = record(type_)
     assert decode(schema, [written(schema, {"f": value})] * 3).bad == []

@@ -14,7 +14,7 @@ import pytest
 
 from neve.lake.values import json_flat, value_format
 from neve.lake.values.json_flat import FlatJson, is_flat
-from neve.lake.values.json_judge import JsonJudge
+from neve.lake.values.json_reference import ReferenceJsonDecoder
 from neve.lake.values.types import TIMESTAMP
 
 COLUMNS = pa.schema(
@@ -136,7 +136,7 @@ def test_with_any_one_letter_changed_it_means_what_it_means_to_the_judge(column:
     letters = [bytes([letter]) for letter in range(0x20, 0x7F)]
     values = [value[:at] + each + value[at + 1 :] for at in range(len(value)) for each in letters]
     rows, places = taken(*values)
-    judge = JsonJudge(COLUMNS)
+    judge = ReferenceJsonDecoder(COLUMNS)
     judged = pa.array([judge.row(values[place]) for place in places], pa.struct(list(COLUMNS)))
     assert rows == judged.to_pylist()
 

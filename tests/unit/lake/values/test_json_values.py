@@ -14,7 +14,7 @@ import pytest
 from neve.errors import InvalidError, UnsupportedError
 from neve.lake.values import Decoded, json_format, value_format
 from neve.lake.values.json_fast import FastJson, FastPathError
-from neve.lake.values.json_judge import JsonJudge
+from neve.lake.values.json_reference import ReferenceJsonDecoder
 from neve.lake.values.types import TIMESTAMP, list_of, map_of
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -140,9 +140,9 @@ def test_one_bad_value_in_many_does_not_bring_the_others_before_the_judge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     judged = []
-    judge = JsonJudge.row
+    judge = ReferenceJsonDecoder.row
     monkeypatch.setattr(
-        JsonJudge, "row", lambda self, value: judged.append(1) or judge(self, value)
+        ReferenceJsonDecoder, "row", lambda self, value: judged.append(1) or judge(self, value)
     )
     values = [b'{"id":%d}' % number for number in range(20_000)]
     values[777] = b'{"id":"x"}'
@@ -199,7 +199,7 @@ def test_anything_else_is_no_timestamp(text: bytes) -> None:
 
 
 def test_timestamps_as_numbers_are_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(JsonJudge, "row")
+    monkeypatch.delattr(ReferenceJsonDecoder, "row")
     schema = pa.schema([("f", TIMESTAMP), ("g", pa.struct([("t", TIMESTAMP)]))])
     rows = decode([b'{"f":1000,"g":{"t":"1970-01-01"}}', b'{"f":null}'], schema).rows.to_pylist()
     assert rows[0] == {

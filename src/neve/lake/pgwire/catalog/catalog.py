@@ -1,6 +1,6 @@
 """Answers what clients ask about the database itself.
 
-`Catalog` is shared by all sessions and keeps a snapshot of the engine's relations for a few
+`Catalog` is state by all sessions and keeps a snapshot of the engine's relations for a few
 seconds; `SessionCatalog` is one session's view of it, and runs questions like an engine runs
 queries.
 """

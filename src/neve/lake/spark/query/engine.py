@@ -21,9 +21,9 @@ import pyarrow as pa
 from neve import runtime
 from neve.lake.spark.query.arrow_stream import ArrowStream
 from neve.lake.spark.query.arrow_types import with_arrow_types
-from neve.lake.spark.query.failures import translate_errors
 from neve.lake.spark.query.plan_check import PlanCheck
 from neve.lake.spark.query.running_queries import RunningQueries, RunningQuery
+from neve.lake.spark.query.spark_errors import translate_errors
 from neve.lake.spark.query.spool import DEFAULT_LIMITS, ResultLimits
 from neve.lake.spark.query.views import Views, session_for
 from neve.lake.sql.analysis import Analysis, Place, analyse
@@ -45,12 +45,12 @@ from neve.lake.sql.ranges import ranges_of
 from neve.lake.sql.relation_catalog import RelationCatalog
 from neve.lake.sql.statements import (
     Kind,
+    blank_comments,
     explained_query,
     kind_of,
     tokens_of,
     with_named_parameters,
     with_offset_as_column,
-    without_remarks,
 )
 from neve.lake.sql.topics import CHEAPEST, topic_plan
 
@@ -88,7 +88,7 @@ class Engine:
 
     def prepare(self, sql: str, parameters: Sequence[object] = ()) -> Prepared:
         """Look a query over: which relations, columns and ranges. Nothing is read."""
-        sql = without_remarks(sql)
+        sql = blank_comments(sql)
         tokens = tokens_of(sql)
         kind = kind_of(tokens)
         text, mode = sql[tokens[0].start : tokens[-1].end + 1], "simple"

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from neve.bucket.facade import Bucket
 from neve.lake.scan.options import ReadOptions
-from neve.lake.scan.ranges import PACK_BYTES, pack_tasks, plan_tasks
 from neve.lake.scan.selection import plan_batch
+from neve.lake.scan.task_planning import PACK_BYTES, pack_tasks, plan_tasks
 from neve.lake.scan.tasks import OffsetRange, StoreRef, bucket_of, read_range, read_what_is_left
 from neve.lake.spark.source.columns import reader_columns, renamed
 from neve.lake.spark.source.filters import narrowed

@@ -19,7 +19,6 @@ from neve.cluster.log import NoTopicError
 from neve.errors import LostRangeError, UnsupportedError
 from neve.lake.scan.offsets import StreamOffsets, TopicOffsets, known_offsets, limited
 from neve.lake.scan.options import ReadOptions
-from neve.lake.scan.ranges import plan_tasks
 from neve.lake.scan.selection import (
     Asked,
     check_losses,
@@ -32,6 +31,7 @@ from neve.lake.scan.selection import (
     offsets_at,
     plan_asked,
 )
+from neve.lake.scan.task_planning import plan_tasks
 from neve.lake.spark.source.reader import RangeReading, planning_bucket, spark_partitions
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neve.errors import InvalidError
-from neve.lake.tables.outcomes import FILE_AGE_MAX_MS
+from neve.lake.tables.commit_outcome import FILE_AGE_MAX_MS
 
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from neve.lake.values.json_kernel.rounding import NO_BITS, double_of, nearest
-from neve.lake.values.json_kernel.texts import BAD
+from neve.lake.values.json_kernel.strings import BAD
 from neve.records.native import inlined, load_byte
 
 ZERO, NINE, MINUS, PLUS, POINT, LOWER_E = 0x30, 0x39, 0x2D, 0x2B, 0x2E, 0x65

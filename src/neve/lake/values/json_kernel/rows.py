@@ -11,18 +11,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from neve.lake.values.json_kernel.moments import (
-    NO_MOMENT,
-    date_of,
-    moment_of,
-    moment_of_millis,
-)
 from neve.lake.values.json_kernel.numbers import read_double, read_integer
-from neve.lake.values.json_kernel.texts import (
+from neve.lake.values.json_kernel.strings import (
     BAD,
     QUOTE,
     copy_unescaped,
     end_of_text,
+)
+from neve.lake.values.json_kernel.timestamps import (
+    NO_MOMENT,
+    date_of,
+    moment_of,
+    moment_of_millis,
 )
 from neve.records.native import (
     compiled,

@@ -1,0 +1,196 @@
+"""Puts dead letters that can be read by now into their table, each once.
+
+The two tables cannot change together here either, so:
+
+1. look at the topic's table, then at the letters, and write the rows of those that can be read;
+2. append the rows, and name the letters in the same commit. Refused if letters are named already,
+   or are not those of step 1 any more;
+3. look at the letters, see that they are still named, and take them out of their table. Refused if
+   that has changed since the look;
+4. close: a commit that names none any more.
+
+Whoever finds letters named (a replay may have died anywhere) takes steps 3 and 4 first. What a
+rival replays between step 1 and 2 is still named at step 2, or has changed the table of letters.
+Whoever was overtaken in step 3 cannot take out letters later, since the other changed their table.
+
+Letters are named by the runs in which they stand among the letters of their partition. No letter
+can come into such a run later: only letters of offsets that the table has passed are replayed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from neve.lake.tables.commit_attempt import (
+    ATTEMPTS_MAX,
+    Attempt,
+    BusyTableError,
+    attempt,
+    propose,
+    refreshed,
+)
+from neve.lake.tables.commit_outcome import stale_reason
+from neve.lake.tables.dead_letter_files import (
+    PLACE,
+    Mask,
+    Place,
+    letter_batches,
+    places_of,
+    rewrite,
+)
+from neve.lake.tables.dead_letters import decided
+from neve.lake.tables.history import Run, TableState, state_of
+from neve.lake.tables.progress import Progress, offset_of
+from neve.lake.tables.table_ref import WrittenFile
+
+RUNS_MAX = 4096
+"""So many fit into a snapshot's summary; what has more is replayed in several commits."""
+
+
+@dataclass(frozen=True)
+class ReplayScan:
+    """What step 1 saw: the table's offsets, which letters there were, which are rows by now."""
+
+    progress: Progress
+    letters_id: int | None
+    named: tuple[Run, ...] = ()
+
+
+@dataclass
+class Findings:
+    """Which letters can be read, and which cannot; a place that stands twice is neither."""
+
+    good: set[Place] = field(default_factory=set)
+    bad: set[Place] = field(default_factory=set)
+    twice: set[Place] = field(default_factory=set)
+
+    def add(self, places: Iterable[Place], good: Mask) -> None:
+        for place, readable in zip(places, good.tolist(), strict=True):
+            if place in self.good or place in self.bad:
+                self.twice.add(place)
+            (self.good if readable else self.bad).add(place)
+
+    @property
+    def readable(self) -> set[Place]:
+        return self.good - self.bad - self.twice
+
+    def runs(self) -> list[Run]:
+        """What can be replayed, at most as much as one commit takes."""
+        left = self.bad | self.twice
+        found: list[Run] = []
+        everything = sorted(self.good | left)
+        for readable, group in itertools.groupby(everything, lambda each: each not in left):
+            if not readable:
+                continue
+            for (topic_id, partition), run in itertools.groupby(group, lambda each: each[:2]):
+                offsets = [offset for _, _, offset in run]
+                found.append(Run(topic_id, partition, offsets[0], offsets[-1]))
+        return found[:RUNS_MAX]
+
+
+class Named:
+    """Tells which letters are in some runs."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs: Mapping[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        for run in sorted(runs):
+            self._runs[run.topic_id, run.partition].append((run.first, run.last))
+
+    def among(self, batch: pa.RecordBatch) -> Mask:
+        places = places_of(batch)
+        return np.fromiter((self._has(*place) for place in places), np.bool_, batch.num_rows)
+
+    def _has(self, topic_id: str, partition: int, offset: int) -> bool:
+        runs = self._runs.get((topic_id, partition), [])
+        number = bisect.bisect_right(runs, offset, key=lambda run: run[0]) - 1
+        return number >= 0 and offset <= runs[number][1]
+
+
+def look(table: Table, letters: Table, *, finish: bool = True) -> ReplayScan:
+    """Step 1, once a replay that somebody left half done is finished; or as that one left it."""
+    state = finish_replay(table, letters) if finish else state_of(refreshed(table))
+    return ReplayScan(state.progress, _snapshot_id(refreshed(letters)), state.replayed)
+
+
+def replayable(letters: Table, seen: ReplayScan, topic: str) -> Iterator[pa.RecordBatch]:
+    """A topic's letters whose offsets the table has passed; others are a pipeline's to decide.
+
+    Those without a place were put there by others, and nobody knows what they are letters of.
+    Topics that share a table share the table of letters, and have formats of their own.
+    """
+    for batch in letter_batches(letters):
+        placed = batch.filter(pc.and_(_placed(batch), pc.equal(batch.column("topic"), topic)))
+        kept = placed.filter(pa.array(decided(placed, seen.progress)))
+        if seen.named:
+            kept = kept.filter(pa.array(~Named(seen.named).among(kept)))
+        if kept.num_rows:
+            yield kept
+
+
+def _placed(batch: pa.RecordBatch) -> pa.BooleanArray:
+    columns = [batch.column(name).is_valid() for name in PLACE]
+    return pc.and_(pc.and_(columns[0], columns[1]), columns[2])
+
+
+def commit_replay(
+    table: Table,
+    letters: Table,
+    files: Sequence[WrittenFile],
+    runs: Sequence[Run],
+    seen: ReplayScan,
+) -> bool:
+    """Steps 2 to 4 for the letters in `runs`, whose rows are in `files`.
+
+    False means that something has changed since the look, and nothing was done: look again.
+    """
+    assert 0 < len(runs) <= RUNS_MAX
+    for _ in range(ATTEMPTS_MAX):
+        state = state_of(refreshed(table))
+        if state.replayed or not _passed(state, runs) or stale_reason(table, files):
+            return False
+        if _snapshot_id(refreshed(letters)) != seen.letters_id:
+            return False
+        named = replace(state, replayed=tuple(runs))
+        proposal = propose(table, named, add=[file.entry() for file in files])
+        if attempt(table, proposal) is Attempt.LANDED:
+            finish_replay(table, letters)
+            return True
+    return False
+
+
+def finish_replay(table: Table, letters: Table) -> TableState:
+    """Steps 3 and 4, where letters are named; the table's state afterwards."""
+    for _ in range(ATTEMPTS_MAX):
+        refreshed(letters)
+        state = state_of(refreshed(table))
+        if not state.replayed:
+            return state
+        if _take_out(letters, Named(state.replayed)) is Attempt.LANDED:
+            attempt(table, propose(table, replace(state, replayed=())))
+    raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")
+
+
+def _take_out(letters: Table, named: Named) -> Attempt:
+    return rewrite(
+        letters, [], stays=lambda batch: ~named.among(batch), stays_whole=lambda _: False
+    )
+
+
+def _passed(state: TableState, runs: Sequence[Run]) -> bool:
+    """Whether the table still has passed all of these: it may have been rolled back."""
+    ends = ((offset_of(state.progress, run.topic_id, run.partition), run.last) for run in runs)
+    return all(end is not None and last < end for end, last in ends)
+
+
+def _snapshot_id(table: Table) -> int | None:
+    snapshot = table.metadata.current_snapshot()
+    return None if snapshot is None else snapshot.snapshot_id

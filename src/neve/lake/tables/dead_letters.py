@@ -1,0 +1,132 @@
+"""Commits dead letters before the rows they were left out of.
+
+Two tables cannot change together, so the order of four steps keeps them in line:
+
+1. look at the letters' table;
+2. put a claim onto the topic's table: a snapshot without files that names this attempt, refused if
+   the offsets have moved. The newest claim counts, and whoever held one before can no longer
+   commit rows;
+3. overwrite the letters of everything above the table's offsets, refused if the letters' table is
+   no longer the one of step 1;
+4. commit the rows, refused unless the claim is still the newest. That closes it.
+
+Whoever finds a claim open (its holder may have died anywhere) takes these steps as well, even
+without letters of its own, so letters of an attempt that came to nothing do not stay. A holder that
+was overtaken cannot overwrite letters afterwards, since the other's step 3 changed the table that
+it looked at in step 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from neve import runtime
+from neve.lake.tables.commit_attempt import (
+    ATTEMPTS_MAX,
+    Attempt,
+    BusyTableError,
+    attempt,
+    propose,
+    refreshed,
+)
+from neve.lake.tables.commit_outcome import CommitKind, CommitOutcome, closed_outcome, stale_reason
+from neve.lake.tables.dead_letter_files import PLACE, Mask, places_of, rewrite
+from neve.lake.tables.history import state_of
+from neve.lake.tables.live_files import bounds_of
+from neve.lake.tables.progress import Progress, RangeState, offset_of, range_state
+from neve.lake.tables.table_ref import WrittenFile
+
+TOKEN_BYTES = 12
+# A file of more partitions than this is looked into rather than judged by its bounds.
+BOUNDED_PARTITIONS_MAX = 1000
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The mark of an attempt whose dead letters are committed and whose rows are not yet."""
+
+    token: str
+
+
+def commit_dead_letters(
+    table: Table, letters: Table, files: Sequence[WrittenFile], expected: Progress, new: Progress
+) -> Claim | CommitOutcome:
+    """Steps 1 to 3. An outcome instead of a claim means that the range cannot be committed."""
+    claim = Claim(runtime.token(TOKEN_BYTES).hex())
+    for _ in range(ATTEMPTS_MAX):
+        refreshed(letters)
+        claimed = _claim(table, claim, expected, new)
+        if isinstance(claimed, CommitOutcome):
+            return claimed
+        reason = stale_reason(letters, files)
+        if reason:
+            return CommitOutcome(CommitKind.STALE, claimed, reason)
+        if _overwrite(letters, files, claimed) is Attempt.LANDED:
+            return claim
+    raise BusyTableError(
+        f"table {'.'.join(letters.name())}: {ATTEMPTS_MAX} commits in a row came second; try later"
+    )
+
+
+def _claim(
+    table: Table, claim: Claim, expected: Progress, new: Progress
+) -> Progress | CommitOutcome:
+    """Make sure that the newest claim is this one; the table's offsets at that point."""
+    for _ in range(ATTEMPTS_MAX):
+        state = state_of(refreshed(table))
+        standing = range_state(state.progress, expected, new)
+        if standing is not RangeState.OPEN:
+            return closed_outcome(state.progress, standing)
+        if state.claim == claim.token:
+            return state.progress
+        attempt(table, propose(table, replace(state, claim=claim.token)))
+    raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")
+
+
+def _overwrite(letters: Table, files: Sequence[WrittenFile], progress: Progress) -> Attempt:
+    """Everything above the offsets goes, and the files come. Done even if that is nothing."""
+    return rewrite(
+        letters,
+        files,
+        stays=lambda batch: decided(batch, progress),
+        stays_whole=lambda file: _all_decided(letters, file, progress),
+    )
+
+
+# --- which letters are decided: those of offsets that the table has passed
+
+
+def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
+    """By a file's bounds alone; False means that its rows have to be looked at."""
+    ids, partitions, offsets = (bounds_of(letters, file, name) for name in PLACE)
+    if ids is None or partitions is None or offsets is None or ids[0] != ids[1]:
+        return False
+    if partitions[1] - partitions[0] > BOUNDED_PARTITIONS_MAX:
+        return False
+    ends = (
+        offset_of(progress, ids[0], partition)
+        for partition in range(partitions[0], partitions[1] + 1)
+    )
+    return all(end is not None and offsets[1] < end for end in ends)
+
+
+def decided(batch: pa.RecordBatch, progress: Progress) -> Mask:
+    """Which of these letters are of offsets that the table has passed."""
+    places = places_of(batch)
+    return np.fromiter((_is_decided(progress, *place) for place in places), dtype=np.bool_)
+
+
+def _is_decided(
+    progress: Progress, topic_id: str | None, partition: int | None, offset: int | None
+) -> bool:
+    """A row without an origin is not a pipeline's, and not its to remove."""
+    if topic_id is None or partition is None or offset is None:
+        return True
+    end = offset_of(progress, topic_id, partition)
+    return end is not None and offset < end

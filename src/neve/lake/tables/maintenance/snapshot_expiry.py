@@ -1,0 +1,105 @@
+"""Expires old snapshots and deletes the objects that only they were made of.
+
+Kept are the newest, the young, all that branches and tags need, and the chain down to the newest
+snapshot that carries offsets, so that Neve's own upkeep never breaks the walk to them. First the
+table forgets the snapshots, then their objects go: killed between, it leaves orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+
+from neve import runtime
+from neve.lake.tables.commit_attempt import MAIN, CommitUnknownError, refreshed, unchanged
+from neve.lake.tables.history import SNAPSHOT_PROGRESS, last_commit_id, summary_of
+from neve.lake.tables.maintenance.policy import READING_MS, MaintenancePolicy, MaintenanceReport
+from neve.lake.tables.maintenance.reachable_files import ReachableFiles
+
+
+def expire(table: Table, policy: MaintenancePolicy, report: MaintenanceReport) -> None:
+    """Forget what the policy does not keep, then delete what nothing needs any more."""
+    kept = _kept_ids(refreshed(table).metadata, policy)
+    expired = [each for each in table.metadata.snapshots if each.snapshot_id not in kept]
+    if not expired:
+        return
+    reachable = ReachableFiles(table.io)
+    # Before the snapshots are forgotten, while their manifests are sure to be there.
+    dying = reachable.of(expired)
+    if not _forget(table, expired):
+        return
+    report.snapshots_expired += len(expired)
+    dead = sorted(dying - reachable.of(table.metadata.snapshots))
+    below = table.location().rstrip("/") + "/"
+    for path in dead:
+        # Files that somebody added from another place are not the table's to delete.
+        if path.startswith(below):
+            report.objects_deleted += _delete(table.io, path)
+
+
+def _kept_ids(metadata: TableMetadata, policy: MaintenancePolicy) -> set[int]:
+    newest_first = sorted(metadata.snapshots, key=lambda each: each.timestamp_ms, reverse=True)
+    kept = {
+        each.snapshot_id
+        for place, each in enumerate(newest_first)
+        if runtime.now_ms() - each.timestamp_ms
+        <= (policy.keep_snapshots_ms if place < policy.keep_snapshots_most else READING_MS)
+    }
+    chain = list(ancestors_of(metadata.current_snapshot(), metadata))
+    carrying = next(
+        (place for place, each in enumerate(chain) if SNAPSHOT_PROGRESS in summary_of(each)), 0
+    )
+    kept |= {each.snapshot_id for each in chain[: max(policy.keep_snapshots_least, carrying + 1)]}
+    kept |= _left_line(metadata, chain)
+    for name, ref in metadata.refs.items():
+        if name != MAIN:
+            held = metadata.snapshot_by_id(ref.snapshot_id)
+            kept |= {each.snapshot_id for each in ancestors_of(held, metadata)}
+    return kept
+
+
+def _left_line(metadata: TableMetadata, chain: Sequence[Snapshot]) -> set[int]:
+    """Neve's last commit and its ancestors, where the table was set to something else.
+
+    They tell a table that was rolled back from one that was set to what it had left, and are what
+    an operator sets it back to.
+    """
+    latest = last_commit_id(metadata)
+    if latest is None or any(each.snapshot_id == latest for each in chain):
+        return set()
+    line = ancestors_of(metadata.snapshot_by_id(latest), metadata)
+    return {each.snapshot_id for each in line}
+
+
+def _forget(table: Table, expired: list[Snapshot]) -> bool:
+    """Whether the table has forgotten them; if others came between, the next run will."""
+    ids = [each.snapshot_id for each in expired]
+    try:
+        update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
+        table._do_commit((update,), unchanged(table))
+    except CommitFailedException:
+        return False
+    except Exception as error:
+        metadata = refreshed(table, error).metadata
+        if any(metadata.snapshot_by_id(each) is not None for each in ids):
+            raise CommitUnknownError(
+                f"table {'.'.join(table.name())}: its snapshots could not be expired ({error}); "
+                "the next run tries again"
+            ) from error
+    # What is deleted is judged by the table as it is after that, not by what was asked for.
+    refreshed(table)
+    return True
+
+
+def _delete(io: FileIO, path: str) -> int:
+    try:
+        io.delete(path)
+    except FileNotFoundError:
+        return 0
+    return 1
