@@ -30,11 +30,16 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
 
 from neve.errors import NeveError
 from neve.lake.tables.file_names import commit_uuid
 from neve.lake.tables.history import TableState, snapshot_properties, table_property
+from neve.lake.tables.pyiceberg_private import (
+    AppendFiles,
+    OverwriteFiles,
+    send_commit,
+    snapshot_updates,
+)
 
 ATTEMPTS_MAX = 10
 """Others may win as often in a row before a commit gives up until the next interval."""
@@ -71,14 +76,6 @@ class _MetadataTransaction(Transaction):
         return self._table.metadata
 
 
-class _Append(_FastAppendFiles):
-    """Adds files; the manifests that are there stay as they are."""
-
-
-class _Replace(_OverwriteFiles):
-    """Puts files in the place of others. The rows' meaning is the caller's to keep."""
-
-
 def propose(
     table: Table,
     state: TableState | None,
@@ -96,7 +93,7 @@ def propose(
     """
     removed = list(remove)
     transaction = _MetadataTransaction(table)
-    kind = _Replace if removed else _Append
+    kind = OverwriteFiles if removed else AppendFiles
     producer = kind(
         operation=Operation.OVERWRITE if removed else Operation.APPEND,
         transaction=transaction,
@@ -108,7 +105,7 @@ def propose(
         producer.append_data_file(file)
     for file in removed:
         producer.delete_data_file(file)
-    updates, requirements = producer._commit()
+    updates, requirements = snapshot_updates(producer)
     if same_rows:
         updates = tuple(_as_replace(update) for update in updates)
     if state:
@@ -155,7 +152,7 @@ def attempt(table: Table, proposal: Proposal) -> Attempt:
     """
     failure: Exception | None = None
     try:
-        table._do_commit(proposal.updates, proposal.requirements)
+        send_commit(table, proposal.updates, proposal.requirements)
     except CommitFailedException:
         pass
     except Exception as error:

@@ -11,7 +11,6 @@ from typing import Protocol
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, ResolveError, ValidationError
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.schema import promote
 from pyiceberg.table import Table
 from pyiceberg.types import (
@@ -25,6 +24,7 @@ from pyiceberg.types import (
 
 from neve.errors import NeveError
 from neve.lake.tables.commit_attempt import ATTEMPTS_MAX, BusyTableError
+from neve.lake.tables.pyiceberg_private import schema_without_ids
 
 Path = tuple[str, ...]
 # What stands for a list's element and a map's value, there and at Iceberg.
@@ -98,7 +98,7 @@ def _missing(
 
 
 def _columns(schema: pa.Schema) -> tuple[NestedField, ...]:
-    return _pyarrow_to_schema_without_ids(schema).fields
+    return schema_without_ids(schema).fields
 
 
 def _holds(there: IcebergType, wanted: IcebergType) -> bool:

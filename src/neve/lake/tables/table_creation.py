@@ -16,7 +16,6 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table
 
@@ -30,6 +29,7 @@ from neve.lake.tables.columns import (
 from neve.lake.tables.data_files import TARGET_BYTES
 from neve.lake.tables.history import birth_property
 from neve.lake.tables.partitioning import DEFAULT_PARTITIONING, partition_spec
+from neve.lake.tables.pyiceberg_private import schema_without_ids
 from neve.lake.tables.schema_evolution import apply_evolution
 
 DEAD_LETTERS_SUFFIX = "_dead_letters"
@@ -124,4 +124,4 @@ def _usable(table: Table) -> Table:
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
     """Arrow's columns as Iceberg's, with field ids from 1."""
-    return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(columns))
+    return assign_fresh_schema_ids(schema_without_ids(columns))

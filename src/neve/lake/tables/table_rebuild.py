@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import (
@@ -33,6 +32,7 @@ from neve.lake.tables.data_files import write_files
 from neve.lake.tables.history import carried_state
 from neve.lake.tables.live_files import live_entries
 from neve.lake.tables.projection import file_rows
+from neve.lake.tables.pyiceberg_private import schema_without_ids
 from neve.lake.tables.table_ref import table_ref
 
 Path = tuple[str, ...]
@@ -158,5 +158,5 @@ def _retyped(
 
 
 def _iceberg(arrow: pa.DataType) -> IcebergType:
-    columns = _pyarrow_to_schema_without_ids(pa.schema([pa.field("column", arrow)]))
+    columns = schema_without_ids(pa.schema([pa.field("column", arrow)]))
     return columns.fields[0].field_type

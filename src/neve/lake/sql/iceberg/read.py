@@ -105,13 +105,12 @@ class TableRead:
         from pyiceberg.io import pyarrow as reading
 
         from neve.lake.sql.iceberg.nulls import keep_nulls
+        from neve.lake.tables.pyiceberg_private import scan_batches
 
         keep_nulls()
         condition = self.row_filter if filtered else AlwaysTrue()
         scan = reading.ArrowScan(self.metadata, self.io, schema, condition)
-        # Its public call holds all of a file in memory before it gives the first batch.
-        deletes = reading._read_all_delete_files(self.io, tasks)
-        yield from scan._record_batches_from_scan_tasks_and_deletes(tasks, deletes)
+        yield from scan_batches(scan, self.io, tasks)
 
 
 def read_groups(

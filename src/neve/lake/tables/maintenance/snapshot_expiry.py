@@ -21,6 +21,7 @@ from neve.lake.tables.commit_attempt import MAIN, CommitUnknownError, refreshed,
 from neve.lake.tables.history import SNAPSHOT_PROGRESS, last_commit_id, summary_of
 from neve.lake.tables.maintenance.policy import READING_MS, MaintenancePolicy, MaintenanceReport
 from neve.lake.tables.maintenance.reachable_files import ReachableFiles
+from neve.lake.tables.pyiceberg_private import send_commit
 
 
 def expire(table: Table, policy: MaintenancePolicy, report: MaintenanceReport) -> None:
@@ -82,7 +83,7 @@ def _forget(table: Table, expired: list[Snapshot]) -> bool:
     ids = [each.snapshot_id for each in expired]
     try:
         update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
-        table._do_commit((update,), unchanged(table))
+        send_commit(table, (update,), unchanged(table))
     except CommitFailedException:
         return False
     except Exception as error:
