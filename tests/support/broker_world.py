@@ -6,9 +6,10 @@ import asyncio
 import inspect
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from neve import runtime
+from neve.broker.context import Client, Context
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.protocol.codes import ErrorCode
@@ -32,12 +33,7 @@ NOT_THERE = [
 ]
 
 
-class AskedAs(NamedTuple):
-    """What a handler is told of a request beside its content."""
-
-    api_version: int
-    client_id: str | None = "test"
-    peer: str = "127.0.0.1:50000"
+CLIENT = Client("127.0.0.1", 50_000)
 
 
 @dataclass
@@ -89,7 +85,7 @@ async def ask(
     """What a client of this version gets for such a request: over the wire and back."""
     request = api.Request(**content)
     received = api.Request.decode(_joined(api.Request.encode(request, version)), version)
-    response = handler.handle(broker, received, AskedAs(version))
+    response = handler.handle(broker, received, Context(version, "test", CLIENT))
     if inspect.isawaitable(response):
         response = await response
     return api.Response.decode(_joined(api.Response.encode(response, version)), version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.handlers import operations
+from neve.broker.access import CLUSTER_OPERATIONS, authorized_operations
 from neve.broker.handlers.cluster_view import live_brokers
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -39,8 +39,8 @@ def handle(
             )
             for each in live_brokers(broker)
         ],
-        cluster_authorized_operations=operations.asked_for(
-            request.include_cluster_authorized_operations, operations.CLUSTER
+        cluster_authorized_operations=authorized_operations(
+            request.include_cluster_authorized_operations, CLUSTER_OPERATIONS
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.handlers import operations
+from neve.broker.access import GROUP_OPERATIONS, authorized_operations
 from neve.coordinator.group_messages import GroupState
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -19,7 +19,7 @@ _NOT_FOUND_SINCE = 6
 def handle(
     broker: Broker, request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
-    bits = operations.asked_for(request.include_authorized_operations, operations.GROUP)
+    bits = authorized_operations(request.include_authorized_operations, GROUP_OPERATIONS)
     # Once each: a name is short, and what is told of its group may not be.
     wanted = dict.fromkeys(request.groups)
     rows = [_row(broker, group_id, context.api_version, bits) for group_id in wanted]

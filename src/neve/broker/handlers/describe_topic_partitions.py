@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.access import TOPIC_OPERATIONS
 from neve.broker.error_codes import admin_error
-from neve.broker.handlers import operations
 from neve.broker.handlers.cluster_view import view_partition
 from neve.broker.handlers.topic_names import existing_topic
 from neve.errors import NeveError
@@ -88,5 +88,5 @@ def _row(
         topic_id=topic.id_bytes,
         is_internal=is_internal(topic.name),
         partitions=partitions,
-        topic_authorized_operations=operations.TOPIC,
+        topic_authorized_operations=TOPIC_OPERATIONS,
     )

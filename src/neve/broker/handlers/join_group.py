@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: JoinGroupRequest, context: Context) ->
             member_id=request.member_id,
             instance_id=request.group_instance_id,
             client_id=(context.client_id or "")[:CLIENT_ID_CHARACTERS_MAX],
-            client_host="/" + context.peer.rpartition(":")[0],
+            client_host="/" + context.client.host,
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=(
                 request.rebalance_timeout_ms if own_timeout else request.session_timeout_ms

@@ -10,8 +10,8 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from neve.broker.access import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
 from neve.broker.error_codes import RefusedError, admin_error
-from neve.broker.handlers import operations
 from neve.broker.handlers.changes import Changes, TimedOutError
 from neve.broker.handlers.cluster_view import live_brokers, view_partition
 from neve.broker.handlers.topic_names import check_new_name, existing_topic
@@ -42,8 +42,8 @@ class _Asked(NamedTuple):
 
 async def handle(broker: Broker, request: MetadataRequest, context: Context) -> MetadataResponse:
     version = context.api_version
-    cluster = operations.asked_for(
-        request.include_cluster_authorized_operations, operations.CLUSTER
+    cluster = authorized_operations(
+        request.include_cluster_authorized_operations, CLUSTER_OPERATIONS
     )
     topics = await _topics(broker, request, version)
     return MetadataResponse(
@@ -64,7 +64,7 @@ async def _topics(
     broker: Broker, request: MetadataRequest, version: int
 ) -> list[MetadataResponse.Topic]:
     wanted = request.topics
-    bits = operations.asked_for(request.include_topic_authorized_operations, operations.TOPIC)
+    bits = authorized_operations(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
     if wanted is None or (version < _NULL_MEANS_ALL_SINCE and not wanted):
         every = sorted(broker.node.cluster.state.topics.values(), key=lambda topic: topic.name)
         return [_topic_row(broker, topic, bits) for topic in every]

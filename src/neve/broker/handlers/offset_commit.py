@@ -43,7 +43,7 @@ async def handle(
     if ErrorCode.INVALID_COMMIT_OFFSET_SIZE in errors.values():
         bound = broker.settings.groups.offsets_memory_bytes
         broker.complaints.warning(
-            context.peer.rpartition(":")[0],
+            context.client.host,
             "offsets.memory.bytes",
             f"an offset of group {request.group_id!r} was refused: the committed offsets of all "
             f"groups take up {bound} bytes (offsets.memory.bytes): raise it, or delete groups",

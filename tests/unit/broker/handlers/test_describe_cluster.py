@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from neve.broker.handlers import describe_cluster, operations
+from neve.broker.access import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from neve.broker.handlers import describe_cluster
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_cluster import DESCRIBE_CLUSTER
 from support.broker_world import ADVERTISED, NODE_ID, ask, start_broker, versions
@@ -17,7 +18,7 @@ async def test_the_cluster_is_told_in_every_version(version: int) -> None:
     (listed,) = answer.brokers
     assert (listed.broker_id, listed.host, listed.port) == (NODE_ID, *ADVERTISED)
     assert (listed.rack, listed.is_fenced) == (None, False)
-    assert answer.cluster_authorized_operations == operations.NOT_ASKED_FOR
+    assert answer.cluster_authorized_operations == NOT_ASKED_FOR
     await broker.node.abort()
 
 
@@ -26,7 +27,7 @@ async def test_operations_are_told_where_asked_for() -> None:
     answer = await ask(
         broker, describe_cluster, DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=True
     )
-    assert answer.cluster_authorized_operations == operations.CLUSTER
+    assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
     await broker.node.abort()
 
 

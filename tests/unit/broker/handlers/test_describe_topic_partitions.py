@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from neve.broker.handlers import describe_topic_partitions, operations
+from neve.broker.access import TOPIC_OPERATIONS
+from neve.broker.handlers import describe_topic_partitions
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS as API
 from support.broker_world import NODE_ID, StandIn, ask, start_broker
@@ -32,7 +33,7 @@ async def test_a_topic_is_told_whole() -> None:
     answer = await told(broker, "t")
     (topic,) = answer.topics
     assert (topic.error_code, topic.topic_id) == (0, broker.topic("t").id_bytes)
-    assert topic.topic_authorized_operations == operations.TOPIC
+    assert topic.topic_authorized_operations == TOPIC_OPERATIONS
     (part,) = topic.partitions
     assert (part.leader_id, part.leader_epoch, part.isr_nodes) == (NODE_ID, 0, [NODE_ID])
     assert (part.eligible_leader_replicas, part.last_known_elr) == ([], [])

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from neve import runtime
-from neve.broker.handlers import metadata, operations
+from neve.broker.access import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
+from neve.broker.handlers import metadata
 from neve.cluster.node import Node
 from neve.cluster.records import Expire
 from neve.errors import UnavailableError
@@ -285,13 +286,13 @@ async def test_a_broker_whose_stream_ended_leads_nothing() -> None:
 async def test_operations_are_told_only_where_asked_for() -> None:
     broker = await start_broker({"t": 1})
     answer = await told(broker, 8, "t")
-    assert answer.topics[0].topic_authorized_operations == operations.NOT_ASKED_FOR
-    assert answer.cluster_authorized_operations == operations.NOT_ASKED_FOR
+    assert answer.topics[0].topic_authorized_operations == NOT_ASKED_FOR
+    assert answer.cluster_authorized_operations == NOT_ASKED_FOR
     wanted = {
         "include_topic_authorized_operations": True,
         "include_cluster_authorized_operations": True,
     }
     answer = await told(broker, 8, "t", **wanted)
-    assert answer.topics[0].topic_authorized_operations == operations.TOPIC
-    assert answer.cluster_authorized_operations == operations.CLUSTER
+    assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+    assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
     await broker.node.abort()

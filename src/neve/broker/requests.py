@@ -1,0 +1,175 @@
+"""The requests of one connection, from frame to response.
+
+A request passes these stages: decode its header and find its route, authorize, decode, handle,
+encode, throttle. A produce request is handled by ProduceRequests, which encodes once the batches
+are committed. A stage raises a NeveError to refuse the request, which closes the connection.
+
+Produce and fetch never hold up the requests behind them. Every other request that takes time does,
+as Kafka's clients expect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING
+
+from neve import runtime
+from neve.broker.access import authorize
+from neve.broker.answers import PlainAnswer
+from neve.broker.context import Client, Context
+from neve.broker.fair_queue import TURN_SECONDS, Paced
+from neve.broker.outbox import Outbox
+from neve.broker.produce import Moment
+from neve.broker.produce_requests import ProduceRequests
+from neve.broker.router import Handler, Route
+from neve.protocol.compiler import Message
+from neve.protocol.errors import MalformedError
+from neve.protocol.frames import RequestHeader, decode_request_header
+
+if TYPE_CHECKING:
+    from neve.broker.connection import Connection
+    from neve.broker.framing import Frame
+    from neve.broker.server import Server
+
+# Clients ask for more records when they have got some. One that asks far ahead and takes nothing
+# must not keep many large responses in memory: beyond these it is not read.
+FETCHES_MAX = 4
+HELD_BYTES_MAX = 1024 * 1024
+
+
+class Requests:
+    """The requests that a connection has taken and not finished."""
+
+    def __init__(self, server: Server, connection: Connection, out: Outbox) -> None:
+        self._server = server
+        self._connection = connection
+        self._out = out
+        self._router = server.router
+        self._produces = ProduceRequests(server, connection, out)
+        self._requests_max = server.settings.connection_requests_max
+        self._reads: dict[asyncio.Task[None], None] = {}
+        self._fetching = 0
+        self._busy = False  # a request runs that nothing may overtake
+        self.client = Client("a client that is gone", 0)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the next request must wait."""
+        return bool(
+            self._busy
+            or self._produces.blocked
+            or len(self._out.answers) >= self._requests_max
+            or (self._fetching and self._asks_enough)
+            or self._out.held_bytes >= HELD_BYTES_MAX
+        )
+
+    @property
+    def _asks_enough(self) -> bool:
+        """Whether one more fetch would be too much, now that there are some."""
+        room = self._server.unsent.room_bytes(is_reader=self._out.is_reader)
+        return self._fetching >= FETCHES_MAX or not room
+
+    def room_again(self) -> None:
+        """The WAL's buffer has room."""
+        self._produces.room_again()
+
+    def cancel_reads(self) -> None:
+        """The client is gone: end what only reads for it."""
+        for task in list(self._reads):
+            task.cancel()
+
+    def take(self, frame: Frame, came: Moment) -> None:
+        """Take a request through its stages, at once or in a task of its own.
+
+        Takes over the frame. Raises NeveError if the connection must be closed.
+        """
+        is_produce = False
+        try:
+            header = decode_request_header(frame.data)
+            route = self._router.find(header)
+            if route is None:
+                self._answer_unsupported(header)
+                return
+            authorize(route, self.client.principal)
+            if route.handle is None:
+                is_produce = True
+            else:
+                self._handle(frame, header, route, route.handle)
+        finally:
+            if not is_produce:
+                self._server.scratch.release(frame)
+        if is_produce:
+            self._produces.take(frame, header, came)
+
+    def _answer_unsupported(self, header: RequestHeader) -> None:
+        """Only ApiVersions has a response in any version; otherwise Kafka closes the connection."""
+        parts = self._router.versions_for_unknown(header)
+        if parts is None:
+            raise MalformedError(
+                f"api {header.api_key} in version {header.api_version} is not supported"
+            )
+        self._out.add_made(parts)
+
+    def _handle(self, frame: Frame, header: RequestHeader, route: Route, handle: Handler) -> None:
+        version = header.api_version
+        context = Context(version, header.client_id, self.client, self._out.is_reader)
+        request = route.api.Request.decode(frame.data, version, header.end)
+        started = runtime.monotonic()
+        result = handle(self._server.broker, request, context)
+        if isinstance(result, Message):
+            self._out.add_made(route.frame(header, result))
+            self._count(route, result, started)
+            return
+        answer = PlainAnswer(owed=not route.waits_for_others)
+        self._out.answers.append(answer)
+        self._busy = not route.may_be_overtaken
+        self._fetching += route.may_be_overtaken
+        task = self._server.tasks.start(self._finish(answer, result, route, header, started))
+        # A task that is cancelled before its first step does not begin what it was to wait for.
+        task.add_done_callback(lambda _: result.close())
+        if route.only_reads:
+            self._reads[task] = None
+            task.add_done_callback(self._reads.pop)
+
+    async def _finish(
+        self,
+        answer: PlainAnswer,
+        work: Coroutine[object, None, Message],
+        route: Route,
+        header: RequestHeader,
+        started: float,
+    ) -> None:
+        connection = self._connection
+        paced = Paced(route.finish(header, work), self._server.turns, connection)
+        try:
+            response, parts = await paced
+        except Exception:
+            connection.fail(route.api.name)
+            return
+        self._count(route, response, started)
+        if connection.is_closing:
+            return
+        self._out.complete(answer, parts)
+        if route.may_be_overtaken:
+            self._fetching -= 1
+            throttle(connection, response)
+        else:
+            self._busy = False
+            if (late_seconds := paced.seconds - TURN_SECONDS) > 0:
+                connection.wait_for_turn(late_seconds)
+        connection.answered()
+
+    def _count(self, route: Route, response: Message, started: float) -> None:
+        seconds, error = runtime.monotonic() - started, getattr(response, "error_code", 0)
+        self._server.metrics.answered(route.api.key, seconds, error)
+
+
+def throttle(connection: Connection, response: Message) -> None:
+    """Read no request for as long as the response asks the client to wait.
+
+    Kafka does the same, since clients are free to ignore it.
+    """
+    throttle_ms: int = getattr(response, "throttle_time_ms", 0)
+    if throttle_ms:
+        connection.mute(throttle_ms / 1000)
