@@ -56,13 +56,9 @@ NAMES = [
 ]
 
 NOT_YET_CONVERTED: list[str] = [
-    "docs/contributors/cluster.md",
     "docs/contributors/format.md",
-    "docs/contributors/groups.md",
     "docs/contributors/lake.md",
     "docs/contributors/protocol.md",
-    "docs/contributors/reading.md",
-    "docs/contributors/store.md",
     "docs/operators/maintenance.md",
     "docs/operators/verify.md",
     "docs/users",
