@@ -127,8 +127,8 @@ def written(folder: Path) -> Iterator[Topics]:
 def is_layered(topics: Topics) -> bool:
     with neve.open(topics.folder) as bucket:
         tiered, untiered = bucket.plan(TOPIC)
-    assert untiered.pieces
-    assert all(piece.tail for piece in untiered.pieces)
+    assert untiered.spans
+    assert all(span.tail for span in untiered.spans)
     return tiered.segments_planned >= 2 and any(topics.folder.rglob("*rollup*"))
 
 

@@ -65,8 +65,8 @@ def test_every_record_of_every_layer_is_read_once(spark: Any, topics: Topics) ->
     with neve.open(topics.folder) as bucket:
         plans = bucket.plan("truth")
     assert plans[0].segments_planned >= 2
-    assert plans[SLOW].pieces
-    assert all(piece.tail for piece in plans[SLOW].pieces)
+    assert plans[SLOW].spans
+    assert all(span.tail for span in plans[SLOW].spans)
     frame = loaded(spark, topics)
     assert frame.count() == len(topics.of("truth"))
     assert rows_of(frame) == topics.of("truth")
@@ -124,7 +124,7 @@ def test_what_is_pruned_is_not_read(spark: Any, topics: Topics) -> None:
     with neve.open(topics.folder) as bucket:
         (plan,) = bucket.plan("truth", 0, from_offset=1000)
         (needed,) = bucket.plan("truth", 0)
-        first = needed.pieces[0]
+        first = needed.spans[0]
     assert plan.segments_pruned > 0
     (segment,) = topics.folder.glob(f"topics/truth.*/*0/segment-{first.first:020d}*.kfs")
     away = segment.with_suffix(".away")

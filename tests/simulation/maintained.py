@@ -23,7 +23,7 @@ from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.errors import NeveError
 from neve.log.index_cache import IndexCache
-from neve.log.reading.chunk import OffsetOutOfRangeError
+from neve.log.reading.readable_log import OffsetOutOfRangeError
 from neve.log.reading.reader import LogReader
 from neve.log.remote import BucketRemoteStorage
 from neve.records.batch import walk

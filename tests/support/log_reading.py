@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from neve.cluster.node import Node
 from neve.log.index_cache import IndexCache
-from neve.log.reading.chunk import Chunk
 from neve.log.reading.reader import LogReader
+from neve.log.reading.record_chunk import RecordChunk
 from neve.log.remote import BucketRemoteStorage
 from neve.log.retention import move_start
 from neve.records.reference import Record, build_batch
@@ -60,7 +60,7 @@ class World:
         """The batches from the one that holds `offset` on."""
         return [row for row in self.sent if row.last >= offset]
 
-    def check(self, chunk: Chunk, offset: int, max_bytes: int) -> None:
+    def check(self, chunk: RecordChunk, offset: int, max_bytes: int) -> None:
         """The chunk is what the truth says, byte for byte."""
         assert chunk.size == sum(map(len, chunk.parts))
         rows = self.expected(offset)
@@ -81,12 +81,12 @@ class World:
         assert chunk.next_offset == taken[-1].last + 1
         assert chunk.size <= max_bytes or len(taken) == 1
 
-    async def read_checked(self, offset: int, max_bytes: int) -> Chunk:
+    async def read_checked(self, offset: int, max_bytes: int) -> RecordChunk:
         chunk = await self.reader.read(self.log, offset, max_bytes)
         self.check(chunk, offset, max_bytes)
         return chunk
 
-    async def read_all(self, offset: int, max_bytes: int) -> list[Chunk]:
+    async def read_all(self, offset: int, max_bytes: int) -> list[RecordChunk]:
         """Read sequentially to the end, and check each chunk."""
         chunks = []
         while offset < self.log.high_watermark:

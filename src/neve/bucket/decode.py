@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from neve.bucket.chunks import Chunk
 from neve.bucket.model import PartitionName, Record, Selection
 from neve.errors import InvalidError
+from neve.log.reading.record_chunk import RecordChunk
 from neve.records.batch import BatchHeader, walk
 from neve.records.reference import decode_batch
 
@@ -48,9 +48,9 @@ class RecordDecoder:
         self._plain_bytes_left = plain_bytes_max
 
     def decode(
-        self, name: PartitionName, chunks: Sequence[Chunk], selection: Selection
+        self, name: PartitionName, chunks: Sequence[RecordChunk], selection: Selection
     ) -> Iterator[list[Record]]:
-        self._plain_bytes_left -= sum(len(chunk.data) for chunk in chunks)
+        self._plain_bytes_left -= sum(chunk.size for chunk in chunks)
         if self._plain_bytes_left < 0:
             yield from _compiled(name, chunks, selection)
             return
@@ -58,10 +58,10 @@ class RecordDecoder:
             yield from _plain(name, chunk, selection)
 
 
-def _plain(name: PartitionName, chunk: Chunk, selection: Selection) -> Iterator[list[Record]]:
-    for position, header in walk(chunk.data, key=chunk.key):
-        if header.base_offset >= chunk.end:
-            return  # nothing behind it is wanted, nor looked at
+def _plain(name: PartitionName, chunk: RecordChunk, selection: Selection) -> Iterator[list[Record]]:
+    for position, header, data in _batches(chunk):
+        if header.base_offset >= chunk.next_offset:
+            return  # the batches behind it are not wanted, and not checked
         if header.is_control or not _overlaps(header, chunk) or _too_old(header, selection):
             continue
         found = [
@@ -74,15 +74,22 @@ def _plain(name: PartitionName, chunk: Chunk, selection: Selection) -> Iterator[
                 record.value,
                 tuple(record.headers),
             )
-            for record in decode_batch(chunk.data, position, key=chunk.key)
-            if chunk.first <= record.offset < chunk.end and selection.wants(record.timestamp)
+            for record in decode_batch(data, position, key=chunk.key)
+            if chunk.first_offset <= record.offset < chunk.next_offset
+            and selection.wants(record.timestamp)
         ]
         if found:
             yield found
 
 
-def _overlaps(header: BatchHeader, chunk: Chunk) -> bool:
-    return header.last_offset >= chunk.first and header.base_offset < chunk.end
+def _batches(chunk: RecordChunk) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    for part in chunk.parts:
+        for position, header in walk(part, key=chunk.key):
+            yield position, header, part
+
+
+def _overlaps(header: BatchHeader, chunk: RecordChunk) -> bool:
+    return header.last_offset >= chunk.first_offset and header.base_offset < chunk.next_offset
 
 
 def _too_old(header: BatchHeader, selection: Selection) -> bool:
@@ -97,7 +104,7 @@ def _keep(selection: Selection) -> Callable[[BatchHeader], bool] | None:
 
 
 def _compiled(
-    name: PartitionName, chunks: Sequence[Chunk], selection: Selection
+    name: PartitionName, chunks: Sequence[RecordChunk], selection: Selection
 ) -> Iterator[list[Record]]:
     from neve.records.arrow import parts_to_arrow_batches
 
@@ -120,16 +127,23 @@ def _compiled(
             yield found
 
 
-def _parts(chunks: Sequence[Chunk]) -> list[Part]:
+def _parts(chunks: Sequence[RecordChunk]) -> list[Part]:
     from neve.records.arrow import Part
 
-    return [Part(chunk.data, chunk.first, chunk.end, chunk.key) for chunk in chunks]
+    return [
+        Part(part, chunk.first_offset, chunk.next_offset, chunk.key)
+        for chunk in chunks
+        for part in chunk.parts
+    ]
 
 
-def _between(chunks: Sequence[Chunk], first: int, end: int) -> Iterator[Chunk]:
+def _between(chunks: Sequence[RecordChunk], first: int, end: int) -> Iterator[RecordChunk]:
     for chunk in chunks:
-        if chunk.first < end and first < chunk.end:
-            yield chunk._replace(first=max(first, chunk.first), end=min(end, chunk.end))
+        if chunk.first_offset < end and first < chunk.next_offset:
+            yield chunk._replace(
+                first_offset=max(first, chunk.first_offset),
+                next_offset=min(end, chunk.next_offset),
+            )
 
 
 def _rows(name: PartitionName, batch: pa.RecordBatch) -> list[Record]:
@@ -176,7 +190,7 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
 
 
 def decode_arrow(
-    name: PartitionName, chunks: Sequence[Chunk], selection: Selection, columns: Sequence[str]
+    name: PartitionName, chunks: Sequence[RecordChunk], selection: Selection, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Chunks as Arrow batches, never an empty one."""
     import pyarrow as pa

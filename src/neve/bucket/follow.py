@@ -1,7 +1,7 @@
-"""Following partitions: what is there, and then what is committed, as it is committed.
+"""Following partitions: the records that are there, and then new ones as they are committed.
 
-A round looks at the tails once and reads what is new of each partition in turn. A partition that
-fails is set aside; the others go on until they have nothing new, and then the failure is raised.
+A round polls the tails once and reads the new records of each partition in turn. If a partition
+fails, the others continue until they have nothing new; then the failure is raised.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
 from neve import runtime
-from neve.bucket.chunks import Chunk
 from neve.bucket.layout import News, Watcher
 from neve.bucket.model import PARTITION_ERRORS, PartitionName, Selection, raise_failures
 from neve.bucket.partition import PartitionReader
 from neve.errors import DamagedError, NeveError
+from neve.log.reading.record_chunk import RecordChunk
 
 T = TypeVar("T")
-Decoding: TypeAlias = Callable[[PartitionName, Sequence[Chunk], Selection], Iterator[T]]
+Decoding: TypeAlias = Callable[[PartitionName, Sequence[RecordChunk], Selection], Iterator[T]]
 
 FIRST_GROUP_BYTES = 2 * 1024 * 1024
-"""Chunks that are decoded together, at first: whoever wants few records does not wait for many."""
+"""Size of the first group of chunks that are decoded together: small, for a quick first record."""
 GROUP_BYTES = 8 * 1024 * 1024
-"""The same, in the end: large beside what a call costs, small beside a reader."""
+"""Size of later groups: large beside the cost of a call, small beside a reader's memory."""
 
 
 async def decoded(
-    reader: PartitionReader, chunks: AsyncGenerator[Chunk, None], decode: Decoding[T]
+    reader: PartitionReader, chunks: AsyncGenerator[RecordChunk, None], decode: Decoding[T]
 ) -> AsyncGenerator[T, None]:
-    """Chunks as what a caller gets, made beside the loop so that downloads go on meanwhile."""
+    """Yield what `decode` makes of chunks. It runs in a thread, so downloads continue meanwhile."""
     async with contextlib.aclosing(_grouped(chunks)) as groups:
         async for group in groups:
             parts = decode(reader.name, group, reader.selection)
@@ -44,19 +44,21 @@ async def _next(reader: PartitionReader, parts: Iterator[T]) -> T | None:
         raise reader.undecodable(error) from error
 
 
-async def _grouped(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[list[Chunk], None]:
-    """Chunks put together: the end of a log lies in objects of a few hundred records.
+async def _grouped(
+    chunks: AsyncGenerator[RecordChunk, None],
+) -> AsyncGenerator[list[RecordChunk], None]:
+    """Yield groups of chunks: the tail of a log is in objects of a few hundred records.
 
-    Each group is twice as large as the one before, up to GROUP_BYTES. Where reading fails, what was
-    read before is given first.
+    Each group is twice as large as the one before, up to GROUP_BYTES. If reading fails, the chunks
+    before the failure are yielded first.
     """
-    group: list[Chunk] = []
+    group: list[RecordChunk] = []
     size, enough = 0, min(FIRST_GROUP_BYTES, GROUP_BYTES)
     async with contextlib.aclosing(chunks):
         try:
             async for chunk in chunks:
                 group.append(chunk)
-                size += len(chunk.data)
+                size += chunk.size
                 if size >= enough:
                     yield group
                     group, size, enough = [], 0, min(2 * enough, GROUP_BYTES)
@@ -75,9 +77,9 @@ async def follow(
     poll_seconds: float,
     decode: Decoding[T],
 ) -> AsyncGenerator[T, None]:
-    """What `decode` makes of opened readers' chunks.
+    """Yield what `decode` makes of the chunks of opened readers.
 
-    It ends when every selection is at its end, or with a failure.
+    Ends when every selection is at its end. Raises the failures of partitions.
     """
     live = list(readers)
     while live := [reader for reader in live if _goes_on(reader, failures)]:
@@ -104,5 +106,5 @@ def _goes_on(reader: PartitionReader, failures: dict[PartitionName, NeveError]) 
     return not reader.finished and reader.name not in failures
 
 
-def _chunks(reader: PartitionReader, news: News) -> AsyncGenerator[Chunk, None]:
+def _chunks(reader: PartitionReader, news: News) -> AsyncGenerator[RecordChunk, None]:
     return reader.again() if news.stale else reader.newer(news.slices)

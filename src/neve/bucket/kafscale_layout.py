@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from neve import runtime
-from neve.bucket.chunks import NO_CRC
 from neve.bucket.layout import (
     News,
     PartitionInfo,
@@ -21,16 +22,15 @@ from neve.bucket.layout import (
     StreamInfo,
     Watcher,
 )
-from neve.bucket.model import PartitionName, Selection, TopicInfo
+from neve.bucket.model import PartitionName, TopicInfo
 from neve.cluster.log import NoClusterError, NoTopicError
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
 from neve.log.fetch import fetch_checked, fetch_range_checked
-from neve.log.manifest.records import Segment
+from neve.log.manifest.records import NO_CRC, Segment
+from neve.log.reading.spans import TIME_MAX, TIME_MIN
 from neve.log.segment import kafscale, kfs
 from neve.log.segment.kafscale import ForeignSegment, TimeRange
 from neve.store.port import Store
-
-TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
 
 
 class KafScaleLayout:
@@ -164,7 +164,7 @@ class KafScaleSource:
             )
         return footer.last_offset + 1
 
-    async def segments(self, first: int, end: int, selection: Selection) -> list[Segment]:
+    async def segments(self, first: int, end: int, *, with_times: bool) -> list[Segment]:
         found = []
         for index, row in enumerate(self.listed):
             after = (
@@ -174,22 +174,25 @@ class KafScaleSource:
             )
             if row.name.base_offset < end and after > first:
                 found.append(_described(row, after - 1))
-        if not selection.by_time:
+        if not with_times:
             return found
-        times = await runtime.gather(*(self._time_range(row) for row in found))
-        return [
-            segment
-            for segment, range_ in zip(found, times, strict=True)
-            if range_ is None or _may_hold(range_, selection)
-        ]
+        return await runtime.gather(*(self._with_times(row) for row in found))
 
     async def totals(self) -> tuple[int, int]:
         return len(self.listed), sum(row.segment_bytes for row in self.listed)
 
-    async def _time_range(self, segment: Segment) -> TimeRange | None:
-        """What a `.kfst` says of a segment; None where there is none that can be believed.
+    async def _with_times(self, segment: Segment) -> Segment:
+        times = await self._time_range(segment)
+        if times is None:
+            return segment
+        return msgspec.structs.replace(
+            segment, min_timestamp=times.min_timestamp, max_timestamp=times.max_timestamp
+        )
 
-        KafScale writes segments over: one that reaches further than its `.kfst` says is newer.
+    async def _time_range(self, segment: Segment) -> TimeRange | None:
+        """Return the timestamps in a segment's `.kfst`; None if there is none, or it is stale.
+
+        KafScale overwrites segments: one that reaches further than its `.kfst` is newer.
         """
         row = next(row for row in self.listed if row.key == segment.key)
         key = row.times_key
@@ -211,13 +214,6 @@ class KafScaleSource:
         return (
             found if found is not None and (found.min_offset, found.max_offset) == whole else None
         )
-
-
-def _may_hold(times: TimeRange, selection: Selection) -> bool:
-    young = selection.from_timestamp is None or times.max_timestamp >= selection.from_timestamp
-    return young and (
-        selection.to_timestamp is None or times.min_timestamp < selection.to_timestamp
-    )
 
 
 def _described(row: ForeignSegment, last: int) -> Segment:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from neve.bucket.model import PartitionName, Selection, TopicInfo
+from neve.bucket.model import PartitionName, TopicInfo
 from neve.errors import NeveError
 from neve.log.manifest.records import Segment, Skip
 from neve.log.tail import TailSlice
@@ -46,11 +46,10 @@ class PartitionSource(Protocol):
     async def resolve(self) -> Resolved:
         """Look where the partition's records are now."""
 
-    async def segments(self, first: int, end: int, selection: Selection) -> list[Segment]:
-        """The segments that hold offsets from `first` up to `end`, as of the last look.
+    async def segments(self, first: int, end: int, *, with_times: bool) -> list[Segment]:
+        """Return the segments with offsets from `first` up to `end`, as of the last resolve.
 
-        Those that cannot have a record of the selection's times may be left out; then the offsets
-        they hold are not missed.
+        `with_times` asks for the timestamps of segments where that takes requests.
         """
 
     async def totals(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from neve.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from neve.log.reading.spans import TimeWindow
 
 OFFSET_MAX = 2**63 - 1
 
@@ -109,6 +110,10 @@ class Selection:
     to_offset: int = OFFSET_MAX
     from_timestamp: int | None = None
     to_timestamp: int | None = None
+
+    @property
+    def times(self) -> TimeWindow:
+        return TimeWindow(self.from_timestamp, self.to_timestamp)
 
     @property
     def by_time(self) -> bool:

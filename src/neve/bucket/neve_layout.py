@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from neve import runtime
 from neve.bucket.layout import PartitionInfo, PartitionSource, Resolved, StreamInfo, Watcher
-from neve.bucket.model import OFFSET_MAX, PARTITION_ERRORS, PartitionName, Selection, TopicInfo
+from neve.bucket.model import OFFSET_MAX, PARTITION_ERRORS, PartitionName, TopicInfo
 from neve.bucket.watch import StreamWatcher
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.state import PartitionState, StreamPart
@@ -245,8 +245,8 @@ class NeveSource:
         parts = self.parts
         return parts, await read_views(self._store, parts, self._known)
 
-    async def segments(self, first: int, end: int, selection: Selection) -> list[Segment]:
-        del selection  # every segment is listed with its times: whoever reads it looks there
+    async def segments(self, first: int, end: int, *, with_times: bool) -> list[Segment]:
+        del with_times  # the manifest lists every segment with its timestamps
         return await self.manifest.segments(first, end - 1)
 
     async def totals(self) -> tuple[int, int]:

@@ -1,11 +1,9 @@
 """Reading one partition: every committed record of a range, in order, once.
 
-Objects may move under a reader: records are tiered, rolled up, merged and expired while it reads.
-A listed object that is gone therefore means: look again, and go on where we were. Only if the new
-list still names it is it lost. What moved never shows: the reader counts on by the next offset.
-
-A damaged index costs a slower read. A damaged segment or slice is an error that names it and the
-offsets up to which all was delivered.
+Objects may move while they are read. If a listed object is gone, the reader resolves the partition
+again and continues at its next offset (`log.reading.gone_objects`). A damaged index makes a read
+slower. A damaged segment or slice raises an error that names the object and the offset up to which
+all records were delivered.
 """
 
 from __future__ import annotations
@@ -15,47 +13,50 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
 from neve import runtime
-from neve.bucket.chunks import Chunk, ChunkReader
 from neve.bucket.layout import PartitionSource, Resolved
 from neve.bucket.model import EARLIEST, LATEST, PartitionName, Selection
-from neve.bucket.pieces import OffsetRange, Piece, Plan, SegmentPiece, plan
 from neve.errors import DamagedError, LostRangeError, NeveError, NotFoundError
 from neve.log.fetch import Download
+from neve.log.manifest.records import Segment
+from neve.log.manifest.skips import OffsetRange
 from neve.log.prefetch import PrefetchReader
+from neve.log.reading.gone_objects import GoneObjects, NowhereError, final_error
+from neve.log.reading.record_chunk import RecordChunk
+from neve.log.reading.segment_indexes import SegmentIndexes
+from neve.log.reading.span_downloads import span_downloads
+from neve.log.reading.spans import ReadPlan, Span, plan_spans
 from neve.log.tail import TailSlice
 
-# A reader that finds objects gone each time it looks gives up after so many looks in a row.
-LOOKS_MAX = 20
-LOOK_PAUSE_SECONDS = 0.05
+RESOLVE_PAUSE_SECONDS = 0.05
 
 
 @dataclass
 class ReadCounters:
-    """What a reader passed over. `looks` counts how often it had to look again."""
+    """Offsets that readers passed over, and how often they resolved a partition again."""
 
     skipped_offsets: int = 0
-    looks: int = 0
+    resolves: int = 0
 
 
 class PartitionReader:
-    """One pass over one partition, from a selection's first offset on. Not to be shared."""
+    """One pass over one partition, from a selection's first offset on, for one consumer."""
 
     def __init__(
         self,
         source: PartitionSource,
         selection: Selection,
-        chunks: ChunkReader,
+        indexes: SegmentIndexes,
         prefetching: Callable[[], PrefetchReader],
         counters: ReadCounters,
     ) -> None:
         self._source = source
-        self._chunks = chunks
+        self._indexes = indexes
         self._prefetching = prefetching
         self._counters = counters
         self._resolved: Resolved | None = None
-        self._gone: list[str] = []
+        self._gone = GoneObjects()
         self._begun = False
-        self._pieces: Sequence[Piece] = ()
+        self._spans: Sequence[Span] = ()
         self.selection = selection
         self.next = -1
 
@@ -69,11 +70,14 @@ class PartitionReader:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing that is still to come can be in the selection."""
+        """Whether no record that is yet to be committed can be in the selection."""
         return self.next >= self.selection.to_offset
 
     async def open(self) -> Resolved:
-        """Look where the records are, and where to begin."""
+        """Resolve the partition and the offset to begin at.
+
+        Raises LostRangeError if the selection begins below the log's start.
+        """
         self._resolved = resolved = await self._source.resolve()
         wanted = self.selection.from_offset
         if wanted == EARLIEST:
@@ -90,8 +94,8 @@ class PartitionReader:
                 )
         return resolved
 
-    async def to_end(self) -> AsyncGenerator[Chunk, None]:
-        """All chunks from the next offset to the end that the newest look saw."""
+    async def to_end(self) -> AsyncGenerator[RecordChunk, None]:
+        """Yield all chunks from the next offset to the end of the last resolve."""
         if self._resolved is None:
             await self.open()
         resolved = self._resolved
@@ -103,14 +107,14 @@ class PartitionReader:
                     async for chunk in chunks:
                         yield chunk
             except NotFoundError as error:
-                resolved = await self._look_again(error, end)
+                resolved = await self._resolve_again(error, end)
             except DamagedError as error:
-                self._without_index(error)
+                await self._without_index(error)
         if resolved.failure is not None and end < self.selection.to_offset:
             raise self._explained(resolved.failure)
 
-    async def again(self) -> AsyncGenerator[Chunk, None]:
-        """Look again, then all chunks from the next offset to the end there is now."""
+    async def again(self) -> AsyncGenerator[RecordChunk, None]:
+        """Resolve again, and yield all chunks from the next offset to the end of that."""
         self._resolved = await self._source.resolve()
         if self.next < self._resolved.start:
             raise self._overtaken(self._resolved.start, "")
@@ -118,19 +122,19 @@ class PartitionReader:
             async for chunk in chunks:
                 yield chunk
 
-    async def newer(self, slices: Sequence[TailSlice]) -> AsyncGenerator[Chunk, None]:
-        """All chunks that fresh slices of the tail bring; what is not contiguous is looked up."""
+    async def newer(self, slices: Sequence[TailSlice]) -> AsyncGenerator[RecordChunk, None]:
+        """Yield the chunks of new slices of the tail. Resolve again if they are not contiguous."""
         fresh = [row for row in slices if row.entry.last_offset >= self.next]
         end = fresh[-1].entry.last_offset + 1 if fresh else self.next
-        found = plan(self.next, min(end, self.selection.to_offset), (), fresh, ())
+        found = plan_spans(self.next, min(end, self.selection.to_offset), (), fresh, ())
         source = self.again() if found.missing else self._fresh(found)
         async with contextlib.aclosing(source) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def _fresh(self, found: Plan) -> AsyncGenerator[Chunk, None]:
+    async def _fresh(self, found: ReadPlan) -> AsyncGenerator[RecordChunk, None]:
         try:
-            async with contextlib.aclosing(self._read(found.pieces)) as chunks:
+            async with contextlib.aclosing(self._read(found.spans)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         except NotFoundError:
@@ -142,64 +146,63 @@ class PartitionReader:
 
     # -- one pass ----------------------------------------------------------------------------
 
-    async def _once(self, resolved: Resolved, end: int) -> AsyncGenerator[Chunk, None]:
-        segments = await self._source.segments(self.next, end, self.selection)
-        found = plan(self.next, end, segments, resolved.tail, resolved.skips)
+    async def _once(self, resolved: Resolved, end: int) -> AsyncGenerator[RecordChunk, None]:
+        selection = self.selection
+        segments = await self._source.segments(self.next, end, with_times=selection.by_time)
+        found = plan_spans(
+            self.next, end, segments, resolved.tail, resolved.skips, times=selection.times
+        )
         if found.missing and not self._source.gaps_allowed:
-            raise _NowhereError(f"offsets {_shown(found.missing)}", "nothing holds them")
-        passed_over = list(found.skipped)
-        if not self.selection.by_time:  # otherwise segments may have been left out on purpose
-            passed_over += found.missing
+            raise NowhereError(found.missing)
+        passed_over = found.skipped + found.missing
         first = self.next
         try:
-            async with contextlib.aclosing(self._read(found.pieces)) as chunks:
+            async with contextlib.aclosing(self._read(found.spans)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             self.next = end
         finally:
             self._counters.skipped_offsets += _overlap(passed_over, first, self.next)
 
-    async def _read(self, pieces: Sequence[Piece]) -> AsyncGenerator[Chunk, None]:
-        self._pieces = pieces
+    async def _read(self, spans: Sequence[Span]) -> AsyncGenerator[RecordChunk, None]:
+        self._spans = spans
         async with (
             self._prefetching() as prefetch,
-            contextlib.aclosing(prefetch.read(self._downloads(pieces))) as downloads,
+            contextlib.aclosing(prefetch.read(self._downloads(spans))) as downloads,
         ):
             async for downloaded in downloads:
                 chunk = downloaded.data
                 self._begun = True
                 self._gone.clear()
-                self.next = max(self.next, chunk.end)
-                unheld = chunk.end - max(chunk.reached, chunk.first)
-                self._counters.skipped_offsets += max(0, unheld)
+                self.next = max(self.next, chunk.next_offset)
+                self._counters.skipped_offsets += chunk.absent
                 yield chunk
 
-    async def _downloads(self, pieces: Sequence[Piece]) -> AsyncGenerator[Download[Chunk], None]:
-        for piece in pieces:
-            for download in await self._chunks.downloads(piece, self.selection.from_timestamp):
+    async def _downloads(
+        self, spans: Sequence[Span]
+    ) -> AsyncGenerator[Download[RecordChunk], None]:
+        from_timestamp = self.selection.from_timestamp
+        for span in spans:
+            for download in await span_downloads(span, self._indexes, from_timestamp):
                 yield download
 
     # -- what goes wrong ---------------------------------------------------------------------
 
-    async def _look_again(self, error: NotFoundError, end: int) -> Resolved:
-        """A listed object is gone: resolve what is left. A second time it is lost."""
-        if error.key in self._gone or len(self._gone) >= LOOKS_MAX:
-            if isinstance(error, _NowhereError):
-                raise LostRangeError(
-                    f"{self.name}: {error.key}: neither a segment nor a stream has them; run "
-                    "`neve storage verify`"
-                ) from error
-            lost = DamagedError(error.key, "it is listed, and it is not there")
-            raise self._explained(lost) from error
-        self._gone.append(error.key)
-        self._counters.looks += 1
-        await runtime.sleep(LOOK_PAUSE_SECONDS)
+    async def _resolve_again(self, missing: NotFoundError, end: int) -> Resolved:
+        """Resolve the partition, because a listed object is gone. Raises if it is lost."""
+        if self._gone.is_final(missing):
+            still_listed = self._gone.is_repeated(missing)
+            error = final_error(str(self.name), missing, still_listed=still_listed)
+            raise self._explained(error) from missing
+        self._gone.note(missing)
+        self._counters.resolves += 1
+        await runtime.sleep(RESOLVE_PAUSE_SECONDS)
         resolved = self._resolved = await self._source.resolve()
         if self.next >= resolved.start:
             return resolved
         if self._begun or self.selection.from_offset != EARLIEST or resolved.start >= end:
-            raise self._overtaken(resolved.start, error.key) from error
-        self.next = resolved.start  # nothing was delivered yet: the earliest is elsewhere now
+            raise self._overtaken(resolved.start, missing.key) from missing
+        self.next = resolved.start  # nothing was delivered yet, and the earliest offset has changed
         return resolved
 
     def _overtaken(self, start: int, key: str) -> LostRangeError:
@@ -209,45 +212,30 @@ class PartitionReader:
             f"{start - 1} were removed while they were read; go on from {start}"
         )
 
-    def _without_index(self, error: DamagedError) -> None:
-        """Read a segment that contradicts its index once more by itself: either may be damaged."""
-        for piece in self._pieces:
-            if isinstance(piece, SegmentPiece) and piece.segment.key == error.key:
-                if piece.segment.index_key is not None and self._chunks.distrust_index(piece):
-                    return
-                break
+    async def _without_index(self, error: DamagedError) -> None:
+        """Distrust the index of a damaged segment. Raises if that cannot help."""
+        span = self._span_of(error.key)
+        segment = None if span is None else span.holder
+        if isinstance(segment, Segment) and await self._indexes.distrust(segment):
+            return
         raise self._explained(error) from error
 
     def _explained(self, error: NeveError) -> NeveError:
         if not isinstance(error, DamagedError):
             return error
-        lost = next((_range(piece) for piece in self._pieces if _key(piece) == error.key), None)
-        told = f"{error.reason}. {self.name} was read up to offset {self.next}"
-        if lost is not None:
-            told += f"; the object holds offsets {lost[0]} to {lost[1]}. {self._source.remedy}"
-        return DamagedError(error.key, told)
+        reason = f"{error.reason}. {self.name} was read up to offset {self.next}"
+        span = self._span_of(error.key)
+        if span is not None:
+            first, end = span.held
+            reason += f"; the object holds offsets {first} to {end - 1}. {self._source.remedy}"
+        return DamagedError(error.key, reason)
+
+    def _span_of(self, key: str) -> Span | None:
+        return next((span for span in self._spans if span.key == key), None)
 
     def undecodable(self, error: DamagedError) -> DamagedError:
-        """Damage that shows only when records are decoded: a batch that contradicts its header."""
+        """Explain damage that only decoding detects: a batch that contradicts its header."""
         return DamagedError(error.key, f"{error.reason}, in {self.name}. {self._source.remedy}")
-
-
-class _NowhereError(NotFoundError):
-    """Offsets that no listed object holds: lost, unless the list is older than they are."""
-
-
-def _key(piece: Piece) -> str:
-    return piece.segment.key if isinstance(piece, SegmentPiece) else piece.row.item.key
-
-
-def _range(piece: Piece) -> OffsetRange:
-    if isinstance(piece, SegmentPiece):
-        return piece.segment.base, piece.segment.last
-    return piece.row.entry.base_offset, piece.row.entry.last_offset
-
-
-def _shown(ranges: Sequence[OffsetRange]) -> str:
-    return ", ".join(f"{first} to {end - 1}" for first, end in ranges)
 
 
 def _overlap(ranges: Sequence[OffsetRange], first: int, end: int) -> int:

@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from neve import runtime
-from neve.bucket.chunks import Chunk, ChunkReader
 from neve.bucket.decode import COLUMNS, RecordDecoder, arrow_schema, decode_arrow
 from neve.bucket.follow import Decoding, decoded, follow
 from neve.bucket.info import BucketInfo, describe
@@ -50,6 +49,8 @@ from neve.errors import InvalidError, NeveError
 from neve.log.fetch import PART_BYTES_DEFAULT
 from neve.log.index_cache import IndexCache
 from neve.log.prefetch import PrefetchReader
+from neve.log.reading.record_chunk import RecordChunk
+from neve.log.reading.segment_indexes import SegmentIndexes
 from neve.log.remote import BucketRemoteStorage
 from neve.settings import CacheSettings, Settings, load
 from neve.store.url import Stack, connect, parse
@@ -211,7 +212,7 @@ class AsyncBucket:
         arrow_schema(wanted)  # a column that does not exist is told at once
 
         def decode(
-            name: PartitionName, chunks: Sequence[Chunk], selection: Selection
+            name: PartitionName, chunks: Sequence[RecordChunk], selection: Selection
         ) -> Iterator[pa.RecordBatch]:
             return decode_arrow(name, chunks, selection, wanted)
 
@@ -303,7 +304,7 @@ class AsyncBucket:
             reader = PartitionReader(
                 source,
                 bounds.of(source.name.partition),
-                ChunkReader(self._indexes),
+                SegmentIndexes(self._indexes),
                 self._prefetching,
                 self._counters,
             )

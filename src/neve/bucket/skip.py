@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from neve import runtime
-from neve.bucket.pieces import clipped_skips
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.context import VerifyContext, manifest_of
 from neve.bucket.verify.findings import Place, Report
@@ -22,6 +21,7 @@ from neve.cluster.state import PartitionState
 from neve.errors import InvalidError
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Change, Skip
+from neve.log.manifest.skips import clipped_skips
 from neve.log.manifest.state import ManifestState
 from neve.store.port import Store
 

@@ -19,8 +19,8 @@ from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.cached_slice import CachedObject
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.skips import is_skipped
 from neve.log.manifest.state import ManifestState
-from neve.log.tail import is_skipped
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader
 from neve.log.wal.rollup import roll_up, trim

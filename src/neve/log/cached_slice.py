@@ -52,6 +52,10 @@ class CachedSlice(NamedTuple):
     entry: Slice
     since: float
 
+    @property
+    def key(self) -> str:
+        return self.held.key
+
     def in_memory(self) -> memoryview | None:
         data = self.held.data
         return None if data is None else data[self.entry.position : self.entry.end]

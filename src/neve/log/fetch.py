@@ -4,11 +4,13 @@ A read that fails its checks may be torn: the store gave half of one answer. Rea
 torn read from damage, so damage is believed only after every attempt has seen it. What the store
 itself raises is not handled here: its own wrappers retry what passes.
 
-A `Download` says what to read without reading it, for the prefetching reader.
+A `Download` says what to read without reading it, for the prefetching reader. `through_free_slots`
+is how everything that is read ahead takes slots of the store.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Generic, TypeVar
 from neve import runtime
 from neve.errors import DamagedError, InvalidError
 from neve.settings import KIB, MIB
+from neve.store.gate import NoFreeSlotError
 from neve.store.port import Store
 
 T = TypeVar("T")
@@ -25,7 +28,9 @@ T = TypeVar("T")
 ATTEMPTS_DEFAULT = 3
 # A part of 4 MiB takes some 3 ms on 10 Gbit/s beside some 15 ms of latency: eight at once fill it.
 PART_BYTES_DEFAULT = 4 * MIB
-# So many bytes are checked in less time than a thread takes to be told of them.
+# A download that found no free slot tries again after this pause: short beside a get's latency.
+SLOT_PAUSE_SECONDS = 0.01
+# Checking fewer bytes takes less time than handing them to a thread.
 CHECKED_AT_ONCE_BYTES = 256 * KIB
 
 
@@ -45,7 +50,7 @@ async def fetch_checked(
     async def read() -> T:
         return decode(await store.get(key, bytes_max))
 
-    return await _believed(read, attempts)
+    return await until_believed(read, attempts)
 
 
 async def fetch_range_checked(
@@ -62,7 +67,7 @@ async def fetch_range_checked(
     async def read() -> T:
         return await checked(check, await read_range(store, key, start, end))
 
-    return await _believed(read, attempts)
+    return await until_believed(read, attempts)
 
 
 async def fetch_prefix_checked(
@@ -78,7 +83,7 @@ async def fetch_prefix_checked(
     async def read() -> T:
         return check(await store.get_range(key, 0, length))
 
-    return await _believed(read, attempts)
+    return await until_believed(read, attempts)
 
 
 async def checked(check: Callable[[memoryview], T], data: memoryview) -> T:
@@ -98,13 +103,40 @@ async def read_range(store: Store, key: str, start: int, end: int) -> memoryview
     return data
 
 
-async def _believed(read: Callable[[], Awaitable[T]], attempts: int) -> T:
+async def until_believed(read: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS_DEFAULT) -> T:
+    """Read until a read passes its checks. Raises the last attempt's DamagedError."""
     for _ in range(attempts - 1):
         try:
             return await read()
         except DamagedError:
             continue
     return await read()
+
+
+async def through_free_slots(
+    read: Callable[[Store], Awaitable[T]],
+    store: Store,
+    ahead: Store | None,
+    awaited: asyncio.Event,
+    on_wait: Callable[[], None],
+) -> T:
+    """Read through free slots of the store only, until a consumer waits for the result.
+
+    `ahead` is the store for calls that need a free slot (`Gate.prefetching`): reading ahead takes
+    no slot from live traffic. Once `awaited` is set, or without `ahead`, the read queues for a
+    slot. `on_wait` is called each time no slot was free.
+    """
+    while ahead is not None and not awaited.is_set():
+        try:
+            return await read(ahead)
+        except NoFreeSlotError:
+            on_wait()
+        try:
+            async with runtime.deadline(SLOT_PAUSE_SECONDS):
+                await awaited.wait()
+        except TimeoutError:
+            continue
+    return await read(store)
 
 
 @dataclass(frozen=True, kw_only=True)

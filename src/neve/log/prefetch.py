@@ -34,15 +34,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, InvalidError, UnavailableError
-from neve.log.fetch import ATTEMPTS_DEFAULT, Download
+from neve.log.fetch import ATTEMPTS_DEFAULT, Download, through_free_slots
 from neve.settings import PrefetchSettings
-from neve.store.gate import NoFreeSlotError
 from neve.store.port import Store
 
 T = TypeVar("T")
-
-# How soon an item that found no free slot looks again: short beside a store's latency.
-SLOT_PAUSE_SECONDS = 0.01
 
 
 class Downloaded(NamedTuple, Generic[T]):
@@ -143,17 +139,12 @@ class _Downloader:
             self.counters.retries += 1
 
     async def _attempt(self, download: Download[T], awaited: asyncio.Event) -> T:
-        while self._ahead is not None and not awaited.is_set():
-            try:
-                return await download.fetch(self._ahead)
-            except NoFreeSlotError:
-                self.counters.slot_waits += 1
-            try:
-                async with runtime.deadline(SLOT_PAUSE_SECONDS):
-                    await awaited.wait()
-            except TimeoutError:
-                continue
-        return await download.fetch(self._store)
+        return await through_free_slots(
+            download.fetch, self._store, self._ahead, awaited, self._count_slot_wait
+        )
+
+    def _count_slot_wait(self) -> None:
+        self.counters.slot_waits += 1
 
 
 class _Item(Generic[T]):

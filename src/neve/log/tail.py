@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from neve import runtime
-from neve.log.manifest.records import Skip
+from neve.log.manifest.skips import is_skipped
 from neve.log.manifest.state import ManifestState
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import StreamTail, TailObject, WalReader
@@ -39,6 +39,15 @@ class TailSlice(NamedTuple):
     incarnation: int
     item: TailObject
     entry: Slice
+
+    @property
+    def key(self) -> str:
+        return self.item.key
+
+    def in_memory(self) -> memoryview | None:
+        """Return the batches if they were read together with the object, else None."""
+        data = self.item.data
+        return None if data is None else data[self.entry.position : self.entry.end]
 
 
 class PartitionTail(NamedTuple):
@@ -114,11 +123,3 @@ def _slices(
 def _given_up(manifest: ManifestState, first: int, end: int) -> bool:
     """Whether all offsets from first up to end lie below the log's start, or were skipped."""
     return is_skipped(manifest.skips, max(first, manifest.start), end)
-
-
-def is_skipped(skips: Sequence[Skip], first: int, end: int) -> bool:
-    """Whether all offsets from first up to end were given up for lost."""
-    for skip in sorted(skips, key=lambda row: row.first):
-        if skip.first <= first <= skip.last:
-            first = skip.last + 1
-    return first >= end

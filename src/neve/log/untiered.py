@@ -16,8 +16,8 @@ from neve import runtime
 from neve.errors import DamagedError, LostRangeError, NotFoundError
 from neve.log.cached_slice import CachedObject, CachedSlice, read_slice
 from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.skips import is_skipped
 from neve.log.segment import kfs
-from neve.log.tail import is_skipped
 from neve.log.wal.object import Slice
 from neve.records.batch import walk
 from neve.store.port import Buffer, Store

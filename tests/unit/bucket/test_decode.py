@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neve.bucket.chunks import Chunk
 from neve.bucket.decode import COLUMNS, RecordDecoder, arrow_schema, decode_arrow
 from neve.bucket.model import PartitionName, Record, Selection
 from neve.errors import DamagedError, InvalidError
+from neve.log.reading.record_chunk import RecordChunk
 from neve.records import reference
 from neve.records.reference import build_batch
 from support.format_samples import marker
@@ -32,11 +32,11 @@ def batch(first: int, count: int, **options: object) -> bytes:
 DATA = batch(10, 5) + batch(15, 5, codec=4) + marker(20, 1, abort=True) + batch(21, 4, codec=1)
 
 
-def chunk(first: int = 0, end: int = 1000, data: bytes = DATA) -> Chunk:
-    return Chunk("key", memoryview(data), first, end, end)
+def chunk(first: int = 0, end: int = 1000, data: bytes = DATA) -> RecordChunk:
+    return RecordChunk([memoryview(data)], len(data), first, end, "key")
 
 
-def decode(selection: Selection, *pieces: Chunk, plain: bool) -> list[Record]:
+def decode(selection: Selection, *pieces: RecordChunk, plain: bool) -> list[Record]:
     decoder = RecordDecoder(plain_bytes_max=10**9 if plain else 0)
     return [row for rows in decoder.decode(NAME, pieces, selection) for row in rows]
 

@@ -11,13 +11,13 @@ import pytest
 import neve
 from neve import runtime
 from neve.bucket import follow as following
-from neve.bucket.chunks import Chunk
 from neve.bucket.follow import decoded
 from neve.bucket.model import Bounds, PartitionName, Record, Selection
 from neve.bucket.reader import AsyncBucket
 from neve.cluster.log import NoTopicError
 from neve.cluster.node import Node
 from neve.errors import DamagedError, LostRangeError
+from neve.log.reading.record_chunk import RecordChunk
 from neve.store.meter import Meter
 from neve.store.url import stack
 from neve.store.wrapper import OPERATIONS
@@ -47,14 +47,15 @@ async def nothing_comes(source: AsyncGenerator[Record, None]) -> bool:
     return not came
 
 
-def chunks_of(*sizes: int) -> list[Chunk]:
+def chunks_of(*sizes: int) -> list[RecordChunk]:
     return [
-        Chunk(f"o{n}", memoryview(bytes(size)), n, n + 1, n + 1) for n, size in enumerate(sizes)
+        RecordChunk([memoryview(bytes(size))], size, n, n + 1, f"o{n}")
+        for n, size in enumerate(sizes)
     ]
 
 
-async def grouping(chunks: list[Chunk], failure: Exception | None = None) -> list[list[int]]:
-    async def source() -> AsyncGenerator[Chunk, None]:
+async def grouping(chunks: list[RecordChunk], failure: Exception | None = None) -> list[list[int]]:
+    async def source() -> AsyncGenerator[RecordChunk, None]:
         for chunk in chunks:
             yield chunk
         if failure is not None:
@@ -62,9 +63,9 @@ async def grouping(chunks: list[Chunk], failure: Exception | None = None) -> lis
 
     groups: list[list[int]] = []
 
-    def decode(_: object, group: Sequence[Chunk], __: object) -> Iterator[int]:
-        groups.append([chunk.first for chunk in group])
-        return iter([chunk.first for chunk in group])
+    def decode(_: object, group: Sequence[RecordChunk], __: object) -> Iterator[int]:
+        groups.append([chunk.first_offset for chunk in group])
+        return iter([chunk.first_offset for chunk in group])
 
     reader = types.SimpleNamespace(name=PartitionName("t", 0), selection=Selection())
     delivered: list[int] = []
@@ -75,7 +76,7 @@ async def grouping(chunks: list[Chunk], failure: Exception | None = None) -> lis
 
     with contextlib.nullcontext() if failure is None else pytest.raises(type(failure)):
         await deliver()
-    assert delivered == [chunk.first for chunk in chunks]
+    assert delivered == [chunk.first_offset for chunk in chunks]
     return groups
 
 

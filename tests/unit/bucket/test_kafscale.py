@@ -310,4 +310,4 @@ async def test_times_prune_segments_of_a_plan() -> None:
 
 
 def _ranges(plan: PartitionPlan) -> list[tuple[int, int]]:
-    return [(piece.first, piece.end) for piece in plan.pieces]
+    return [(span.first, span.end) for span in plan.spans]

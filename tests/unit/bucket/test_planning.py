@@ -25,15 +25,15 @@ async def layered(partitions: int = 1) -> tuple[str, Writer]:
 
 
 def ranges(plan: PartitionPlan) -> list[tuple[int, int]]:
-    return [(piece.first, piece.end) for piece in plan.pieces]
+    return [(span.first, span.end) for span in plan.spans]
 
 
 def is_contiguous(plan: PartitionPlan) -> bool:
     due = plan.first
-    for piece in plan.pieces:
-        if piece.first != due:
+    for span in plan.spans:
+        if span.first != due:
             return False
-        due = piece.end
+        due = span.end
     return due == plan.stop
 
 
@@ -53,12 +53,12 @@ async def test_a_whole_topic_is_planned_without_reading_data() -> None:
         assert (plan.start, plan.end, plan.first, plan.stop) == (0, END, 0, END)
         assert is_contiguous(plan)
         assert ranges(plan)[:2] == [(0, 20), (20, 40)]
-        assert [piece.tail for piece in plan.pieces][:3] == [False, False, True]
+        assert [span.tail for span in plan.spans][:3] == [False, False, True]
         assert (plan.segments_planned, plan.segments_pruned, plan.bytes_pruned) == (2, 0, 0)
-        assert plan.bytes_planned == sum(piece.bytes for piece in plan.pieces)
+        assert plan.bytes_planned == sum(span.bytes for span in plan.spans)
         assert plan.failure is None
-    assert plans[0].pieces[0].bytes == segments[0].bytes
-    assert plans[0].pieces[0].max_timestamp == 1019
+    assert plans[0].spans[0].bytes == segments[0].bytes
+    assert plans[0].spans[0].max_timestamp == 1019
     await writer.abort()
 
 
@@ -93,9 +93,9 @@ async def test_times_prune_whole_segments_and_slices() -> None:
         (never,) = await bucket.plan("t", from_timestamp=1000 + END)
     assert ranges(late)[0] == (20, 40)
     assert (late.segments_planned, late.segments_pruned) == (1, 1)
-    assert late.pieces[-1].end == END
+    assert late.spans[-1].end == END
     assert is_contiguous(early)  # of a segment only the greatest time is known
-    assert never.pieces == ()
+    assert never.spans == ()
     assert (never.segments_planned, never.segments_pruned, never.bytes_planned) == (0, 2, 0)
     await writer.close()
 
@@ -126,7 +126,7 @@ async def test_offsets_below_the_start_are_counted_as_lost() -> None:
     assert (plan.start, plan.first, plan.lost) == (20, 20, 15)
     assert (plan.segments_planned, plan.segments_pruned) == (1, 0)
     assert (earliest.first, earliest.lost) == (20, 0)
-    assert (beyond.first, beyond.stop, beyond.pieces) == (END, END, ())
+    assert (beyond.first, beyond.stop, beyond.spans) == (END, END, ())
     await writer.close()
 
 
@@ -181,14 +181,14 @@ async def test_offsets_that_nothing_holds_are_planned_so_that_their_reader_is_to
         source_segments = "neve.bucket.neve_layout.NeveSource.segments"
         with pytest.MonkeyPatch.context() as patch:
 
-            async def without_first(self, low, end, selection):  # type: ignore[no-untyped-def]
+            async def without_first(self, low, end, *, with_times):  # type: ignore[no-untyped-def]
                 rows = await self.manifest.segments(low, end - 1)
                 return [row for row in rows if row.key != first.key]
 
             patch.setattr(source_segments, without_first)
             (plan,) = await bucket.plan("t")
             assert ranges(plan)[:2] == [(0, 20), (20, 40)]
-            assert plan.pieces[0].bytes == 0
+            assert plan.spans[0].bytes == 0
             with pytest.raises(LostRangeError):
                 await anext(bucket.arrow("t"))
     await writer.close()

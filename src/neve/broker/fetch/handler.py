@@ -21,8 +21,9 @@ from neve.broker.fetch.pinned import freed
 from neve.broker.fetch.reservation import Reservation
 from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
 from neve.errors import DamagedError, FencedError, NeveError
-from neve.log.reading.chunk import Chunk, OffsetOutOfRangeError
 from neve.log.reading.damage import told
+from neve.log.reading.readable_log import OffsetOutOfRangeError
+from neve.log.reading.record_chunk import RecordChunk
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -75,7 +76,7 @@ class _Row:
     def __init__(self, wanted: FetchPartition) -> None:
         self.wanted = wanted
         self.log: PartitionLog | None = None
-        self.chunk: Chunk | None = None
+        self.chunk: RecordChunk | None = None
         self.error = 0
         self.cold = False  # its records are not in memory
         self.lacks_bytes = 0  # it found records for which there was no room
@@ -161,7 +162,7 @@ class _Fetch:
             else:
                 self._take(row, chunk)
 
-    def _take(self, row: _Row, chunk: Chunk) -> None:
+    def _take(self, row: _Row, chunk: RecordChunk) -> None:
         # At least one batch whatever its size, but only for the first partition that has any.
         if self._size and chunk.size > self._bytes_left:
             return

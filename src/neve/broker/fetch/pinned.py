@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neve.log.reading.chunk import Chunk
+from neve.log.reading.record_chunk import RecordChunk
 
 # Below this, or as long as it is not so many times as large, what is pinned is not worth a copy.
 PINNED_BYTES_MIN = 8 * 1024 * 1024
@@ -11,7 +11,7 @@ PINNED_TIMES_MAX = 4
 PINNED_TIMES_MAX_PILED = 2
 
 
-def freed(chunk: Chunk, *, piled: bool) -> Chunk:
+def freed(chunk: RecordChunk, *, piled: bool) -> RecordChunk:
     """The same records, copied where they would keep much more than themselves in memory.
 
     They lie in what was read from the store; a client that takes its time must not pin that.

@@ -19,7 +19,7 @@ from neve.errors import DamagedError, NotFoundError
 from neve.log.fetch import fetch_checked, fetch_range_checked
 from neve.log.keys import new_segment_key
 from neve.log.manifest.manifest import Manifest
-from neve.log.manifest.records import Segment
+from neve.log.manifest.records import NO_CRC, Segment
 from neve.log.restore import history_before, is_internal_partition, load_bundle
 from neve.log.segment import kfs
 from neve.log.segment.bundle import Bundle, build_bundle
@@ -30,8 +30,6 @@ from neve.store.port import Store
 Room: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
 READS_AT_ONCE = 4
-NO_CRC = -1
-"""In a list: the checksum of an imported segment that nobody wrote down."""
 
 
 class Merged(NamedTuple):

@@ -15,10 +15,9 @@ import msgspec
 
 from neve import runtime
 from neve.bucket.maintain.kafscale_files import examine, last_offset, other_base, sound_times
-from neve.bucket.verify.segments import NO_CRC
 from neve.errors import DamagedError, InvalidError, NotFoundError, UnsupportedError
 from neve.log.fetch import fetch_checked, fetch_range_checked
-from neve.log.manifest.records import Segment, Skip
+from neve.log.manifest.records import NO_CRC, Segment, Skip
 from neve.log.segment import kfs
 from neve.log.segment.bundle import decode_foreign
 from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX

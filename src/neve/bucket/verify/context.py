@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from neve import runtime
-from neve.bucket.pieces import OffsetRange, clipped_skips, without
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.findings import Finding, Place, Report, Severity
 from neve.cluster.log import ClusterLog
@@ -21,6 +20,7 @@ from neve.log.keys import SeriesKeys, segment_prefix
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Skip
+from neve.log.manifest.skips import OffsetRange, clipped_skips, without
 from neve.log.reading.damage import ANY_URL, skip_command
 from neve.store.port import ObjectInfo, Store
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from neve.bucket.pieces import OffsetRange
+from neve.log.manifest.skips import OffsetRange
 
 # A bucket that lost half of its objects is described as well by this many findings as by all.
 FINDINGS_MAX = 10_000

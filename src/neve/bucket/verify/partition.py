@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 from neve import runtime
-from neve.bucket.pieces import OffsetRange
 from neve.bucket.verify import tail as tails_of
 from neve.bucket.verify.context import (
     Stray,
@@ -35,6 +34,7 @@ from neve.errors import DamagedError, NotFoundError, UnsupportedError
 from neve.log.fetch import fetch_checked
 from neve.log.keys import segment_name
 from neve.log.manifest.records import Segment
+from neve.log.manifest.skips import OffsetRange
 from neve.log.manifest.state import ManifestState
 from neve.log.segment.bundle import decode_bundle
 from neve.log.series import greatest_checkpoint

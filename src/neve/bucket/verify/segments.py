@@ -9,18 +9,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from neve import runtime
-from neve.bucket.pieces import OffsetRange
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.content import contradictions
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
 from neve.log.fetch import ATTEMPTS_DEFAULT, fetch_checked
-from neve.log.manifest.records import Segment
+from neve.log.manifest.records import NO_CRC, Segment
+from neve.log.manifest.skips import OffsetRange
+from neve.log.reading.segment_indexes import fits
 from neve.log.segment import kfs
 from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign
 from neve.store.port import Store
-
-NO_CRC = -1
-"""In a list: the checksum of an imported segment that nobody wrote down."""
 
 
 class SegmentResult(NamedTuple):
@@ -65,7 +63,7 @@ async def _load_bundle(store: Store, segment: Segment) -> tuple[Bundle | None, s
             )
         bundle = (decode_bundle if segment.owned else decode_foreign)(data, key, segment.bytes)
         bundle.check_all()
-        if int(bundle.offsets[0]) != segment.base or bundle.last_offset not in (None, segment.last):
+        if not fits(bundle, segment):
             raise DamagedError(
                 key,
                 f"it indexes offsets {int(bundle.offsets[0])} to {bundle.last_offset}, its "

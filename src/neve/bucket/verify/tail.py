@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neve.bucket.pieces import OffsetRange
 from neve.bucket.verify.context import VerifyContext, not_given_up, segments_of
 from neve.bucket.verify.findings import Finding, Place, Severity, shown
 from neve.bucket.verify.stream import DamagedSlice, StreamResult
 from neve.cluster.state import StreamPart
+from neve.log.manifest.skips import OffsetRange
 from neve.log.manifest.state import ManifestState
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import StreamTail

@@ -1,6 +1,6 @@
 """From plans to tasks: few large ranges of offsets, since every Spark task costs by itself.
 
-Ranges cover exactly the pieces of the plans: nothing twice, nothing left out but what the plans
+Ranges cover exactly the spans of the plans: nothing twice, nothing left out but what the plans
 left out.
 """
 
@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from neve.bucket.planning import PartitionPlan, PlannedPiece
+from neve.bucket.planning import PartitionPlan, PlannedSpan
 from neve.lake.scan.tasks import OffsetRange
 from neve.settings import MIB
 
@@ -32,7 +32,7 @@ def plan_tasks(
 
     The times are those that the plans were made for: each task takes them along.
     """
-    runs = [(plan, run) for plan in plans for run in _runs(plan.pieces)]
+    runs = [(plan, run) for plan in plans for run in _runs(plan.spans)]
     total = sum(_bytes(run) for _, run in runs)
     if min_tasks > 0:
         max_bytes_per_task = min(max_bytes_per_task, max(1, total // min_tasks))
@@ -73,27 +73,27 @@ def pack_tasks(
     return packed
 
 
-def _runs(pieces: Sequence[PlannedPiece]) -> list[list[PlannedPiece]]:
-    """Pieces that follow one another without a gap. A gap was pruned: no task may read it."""
-    runs: list[list[PlannedPiece]] = []
-    for piece in pieces:
-        if runs and runs[-1][-1].end == piece.first:
-            runs[-1].append(piece)
+def _runs(spans: Sequence[PlannedSpan]) -> list[list[PlannedSpan]]:
+    """Spans that follow one another without a gap. A gap was pruned: no task may read it."""
+    runs: list[list[PlannedSpan]] = []
+    for span in spans:
+        if runs and runs[-1][-1].end == span.first:
+            runs[-1].append(span)
         else:
-            runs.append([piece])
+            runs.append([span])
     return runs
 
 
-def _bytes(run: Sequence[PlannedPiece]) -> int:
-    return sum(piece.bytes for piece in run)
+def _bytes(run: Sequence[PlannedSpan]) -> int:
+    return sum(span.bytes for span in run)
 
 
-def _cut(run: Sequence[PlannedPiece], bytes_max: int) -> Iterable[tuple[int, int, int]]:
+def _cut(run: Sequence[PlannedSpan], bytes_max: int) -> Iterable[tuple[int, int, int]]:
     """A run in parts of equal bytes, none above the most: (first, end, bytes) of each."""
     total = _bytes(run)
     offsets = run[-1].end - run[0].first
     parts = min(offsets, max(1, -(-total // bytes_max)))
-    ends = list(accumulate(piece.bytes for piece in run))
+    ends = list(accumulate(span.bytes for span in run))
     first = run[0].first
     for number in range(1, parts + 1):
         end = run[-1].end if number == parts else _offset_at(run, ends, total * number // parts)
@@ -103,9 +103,9 @@ def _cut(run: Sequence[PlannedPiece], bytes_max: int) -> Iterable[tuple[int, int
         first = end
 
 
-def _offset_at(run: Sequence[PlannedPiece], ends: Sequence[int], position: int) -> int:
-    """The offset that lies so many bytes into a run, as if all records of a piece were alike."""
+def _offset_at(run: Sequence[PlannedSpan], ends: Sequence[int], position: int) -> int:
+    """The offset that lies so many bytes into a run, as if all records of a span were alike."""
     index = bisect.bisect_left(ends, position)
-    piece = run[index]
-    into = position - (ends[index] - piece.bytes)
-    return piece.first + (piece.end - piece.first) * into // max(1, piece.bytes)
+    span = run[index]
+    into = position - (ends[index] - span.bytes)
+    return span.first + (span.end - span.first) * into // max(1, span.bytes)

@@ -12,6 +12,9 @@ from neve.log.envelope import Stored
 from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX
 from neve.log.segment.kfs import SEGMENT_BYTES_MAX
 
+NO_CRC = -1
+"""The `crc` of an imported segment whose checksum is not known."""
+
 
 class Segment(Stored, frozen=True, kw_only=True):
     """A segment as the manifest lists it: where it is, and enough to plan reads without a request.

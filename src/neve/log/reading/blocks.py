@@ -13,15 +13,11 @@ import functools
 from dataclasses import dataclass
 
 from neve import runtime
-from neve.errors import ClosedError, DamagedError, UnavailableError
-from neve.log.fetch import ATTEMPTS_DEFAULT, checked, read_range
+from neve.errors import ClosedError, UnavailableError
+from neve.log.fetch import through_free_slots, until_believed
 from neve.log.reading.batch_map import BatchMap, Cut
-from neve.log.reading.pieces import Piece
-from neve.store.gate import NoFreeSlotError
+from neve.log.reading.located_range import CheckedBytes, LocatedRange, read_located
 from neve.store.port import Store
-
-# How soon a download that found no free slot looks again: short beside a store's latency.
-SLOT_PAUSE_SECONDS = 0.01
 
 
 @dataclass
@@ -35,22 +31,22 @@ class BlockCounters:
 
 
 class Block:
-    """One piece. `data` is there once it was downloaded and checked."""
+    """One located. `data` is there once it was downloaded and checked."""
 
-    __slots__ = ("awaited", "batches", "charged", "data", "failure", "holders", "piece", "task")
+    __slots__ = ("awaited", "batches", "charged", "data", "failure", "holders", "located", "task")
 
-    def __init__(self, piece: Piece) -> None:
-        self.piece = piece
+    def __init__(self, located: LocatedRange) -> None:
+        self.located = located
         self.data: memoryview | None = None
         self.failure: BaseException | None = None
         self.holders = 1
         self.charged = True
         self.awaited = asyncio.Event()
-        self.batches = BatchMap(piece.first_offset, piece.key)
+        self.batches = BatchMap(located.first_offset, located.key)
         self.task: asyncio.Task[None] | None = None
 
     def holds(self, offset: int) -> bool:
-        return self.piece.first_offset <= offset < self.piece.end_offset
+        return self.located.first_offset <= offset < self.located.end_offset
 
     def cut(self, offset: int, room: int, *, at_least_one: bool, limit: int | None) -> Cut | None:
         assert self.data is not None
@@ -63,7 +59,7 @@ class Block:
         if not self.task.done():
             await asyncio.wait([self.task])
         if self.data is None:
-            key = self.piece.key
+            key = self.located.key
             raise self.failure or UnavailableError(key, "its download was cancelled: read again")
         return self.data
 
@@ -93,29 +89,29 @@ class Blocks:
                 return block
         return None
 
-    async def demand(self, piece: Piece, offset: int) -> Block:
-        """The block of a piece, or a better one with this offset, held; waits for the budget."""
-        found = self.find(piece.source, offset)
+    async def demand(self, located: LocatedRange, offset: int) -> Block:
+        """The block of a located, or a better one with this offset, held; waits for the budget."""
+        found = self.find(located.source, offset)
         if found is not None:
             return found
-        await self._budget.take(piece.size)
-        found = self.find(piece.source, offset)
+        await self._budget.take(located.size)
+        found = self.find(located.source, offset)
         if found is not None or self._closed:
-            self._budget.give_back(piece.size)
+            self._budget.give_back(located.size)
         if found is not None:
             return found
         if self._closed:
             raise ClosedError("the reader of logs is closed")
-        return self._begin(piece)
+        return self._begin(located)
 
-    def read_ahead(self, piece: Piece) -> Block | None:
-        """The block of a piece, held; None where the budget has no room for it."""
-        found = self.find(piece.source, piece.first_offset)
+    def read_ahead(self, located: LocatedRange) -> Block | None:
+        """The block of a located, held; None where the budget has no room for it."""
+        found = self.find(located.source, located.first_offset)
         if found is not None:
             return found
-        if self._closed or not self._budget.try_take(piece.size):
+        if self._closed or not self._budget.try_take(located.size):
             return None
-        return self._begin(piece)
+        return self._begin(located)
 
     def release(self, block: Block) -> None:
         """Let go of a block; the last one to do so ends it."""
@@ -134,43 +130,32 @@ class Blocks:
         self._closed = True
         await self._tasks.close()
 
-    def _begin(self, piece: Piece) -> Block:
-        block = Block(piece)
-        self._of_source.setdefault(piece.source, []).append(block)
+    def _begin(self, located: LocatedRange) -> Block:
+        block = Block(located)
+        self._of_source.setdefault(located.source, []).append(block)
         self.counters.downloads += 1
         block.task = self._tasks.start(
-            self._download(block), name=f"catch-up {piece.key}+{piece.start}"
+            self._download(block), name=f"catch-up {located.key}+{located.start}"
         )
         block.task.add_done_callback(functools.partial(self._ended, block))
         return block
 
     async def _download(self, block: Block) -> None:
-        bad_reads = 0
-        while True:
-            try:
-                data = await checked(block.piece.check, await self._fetch(block))
-            except DamagedError:
-                bad_reads += 1
-                if bad_reads == ATTEMPTS_DEFAULT:
-                    raise
-            else:
-                self.counters.bytes += len(data)
-                block.data = data
-                return
+        async def read() -> CheckedBytes:
+            return await through_free_slots(
+                functools.partial(read_located, located=block.located),
+                self._store,
+                self._ahead,
+                block.awaited,
+                self._count_slot_wait,
+            )
 
-    async def _fetch(self, block: Block) -> memoryview:
-        key, start, end = block.piece.key, block.piece.start, block.piece.end
-        while self._ahead is not None and not block.awaited.is_set():
-            try:
-                return await read_range(self._ahead, key, start, end)
-            except NoFreeSlotError:
-                self.counters.slot_waits += 1
-            try:
-                async with runtime.deadline(SLOT_PAUSE_SECONDS):
-                    await block.awaited.wait()
-            except TimeoutError:
-                continue
-        return await read_range(self._store, key, start, end)
+        found = await until_believed(read)
+        self.counters.bytes += len(found.data)
+        block.data = found.data
+
+    def _count_slot_wait(self) -> None:
+        self.counters.slot_waits += 1
 
     def _ended(self, block: Block, task: asyncio.Task[None]) -> None:
         if block.data is None:
@@ -180,15 +165,15 @@ class Blocks:
             self._settle(block)
 
     def _forget(self, block: Block) -> None:
-        rows = self._of_source.get(block.piece.source, [])
+        rows = self._of_source.get(block.located.source, [])
         if block in rows:
             rows.remove(block)
             if not rows:
-                del self._of_source[block.piece.source]
+                del self._of_source[block.located.source]
 
     def _settle(self, block: Block) -> None:
         """Its bytes are gone, or never came."""
         block.data = None
         if block.charged:
             block.charged = False
-            self._budget.give_back(block.piece.size)
+            self._budget.give_back(block.located.size)

@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from neve import runtime
 from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.index_cache import IndexCache
+from neve.log.manifest.skips import next_skip, past_skips
 from neve.log.reading.blocks import Block, Blocks
 from neve.log.reading.catch_up_throttle import CatchUpThrottle
-from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cursors import Cursor, Cursors
-from neve.log.reading.indexes import SegmentIndexes
 from neve.log.reading.offset_lookup import LookupRetries, unreadable
 from neve.log.reading.read_ahead import ReadAhead
+from neve.log.reading.readable_log import ReadableLog, is_at_end
 from neve.log.reading.recent import RecentReader, row_holding
+from neve.log.reading.record_chunk import RecordChunk
+from neve.log.reading.segment_indexes import IndexRebuilder, SegmentIndexes
 from neve.settings import FetchSettings
 from neve.store.port import Store
 
@@ -59,13 +61,13 @@ class ColdReader:
             "catch-up", settings.catchup_bytes, self.cursors.make_room
         )
         self.blocks = Blocks(store, ahead, self.budget)
-        self.indexes = SegmentIndexes(store, indexes, self.budget)
+        self.indexes = SegmentIndexes(indexes, IndexRebuilder(store, self.budget))
         self._ahead = ReadAhead(
             self.blocks, self.cursors, self.indexes, self.budget, settings.readahead_part_bytes
         )
         self._turns = asyncio.Semaphore(settings.catchup_concurrency)
 
-    def ready(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk | None:
+    def ready(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk | None:
         """What was read ahead for a reader that goes on at `offset`, if it is there by now."""
         cursor = self.cursors.peek(log, offset)
         if cursor is None or not cursor.blocks:
@@ -84,7 +86,7 @@ class ColdReader:
         self._rest(cursor)
         return chunk
 
-    async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk:
+    async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk:
         """Whole batches from the one that holds `offset` on, wherever they lie."""
         async with self._turns:
             await self.pace.turn()
@@ -113,15 +115,15 @@ class ColdReader:
 
     # -- one read ----------------------------------------------------------------------------
 
-    async def _read(self, cursor: Cursor, offset: int, max_bytes: int) -> Chunk:
+    async def _read(self, cursor: Cursor, offset: int, max_bytes: int) -> RecordChunk:
         log, looks = cursor.log, LookupRetries(cursor.log)
         while True:
             # Each time: the log's start may have moved while we waited.
             if is_at_end(log, offset):
-                return Chunk([], 0, offset, offset)
-            at = past_skips(log, offset)
+                return RecordChunk([], 0, offset, offset)
+            at = past_skips(log.manifest.state.skips, offset)
             if at >= log.high_watermark:
-                return Chunk([], 0, offset, offset)
+                return RecordChunk([], 0, offset, offset)
             chunk = self._in_memory(log, at, max_bytes)
             if chunk is not None:
                 cursor.move_to(chunk.next_offset)
@@ -136,7 +138,7 @@ class ColdReader:
             except DamagedError:
                 # Somebody may have given these offsets up meanwhile.
                 await log.manifest.refresh()
-                if past_skips(log, at) == at:
+                if past_skips(log.manifest.state.skips, at) == at:
                     raise
                 continue
             if not arrived:
@@ -146,8 +148,8 @@ class ColdReader:
                 return chunk
             offset = cursor.next_offset  # there was no batch for it here
 
-    def _in_memory(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk | None:
-        limit = next_skip(log, offset)
+    def _in_memory(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk | None:
+        limit = next_skip(log.manifest.state.skips, offset)
         found = self._recent.read(log.recent, offset, max_bytes, limit=limit)
         # What was recovered may be in memory too.
         return found or self._recent.read(log.tail, offset, max_bytes, limit=limit)
@@ -173,10 +175,11 @@ class ColdReader:
             await block.wait()
         except DamagedError as damage:
             cursor.clear()
-            piece = block.piece
-            if piece.segment is not None and await self.indexes.distrust(piece.segment):
+            segment = block.located.segment
+            if segment is not None and await self.indexes.distrust(segment):
                 return False
-            raise unreadable(cursor.log, damage, piece.first_offset, piece.end_offset) from damage
+            first, end = block.located.first_offset, block.located.end_offset
+            raise unreadable(cursor.log, damage, first, end) from damage
         return True
 
     async def _demanded(self, cursor: Cursor, at: int, wanted: int | None) -> Block:
@@ -184,17 +187,17 @@ class ColdReader:
         # Who waits for bytes must hold none meanwhile, or it may wait for its own.
         cursor.waits = True
         try:
-            piece = await self._ahead.demanded(cursor.log, at, wanted)
-            block = await self.blocks.demand(piece, at)
+            located = await self._ahead.demanded(cursor.log, at, wanted)
+            block = await self.blocks.demand(located, at)
         finally:
             cursor.waits = False
         cursor.blocks.append(block)
         return block
 
-    def _consumed(self, cursor: Cursor, at: int, max_bytes: int) -> Chunk | None:
+    def _consumed(self, cursor: Cursor, at: int, max_bytes: int) -> RecordChunk | None:
         """A chunk of what has arrived, and the cursor moved behind it; None: no batch is here."""
         log = cursor.log
-        limit = next_skip(log, at)
+        limit = next_skip(log.manifest.state.skips, at)
         parts: list[memoryview] = []
         size, first, due = 0, at, at
         for block in list(cursor.blocks):
@@ -211,25 +214,25 @@ class ColdReader:
             due = cut.next_offset
             if cut.end < len(block.data):
                 break
-            due = max(due, block.piece.end_offset)
+            due = max(due, block.located.end_offset)
         if not parts:
-            end = cursor.blocks[0].piece.end_offset
+            end = cursor.blocks[0].located.end_offset
             cursor.move_to(end if limit is None else min(end, limit))
             return None
         cursor.move_to(due)
-        chunk = Chunk(parts, size, first, due)
+        chunk = RecordChunk(parts, size, first, due)
         return chunk if size >= max_bytes else self._into_memory(cursor, chunk, max_bytes)
 
-    def _into_memory(self, cursor: Cursor, chunk: Chunk, max_bytes: int) -> Chunk:
+    def _into_memory(self, cursor: Cursor, chunk: RecordChunk, max_bytes: int) -> RecordChunk:
         """The chunk with what follows in memory, as far as there is room."""
         due, room = chunk.next_offset, max_bytes - chunk.size
-        limit = next_skip(cursor.log, due - 1)
+        limit = next_skip(cursor.log.manifest.state.skips, due - 1)
         more = self._recent.read(cursor.log.recent, due, room, at_least_one=False, limit=limit)
         if more is None or more.first_offset != due:
             return chunk
         cursor.move_to(more.next_offset)
         parts = chunk.parts + more.parts
-        return Chunk(parts, chunk.size + more.size, chunk.first_offset, more.next_offset)
+        return RecordChunk(parts, chunk.size + more.size, chunk.first_offset, more.next_offset)
 
     def _rest(self, cursor: Cursor) -> None:
         log, at = cursor.log, cursor.next_offset

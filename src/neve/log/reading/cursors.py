@@ -13,7 +13,7 @@ from collections import deque
 
 from neve import runtime
 from neve.log.reading.blocks import Block, Blocks
-from neve.log.reading.chunk import ReadableLog
+from neve.log.reading.readable_log import ReadableLog
 
 Place = tuple[ReadableLog, int]
 
@@ -34,12 +34,12 @@ class Cursor:
 
     @property
     def held_bytes(self) -> int:
-        return sum(block.piece.size for block in self.blocks)
+        return sum(block.located.size for block in self.blocks)
 
     @property
     def planned_to(self) -> int:
         """Where what is held ends."""
-        return self.blocks[-1].piece.end_offset if self.blocks else self.next_offset
+        return self.blocks[-1].located.end_offset if self.blocks else self.next_offset
 
     def move_to(self, offset: int) -> Block | None:
         """Let go of all below `offset`, and give the block that holds it.
@@ -47,7 +47,7 @@ class Cursor:
         Where none does, what lies further on is let go of too: it is not what the reader wants.
         """
         self.next_offset = offset
-        while self.blocks and self.blocks[0].piece.end_offset <= offset:
+        while self.blocks and self.blocks[0].located.end_offset <= offset:
             self._pool.release(self.blocks.popleft())
         if self.blocks and not self.blocks[0].holds(offset):
             self.clear()
@@ -129,7 +129,7 @@ class Cursors:
         for cursor in list(self._order):
             if size <= 0:
                 return
-            size -= sum(block.piece.size for block in cursor.blocks if block.holders == 1)
+            size -= sum(block.located.size for block in cursor.blocks if block.holders == 1)
             cursor.clear()
 
     async def aclose(self) -> None:

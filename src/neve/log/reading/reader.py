@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 from neve.errors import ClosedError
 from neve.log.index_cache import IndexCache
+from neve.log.manifest.skips import next_skip, past_skips
 from neve.log.reading.batch_times import Timed
 from neve.log.reading.catch_up_throttle import CatchUpThrottle
-from neve.log.reading.chunk import Chunk, ReadableLog, is_at_end, next_skip, past_skips
 from neve.log.reading.cold import ColdReader
+from neve.log.reading.readable_log import ReadableLog, is_at_end
 from neve.log.reading.recent import RecentReader
+from neve.log.reading.record_chunk import RecordChunk
 from neve.log.reading.times import TimeSearch
 from neve.settings import FetchSettings
 from neve.store.port import Store
@@ -45,27 +47,27 @@ class LogReader:
         self.times = TimeSearch(self.read, self.cold.indexes, settings.search_bytes)
         self._closed = False
 
-    def read_now(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk | None:
+    def read_now(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk | None:
         """Committed batches from memory; None where they are not there.
 
         At least one batch, otherwise no more than `max_bytes`. At the committed end there are none
         yet; OffsetOutOfRangeError above it and below the log's start.
         """
         if is_at_end(log, offset):
-            return Chunk([], 0, offset, offset)
+            return RecordChunk([], 0, offset, offset)
         limit = None
         if log.manifest.state.skips:
-            wanted, offset = offset, past_skips(log, offset)
+            wanted, offset = offset, past_skips(log.manifest.state.skips, offset)
             if offset >= log.high_watermark:
-                return Chunk([], 0, wanted, wanted)
-            limit = next_skip(log, offset)
+                return RecordChunk([], 0, wanted, wanted)
+            limit = next_skip(log.manifest.state.skips, offset)
         chunk = self._recent.read(log.recent, offset, max_bytes, limit=limit)
         if chunk is None:
             return self.cold.ready(log, offset, max_bytes)
         self.memory_reads += 1
         return chunk
 
-    async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> Chunk:
+    async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk:
         """Committed batches from wherever they lie."""
         if self._closed:
             raise ClosedError("the reader of logs is closed")

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 
 from neve.log.cached_slice import CachedSlice
 from neve.log.reading.batch_map import BatchMap, Cut
-from neve.log.reading.chunk import Chunk
+from neve.log.reading.record_chunk import RecordChunk
 from neve.log.wal.object import Slice
 
 # Maps of slices. One of a slice of 4 MiB has at most 256 places.
@@ -33,7 +33,7 @@ class RecentReader:
         *,
         at_least_one: bool = True,
         limit: int | None = None,
-    ) -> Chunk | None:
+    ) -> RecordChunk | None:
         """Whole batches from the one that holds `offset` on; None where it is not in memory."""
         at = index_of(rows, offset)
         if at < 0:
@@ -49,19 +49,19 @@ class RecentReader:
                 return None
             start = entry.position + cut.start
             part = data[start : entry.position + cut.end]
-            chunk = Chunk([part], cut.end - cut.start, cut.first_offset, cut.next_offset)
+            chunk = RecordChunk([part], cut.end - cut.start, cut.first_offset, cut.next_offset)
         else:
             part = data[entry.position : entry.end]
-            chunk = Chunk([part], entry.length, offset, entry.last_offset + 1)
+            chunk = RecordChunk([part], entry.length, offset, entry.last_offset + 1)
         if chunk.next_offset <= entry.last_offset or at + 1 == len(rows):
             return chunk
         return self._extended(rows, at + 1, chunk, room, limit)
 
     def _extended(
-        self, rows: deque[CachedSlice], at: int, chunk: Chunk, room: int, limit: int | None
-    ) -> Chunk:
+        self, rows: deque[CachedSlice], at: int, chunk: RecordChunk, room: int, limit: int | None
+    ) -> RecordChunk:
         """The chunk with what follows in the slices from `at` on, as far as there is room."""
-        parts, size, first, due = chunk
+        parts, size, first, due, _key, _absent = chunk
         for index in range(at, len(rows)):
             row = rows[index]
             data, entry = row.held.data, row.entry
@@ -80,7 +80,7 @@ class RecentReader:
                 parts.append(data[entry.position : entry.end])
                 size += entry.length
                 due = entry.last_offset + 1
-        return Chunk(parts, size, first, due)
+        return RecordChunk(parts, size, first, due)
 
     def _cut(
         self, row: CachedSlice, offset: int, room: int, *, at_least_one: bool, limit: int | None

@@ -18,8 +18,9 @@ from neve import runtime
 from neve.errors import DamagedError, UnavailableError, UnsupportedError
 from neve.log.manifest.records import Run, Segment
 from neve.log.reading.batch_times import Timed, first_from, youngest
-from neve.log.reading.chunk import Chunk, OffsetOutOfRangeError, ReadableLog
-from neve.log.reading.indexes import SegmentIndexes
+from neve.log.reading.readable_log import OffsetOutOfRangeError, ReadableLog
+from neve.log.reading.record_chunk import RecordChunk
+from neve.log.reading.segment_indexes import SegmentIndexes
 from neve.records.batch import BatchHeader, walk
 
 # One read of a search: the stretch that the index names is seldom larger.
@@ -45,7 +46,7 @@ class TimeSearch:
 
     def __init__(
         self,
-        read: Callable[[ReadableLog, int, int], Awaitable[Chunk]],
+        read: Callable[[ReadableLog, int, int], Awaitable[RecordChunk]],
         indexes: SegmentIndexes,
         bytes_max: int,
     ) -> None:
@@ -158,7 +159,7 @@ class TimeSearch:
                 at = chunk.next_offset
 
     @asynccontextmanager
-    async def _chunk(self, log: ReadableLog, at: int) -> AsyncIterator[Chunk]:
+    async def _chunk(self, log: ReadableLog, at: int) -> AsyncIterator[RecordChunk]:
         """Read from `at` on, once there is room for that. A batch may be larger than expected."""
         size = SCAN_BYTES
         while True:

@@ -136,13 +136,11 @@ class Bundle:
         end = int(np.searchsorted(self.offsets, to_offset, "left"))
         if end == 0 or from_offset >= to_offset:
             return []
-        return [self._stretch(index) for index in range(self.stretch_for(from_offset).entry, end)]
+        return self.stretches_between(self.stretch_for(from_offset).entry, end)
 
-    def stretches_from(self, offset: int, wanted_bytes: int) -> list[Stretch]:
-        """The stretch of `offset`, and those behind it until `wanted_bytes` are covered."""
-        first = self.stretch_for(offset)
-        end = int(np.searchsorted(self.positions, first.start + wanted_bytes, "left"))
-        return [self._stretch(index) for index in range(first.entry, max(end, first.entry + 1))]
+    def stretches_between(self, first: int, end: int) -> list[Stretch]:
+        """Return the stretches of the entries from `first` up to, not including, `end`."""
+        return [self._stretch(index) for index in range(first, end)]
 
     def offset_for_timestamp(self, timestamp: int) -> int | None:
         """Where to scan from for the first record at or past `timestamp`; None if none is here.

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
-from neve.bucket.planning import PartitionPlan, PlannedPiece
+from neve.bucket.planning import PartitionPlan, PlannedSpan
 from neve.errors import DamagedError
 from neve.lake.pipeline.micro_batches import MicroBatch, combine_results, next_micro_batch
 from neve.lake.pipeline.range_task import RangeResult
 from neve.lake.scan.tasks import OffsetRange
 
-PIECE_BYTES = 100
+SPAN_BYTES = 100
 
 
 def plan(partition: int, first: int, stop: int, **more: object) -> PartitionPlan:
-    """A partition in pieces of ten offsets, which have a hundred bytes each."""
-    pieces = tuple(
-        PlannedPiece(at, min(at + 10, stop), PIECE_BYTES, 0, 0, tail=False)
+    """A partition in spans of ten offsets, which have a hundred bytes each."""
+    spans = tuple(
+        PlannedSpan(at, min(at + 10, stop), SPAN_BYTES, 0, 0, tail=False)
         for at in range(first, stop, 10)
     )
-    return PartitionPlan("t", "id", partition, first, stop, first, stop, pieces, **more)  # type: ignore[arg-type]
+    return PartitionPlan("t", "id", partition, first, stop, first, stop, spans, **more)  # type: ignore[arg-type]
 
 
 def chosen(portion: MicroBatch) -> list[tuple[int, int, int]]:
@@ -28,12 +28,12 @@ def done(task: OffsetRange, end: int | None = None, **more: object) -> RangeResu
 
 def test_a_portion_takes_from_every_partition_in_turn() -> None:
     plans = [plan(0, 0, 30), plan(1, 5, 25)]
-    portion = next_micro_batch(plans, portion_bytes=3 * PIECE_BYTES, task_bytes=PIECE_BYTES)
+    portion = next_micro_batch(plans, portion_bytes=3 * SPAN_BYTES, task_bytes=SPAN_BYTES)
     assert chosen(portion) == [(0, 0, 10), (0, 10, 20), (1, 5, 15)]
     assert portion.whole == frozenset()
-    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=SPAN_BYTES)
     assert portion.whole == {0, 1}
-    assert sum(each.bytes for each in portion.ranges) == 5 * PIECE_BYTES
+    assert sum(each.bytes for each in portion.ranges) == 5 * SPAN_BYTES
 
 
 def test_one_range_is_taken_however_large() -> None:
@@ -43,21 +43,21 @@ def test_one_range_is_taken_however_large() -> None:
 
 def test_what_was_read_whole_is_committed_to_its_end() -> None:
     plans = [plan(0, 0, 30), plan(1, 7, 7)]
-    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=SPAN_BYTES)
     found = combine_results(portion, [done(task) for task in reversed(portion.ranges)])
     assert found.new["id"].offsets == {0: 30, 1: 7}
     assert (found.rows, found.failures) == (3, ())
 
 
 def test_offsets_that_nobody_has_at_the_end_are_passed() -> None:
-    skipped = PartitionPlan("t", "id", 0, 0, 20, 0, 20, plan(0, 0, 10).pieces)
-    portion = next_micro_batch([skipped], portion_bytes=10_000, task_bytes=PIECE_BYTES)
+    skipped = PartitionPlan("t", "id", 0, 0, 20, 0, 20, plan(0, 0, 10).spans)
+    portion = next_micro_batch([skipped], portion_bytes=10_000, task_bytes=SPAN_BYTES)
     assert combine_results(portion, [done(portion.ranges[0])]).new["id"].offsets == {0: 20}
 
 
 def test_nothing_behind_a_range_that_ended_early_is_committed() -> None:
     portion = next_micro_batch(
-        [plan(0, 0, 30), plan(1, 0, 10)], portion_bytes=10_000, task_bytes=PIECE_BYTES
+        [plan(0, 0, 30), plan(1, 0, 10)], portion_bytes=10_000, task_bytes=SPAN_BYTES
     )
     first, second, third, other = portion.ranges
     results = [done(third), done(second, 14, failure="a damaged batch"), done(first), done(other)]
@@ -69,7 +69,7 @@ def test_nothing_behind_a_range_that_ended_early_is_committed() -> None:
 
 def test_a_part_is_committed_to_where_it_was_read() -> None:
     portion = next_micro_batch(
-        [plan(0, 0, 30)], portion_bytes=2 * PIECE_BYTES, task_bytes=PIECE_BYTES
+        [plan(0, 0, 30)], portion_bytes=2 * SPAN_BYTES, task_bytes=SPAN_BYTES
     )
     assert combine_results(portion, [done(task) for task in portion.ranges]).new["id"].offsets == {
         0: 20
@@ -79,7 +79,7 @@ def test_a_part_is_committed_to_where_it_was_read() -> None:
 def test_a_partition_that_could_not_be_seen_stays_where_it_is() -> None:
     unseen = PartitionPlan("t", "id", 0, 0, 0, 0, 0, failure=DamagedError("wal/x", "torn"))
     portion = next_micro_batch(
-        [unseen, plan(1, 0, 10)], portion_bytes=10_000, task_bytes=PIECE_BYTES
+        [unseen, plan(1, 0, 10)], portion_bytes=10_000, task_bytes=SPAN_BYTES
     )
     found = combine_results(portion, [done(task) for task in portion.ranges])
     assert found.new["id"].offsets == {1: 10}
@@ -88,11 +88,11 @@ def test_a_partition_that_could_not_be_seen_stays_where_it_is() -> None:
 
 def test_of_a_doubtful_partition_only_one_range_is_tried() -> None:
     plans = [plan(0, 0, 30), plan(1, 0, 30)]
-    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
+    portion = next_micro_batch(plans, portion_bytes=10_000, task_bytes=SPAN_BYTES, doubtful={0})
     assert chosen(portion) == [(0, 0, 10), (1, 0, 10), (1, 10, 20), (1, 20, 30)]
     assert portion.whole == {1}
     results = [done(task, 0 if task.partition == 0 else None) for task in portion.ranges]
     found = combine_results(portion, results)
     assert (found.new["id"].offsets, found.stuck) == ({0: 0, 1: 30}, {0})
-    alone = next_micro_batch(plans[:1], portion_bytes=10_000, task_bytes=PIECE_BYTES, doubtful={0})
+    alone = next_micro_batch(plans[:1], portion_bytes=10_000, task_bytes=SPAN_BYTES, doubtful={0})
     assert chosen(alone) == [(0, 0, 10)]

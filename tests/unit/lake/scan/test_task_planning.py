@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.bucket.planning import PartitionPlan, PlannedPiece
+from neve.bucket.planning import PartitionPlan, PlannedSpan
 from neve.lake.scan.task_planning import pack_tasks, plan_tasks
 from neve.lake.scan.tasks import OffsetRange, StoreRef
 
@@ -15,12 +15,12 @@ Stretch = tuple[int, int, int]  # offsets passed over before it, offsets, bytes
 
 
 def planned(stretches: list[Stretch], partition: int = 0) -> PartitionPlan:
-    pieces, due = [], 0
+    spans, due = [], 0
     for gap, offsets, size in stretches:
         due += gap
-        pieces.append(PlannedPiece(due, due + offsets, size, 0, 1, tail=False))
+        spans.append(PlannedSpan(due, due + offsets, size, 0, 1, tail=False))
         due += offsets
-    return PartitionPlan("t", "id", partition, 0, due, 0, due, tuple(pieces))
+    return PartitionPlan("t", "id", partition, 0, due, 0, due, tuple(spans))
 
 
 def offsets_of(ranges: list[OffsetRange]) -> list[tuple[int, int]]:
@@ -41,12 +41,12 @@ def test_every_planned_offset_is_in_one_task(
     wanted = [
         (plan.partition, offset)
         for plan in plans
-        for piece in plan.pieces
-        for offset in range(piece.first, piece.end)
+        for span in plan.spans
+        for offset in range(span.first, span.end)
     ]
     assert offsets_of(ranges) == wanted
     assert all(each.first < each.end for each in ranges)
-    assert sum(each.bytes for each in ranges) == sum(p.bytes for plan in plans for p in plan.pieces)
+    assert sum(each.bytes for each in ranges) == sum(p.bytes for plan in plans for p in plan.spans)
     packed = pack_tasks(ranges, pack_bytes=100, min_tasks=least)
     assert [each for task in packed for each in task] == ranges
     assert all(packed)

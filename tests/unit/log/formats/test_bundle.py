@@ -93,13 +93,10 @@ def test_stretches_are_those_of_the_offsets_asked_for() -> None:
     assert [each.entry for each in found.stretches(500, 600)] == [len(starts) - 1]
 
 
-def test_stretches_from_an_offset_cover_the_bytes_wanted() -> None:
+def test_stretches_between_entries_are_those_of_the_entries() -> None:
     found = decoded()
-    assert [each.entry for each in found.stretches_from(100, 0)] == [0]
-    first = found.stretch_for(100)
-    assert [each.entry for each in found.stretches_from(100, first.end - first.start)] == [0]
-    assert [each.entry for each in found.stretches_from(100, first.end - first.start + 1)] == [0, 1]
-    assert len(found.stretches_from(100, 2**40)) == len(found.offsets)
+    assert [each.entry for each in found.stretches_between(0, 1)] == [0]
+    assert found.stretches_between(0, len(found.offsets)) == found.stretches(0, 2**62)
 
 
 def test_a_timestamp_leads_to_the_stretch_of_its_first_batch() -> None:

@@ -10,7 +10,7 @@ import pytest
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, UnavailableError
 from neve.log.reading.blocks import Block
-from neve.log.reading.chunk import Chunk
+from neve.log.reading.record_chunk import RecordChunk
 from neve.settings import Settings
 from neve.store.gate import Gate
 from support.log_reading import World, reading, small_fetch
@@ -133,7 +133,7 @@ async def test_consumed_blocks_are_let_go_at_once() -> None:
         while offset < world.log.high_watermark:
             offset = (await world.read_checked(offset, 900)).next_offset
             for rows in world.reader.cold.blocks._of_source.values():
-                assert all(block.piece.end_offset > offset for block in rows)
+                assert all(block.located.end_offset > offset for block in rows)
 
 
 @in_simulation
@@ -356,7 +356,7 @@ async def test_what_was_read_ahead_is_served_without_waiting() -> None:
             offset = (await world.read_checked(offset, 900)).next_offset
         await runtime.sleep(1)
         chunk = world.reader.read_now(world.log, offset, 500)
-        assert isinstance(chunk, Chunk)
+        assert isinstance(chunk, RecordChunk)
         world.check(chunk, offset, 500)
 
 

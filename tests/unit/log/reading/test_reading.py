@@ -7,7 +7,8 @@ import pytest
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, LostRangeError, NotFoundError
 from neve.log.manifest.records import Skip
-from neve.log.reading.chunk import OffsetOutOfRangeError
+from neve.log.reading.readable_log import OffsetOutOfRangeError
+from neve.log.reading.record_chunk import RecordChunk
 from support.log_reading import World, reading
 from support.node_world import small_settings
 from support.scripted_store import ScriptedStore, changed, first, in_simulation, refuse
@@ -83,7 +84,7 @@ async def test_offsets_outside_the_log_are_refused_and_its_end_is_empty() -> Non
             assert (refused.value.start, refused.value.end) == (4, len(SIZES))
             with pytest.raises(OffsetOutOfRangeError):
                 world.reader.read_now(world.log, offset, 100)
-        assert world.reader.read_now(world.log, len(SIZES), 100) == ([], 0, 12, 12)
+        assert world.reader.read_now(world.log, len(SIZES), 100) == RecordChunk([], 0, 12, 12)
 
 
 @in_simulation
