@@ -210,7 +210,7 @@ async def test_what_is_not_there_is_said_so() -> None:
             await rows(bucket.read(None, 0))
     with pytest.raises(InvalidError, match="no layout 'csv'"):
         await AsyncBucket.connect(url, layout="csv")  # type: ignore[arg-type]
-    with pytest.raises(InvalidError, match="no setting"):
+    with pytest.raises(InvalidError, match="unknown setting"):
         await AsyncBucket.connect(url, settings={"reader.speed": 1})
     await writer.close()
 
