@@ -81,7 +81,7 @@ def test_jobs_on_spark_beside_a_live_leader(spark: Any, tmp_path: Path) -> None:
         assert await _read(url) == all_rows
         for partition in range(PARTITIONS):  # the leader sees what was done, and goes on
             assert len(await writer.segments("t", partition)) == 1
-            await writer.node.log("t", partition).tier()
+            await writer.node.leader("t", partition).log.tier()
         checked = await _done(spark, url, "verify", settle_seconds=0)
         assert all(row.ok for row in checked)
         await writer.node.set_configs("t", {"retention.bytes": "1", "retention.ms": "-1"})

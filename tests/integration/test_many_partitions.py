@@ -39,18 +39,18 @@ async def test_a_topic_of_many_partitions_is_led_soon_and_idles_cheaply(tmp_path
     settings = Settings()
     node = await started(tmp_path, settings)
     await node.create_topic("t", PARTITIONS)
-    for (topic_id, partition), _ in list(node.partitions.items()):
-        node.append(topic_id, partition, batch_of(["a"], timestamp=runtime.now_ms()))
+    for leader in list(node.led.partitions.values()):
+        leader.append(batch_of(["a"], timestamp=runtime.now_ms()))
     await node.writer.flush()
-    await runtime.gather(*(log.tier() for log in list(node.partitions.values())[::40]))
+    await runtime.gather(*(leader.tier() for leader in list(node.led.partitions.values())[::40]))
     await node.close()
 
     began = time.monotonic()
     node = await started(tmp_path, settings)
-    await node.lead()
+    await node.takeover.lead()
     taken = time.monotonic() - began
-    assert len(node.partitions) == PARTITIONS
-    assert all(log.next_offset == 1 for log in node.partitions.values())
+    assert len(node.led.partitions) == PARTITIONS
+    assert all(leader.log.next_offset == 1 for leader in node.led.partitions.values())
     assert taken < START_SECONDS_MAX
 
     upkeep = BackgroundLoops(node, settings)
@@ -165,12 +165,12 @@ async def test_the_second_process_of_a_node_ends_the_first(tmp_path: Path) -> No
     upkeep = BackgroundLoops(first, settings, on_fenced=told.append)
     upkeep.start()
     second = await started(tmp_path, settings)
-    await second.lead()
+    await second.takeover.lead()
     async with runtime.deadline(10):
         while not told:
             await runtime.sleep(0.05)
     assert isinstance(told[0], FencedError)
-    assert first.partitions == {}
+    assert first.led.partitions == {}
     appended = append(second, ["b"], timestamp=runtime.now_ms())
     await appended.commit.wait()
     assert appended.base_offset == 1

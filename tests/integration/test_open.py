@@ -37,7 +37,7 @@ async def written(url: str, given: dict[str, object]) -> None:
 async def appended(url: str, given: dict[str, object]) -> None:
     """A second node takes over and goes on."""
     writer = await Writer.start(url, 2, chosen=load(flags=given))
-    await writer.node.lead()
+    await writer.node.takeover.lead()
     await writer.append("t", 0, 10)
     await writer.close()
 

@@ -214,7 +214,7 @@ def test_dump_writes_what_is_right_and_tells_the_rest(
 async def recover(scene: Scene, topic: str) -> Writer:
     successor = await Writer.start(scene.url, 3)
     try:
-        await successor.node.lead([topic])
+        await successor.node.takeover.lead([topic])
     except BaseException:
         await successor.abort()
         raise
@@ -227,7 +227,7 @@ async def test_recovery_does_not_need_what_is_tiered(harm: Harm) -> None:
     await harm(scene)
     await scene.first.abort()
     successor = await recover(scene, "hurt")
-    assert successor.node.log("hurt", 0).next_offset == END
+    assert successor.node.leader("hurt", 0).log.next_offset == END
     await successor.append("hurt", 0, 5)
     await successor.close()
     await scene.second.close()
@@ -250,7 +250,7 @@ async def test_recovery_is_right_or_names_what_it_cannot_do_without(harm: Harm) 
     refused: str | None = None
     try:
         successor = await recover(scene, "hurt")
-        assert successor.node.log("hurt", 0).next_offset == END
+        assert successor.node.leader("hurt", 0).log.next_offset == END
         await successor.close()
     except DamagedError as error:
         refused = error.key
@@ -261,7 +261,7 @@ async def test_recovery_is_right_or_names_what_it_cannot_do_without(harm: Harm) 
     assert offsets(rows, "hurt") == list(range(len(offsets(rows, "hurt"))))
     assert offsets(rows, "well") == list(range(END))
     successor = await recover(scene, "well")
-    assert successor.node.log("well", 0).next_offset == END
+    assert successor.node.leader("well", 0).log.next_offset == END
     await successor.close()
 
 
@@ -327,8 +327,8 @@ async def read_while(
 async def tiered_and_trimmed(scene: Scene) -> None:
     """The tail becomes segments, and its objects go."""
     node = scene.first.node
-    await node.log("hurt", 0).tier()
-    await node.roll_up()
+    await node.leader("hurt", 0).log.tier()
+    await node.rollups.roll_up()
 
 
 @pytest.mark.usefixtures("_object_by_object")
@@ -344,7 +344,7 @@ async def test_what_is_tiered_and_trimmed_under_a_reader_is_read_on() -> None:
 @pytest.mark.usefixtures("_object_by_object")
 async def test_a_range_deleted_under_a_reader_is_an_error_that_names_it() -> None:
     scene = await Scene.set_up()
-    await scene.first.node.log("hurt", 0).tier()
+    await scene.first.node.leader("hurt", 0).log.tier()
     # The next segment is on its way when the first one's records arrive; the third is not.
     third = (await scene.first.segments("hurt", 0))[2]
     rows, error = await read_while(scene, lambda: scene.first.start_at("hurt", 0, END), after=1)
@@ -375,7 +375,7 @@ async def test_a_range_deleted_before_it_is_asked_for_moves_the_earliest() -> No
 @pytest.mark.usefixtures("_object_by_object")
 async def test_a_topic_deleted_under_a_reader_is_told() -> None:
     scene = await Scene.set_up()
-    await scene.first.node.log("hurt", 0).tier()
+    await scene.first.node.leader("hurt", 0).log.tier()
 
     async def delete() -> None:
         await scene.first.node.cluster.delete_topic("hurt")

@@ -48,11 +48,11 @@ class LiveWriter:
     async def _write(self) -> None:
         try:
             writer = await Writer.start(self._url, chosen=samples.settings(**SETTINGS))
-            await writer.node.lead()
+            await writer.node.takeover.lead()
             while not self._stop.is_set():
                 await writer.append(TOPIC, 1, 5)
                 self.acknowledged += 5
-                await writer.node.tend()
+                await writer.node.run_due_work()
                 await writer.node.collect()
                 self._started.set()
             await writer.close()

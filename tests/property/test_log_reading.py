@@ -28,7 +28,7 @@ async def take(world: World, step: str) -> None:
     elif step == "tier":
         await world.log.tier()
     elif step == "roll_up":
-        await world.node.roll_up()
+        await world.node.rollups.roll_up()
     elif step == "forget":
         world.forget()
     elif step == "collect":

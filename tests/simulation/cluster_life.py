@@ -43,7 +43,7 @@ from neve.store.port import Store
 from neve.store.url import stack
 from simulation.checker import Checker, Sent, ViolationError
 from simulation.process import ALWAYS, Process
-from simulation.truth import UnsettledError, read_all
+from simulation.truth import UnsettledError, append_to, read_all
 from support import foreign_bucket
 
 STEADY, SICK, IMPORTED = "steady", "sick", "orders"
@@ -267,7 +267,7 @@ async def _send(
     now_ms = runtime.now_ms()
     records = [Record(at, now_ms, None, batch.payload) for at in range(batch.records)]
     await process.node.writer.room()
-    appended = process.node.append(topic.id_bytes, partition, bytearray(build_batch(records)))
+    appended = append_to(process.node, topic.id_bytes, partition, bytearray(build_batch(records)))
     await appended.commit.wait()
     cluster.checker.acknowledged(batch, appended.base_offset)
     place = (topic.topic_id, partition)
@@ -533,7 +533,7 @@ async def _disorder(cluster: Cluster, last: Process) -> list[str]:
         for number, partition in enumerate(topic.partitions):
             if partition.leader != node.incarnation:
                 found.append(f"{topic.name}-{number} is led by {partition.leader}")
-            elif node.log_of(topic.id_bytes, number) is None:
+            elif node.leader_of(topic.id_bytes, number) is None:
                 found.append(f"{topic.name}-{number} is not served")
     if node.rollups.unswept:
         found.append(f"unswept streams: {sorted(node.rollups.unswept)}")
@@ -573,7 +573,7 @@ async def _check_logs(cluster: Cluster, last: Process) -> None:
         for partition, log in found.items():
             place = (topic.topic_id, partition)
             starts[place], logs[place] = begun[partition], log
-            served = last.node.log(topic.name, partition).next_offset
+            served = last.node.leader(topic.name, partition).log.next_offset
             if served != max(log, default=-1) + 1:
                 raise ViolationError(f"{topic.name}-{partition} is served up to {served} only")
     checker = cluster.checker

@@ -91,7 +91,7 @@ class Life:
             configs = {"retention.ms": "-1", "retention.bytes": str(RETENTION_BYTES)}
             self.topic = await node.cluster.create_topic(TOPIC, PARTITIONS, configs)
             self.truth = {partition: {} for partition in range(PARTITIONS)}
-        await node.lead([TOPIC])
+        await node.takeover.lead([TOPIC])
         self.node = node
 
     # -- the leader ----------------------------------------------------------------------------
@@ -103,14 +103,14 @@ class Life:
         partition = self.some_partition
         payload = runtime.token(40)
         batch = bytearray(build_batch([Record(0, runtime.now_ms(), None, payload)]))
-        appended = node.append(topic.id_bytes, partition, batch)
+        appended = node.leader(topic.name, partition).append(batch)
         await appended.commit.wait()
         self.truth[partition][appended.base_offset] = payload
         self.count("produced")
 
     async def tend(self) -> None:
         assert self.node is not None
-        await self.node.tend()
+        await self.node.run_due_work()
         await self.node.collect()
 
     async def take_over(self) -> None:
@@ -148,7 +148,7 @@ class Life:
         await runtime.sleep(2)
         assert self.node is not None
         partition = self.some_partition
-        rows = await self.node.log(TOPIC, partition).manifest.segments()
+        rows = await self.node.leader(TOPIC, partition).log.manifest.segments()
         if rows:
             self.raw.bucket.remove(runtime.chance().choice(rows).index_key or "")
         work = build_partition_indexes(self.stack().store, TOPIC, partition, settings=SETTINGS)
@@ -185,7 +185,7 @@ class Life:
         reader = LogReader(stacked.store, indexes, fetch)
         try:
             partition = self.some_partition
-            log = node.log(TOPIC, partition)
+            log = node.leader(TOPIC, partition).log
             at = log.start_offset
             end = log.high_watermark
             while at < end:
@@ -271,16 +271,16 @@ class Life:
             await build_partition_indexes(self.raw, TOPIC, partition, settings=SETTINGS)
             await merge_partition(self.raw, TOPIC, partition, orphan_age_ms=0, settings=SETTINGS)
         node = await Node.start(self.raw, SETTINGS, node_id=9, probe=False)
-        await node.lead([TOPIC])
+        await node.takeover.lead([TOPIC])
         starts, logs = await read_all(self.raw, TOPIC)
         for partition, truth in self.truth.items():
             log = logs[partition]
-            end = node.log(TOPIC, partition).next_offset
+            end = node.leader(TOPIC, partition).log.next_offset
             assert sorted(log) == list(range(starts[partition], end))
             for offset, payload in truth.items():
                 if offset >= starts[partition]:
                     assert log.get(offset) == payload, (partition, offset)
-        await node.tend()
+        await node.run_due_work()
         await node.collect()
         await node.close()
         # A process that was killed as it took over may leave seals: the next tending's business.

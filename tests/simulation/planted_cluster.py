@@ -12,12 +12,12 @@ from neve.cluster import log as cluster_log
 from neve.cluster import node as cluster_node
 from neve.cluster import state as cluster_state
 from neve.cluster.background_loops import BackgroundLoops
+from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.recovery import raise_first
 from neve.cluster.state import Topic
 from neve.cluster.stream_rollups import StreamRollups
 from neve.cluster.takeover import PartitionKey, Takeover
 from neve.errors import NeveError, NotFoundError
-from neve.log.partition import PartitionLog
 from neve.log.wal.reader import WalReader
 from neve.log.wal.rollup import trim
 
@@ -39,8 +39,8 @@ def skip_recovery_of_a_whole_topic() -> Iterator[None]:
 def answer_by_time_without_a_look() -> Iterator[None]:
     """A deposed leader says that nothing is as young as it was asked for."""
 
-    async def trusting(self: LeadershipLook, log: PartitionLog) -> None:
-        del self, log
+    async def trusting(self: LeadershipLook, leader: PartitionLeader) -> None:
+        del self, leader
 
     with mock.patch.object(LeadershipLook, "check", trusting):
         yield
@@ -67,8 +67,8 @@ def rush_after_a_failed_roll_up() -> Iterator[None]:
 
     async def rushing(self: BackgroundLoops) -> None:
         while self._node.ended is None:
-            if self._node.roll_up_due():
-                await self._attempt("rolling up", self._node.roll_up)
+            if self._node.rollups.due():
+                await self._attempt("rolling up", self._node.rollups.roll_up)
             await self._wait(self._not_before.get("rolling up"))
 
     with mock.patch.object(BackgroundLoops, "_roll_up", rushing):

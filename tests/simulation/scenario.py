@@ -21,7 +21,7 @@ from neve.store.port import Store
 from neve.store.url import stack
 from simulation.checker import Checker, Sent, ViolationError
 from simulation.jobs import manifest_of, merge, repair
-from simulation.truth import UnsettledError, read_all
+from simulation.truth import UnsettledError, append_to, read_all
 
 TOPIC = "events"
 # With the faults injected here most attempts succeed.
@@ -133,12 +133,12 @@ class World:
         self.nodes.append(node)
         if self.topic is None:
             self.topic = await node.cluster.create_topic(TOPIC, PARTITIONS)
-        await node.lead([TOPIC])
-        for incarnation, end in node.sealed.items():
+        await node.takeover.lead([TOPIC])
+        for incarnation, end in node.takeover.sealed.items():
             self.checker.sealed(incarnation, end)
         self.leader = node
         self.takeovers += 1
-        self.note("leader", node.incarnation, sorted(node.sealed.items()))
+        self.note("leader", node.incarnation, sorted(node.takeover.sealed.items()))
 
 
 async def run(raw: Store, plan: Plan) -> Report:
@@ -169,14 +169,14 @@ async def _finish(world: World) -> None:
         await store.settle()
     node = await Node.start(world.raw, world.plan.settings, node_id=9)
     try:
-        await node.lead([TOPIC])
-        for incarnation, end in node.sealed.items():
+        await node.takeover.lead([TOPIC])
+        for incarnation, end in node.takeover.sealed.items():
             world.checker.sealed(incarnation, end)
         starts, logs = await read_all(world.raw, TOPIC)
         world.checker.starts.update(starts)
         world.checker.check(logs)
         for partition, log in logs.items():
-            assert node.log(TOPIC, partition).next_offset == max(log, default=-1) + 1
+            assert node.leader(TOPIC, partition).log.next_offset == max(log, default=-1) + 1
     finally:
         await node.abort()
         for store in world.stores:
@@ -276,7 +276,7 @@ async def _send(world: World, batch: Sent, sequence: int = NO_SEQUENCE) -> None:
         )
     )
     try:
-        appended = node.append(world.topic.id_bytes, batch.partition, encoded)
+        appended = append_to(node, world.topic.id_bytes, batch.partition, encoded)
     except OutOfOrderSequenceError as error:
         # One that was superseded and does not know it judges by what it knew.
         if await node.writer.still_leading():
@@ -315,9 +315,9 @@ async def _tender(world: World) -> None:
         return
     choice = runtime.chance().random()
     if choice < 0.6:
-        await node.tend()
+        await node.run_due_work()
     elif choice < 0.7:
-        await node.roll_up()
+        await node.rollups.roll_up()
     elif choice < 0.85:
         await node.collect()
     elif choice < 0.9:
@@ -328,7 +328,7 @@ async def _tender(world: World) -> None:
 
 async def _expire(node: Node) -> None:
     partition = runtime.chance().randrange(PARTITIONS)
-    log = node.log(TOPIC, partition)
+    log = node.leader(TOPIC, partition).log
     if log.tiered_offset > 0:
         offset = runtime.chance().randint(0, log.tiered_offset)
         await move_start(log.manifest, offset, end=log.high_watermark)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 
 from neve.cluster.log import ClusterLog
+from neve.cluster.node import Node
 from neve.cluster.state import Topic
+from neve.errors import FencedError
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
+from neve.log.partition import Appended
 from neve.log.segment import kfs
 from neve.log.tail import assemble, read_streams
 from neve.log.wal.reader import WalReader
@@ -61,3 +64,11 @@ async def read_all(store: Store, name: str) -> tuple[dict[int, int], dict[int, d
     for partition in range(len(topic.partitions)):
         starts[partition], logs[partition] = await read_log(store, topic, partition)
     return starts, logs
+
+
+def append_to(node: Node, topic_id: bytes, partition: int, batch: bytearray) -> Appended:
+    """Append a batch as a broker would. Raises FencedError if the node does not lead."""
+    leader = node.leader_of(topic_id, partition)
+    if leader is None:
+        raise FencedError(f"partition {partition} of {topic_id.hex()} is not led here")
+    return leader.append(batch)

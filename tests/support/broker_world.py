@@ -119,7 +119,7 @@ async def produce(broker: StandIn, topic: str, count: int, partition: int = 0, *
     """Append one batch of so many records and wait for its commit; its base offset."""
     values = [f"{topic}-{at}" for at in range(count)]
     batch = batch_of(values, **about)
-    appended = broker.node.append(broker.topic(topic).id_bytes, partition, batch)
+    appended = broker.node.leader(topic, partition).append(batch)
     await appended.commit.wait()
     return appended.base_offset
 
@@ -133,5 +133,5 @@ async def second_epoch() -> StandIn:
     broker.node = await Node.start(
         MemoryStore(broker.bucket), broker.settings, node_id=NODE_ID, host=host, port=port
     )
-    await broker.node.lead()
+    await broker.node.takeover.lead()
     return broker

@@ -64,7 +64,7 @@ class Writer:
 
     async def append(self, topic: str, partition: int, records: int, **options: object) -> None:
         """Records in batches of BATCH, committed when this returns."""
-        log = self.node.log(topic, partition)
+        log = self.node.leader(topic, partition).log
         commit = None
         for first in range(0, records, BATCH):
             base = log.next_offset
@@ -78,13 +78,13 @@ class Writer:
             await commit.wait()
 
     async def segments(self, topic: str, partition: int) -> list[Segment]:
-        manifest = self.node.log(topic, partition).manifest
+        manifest = self.node.leader(topic, partition).log.manifest
         await manifest.refresh()
         return await manifest.segments()
 
     async def start_at(self, topic: str, partition: int, offset: int) -> None:
         """What retention does: move the log's start, and delete what lies below it."""
-        manifest = self.node.log(topic, partition).manifest
+        manifest = self.node.leader(topic, partition).log.manifest
         gone = [row for row in await self.segments(topic, partition) if row.last < offset]
         await manifest.change(lambda _: [Start(offset, tuple(removal(row) for row in gone))])
         await manifest.collect()
@@ -105,9 +105,9 @@ async def layered(writer: Writer, topic: str, partitions: int = 1) -> None:
         for partition in range(partitions):
             await writer.append(topic, partition, 20)
             if step < 2:
-                await writer.node.log(topic, partition).tier()
+                await writer.node.leader(topic, partition).log.tier()
         if step == 2:
-            await writer.node.roll_up()
+            await writer.node.rollups.roll_up()
 
 
 def objects(url: str) -> MemoryBucket:

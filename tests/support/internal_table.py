@@ -16,7 +16,7 @@ async def led(store: Store, *, node_id: int = 1, settings: Settings = NARROW) ->
     node = await Node.start(store, settings, node_id=node_id, probe=False)
     if node.cluster.state.topic(TOPIC) is None:
         await node.create_topic(TOPIC, 1)
-    await node.lead()
+    await node.takeover.lead()
     return node
 
 
@@ -25,10 +25,10 @@ async def write(node: Node, *rows: tuple[str, str | None]) -> None:
         Record(at, 1_000 + at, key.encode(), None if value is None else value.encode())
         for at, (key, value) in enumerate(rows)
     ]
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await log.append(bytearray(build_batch(records))).commit.wait()
 
 
 async def state(node: Node) -> dict[str, str]:
-    loaded = await node.log(TOPIC, 0).load_state()
+    loaded = await node.leader(TOPIC, 0).log.load_state()
     return {key.decode(): value.decode() for key, value in loaded.items()}

@@ -34,7 +34,7 @@ class World:
         self.node = node
         self.reader = reader
         self.sent: list[Sent] = []
-        self.log = node.log(TOPIC, 0)
+        self.log = node.leader(TOPIC, 0).log
 
     async def send(self, *sizes: int, timestamp: int = 1_000) -> None:
         """Commit batches of records with so many bytes each."""

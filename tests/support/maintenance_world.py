@@ -29,7 +29,7 @@ async def filled(
             await send(node, some, partition, **about)
             sequence += len(some)
             if number < segments:
-                assert await node.log(TOPIC, partition).tier()
+                assert await node.leader(TOPIC, partition).log.tier()
             if partition == 0:
                 values += some
     return node, values

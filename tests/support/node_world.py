@@ -67,7 +67,7 @@ def batch_of(
 def append(node: Node, values: Sequence[str], partition: int = 0, **about: int) -> Appended:
     topic = node.cluster.state.topic(TOPIC)
     assert topic is not None
-    return node.append(topic.id_bytes, partition, batch_of(values, **about))
+    return node.leader(topic.name, partition).append(batch_of(values, **about))
 
 
 async def send(node: Node, values: Sequence[str], partition: int = 0, **about: int) -> int:
@@ -89,7 +89,7 @@ async def started(
 async def successor(store: Store, settings: Settings | None = None, *, node_id: int = 2) -> Node:
     """A node that takes everything over."""
     node = await Node.start(store, settings or small_settings(), node_id=node_id)
-    await node.lead()
+    await node.takeover.lead()
     return node
 
 

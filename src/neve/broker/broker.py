@@ -79,7 +79,7 @@ class Broker:
         self.unsent = Unsent(settings.fetch.unsent_bytes)
         self.waiting = runtime.MemoryShare("waiting-fetches", settings.fetch.waiting_bytes)
         node.memory.add(
-            node.maintenance.memory,
+            node.queues.memory,
             self.reader.cold.budget,
             self.reader.times.share,
             self.unsent.share,
@@ -138,7 +138,7 @@ class Broker:
             "broker ready",
             incarnation=node.incarnation,
             topics=len(node.cluster.state.topics),
-            partitions=len(node.partitions),
+            partitions=len(node.led.partitions),
             groups=len(broker.groups),
             seconds=round(runtime.monotonic() - began, 3),
         )
@@ -147,7 +147,7 @@ class Broker:
     async def _lead_all(self) -> None:
         """Lead what can be led: one damaged partition keeps no other from being served."""
         try:
-            await self.node.lead()
+            await self.node.takeover.lead()
         except NeveError as error:
             if self.node.writer.ended is not None:
                 raise

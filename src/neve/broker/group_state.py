@@ -77,7 +77,7 @@ class GroupState:
         try:
             return await self._node.create_topic(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
         except TopicExistsError:  # an earlier try went further than it knew
-            await self._node.takeover.lead_left()
+            await self._node.takeover.lead_unled()
             found = self._node.topic(GROUPS_TOPIC)
             assert found is not None
             return found
@@ -94,9 +94,10 @@ class GroupState:
         await runtime.gather(*(self._load_partition(topic, number) for number in missing))
 
     async def _load_partition(self, topic: Topic, number: int) -> None:
-        log = self._node.log_of(topic.id_bytes, number)
-        if log is None:
+        leader = self._node.leader_of(topic.id_bytes, number)
+        if leader is None:
             return  # its groups are answered NOT_COORDINATOR
+        log = leader.log
         try:
             rows = await log.load_state()
             await self.groups.load(number, rows, _PartitionStateLog(self._node, log))

@@ -105,5 +105,5 @@ def _ends(node: Node, topic: str) -> list[int | None]:
     if found is None:
         return []
     topic_id = found.id_bytes
-    logs = (node.log_of(topic_id, number) for number in range(len(found.partitions)))
-    return [None if log is None else log.high_watermark for log in logs]
+    leaders = (node.leader_of(topic_id, number) for number in range(len(found.partitions)))
+    return [None if leader is None else leader.log.high_watermark for leader in leaders]

@@ -29,9 +29,9 @@ from neve.records.batch import (
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
+    from neve.cluster.partition_leader import PartitionLeader
     from neve.cluster.state import Topic
     from neve.cluster.topic_config import TopicConfig
-    from neve.log.partition import PartitionLog
 
 # The first version in which a topic is named by its id.
 _TOPIC_IDS_SINCE = 13
@@ -94,15 +94,15 @@ def _append(
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return Row(index, None, error=code)
-    log = broker.node.log_of(topic.id_bytes, index)
-    if log is None:
+    leader = broker.node.leader_of(topic.id_bytes, index)
+    if leader is None:
         known = 0 <= index < len(topic.partitions)
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return Row(index, None, error=code)
     try:
-        return _append_to(broker, log, part.records, index, now_ms)
+        return _append_to(broker, leader, part.records, index, now_ms)
     except (OutOfOrderSequenceError, ProducerFencedError) as error:
-        return Row(index, _doubted(broker, error), in_doubt=True)
+        return Row(index, _doubted(broker, leader, error), in_doubt=True)
     except TimesRefusedError as error:
         assert part.records is not None
         explained = _explained(broker, error, part.records)
@@ -111,17 +111,16 @@ def _append(
         return _refused(index, error)
 
 
-def _doubted(broker: Broker, refusal: NeveError) -> Commit:
-    """Decided when it is known whether we were entitled to refuse.
+def _doubted(broker: Broker, leader: PartitionLeader, refusal: NeveError) -> Commit:
+    """A commit that fails with `refusal` if this process still leads, else with FencedError.
 
-    Who was taken over without knowing judges by what it knew then, and clients take a refusal for
-    final.
+    A deposed leader may refuse from stale state, and clients treat the refusal as final.
     """
     doubt = Commit()
 
     async def decide() -> None:
         try:
-            leading = await broker.still_leading()
+            leading = await broker.still_leading() and leader.is_leading
         except NeveError as error:
             doubt.fail(error)
             return
@@ -150,13 +149,14 @@ def _explained(broker: Broker, refusal: TimesRefusedError, records: memoryview) 
 
 
 def _append_to(
-    broker: Broker, log: PartitionLog, records: memoryview | None, index: int, now_ms: int
+    broker: Broker, leader: PartitionLeader, records: memoryview | None, index: int, now_ms: int
 ) -> Row:
+    log = leader.log
     if log.is_internal:
         raise RefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.name}: only the broker writes to it"
         )
-    config = broker.node.config_of(log)
+    config = leader.config
     header = checked_batch(records, config.max_message_bytes, log.name)
     assert records is not None
     append_time_ms = -1
@@ -165,7 +165,7 @@ def _append_to(
         header = patch_log_append_time(records, append_time_ms)
     else:
         _check_time(header, config, log.name, now_ms)
-    done = log.append(records, header, admitted=True)
+    done = leader.append(records, header, admitted=True)
     metrics = broker.metrics
     metrics.produce_batches += 1
     metrics.produce_records += header.record_count

@@ -45,12 +45,12 @@ def batches_to_recompress(node: Node, request: ProduceRequest) -> list[ForeignBa
         if topic is None or codec is None:
             continue
         for part in asked.partition_data:
-            log, records = node.log_of(topic.id_bytes, part.index), part.records
-            if log is None or records is None or len(records) < HEADER_BYTES:
+            leader, records = node.leader_of(topic.id_bytes, part.index), part.records
+            if leader is None or records is None or len(records) < HEADER_BYTES:
                 continue  # it will be refused
             if parse_header(records).codec != codec:
-                bytes_max = node.config_of(log).max_message_bytes
-                found.append(ForeignBatch(part, records, log.name, codec, bytes_max))
+                bytes_max = leader.config.max_message_bytes
+                found.append(ForeignBatch(part, records, leader.name, codec, bytes_max))
     return found
 
 

@@ -1,25 +1,26 @@
-"""What a broker does in the background: tier, roll up, retain, collect, purge, and watch.
+"""The background loops of a broker: tier, roll up, retain, collect, purge, watch, take over.
 
-Work waits for what is due and not for a look at every partition, so that an idle broker asks the
-store for next to nothing however many partitions it leads: three small requests each
-`cluster.poll.ms`, one listing each `maintenance.gc.interval.ms`. A failure is logged once and
-retried after a growing pause; none ends a loop, and none keeps other partitions waiting.
+The loops wait for work that is due and never scan all partitions. An idle broker, with any number
+of partitions, sends three small requests each `cluster.poll.ms` and one listing each
+`maintenance.gc.interval.ms`. A failure is logged once and retried after a growing pause. It neither
+ends a loop nor delays other partitions.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from neve import runtime
 from neve.cluster.failures import Failures
 from neve.cluster.node import Node
+from neve.cluster.partition_leader import PartitionLeader
+from neve.cluster.streams import retire_streams
 from neve.cluster.takeover import PartitionKey
 from neve.errors import DamagedError, NeveError, NotFoundError
-from neve.log.partition import PartitionLog
 from neve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -28,9 +29,9 @@ _LEADING = "leading partition %s/%d"
 
 
 class BackgroundLoops:
-    """The background work of one node. `start` it once; `close` it before the node.
+    """The background loops of one node. Call `start` once, and `close` before the node's.
 
-    `on_fenced` is called once, when this incarnation turns out to be over.
+    `on_fenced` is called once if this incarnation has ended.
     """
 
     def __init__(
@@ -48,34 +49,39 @@ class BackgroundLoops:
         self._not_before: dict[str, float] = {}
         self._committed_end = -1
         node.on_end(on_fenced)
-        node.led.on_drop.append(self._forget)
+        node.led.on_lost.append(self._forget)
 
     def start(self) -> None:
-        """Begin. Nothing is done before the first of each pause has passed, or work is due."""
+        """Start the loops. Each first waits for its interval, or until work is due."""
         for at in range(self._settings.tiering_concurrency):
-            self._begin(self._tier(), f"upkeep-tier-{at}")
-        self._begin(self._roll_up(), "upkeep-roll-up")
-        self._begin(self._retain(), "upkeep-retain")
-        self._begin(self._every(self._settings.interval_ms / 1000, self._tend), "upkeep-tend")
-        self._begin(self._every(self._settings.interval_ms / 1000, self._purge), "upkeep-purge")
+            self._begin(self._tier(), f"maintenance-tier-{at}")
+        self._begin(self._roll_up(), "maintenance-roll-up")
+        self._begin(self._retain(), "maintenance-retain")
         self._begin(
-            self._every(self._settings.gc_interval_ms / 1000, self._collect), "upkeep-collect"
+            self._every(self._settings.interval_ms / 1000, self._check_streams),
+            "maintenance-streams",
         )
-        self._begin(self._every(self._poll_seconds, self._watch), "upkeep-watch")
+        self._begin(
+            self._every(self._settings.interval_ms / 1000, self._purge), "maintenance-purge"
+        )
+        self._begin(
+            self._every(self._settings.gc_interval_ms / 1000, self._collect), "maintenance-collect"
+        )
+        self._begin(self._every(self._poll_seconds, self._watch), "maintenance-watch")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(work, name=name)
 
-    def _forget(self, log: PartitionLog) -> None:
+    def _forget(self, leader: PartitionLeader) -> None:
         for what in (_TIERING, _RETENTION, _COLLECTING):
-            self._failures.forget(what % log.name)
-            self._not_before.pop(what % log.name, None)
+            self._failures.forget(what % leader.name)
+            self._not_before.pop(what % leader.name, None)
 
     def _loop_failed(self, failure: BaseException) -> None:
-        _log.error("a loop of upkeep has ended", exc_info=failure)
+        _log.error("a background loop has ended", exc_info=failure)
 
     async def close(self) -> None:
-        """Stop. What was being written is abandoned, as by a crash, and made up for later."""
+        """Stop the loops. Unfinished writes are abandoned, as in a crash, and redone later."""
         await self._tasks.close()
 
     # -- loops -------------------------------------------------------------------------------
@@ -86,57 +92,55 @@ class BackgroundLoops:
             if self._node.ended is None:
                 await work()
 
-    async def _next(self, due: runtime.DeadlineQueue[PartitionLog]) -> PartitionLog | None:
-        """Wait for the log that is due next; None when the node has ended."""
+    async def _next(self, due: runtime.DeadlineQueue[PartitionLeader]) -> PartitionLeader | None:
+        """Wait for the partition that is due next. Returns None when the node has ended."""
         while self._node.ended is None:
-            log = due.pop(runtime.monotonic())
-            if log is not None:
-                return log
+            leader = due.pop(runtime.monotonic())
+            if leader is not None:
+                return leader
             await self._wait(due.next_at())
         return None
 
     async def _wait(self, until: float | None = None) -> None:
-        """Wait until work may be due: at a time, or when the node says so."""
+        """Wait until work may be due: until a time, or until the queues are notified."""
         seconds = None if until is None else max(0.0, until - runtime.monotonic())
         pause = self._settings.interval_ms / 1000
-        await self._node.wait_for_work(pause if seconds is None else min(seconds, pause))
+        await self._node.queues.wait(pause if seconds is None else min(seconds, pause))
 
     async def _tier(self) -> None:
-        maintenance = self._node.maintenance
-        while (log := await self._next(maintenance.tiering)) is not None:
-            what = _TIERING % log.name
+        while (leader := await self._next(self._node.queues.tiering)) is not None:
+            what = _TIERING % leader.name
             try:
-                if not await self._node.tier(log):
-                    maintenance.put_off_tiering(log, self._settings.interval_ms / 1000)
+                if not await leader.tier():
+                    leader.postpone_tiering(self._settings.interval_ms / 1000)
                 self._failures.succeeded(what)
             except Exception as error:
-                maintenance.put_off_tiering(log, await self._failed(what, error))
+                leader.postpone_tiering(await self._failed(what, error))
 
     async def _retain(self) -> None:
-        maintenance = self._node.maintenance
         again_seconds = self._settings.retention_check_ms / 1000
-        while (log := await self._next(maintenance.retention)) is not None:
-            what = _RETENTION % log.name
+        while (leader := await self._next(self._node.queues.retention)) is not None:
+            what = _RETENTION % leader.name
             try:
-                if maintenance.retention_due(log):
-                    await maintenance.retain(log)
+                if leader.retention_due():
+                    await leader.retain()
                 self._failures.succeeded(what)
             except Exception as error:
                 pause = max(again_seconds, await self._failed(what, error))
-                maintenance.put_off_retention(log, pause)
+                leader.postpone_retention(pause)
 
     async def _roll_up(self) -> None:
         what = "rolling up"
         while self._node.ended is None:
-            if self._node.roll_up_due():
-                await self._attempt(what, self._node.roll_up)
-                # After a failure: when it may be tried again. Nothing else says when it is due.
+            if self._node.rollups.due():
+                await self._attempt(what, self._node.rollups.roll_up)
+                # After a failure, wait for the retry: no other event makes the roll-up due.
                 await self._wait(self._not_before.get(what))
             else:
                 await self._wait()
 
     async def _attempt(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
-        """Try something unless it failed shortly before; whether it was done."""
+        """Run work unless it failed recently. Returns True if it succeeded."""
         if self._is_put_off(what):
             return False
         try:
@@ -155,32 +159,33 @@ class BackgroundLoops:
         self._failures.succeeded(what)
 
     async def _failed(self, what: str, error: Exception) -> float:
-        """Log a failure, unless it is known or we are over; for how many seconds to leave it alone.
+        """Log a failure, unless it is known or the node has ended. Returns the pause in seconds.
 
-        A successor moves and deletes what we have read from. To a process that was superseded and
-        does not know it yet, that looks like damage.
+        A successor moves and deletes what we have read. To a superseded process that has not
+        noticed yet, that looks like damage.
         """
         if isinstance(error, DamagedError | NotFoundError):
             with contextlib.suppress(NeveError):
                 await self._look()
         return 0.0 if self._node.ended is not None else self._failures.failed(what, error)
 
-    # -- what is done every so often ---------------------------------------------------------
+    # -- periodic work -------------------------------------------------------------------------
 
-    async def _tend(self) -> None:
+    async def _check_streams(self) -> None:
         node = self._node
         if node.rollups.unswept:
             await self._attempt("sweeping old streams", node.rollups.sweep)
-        if node.maintenance.may_let_go():
-            await self._attempt("letting go of old streams", node.let_go)
-        wanted = [row for row in node.takeover.left() if not self._is_put_off(_LEADING % row)]
-        if wanted:  # some may take long: what is left next time does not wait for them
-            self._begin(self._lead_left(wanted), "upkeep-lead")
+        maintenance = node.maintenance
+        if maintenance.has_tiered_streams():
+            await self._attempt("recording tiered streams", maintenance.record_tiered_streams)
+        wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
+        if wanted:  # a slow take-over does not delay the next one
+            self._begin(self._lead_unled(wanted), "maintenance-lead")
 
-    async def _lead_left(self, wanted: Sequence[PartitionKey]) -> None:
+    async def _lead_unled(self, wanted: Sequence[PartitionKey]) -> None:
         failures: Mapping[PartitionKey, Exception]
         try:
-            failures = await self._node.takeover.lead_left(wanted)
+            failures = await self._node.takeover.lead_unled(wanted)
         except Exception as error:
             failures = dict.fromkeys(wanted, error)
         for row in wanted:
@@ -193,25 +198,24 @@ class BackgroundLoops:
 
     async def _purge(self) -> None:
         if self._node.purging.due():
-            await self._attempt("purging deleted topics", self._node.purge)
+            await self._attempt("purging deleted topics", self._node.purging.purge)
 
     async def _collect(self) -> None:
         node = self._node
-        for log in list(node.maintenance.collectable):
-            what = _COLLECTING % log.name
-            if not await self._attempt(what, functools.partial(node.maintenance.collect, log)):
-                node.maintenance.note(log)
-        await self._attempt("retiring streams", node.retire_streams)
+        for leader in list(node.queues.collectable):
+            if not await self._attempt(_COLLECTING % leader.name, leader.collect):
+                leader.reschedule()
+        await self._attempt("retiring streams", partial(retire_streams, node.store, node.cluster))
 
     async def _watch(self) -> None:
         await self._attempt("watching the cluster log", self._look)
 
     async def _look(self) -> None:
-        """Notice that this incarnation is over, which ends the node."""
+        """Find out whether this incarnation has ended, which ends the node."""
         node = self._node
         await node.cluster.refresh()
-        # A commit since the last look proves more than a look does.
+        # A commit since the last check proves more than a check of the stream does.
         is_idle = node.writer.committed_end == self._committed_end
         self._committed_end = node.writer.committed_end
-        if is_idle or node.led.lost:
+        if is_idle:
             await node.writer.still_leading()

@@ -1,53 +1,67 @@
-"""The partitions that a process leads, with what the configs of their topics amount to.
+"""The partitions that this process leads.
 
-Looking one up is one look into a dictionary. What the cluster log says about topics is applied
-here: changed configs reach the logs, and the logs of deleted topics are dropped. A dropped log may
-still be worked on by who had it; `is_busy` tells until when.
+The registry applies the cluster log: changed configs reach the leaders of the topic's partitions,
+and a partition is lost when its topic is deleted or the log names another leader for it. Work on a
+lost partition may still run; `may_write` says until when.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
+from neve import runtime
 from neve.cluster.broker_config import BrokerConfigs
+from neve.cluster.maintenance_queues import MaintenanceQueues
+from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.state import ClusterState, Topic
 from neve.cluster.topic_config import TopicConfig
 from neve.cluster.topic_rules import NoTopicError
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.partition import PartitionLog
 from neve.log.wal.reader import PartitionId
-from neve.settings import SegmentSettings
+from neve.serving.logs import event
+from neve.settings import PARTITION_BYTES, SegmentSettings, Settings
 
 _log = logging.getLogger(__name__)
 
 
 class LedPartitions:
-    """Partitions by topic id and number."""
+    """Partition leaders by topic id and partition number.
+
+    `on_led` is called with each leader that is added, `on_lost` with each that is lost while this
+    process goes on. When the process itself ends, `clear` closes all leaders and calls neither.
+    """
 
     def __init__(
-        self, incarnation: int, segment: SegmentSettings, broker_configs: BrokerConfigs
+        self,
+        incarnation: int,
+        settings: Settings,
+        broker_configs: BrokerConfigs,
+        queues: MaintenanceQueues,
+        memory: runtime.MemoryBudget,
     ) -> None:
         self._incarnation = incarnation
-        self._segment = segment
+        self._segment = settings.segment
+        self._memory = memory.state("partitions", PARTITION_BYTES * settings.cluster.partitions_max)
         self._broker_configs = broker_configs
-        self._configs: dict[PartitionLog, TopicConfig | InvalidError] = {}
+        self._queues = queues
         self._topics: dict[str, Topic] = {}
-        self._logs: dict[str, list[PartitionLog]] = {}
-        self._working: dict[str, int] = {}  # by topic id: pieces of work that may write objects
-        self.partitions: dict[PartitionId, PartitionLog] = {}
-        self.codecs: dict[bytes, int] = {}  # by topic id, where batches do not stay as they came
-        self.on_drop: list[Callable[[PartitionLog], None]] = []
-        self.on_configured: list[Callable[[PartitionLog], None]] = []
-        self.lost = False  # whether somebody else was seen to lead one of them
+        self._leaders: dict[str, list[PartitionLeader]] = {}
+        self.partitions: dict[PartitionId, PartitionLeader] = {}
+        self.codecs: dict[bytes, int] = {}  # by topic id, if its batches are recompressed
+        self.on_led: list[Callable[[PartitionLeader], None]] = []
+        self.on_lost: list[Callable[[PartitionLeader], None]] = []
 
     def segment_settings(self, topic: Topic) -> SegmentSettings:
-        """The settings of a topic's segments; the broker's where its configs make no sense."""
+        """The settings of a topic's segments; the broker's own if its configs are not valid."""
         config = self._config(topic)
         if isinstance(config, InvalidError):
-            _log.warning("topic %s: %s: its segments are made as if it had no configs", *_of(topic))
+            configs = str(topic.configs)
+            _log.warning(
+                "topic %s: %s: its segments are made as if it had no configs", topic.name, configs
+            )
             return self._segment
         return dataclasses.replace(self._segment, bytes=config.segment_bytes, ms=config.segment_ms)
 
@@ -60,50 +74,48 @@ class LedPartitions:
     def add(self, topic: Topic, logs: Sequence[PartitionLog]) -> None:
         """Lead these partitions of a topic from now on."""
         config = self._config(topic)
-        self._see_codec(topic, config)
+        self._set_codec(topic, config)
         self._topics[topic.topic_id] = topic
-        self._logs.setdefault(topic.topic_id, []).extend(logs)
+        leaders = self._leaders.setdefault(topic.topic_id, [])
+        self._memory.count(PARTITION_BYTES * len(logs))
         for log in logs:
-            self.partitions[log.topic_id, log.partition] = log
-            self._configs[log] = config
-
-    def config_of(self, log: PartitionLog) -> TopicConfig:
-        """What the topic's configs amount to; InvalidError where they cannot be read."""
-        config = self._configs.get(log)
-        if isinstance(config, TopicConfig):
-            return config
-        raise FencedError(f"this node does not lead {log.name}") if config is None else config
+            leader = PartitionLeader(
+                log,
+                config,
+                self._queues,
+                has_earlier_streams=len(topic.partitions[log.partition].streams) > 1,
+            )
+            leaders.append(leader)
+            self.partitions[log.topic_id, log.partition] = leader
+            for notify in self.on_led:
+                notify(leader)
+        self._queues.notify()
 
     def clear(self, error: NeveError) -> None:
-        """Lead nothing any more; who waits for the logs is told why."""
-        logs = list(self.partitions.values())
+        """Lead nothing from now on, because of `error`."""
+        leaders = list(self.partitions.values())
         self.partitions.clear()
-        self._configs.clear()
         self._topics.clear()
-        self._logs.clear()
+        self._leaders.clear()
         self.codecs.clear()
-        for log in logs:
-            log.close(error)
+        for leader in leaders:
+            leader.close(error)
 
     def apply(self, state: ClusterState) -> None:
-        """Take in what the cluster log says now."""
+        """Apply a new state of the cluster log."""
         defaults_changed = self._broker_configs.apply(state)
         for topic_id, before in list(self._topics.items()):
             topic = state.topics.get(topic_id)
             if topic is None:
-                self._drop(topic_id)
+                self._lose_topic(before)
                 continue
             if topic is not before:
                 self._topics[topic_id] = topic
-                self._see_leaders(topic)
+                self._lose_moved(topic)
             if defaults_changed or topic.configs != before.configs:
                 self._configure(topic)
 
-    def _see_leaders(self, topic: Topic) -> None:
-        for log in self._logs[topic.topic_id]:
-            self.lost |= topic.partitions[log.partition].leader != self._incarnation
-
-    def _see_codec(self, topic: Topic, config: TopicConfig | InvalidError) -> None:
+    def _set_codec(self, topic: Topic, config: TopicConfig | InvalidError) -> None:
         if isinstance(config, TopicConfig) and config.codec is not None:
             self.codecs[topic.id_bytes] = config.codec
         else:
@@ -111,39 +123,36 @@ class LedPartitions:
 
     def _configure(self, topic: Topic) -> None:
         config, segment = self._config(topic), self.segment_settings(topic)
-        self._see_codec(topic, config)
-        for log in self._logs[topic.topic_id]:
-            self._configs[log] = config
-            log.configure(segment)
-            for told in self.on_configured:
-                told(log)
+        self._set_codec(topic, config)
+        for leader in self._leaders[topic.topic_id]:
+            leader.configure(config, segment)
 
-    def _drop(self, topic_id: str) -> None:
-        name = self._topics.pop(topic_id).name
-        self.codecs.pop(bytes.fromhex(topic_id), None)
-        for log in self._logs.pop(topic_id):
-            self.partitions.pop((log.topic_id, log.partition), None)
-            self._configs.pop(log, None)
-            log.close(NoTopicError(f"topic {name!r} was deleted"))
-            for told in self.on_drop:
-                told(log)
+    def _lose_topic(self, topic: Topic) -> None:
+        del self._topics[topic.topic_id]
+        self.codecs.pop(topic.id_bytes, None)
+        for leader in self._leaders.pop(topic.topic_id):
+            self._lose(leader, NoTopicError(f"topic {topic.name!r} was deleted"))
 
-    @contextlib.contextmanager
-    def working(self, topic_id: bytes) -> Iterator[None]:
-        """While this is entered, objects of the topic may be written by us."""
-        key = topic_id.hex()
-        self._working[key] = self._working.get(key, 0) + 1
-        try:
-            yield
-        finally:
-            self._working[key] -= 1
-            if not self._working[key]:
-                del self._working[key]
+    def _lose_moved(self, topic: Topic) -> None:
+        """Lose the partitions that the cluster log no longer gives to this process."""
+        kept: list[PartitionLeader] = []
+        for leader in self._leaders[topic.topic_id]:
+            current = topic.partitions[leader.log.partition]
+            if current.leader == self._incarnation and current.epoch == leader.log.epoch:
+                kept.append(leader)
+                continue
+            about = {"partition": leader.name, "epoch": current.epoch, "leader": current.leader}
+            event(_log, logging.INFO, "partition lost", **about)
+            self._lose(leader, FencedError(f"another process leads {leader.name} now"))
+        self._leaders[topic.topic_id] = kept
 
-    def is_busy(self, topic_id: str) -> bool:
-        """Whether somebody may still write objects of this topic."""
-        return topic_id in self._working or topic_id in self._topics
+    def _lose(self, leader: PartitionLeader, error: NeveError) -> None:
+        self.partitions.pop((leader.log.topic_id, leader.log.partition), None)
+        leader.close(error)
+        self._memory.give_back(PARTITION_BYTES)
+        for notify in self.on_lost:
+            notify(leader)
 
-
-def _of(topic: Topic) -> tuple[str, str]:
-    return topic.name, str(topic.configs)
+    def may_write(self, topic_id: str) -> bool:
+        """Whether this process may still write objects of a topic."""
+        return topic_id in self._topics or self._queues.is_writing(bytes.fromhex(topic_id))

@@ -61,7 +61,8 @@ class Purge:
         return self._may_be_forgotten(topic)
 
     async def purge(self) -> int:
-        """Do what is due for each deleted topic; how many objects went."""
+        """Run the due steps for each deleted topic. Returns how many objects were deleted."""
+        await self._cluster.refresh()
         gone = 0
         failures: list[NeveError] = []
         for topic in list(self._cluster.state.deleted.values()):
@@ -94,7 +95,7 @@ class Purge:
 
     def _has_dropped(self, topic: Topic) -> bool:
         """Whether this process can write no more objects of it."""
-        return not self._led.is_busy(topic.topic_id) and not self._is_taking_over(topic.topic_id)
+        return not self._led.may_write(topic.topic_id) and not self._is_taking_over(topic.topic_id)
 
     def _drops(self, topic: Topic) -> bool:
         """Whether others may wait for us to say that we dropped it, and we have."""

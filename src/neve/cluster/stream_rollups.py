@@ -1,7 +1,7 @@
-"""Roll-ups of a node's own stream and of the dead ones it sealed, and where slices lie since.
+"""Roll-ups of a node's own stream and of the dead streams that it sealed.
 
-A roll-up moves slices to other objects; the logs that hold them are told. A slice that is not where
-its log thought is looked for in the stream anew.
+A roll-up moves slices to other objects, and the logs that hold them are notified. If a slice is not
+where its log expects it, `resolve` reads the stream's tail again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from neve.log.wal.writer import WalWriter
 from neve.settings import Settings
 from neve.store.port import Store
 
-# Looks at a stream from which objects go missing as it is swept: another successor may be at it.
+# Attempts to sweep a stream whose objects disappear meanwhile: another successor may sweep it too.
 SWEEPS_MAX = 3
 
 
@@ -36,29 +36,31 @@ class StreamRollups:
     """Rolls up streams for one node."""
 
     def __init__(
-        self, store: Store, settings: Settings, cluster: ClusterLog, led: LedPartitions
+        self,
+        store: Store,
+        settings: Settings,
+        cluster: ClusterLog,
+        *,
+        led: LedPartitions,
+        own: OwnStream,
+        writer: WalWriter,
     ) -> None:
         self._store = store
         self._settings = settings
         self._cluster = cluster
         self._led = led
-        self._own: OwnStream
-        self._writer: WalWriter
+        self._own = own
+        self._writer = writer
         self._rollups = asyncio.Lock()
         self._is_cheap = False
         self._sweeping = asyncio.Lock()
-        self._moved: dict[int, int] = {}  # the checkpoint of each stream by which slices moved last
+        self._moved: dict[int, int] = {}  # by stream: the checkpoint that last moved its slices
         self.unswept: dict[int, int] = {}  # dead streams that we sealed, and where they end
 
-    def of_own(self, own: OwnStream, writer: WalWriter) -> None:
-        """The stream that this node writes."""
-        self._own, self._writer = own, writer
-
     async def sweep(self) -> None:
-        """Roll up the dead streams that we sealed: the next to read them has little to do.
+        """Roll up the dead streams that we sealed, so that their next reader has little to read.
 
-        A stream that cannot be read keeps none of the others from being swept; the first failure is
-        raised at the end.
+        A stream that cannot be read does not stop the others. Raises the first failure at the end.
         """
         failures: list[NeveError] = []
         async with self._sweeping:
@@ -80,11 +82,11 @@ class StreamRollups:
                     await self._roll_up(reader, tail, end)
                 await trim(self._store, reader, end=end)
             except (NotFoundError, DamagedError) as error:
-                # What no partition needs any more is retired, and then nothing of it is missed.
+                # A stream that no partition needs is retired: its objects may be missing.
                 if incarnation not in (await self._cluster.refresh()).streams():
                     return
-                # Another successor may have swept it as we read: it is whole at the next look. An
-                # object that is missing for good is lost.
+                # Another successor may have swept it meanwhile: the next attempt finds it whole.
+                # An object that stays missing is lost.
                 if attempt == SWEEPS_MAX or not isinstance(error, NotFoundError):
                     raise
             else:
@@ -93,18 +95,22 @@ class StreamRollups:
     def due(self) -> bool:
         """Whether our stream has grown past wal.tail.objects or wal.tail.bytes, or soon will.
 
-        What is untiered is written anew by a roll-up, and just after a segment was made that is
-        least: then one is made early.
+        A roll-up copies everything untiered. That is least just after a segment was written, so a
+        roll-up that is due soon is made then.
         """
         return self._is_cheap or self._own.roll_up_due()
 
     def tiered(self) -> None:
-        """A segment was made of some of our stream."""
-        untiered = (log.tail_bytes for log in self._led.partitions.values())
+        """Note that a part of our stream is in a segment now."""
+        untiered = (leader.log.tail_bytes for leader in self._led.partitions.values())
         self._is_cheap = self._own.roll_up_is_cheap(untiered)
 
+    async def roll_up_if_due(self) -> bool:
+        """Checkpoint our own stream if that is due. Returns True if a checkpoint was written."""
+        return self.due() and await self.roll_up()
+
     async def roll_up(self) -> bool:
-        """Checkpoint our own stream at what is committed; whether we did."""
+        """Checkpoint our own stream at its committed end. Returns True if one was written."""
         async with self._rollups:
             self._is_cheap = False
             return await self._roll_up_own()
@@ -149,14 +155,14 @@ class StreamRollups:
             given_up=given_up,
         )
         if rollups is not None:
-            self._tell_of_move(reader.incarnation, upto, upto, rollups)
+            self._move(reader.incarnation, upto, upto, rollups)
         return rollups
 
-    def _tell_of_move(
+    def _move(
         self, incarnation: int, checkpoint: int, below: int, items: Iterable[TailObject]
     ) -> None:
-        """Slices that lay in numbers below `below` of a stream lie in these objects now."""
-        # A look from before a later checkpoint knows nothing of what that one has rolled up.
+        """Notify logs: slices from numbers below `below` of a stream are in these objects now."""
+        # A tail that was read before a later checkpoint does not have what that one rolled up.
         if checkpoint < self._moved.get(incarnation, 0):
             return
         self._moved[incarnation] = checkpoint
@@ -165,13 +171,13 @@ class StreamRollups:
             held = CachedObject(item.key, incarnation, item.number, item.data)
             for entry in item.slices:
                 moved.setdefault((entry.topic_id, entry.partition), []).append((held, entry))
-        for partition, log in self._led.partitions.items():
-            log.moved(incarnation, below, moved.get(partition, []))
+        for partition, leader in self._led.partitions.items():
+            leader.log.moved(incarnation, below, moved.get(partition, []))
 
     async def resolve(self, incarnation: int) -> None:
-        """Read a stream's tail again, because something in it is not where we thought.
+        """Read a stream's tail again, because a slice is not where its log expected it.
 
-        Raises FencedError where a successor has moved it, and not DamagedError.
+        Raises FencedError, not DamagedError, if a successor has moved it.
         """
         own = incarnation == self._own.incarnation
         below = self._writer.committed_end if own else None
@@ -182,18 +188,18 @@ class StreamRollups:
             raise
         below = tail.position if below is None else min(below, tail.position)
         items = [item for item in tail.objects if item.number is None or item.number < below]
-        self._tell_of_move(incarnation, tail.checkpoint, below, items)
+        self._move(incarnation, tail.checkpoint, below, items)
 
     async def check_leading(self) -> None:
         """Raise FencedError if another process has taken over.
 
-        A successor sweeps, trims and retires what we have read from, which looks like damage to us.
+        A successor sweeps, trims and retires streams that we read. To us that looks like damage.
         """
         if not await self._writer.still_leading() and self._writer.ended is not None:
             raise self._writer.ended
 
     async def _manifests(self, tail: StreamTail) -> dict[PartitionId, ManifestState | None]:
-        """The manifest of each partition of a stream, as won numbers have it; None: deleted."""
+        """The manifest of each partition of a stream; None if the topic was deleted."""
         state = await self._cluster.refresh()
         wanted = {
             (entry.topic_id, entry.partition) for item in tail.objects for entry in item.slices
@@ -201,11 +207,11 @@ class StreamRollups:
 
         async def manifest_of(topic_id: bytes, number: int) -> ManifestState | None:
             topic = state.topic_by_id(topic_id)
-            log = self._led.partitions.get((topic_id, number))
+            leader = self._led.partitions.get((topic_id, number))
             if topic is None:
                 return None
-            if log is not None:
-                return log.manifest.state
+            if leader is not None:
+                return leader.log.manifest.state
             keys = manifest_keys(topic.name, topic_id, number)
             return await Manifest(self._store, keys).refresh()
 

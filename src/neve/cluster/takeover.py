@@ -1,8 +1,8 @@
-"""Taking partitions over: winning them in the cluster log, recovering them, leading them.
+"""Take-over of partitions: win them in the cluster log, recover them, lead them.
 
-Each partition is recovered by one take-over at a time: two would give its offsets out twice.
-Take-overs of different partitions run side by side. What cannot be recovered, or only slowly, keeps
-nothing else from being led.
+At most one take-over at a time recovers a partition: two would assign its offsets twice. Take-overs
+of different partitions run concurrently. A partition that cannot be recovered, or only slowly, does
+not delay the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from neve import runtime
 from neve.cluster.led_partitions import LedPartitions
@@ -30,15 +30,15 @@ from neve.store.port import Store
 
 _log = logging.getLogger(__name__)
 
-# How often a take-over looks again because a stream that it could not read is needed no more.
+# Attempts of one take-over, if a stream that it could not read turns out to be retired.
 TAKE_OVERS_MAX = 5
 
-# A topic's id and the number of one of its partitions.
+# A topic's id in hex, and a partition number.
 PartitionKey = tuple[str, int]
 
 
 class Takeover:
-    """Takes partitions over for one node. `on_led` is called with logs that are led from now on."""
+    """Takes partitions over for one node."""
 
     def __init__(
         self,
@@ -51,7 +51,6 @@ class Takeover:
         own: OwnStream,
         writer: WalWriter,
         memory: runtime.MemoryBudget,
-        on_led: Callable[[Sequence[PartitionLog]], None],
     ) -> None:
         self._store = store
         self._settings = settings
@@ -63,11 +62,8 @@ class Takeover:
         self._producer_memory = ProducerMemory(
             memory.state("producers", settings.producers.memory_bytes)
         )
-        self._on_led = on_led
-        self._taking: dict[
-            PartitionKey, asyncio.Event
-        ] = {}  # by partition: the end of its take-over
-        self._looked: ClusterState | None = None  # in which nothing was left to lead
+        self._taking: dict[PartitionKey, asyncio.Event] = {}  # set when the take-over has ended
+        self._searched: ClusterState | None = None  # the last state without a partition to lead
         self.sealed: dict[int, int] = {}  # streams that we ended, and where
 
     def is_taking(self, topic_id: str) -> bool:
@@ -75,12 +71,12 @@ class Takeover:
         return any(taken == topic_id for taken, _ in self._taking)
 
     async def lead(self, topics: Sequence[str] | None = None) -> None:
-        """Take over all partitions, or all of these topics, that we do not lead yet.
+        """Declare every other process dead, and lead all partitions, or all of these topics.
 
-        Every other process is declared dead: this node leads everything. Raises the first failure
-        when all that can be led is led.
+        This is the policy of one broker per bucket; nothing else here assumes it. A partition that
+        cannot be recovered does not stop the others. Raises the first failure at the end.
         """
-        self._check_that_we_write()
+        self._check_not_ended()
         state = await self._cluster.refresh()
         for incarnation in sorted(key for key, row in state.brokers.items() if row.live):
             if incarnation != self._writer.incarnation:
@@ -97,41 +93,42 @@ class Takeover:
             wanted += [(topic.topic_id, number) for number in range(len(topic.partitions))]
         failures = await self._lead(wanted)
         with contextlib.suppress(NeveError):
-            await self._rollups.sweep()  # tending tries again
+            await self._rollups.sweep()  # the background loops retry it
         raise_first(list(failures.values()))
 
     async def lead_created(self, topic: Topic, created: Collection[int]) -> None:
-        """Lead a topic of which this node has just created these partitions.
+        """Lead partitions of a topic that this node has just created.
 
-        Under their first epoch no process can have written to them, so there is nothing to recover.
-        The topic's other partitions are left to their leaders, or to `lead_left`.
+        No process can have written to them under their first epoch, so there is nothing to recover.
+        Other partitions of the topic are not touched: their leaders serve them, or `lead_unled`
+        takes them.
         """
         if not created:
             return
-        self._check_that_we_write()
+        self._check_not_ended()
         rows = [(topic.topic_id, number) for number in created]
         raise_first(list((await self._lead(rows, created=rows)).values()))
 
-    async def lead_left(
+    async def lead_unled(
         self, wanted: Sequence[PartitionKey] | None = None
     ) -> Mapping[PartitionKey, NeveError]:
-        """Lead what has no leader, or is ours and not served yet: of these partitions, or of all.
+        """Lead those of these partitions, or of all, that `unled` would return.
 
-        Returns why partitions cannot be led yet.
+        Returns the failure of each partition that cannot be led yet.
         """
-        self._check_that_we_write()
+        self._check_not_ended()
         if wanted is None:
             await self._cluster.refresh()
-            wanted = self.left()
+            wanted = self.unled()
         return await self._lead(wanted)
 
-    def left(self) -> list[PartitionKey]:
+    def unled(self) -> list[PartitionKey]:
         """Partitions without a leader, and ours that are neither served nor being recovered.
 
-        Each state of the cluster in which there are none is searched once.
+        A state of the cluster without any is searched once.
         """
         state = self._cluster.state
-        if self._looked is state:
+        if self._searched is state:
             return []
         own = self._writer.incarnation
         found = [
@@ -142,10 +139,10 @@ class Takeover:
             or (partition.leader == own and (topic.id_bytes, number) not in self._led.partitions)
         ]
         if not found:
-            self._looked = state
+            self._searched = state
         return [row for row in found if row not in self._taking]
 
-    def _check_that_we_write(self) -> None:
+    def _check_not_ended(self) -> None:
         if self._writer.ended is not None:
             raise self._writer.ended
 
@@ -165,7 +162,7 @@ class Takeover:
 
     @contextlib.contextmanager
     def _taken(self, wanted: Iterable[PartitionKey]) -> Iterator[None]:
-        """Keep other take-overs from these partitions, each until it is led."""
+        """Exclude other take-overs of these partitions, each until it is led."""
         rows = {row: asyncio.Event() for row in wanted}
         self._taking.update(rows)
         try:
@@ -177,17 +174,17 @@ class Takeover:
                 over.set()
 
     async def _streams_changed(self) -> bool:
-        """Whether other streams are needed now: one that was retired as we read looks damaged."""
+        """Whether partitions need other streams now. A stream retired meanwhile looks damaged."""
         before = self._cluster.state.streams()
         return (await self._cluster.refresh()).streams() != before
 
     async def _take_over(
         self, wanted: Sequence[PartitionKey], created: Collection[PartitionKey]
     ) -> dict[PartitionKey, NeveError]:
-        """Recover what is ours and not led yet. Returns why partitions could not be recovered."""
+        """Recover partitions that are ours and not led yet. Returns the failures."""
         state = self._cluster.state
         taken = self._logs(state, wanted)
-        # Where we created a partition and lead it under its first epoch, its log is empty.
+        # The log of a partition that we created, under its first epoch, is empty.
         fresh = [
             log for row, (log, partition) in taken.items() if row in created and not partition.epoch
         ]
@@ -208,7 +205,7 @@ class Takeover:
         )
         self.sealed.update(recovered.ends)
         self._rollups.unswept.update(recovered.ends)
-        self._check_that_we_write()  # or we were fenced while we recovered
+        self._check_not_ended()  # we may have been fenced meanwhile
         event(
             _log,
             logging.INFO,
@@ -226,7 +223,7 @@ class Takeover:
     def _logs(
         self, state: ClusterState, wanted: Sequence[PartitionKey]
     ) -> dict[PartitionKey, tuple[PartitionLog, PartitionState]]:
-        """A log for each of these partitions that is ours and not led yet."""
+        """A new log for each of these partitions that is ours and not led yet."""
         logs: dict[PartitionKey, tuple[PartitionLog, PartitionState]] = {}
         own = self._writer.incarnation
         for topic_id, rows in itertools.groupby(wanted, key=lambda row: row[0]):
@@ -255,16 +252,18 @@ class Takeover:
         return logs
 
     def _add(self, logs: Sequence[PartitionLog]) -> None:
-        """Lead these logs from now on, unless we were fenced or their topic was deleted."""
+        """Lead these logs from now on, except those that we lost during the recovery."""
         if self._writer.ended is not None:
             return
         for topic_id, group in itertools.groupby(logs, key=lambda log: log.topic_id):
             topic = self._cluster.state.topic_by_id(topic_id)
             if topic is not None:
-                rows = list(group)
-                self._led.add(topic, rows)
-                self._on_led(rows)
+                self._led.add(topic, [log for log in group if self._is_ours(topic, log)])
         for log in logs:
             over = self._taking.pop((log.topic_id.hex(), log.partition), None)
             if over is not None:
                 over.set()
+
+    def _is_ours(self, topic: Topic, log: PartitionLog) -> bool:
+        current = topic.partitions[log.partition]
+        return current.leader == self._writer.incarnation and current.epoch == log.epoch

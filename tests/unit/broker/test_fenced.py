@@ -34,7 +34,7 @@ async def test_a_superseded_broker_closes_its_connections_instead_of_answering()
         assert (await asking.ask(FIND_COORDINATOR, 0, COORDINATOR)).error_code == 0
         assert (await asking.ask(OFFSET_FETCH, 3, offsets_of("g"))).error_code == 0
         other = await Node.start(MemoryStore(bucket), Settings(), node_id=8)
-        await other.lead()
+        await other.takeover.lead()
         asking.send(OFFSET_FETCH, 3, offsets_of("g"))
         asking.send(FIND_COORDINATOR, 0, COORDINATOR)
         for wire in (asking, idle):

@@ -54,7 +54,7 @@ async def test_a_waiting_fetch_is_woken_by_the_commit() -> None:
         assert time.monotonic() - started < 5
         assert values_of(answer.records) == [b"a"]
         assert answer.high_watermark == 1
-        assert not broker.node.log("t", 0)._watchers
+        assert not broker.node.leader("t", 0).log._watchers
 
 
 async def test_a_fetch_waits_for_min_bytes_but_not_beyond_its_time() -> None:
@@ -172,7 +172,7 @@ async def test_offsets_out_of_range_and_unknown_places_are_told() -> None:
         for offset in (-1, 4, 2**62):
             answer = await wire.fetch("t", offset, max_wait_ms=5_000)
             assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE, offset
-        await broker.node.delete_records("t", 0, 2)
+        await broker.node.leader("t", 0).move_start(2)
         answer = await wire.fetch("t", 1)
         assert (answer.error_code, answer.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2)
         unknown = await wire.fetch("missing", 0)
@@ -190,7 +190,7 @@ async def test_who_was_taken_over_does_not_say_that_an_offset_is_out_of_range() 
         await wire.produce("t", batch(b"a"))
         await broker.background.close()
         successor = await Node.start(store, Settings(), node_id=1, probe=False)
-        await successor.lead()
+        await successor.takeover.lead()
         with pytest.raises(asyncio.IncompleteReadError):  # so that its client asks the successor
             await wire.fetch("t", 3, max_wait_ms=5_000)
         await successor.close()
@@ -235,7 +235,7 @@ async def test_what_is_not_in_memory_is_read_beside_what_is() -> None:
         for index in range(2):
             for value in (b"a", b"b"):
                 await wire.produce("t", batch(value), partition=index)
-        await broker.node.log("t", 0).tier()
+        await broker.node.leader("t", 0).log.tier()
         wire.send_fetch("t", [(0, 0), (1, 0)])
         parts = (await wire.receive()).responses[0].partitions
         assert [values_of(part.records)[:1] for part in parts] == [[b"a"], [b"a"]]
@@ -275,7 +275,7 @@ async def test_the_command_that_damage_is_told_with_gets_readers_past_it(
     store = FolderStore(bucket, fsync=False)
     async with running_broker(store, UNCACHED, store_url=str(bucket)) as broker:
         await broker.node.create_topic("t", 1)
-        log = broker.node.log("t", 0)
+        log = broker.node.leader("t", 0).log
         async with Wire.to(broker) as wire:
             for value in (b"lost", b"kept"):
                 await wire.produce("t", batch(value))

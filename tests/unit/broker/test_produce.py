@@ -130,7 +130,7 @@ async def test_who_was_taken_over_refuses_nobody_for_good() -> None:
         await wire.produce("t", batch(b"a", producer=7, sequence=0))
         await broker.background.close()  # so that it does not notice by itself
         successor = await Node.start(store, Settings(), node_id=1, probe=False)
-        await successor.lead()
+        await successor.takeover.lead()
         with pytest.raises(asyncio.IncompleteReadError):  # so that its client asks the successor
             await wire.produce("t", batch(b"c", producer=7, sequence=2))
         await successor.close()

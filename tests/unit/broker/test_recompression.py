@@ -134,7 +134,7 @@ async def test_later_requests_of_a_connection_do_not_pass_one_that_is_recompress
             wire.send_batch("t", sent, acks=acks)
         await gate.wait()
         await asyncio.sleep(0.05)
-        assert broker.node.log("t", 0).next_offset == 0
+        assert broker.node.leader("t", 0).log.next_offset == 0
         gate.open()
         answers = [await wire.produced() for _ in codecs]
         assert [row.error_code for row in answers] == [ErrorCode.NONE] * 4
@@ -196,7 +196,7 @@ async def test_what_is_fenced_meanwhile_is_not_appended(monkeypatch: pytest.Monk
         await topic(broker, "lz4")
         wire.send_batch("t", batch(b"a"))
         await gate.wait()
-        broker.node.log("t", 0).close(FencedError("another process leads it"))
+        broker.node.leader("t", 0).log.close(FencedError("another process leads it"))
         gate.open()
         assert (await wire.produced()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -259,7 +259,7 @@ async def test_what_is_recompressed_fills_the_buffer_that_producers_wait_for(
             other.send_batch("t", batch(b"%d" % number, codec=LZ4))
         assert (await other.produced()).base_offset == 0  # taken before it was seen to be full
         await asyncio.sleep(0.1)
-        assert broker.node.log("t", 0).next_offset == 3
+        assert broker.node.leader("t", 0).log.next_offset == 3
         gate.open()
         assert (await wire.produced()).error_code == ErrorCode.NONE
         offsets = {(await other.produced()).base_offset for _ in range(2)}

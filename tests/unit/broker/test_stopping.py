@@ -59,7 +59,7 @@ async def test_a_record_that_was_taken_behind_a_waiting_fetch_is_answered() -> N
         wire.send_fetch("t", [(0, 0)], max_wait_ms=60_000)
         wire.send_batch("t", batch(b"x"), partition=1)
         for _ in range(200):
-            log = broker.node.log("t", 1)
+            log = broker.node.leader("t", 1).log
             if log.high_watermark == 1:
                 break
             await runtime.sleep(0.01)

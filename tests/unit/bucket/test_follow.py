@@ -161,11 +161,11 @@ async def test_roll_ups_and_tiering_in_between_lose_and_repeat_nothing() -> None
             await writer.append("t", 0, 10)
             if step % 3 == 0:
                 await writer.append("t", 0, 10)
-                await writer.node.roll_up()
+                await writer.node.rollups.roll_up()
             if step % 4 == 1:
-                await writer.node.log("t", 0).tier()
-                await writer.node.roll_up()
-            end = writer.node.log("t", 0).high_watermark
+                await writer.node.leader("t", 0).log.tier()
+                await writer.node.rollups.roll_up()
+            end = writer.node.leader("t", 0).log.high_watermark
             assert await take(source, end - reached) == expected("t", 0, reached, end)
             reached = end
         await source.aclose()
@@ -181,7 +181,7 @@ async def test_a_new_leader_is_followed() -> None:
         assert await take(source, 10) == expected("t", 0, 70, 80)
         await writer.abort()
         second = await Writer.start(url, 2)
-        await second.node.lead()
+        await second.node.takeover.lead()
         await second.append("t", 0, 10)
         assert await take(source, 10) == expected("t", 0, 80, 90)
         await second.append("t", 0, 5)

@@ -34,14 +34,14 @@ async def write_and_move(writer: Writer, steps: int) -> None:
     chance = runtime.chance()
     for _ in range(steps):
         partition = chance.randrange(PARTITIONS)
-        log = writer.node.log("t", partition)
+        log = writer.node.leader("t", partition).log
         step = chance.randrange(8)
         if step < 4:
             await writer.append("t", partition, chance.randrange(1, 12))
         elif step < 6:
             await log.tier()
         elif step == 6:
-            await writer.node.roll_up()
+            await writer.node.rollups.roll_up()
         else:
             await writer.node.collect()
         await runtime.sleep(chance.random() * 0.05)
@@ -92,12 +92,12 @@ async def scenario() -> int:
     seen = await check_reads(url, writing)
     await writer.abort()
     second = await Writer.start(url, 2, chosen=writer.chosen)
-    await second.node.lead()
+    await second.node.takeover.lead()
     writing.start(write_and_move(second, 30))
     seen += await check_reads(url, writing)
     for partition in range(PARTITIONS):
         await second.append("t", partition, 1)
-        ends[partition] = second.node.log("t", partition).high_watermark
+        ends[partition] = second.node.leader("t", partition).log.high_watermark
     async with runtime.deadline(60):
         for partition in range(PARTITIONS):  # so that the follower looks once more
             ends[partition] += 1
@@ -120,7 +120,7 @@ async def test_a_reader_that_retention_passes_is_told() -> None:
     await writer.node.create_topic("t", 1)
     for _ in range(6):
         await writer.append("t", 0, 10)
-        await writer.node.log("t", 0).tier()
+        await writer.node.leader("t", 0).log.tier()
     chosen = samples.settings(prefetch__window=1, prefetch__downloads=1)
     async with await samples.opened(url, chosen) as bucket:
         source = bucket.read("t")

@@ -104,7 +104,7 @@ async def test_a_record_that_is_older_than_its_batch_is_not_pruned() -> None:
     url = samples.fresh_url()
     writer = await Writer.start(url)
     await writer.node.create_topic("t", 1)
-    log = writer.node.log("t", 0)
+    log = writer.node.leader("t", 0).log
     rows = [Record(0, 5000, b"k", b"young"), Record(1, 1000, b"k", b"old")]
     await log.append(bytearray(build_batch(rows))).commit.wait()
     await log.tier()
@@ -132,7 +132,7 @@ async def test_offsets_below_the_start_are_counted_as_lost() -> None:
 
 async def test_what_was_given_up_is_left_out() -> None:
     url, writer = await layered()
-    manifest = writer.node.log("t", 0).manifest
+    manifest = writer.node.leader("t", 0).log.manifest
     await manifest.change(lambda _: [Skip(first=25, last=29, at_ms=1, reason="test")])
     async with await samples.opened(url) as bucket:
         (plan,) = await bucket.plan("t", to_offset=40)

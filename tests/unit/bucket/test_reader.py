@@ -103,7 +103,7 @@ async def test_control_batches_are_left_out() -> None:
     await writer.node.create_topic("t", 1)
     await writer.append("t", 0, 5)
     marker = build_batch([reference.Record(0, 9, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True)
-    await writer.node.log("t", 0).append(bytearray(marker)).commit.wait()
+    await writer.node.leader("t", 0).log.append(bytearray(marker)).commit.wait()
     await writer.append("t", 0, 5)
     async with await samples.opened(url) as bucket:
         found = await rows(bucket.read("t"))
@@ -116,7 +116,7 @@ async def test_what_was_given_up_is_passed_over_and_counted() -> None:
     url, writer = await two_partitions()
     damaged = (await writer.segments("t", 0))[1]
     samples.damage(url, damaged.key, at=40)
-    manifest = writer.node.log("t", 0).manifest
+    manifest = writer.node.leader("t", 0).log.manifest
     await manifest.change(lambda _: [Skip(20, 24, 0, "test")])
     async with await samples.opened(url) as bucket:
         found = await rows(bucket.read("t", 0))
@@ -242,7 +242,7 @@ async def test_segments_are_read_in_parts_and_arrow_agrees() -> None:
     writer = await Writer.start(url)
     await writer.node.create_topic("t", 1)
     await writer.append("t", 0, 300, codec=4)
-    await writer.node.log("t", 0).tier()
+    await writer.node.leader("t", 0).log.tier()
     async with await samples.opened(url) as bucket:
         found = [batch async for batch in bucket.arrow("t", from_offset=101, to_offset=222)]
         offsets = [offset for batch in found for offset in batch.column("offset").to_pylist()]

@@ -217,7 +217,7 @@ async def test_the_bundle_that_outlives_its_segments_is_checked() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
     await writer.start_at(TOPIC, 0, 40)
-    state = writer.node.log(TOPIC, 0).manifest.state
+    state = writer.node.leader(TOPIC, 0).log.manifest.state
     assert state.state_bundle is not None
     assert (await looked_at(url)).findings == []
     samples.damage(url, state.state_bundle.key)
@@ -232,7 +232,7 @@ async def test_the_bundle_that_outlives_its_segments_is_checked() -> None:
 async def test_a_damaged_manifest_number_is_damage_and_other_partitions_go_on() -> None:
     url = samples.fresh_url()
     writer = await layered(url, partitions=2)
-    manifest = writer.node.log(TOPIC, 1).manifest
+    manifest = writer.node.leader(TOPIC, 1).log.manifest
     samples.damage(url, manifest.keys.number(1))
     report = await looked_at(url)
     await writer.close()
@@ -245,7 +245,7 @@ async def test_a_damaged_manifest_number_is_damage_and_other_partitions_go_on() 
 async def test_a_missing_manifest_number_is_a_gap() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
-    manifest = writer.node.log(TOPIC, 0).manifest
+    manifest = writer.node.leader(TOPIC, 0).log.manifest
     samples.remove(url, manifest.keys.number(0))
     report = await looked_at(url)
     await writer.close()
@@ -275,7 +275,9 @@ async def test_a_gap_between_listed_segments() -> None:
     first, _ = await writer.segments(TOPIC, 0)
     from neve.log.manifest.records import Replace, removal
 
-    await writer.node.log(TOPIC, 0).manifest.change(lambda _: [Replace((removal(first),), ())])
+    await writer.node.leader(TOPIC, 0).log.manifest.change(
+        lambda _: [Replace((removal(first),), ())]
+    )
     finding = next(row for row in (await looked_at(url)).findings if row.lost)
     await writer.close()
     assert (finding.severity, finding.lost) == (Severity.GAP, ((0, 20),))
@@ -362,7 +364,7 @@ async def test_what_no_manifest_lists_is_an_orphan() -> None:
     first, _ = await writer.segments(TOPIC, 0)
     bucket = samples.objects(url)
     half = first.key[:-20] + "0" * 16 + ".kfs"
-    run = new_run_key(writer.node.log(TOPIC, 0).manifest.keys)
+    run = new_run_key(writer.node.leader(TOPIC, 0).log.manifest.keys)
     bucket.write(half, b"half a pair")
     bucket.write(run, b"a run that nobody added")
     report = await looked_at(url)
@@ -415,7 +417,7 @@ async def test_leftovers_of_a_stream() -> None:
 async def test_leftovers_below_a_manifest_s_and_the_cluster_log_s_checkpoint() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
-    manifest = writer.node.log(TOPIC, 0).manifest
+    manifest = writer.node.leader(TOPIC, 0).log.manifest
     await manifest.checkpoint(1)
     samples.objects(url).write(manifest.keys.number(0), b"landed late")
     report = await looked_at(url)
@@ -429,10 +431,10 @@ async def test_a_dead_stream_that_nobody_needs_waits_for_the_collector() -> None
     dead = wal_stream(writer.node.incarnation)
     await writer.abort()
     heir = await Writer.start(url)
-    await heir.node.lead()
-    while await heir.node.log(TOPIC, 0).tier():
+    await heir.node.takeover.lead()
+    while await heir.node.leader(TOPIC, 0).log.tier():
         pass
-    await heir.node.let_go()
+    await heir.node.maintenance.record_tiered_streams()
     report = await looked_at(url)
     assert {row.severity for row in report.findings} == {Severity.NOTE}
     assert report.ok
@@ -548,7 +550,7 @@ class Counting(MemoryStore):
 
 async def with_a_run(url: str) -> tuple[Writer, str]:
     writer = await layered(url)
-    manifest = writer.node.log(TOPIC, 0).manifest
+    manifest = writer.node.leader(TOPIC, 0).log.manifest
     assert await manifest.gather_runs(2)
     (run,) = manifest.state.runs
     return writer, run.key

@@ -62,7 +62,7 @@ async def test_numbers_that_are_rolled_up_while_they_are_read_are_not_missed() -
     for _ in range(20):
         await writer.append(TOPIC, 0, 5)
     key = writer.node.writer.keys.number(writer.node.writer.committed_end - 20)
-    store = Meanwhile(samples.objects(url), key, writer.node.roll_up)
+    store = Meanwhile(samples.objects(url), key, writer.node.rollups.roll_up)
     report = await verify(store, QUICK)
     await writer.close()
     assert store.happened
@@ -78,12 +78,12 @@ async def test_a_stream_that_is_retired_while_it_is_walked_is_not_damaged() -> N
     await first.close()
     # The same node again: the process that wrote the stream is dead, and its stream may go.
     heir = await Writer.start(url)
-    await heir.node.lead([TOPIC])
+    await heir.node.takeover.lead([TOPIC])
     (rollup,) = [key for key in samples.objects(url).objects if key.startswith(f"{stream}rollup/")]
 
     async def retire() -> None:
-        await heir.node.log(TOPIC, 0).tier()
-        await heir.node.let_go()
+        await heir.node.leader(TOPIC, 0).log.tier()
+        await heir.node.maintenance.record_tiered_streams()
         await heir.node.collect()
 
     store = Meanwhile(samples.objects(url), rollup, retire)
@@ -138,7 +138,7 @@ async def test_what_is_doomed_and_not_yet_deleted_is_no_orphan() -> None:
     first, _ = await writer.segments(TOPIC, 0)
     key = new_segment_key(first.key[: first.key.rindex("/") + 1], 80, 1, "kfs")
     samples.objects(url).write(key, b"half a pair")
-    await writer.node.log(TOPIC, 0).manifest.doom([key])
+    await writer.node.leader(TOPIC, 0).log.manifest.doom([key])
     report = await verify(MemoryStore(samples.objects(url)), QUICK)
     await writer.close()
     assert report.findings == []

@@ -57,7 +57,7 @@ class Life:
         node = await Node.start(self.store(), SETTINGS, node_id=1)
         if self.topic is None:
             self.topic = await node.cluster.create_topic(TOPIC, PARTITIONS)
-        await node.lead([TOPIC])
+        await node.takeover.lead([TOPIC])
         self.node = node
 
     async def again(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -73,13 +73,13 @@ class Life:
         partition = runtime.chance().randrange(PARTITIONS)
         payload = runtime.token(16)
         batch = bytearray(build_batch([Record(0, 1_000, None, payload)]))
-        appended = node.append(topic.id_bytes, partition, batch)
+        appended = node.leader(topic.name, partition).append(batch)
         await appended.commit.wait()
         self.acknowledged[partition, appended.base_offset] = payload
 
     async def tend(self) -> None:
         assert self.node is not None
-        await self.node.tend()
+        await self.node.run_due_work()
         await self.node.collect()
 
     async def merge(self) -> None:
@@ -94,7 +94,7 @@ class Life:
     async def expire(self) -> None:
         await runtime.sleep(3)
         assert self.node is not None
-        log = self.node.log(TOPIC, runtime.chance().randrange(PARTITIONS))
+        log = self.node.leader(TOPIC, runtime.chance().randrange(PARTITIONS)).log
         if log.tiered_offset > 60:
             await move_start(log.manifest, log.tiered_offset - 60, end=log.high_watermark)
 
@@ -148,7 +148,7 @@ def test_the_same_life_has_findings_once_something_is_really_lost(seed: int) -> 
 
         async def harm(store: Store) -> Report:
             assert life.node is not None
-            manifest = life.node.log(TOPIC, 0).manifest
+            manifest = life.node.leader(TOPIC, 0).log.manifest
             await manifest.refresh()
             rows = await manifest.segments()
             if rows:
@@ -171,7 +171,7 @@ def test_repair_without_patience_costs_a_writer_only_another_upload(seed: int) -
         options = Options(settle_seconds=0, probe=False)
         reports = await life.play(lambda _: verify_and_repair(life.raw, options), rounds=20)
         heir = await Node.start(life.raw, SETTINGS, node_id=2)
-        await heir.lead([TOPIC])
+        await heir.takeover.lead([TOPIC])
         starts, logs = await read_all(life.raw, TOPIC)
         await heir.abort()
         return reports, life, logs, starts

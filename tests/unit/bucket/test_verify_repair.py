@@ -62,7 +62,9 @@ async def test_a_healthy_bucket_is_not_touched() -> None:
 async def test_a_lost_index_is_rebuilt_under_a_new_key_with_the_history_before_it() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
-    before = await load_history(writer.stack.store, writer.node.log(TOPIC, 0).manifest, TOPIC)
+    before = await load_history(
+        writer.stack.store, writer.node.leader(TOPIC, 0).log.manifest, TOPIC
+    )
     _, second = await writer.segments(TOPIC, 0)
     samples.remove(url, str(second.index_key))
     report, _ = await repaired(url)
@@ -71,7 +73,7 @@ async def test_a_lost_index_is_rebuilt_under_a_new_key_with_the_history_before_i
     _, now = await writer.segments(TOPIC, 0)
     assert now.index_key != second.index_key
     (await load_bundle(writer.stack.store, now)).check_all()
-    after = await load_history(writer.stack.store, writer.node.log(TOPIC, 0).manifest, TOPIC)
+    after = await load_history(writer.stack.store, writer.node.leader(TOPIC, 0).log.manifest, TOPIC)
     assert after.epochs.starts == before.epochs.starts
     assert after.producers.entries() == before.producers.entries()
     again, writes = await repaired(url)
@@ -94,7 +96,7 @@ async def test_all_indexes_lost_at_once() -> None:
 async def test_an_orphan_is_doomed_before_it_is_deleted() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
-    manifest = writer.node.log(TOPIC, 0).manifest
+    manifest = writer.node.leader(TOPIC, 0).log.manifest
     first, _ = await writer.segments(TOPIC, 0)
     orphan = new_segment_key(first.key[: first.key.rindex("/") + 1], 80, 1, "kfs")
     samples.objects(url).write(orphan, b"half a pair")
@@ -113,7 +115,7 @@ async def test_no_number_that_counts_is_ever_freed() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
     keys = writer.node.writer.keys
-    manifest = writer.node.log(TOPIC, 0).manifest
+    manifest = writer.node.leader(TOPIC, 0).log.manifest
     await manifest.checkpoint(1)
     bucket = samples.objects(url)
     before = {key for key in bucket.keys if not key.startswith("topics/")}
@@ -160,7 +162,7 @@ async def test_a_key_that_is_listed_after_all_survives() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
     await writer.append(TOPIC, 0, 20)
-    log = writer.node.log(TOPIC, 0)
+    log = writer.node.leader(TOPIC, 0).log
     report = Report()
     await log.tier()
     fresh = (await writer.segments(TOPIC, 0))[-1]

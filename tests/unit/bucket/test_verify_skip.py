@@ -102,7 +102,7 @@ async def test_what_was_given_up_before_is_not_counted_again() -> None:
     again = await skip(store, TOPIC, 0, 2, 8, accept_loss=True)
     assert (again.offsets, again.number) == (0, None)
     more = await skip(store, TOPIC, 0, 5, 15, accept_loss=True)
-    state = await writer.node.log(TOPIC, 0).manifest.refresh()
+    state = await writer.node.leader(TOPIC, 0).log.manifest.refresh()
     await writer.close()
     assert more.offsets == 5
     assert [(row.first, row.last) for row in state.skips] == [(0, 9), (5, 14)]
@@ -113,7 +113,7 @@ async def test_a_record_of_a_loss_outlives_a_checkpoint() -> None:
     writer = await layered(url)
     store = MemoryStore(samples.objects(url))
     await skip(store, TOPIC, 0, 0, 10, accept_loss=True, reason="why not")
-    manifest = writer.node.log(TOPIC, 0).manifest
+    manifest = writer.node.leader(TOPIC, 0).log.manifest
     await manifest.refresh()
     await manifest.checkpoint(1)
     report = await verify(store, QUICK)

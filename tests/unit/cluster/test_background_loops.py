@@ -13,6 +13,7 @@ import pytest
 from neve import runtime
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.node import Node
+from neve.cluster.streams import retire_streams
 from neve.errors import FencedError, NeveError, StoreFailedError, UnavailableError
 from neve.log.keys import cluster_log, segment_prefix, topic_prefix, wal_stream
 from neve.settings import ClusterSettings, MaintenanceSettings, SegmentSettings, Settings
@@ -72,10 +73,10 @@ def idle(partitions: int) -> tuple[float, dict[str, int]]:
         for partition in range(0, partitions, 10):
             await send(node, ["a"], partition)
             if partition % 20:
-                await node.log(TOPIC, partition).tier()
+                await node.leader(TOPIC, partition).log.tier()
         await node.abort()
         node = await Node.start(store, Settings(), node_id=1)
-        await node.lead()
+        await node.takeover.lead()
         async with upkeep(node, Settings()):
             await runtime.sleep(120)  # the old stream is let go of and retired
             store.calls.clear()
@@ -272,7 +273,7 @@ async def test_segments_go_when_their_time_has_come_and_their_objects_too() -> N
         assert len([call for call in store.calls if call.key.startswith("topics/")]) == asked
         await runtime.sleep(5)
         assert len(segments(store, node)) == 2
-        assert node.log(TOPIC, 0).start_offset == 1
+        assert node.leader(TOPIC, 0).log.start_offset == 1
         await runtime.sleep(60)
         assert segments(store, node) == []
 
@@ -305,7 +306,7 @@ async def test_a_log_that_grows_past_its_size_shrinks_but_not_at_every_segment()
         for _ in range(40):
             await send(node, ["a" * 500])
             await runtime.sleep(0.5)
-            starts.add(node.log(TOPIC, 0).start_offset)
+            starts.add(node.leader(TOPIC, 0).log.start_offset)
         assert len(starts) <= 4
         await runtime.sleep(15)
         assert 3 <= len(segments(store, node)) <= 4
@@ -332,9 +333,9 @@ async def test_an_internal_topic_keeps_what_its_state_needs_and_no_more() -> Non
     async with upkeep(node, retention_settings()):
         for at in range(6):
             batch = batch_of([f"{at}" * 500], timestamp=1)
-            await node.append(topic.id_bytes, 0, batch).commit.wait()
+            await node.leader(topic.name, 0).append(batch).commit.wait()
             await runtime.sleep(2)
-        log = node.log("__consumer_offsets", 0)
+        log = node.leader("__consumer_offsets", 0).log
         await runtime.sleep(30)
         keys = store.listed(segment_prefix(topic.name, topic.id_bytes, 0))
         assert log.tiered_offset == 6
@@ -378,10 +379,10 @@ async def test_an_idle_process_notices_that_its_node_was_started_again() -> None
         assert [type(error) for error in told] == [FencedError]
         assert "node 1 was started again" in str(told[0])
         assert first.ended is told[0]
-        assert first.partitions == {}
+        assert first.led.partitions == {}
         with pytest.raises(FencedError):
-            first.append(bytes(16), 0, batch_of(["a"]))
-        await second.lead()
+            first.leader(TOPIC, 0)
+        await second.takeover.lead()
         assert await send(second, ["b"]) == 0
         await second.abort()
 
@@ -390,7 +391,7 @@ async def test_an_idle_process_notices_that_its_node_was_started_again() -> None
 async def test_an_idle_process_notices_that_its_stream_was_sealed() -> None:
     store = ScriptedStore()
     first = await started(store)
-    log = first.log(TOPIC, 0)
+    log = first.leader(TOPIC, 0).log
     async with upkeep(first) as told:
         await runtime.sleep(20)
         other = await successor(store)
@@ -479,7 +480,7 @@ async def test_partitions_that_could_not_be_led_at_first_are_led_later() -> None
     await node.cluster.create_topic("unled", 2)
     async with upkeep(node):
         await runtime.sleep(2)
-        assert len(node.partitions) == 3
+        assert len(node.led.partitions) == 3
 
 
 @in_simulation
@@ -519,7 +520,7 @@ async def _produce(node: Node, partition: int, told: list[str]) -> None:
 
 async def _life(store: Store, told: dict[int, list[str]]) -> None:
     node = await Node.start(store, BUSY, node_id=1, probe=False)
-    await node.lead()
+    await node.takeover.lead()
     running = BackgroundLoops(node, BUSY)
     running.start()
     try:
@@ -565,7 +566,7 @@ def test_a_roll_up_that_failed_once_is_tried_again_without_a_rush() -> None:
         node = await started(store, settings)
         checkpoints = wal_stream(node.incarnation).checkpoints
         store.when("create", lambda key: key.startswith(checkpoints), refuse(UnavailableError))
-        wait = node.wait_for_work
+        wait = node.queues.wait
 
         async def counted(seconds: float) -> None:
             nonlocal looks
@@ -574,7 +575,7 @@ def test_a_roll_up_that_failed_once_is_tried_again_without_a_rush() -> None:
                 await runtime.sleep(1)  # in a rush no time would pass
             await wait(seconds)
 
-        node.wait_for_work = counted  # type: ignore[method-assign]
+        node.queues.wait = counted  # type: ignore[method-assign]
         async with upkeep(node, settings):
             for _ in range(70):
                 await send(node, ["x" * 1_000])
@@ -597,9 +598,9 @@ async def test_a_stream_that_was_retired_unswept_is_not_damaged() -> None:
     node = await successor(store, settings, node_id=1)
     assert old.incarnation in node.rollups.unswept
     await runtime.sleep(2)
-    assert await node.maintenance.tier_all_due() == []
-    await node.let_go()
-    assert await node.retire_streams() > 0
+    assert await node.maintenance.tier_due() == []
+    await node.maintenance.record_tiered_streams()
+    assert await retire_streams(store, node.cluster) > 0
     await node.rollups.sweep()
     assert node.rollups.unswept == {}
     await node.abort()
@@ -644,18 +645,18 @@ async def test_what_a_successor_moved_is_no_damage_to_a_process_that_wakes_up(
     old = await started(store, settings)
     for value in "abc":
         await send(old, [value])
-    await old.roll_up()
+    await old.rollups.roll_up()
     await send(old, ["d"])
-    log = old.log(TOPIC, 0)
+    leader = old.leader(TOPIC, 0)
     new = await successor(store, settings)
     await runtime.sleep(2)
-    await new.tend()
+    await new.run_due_work()
     await new.collect()
-    old._own._tail = None  # it has to read its stream again
+    old.own_stream._tail = None  # it has to read its stream again
     with pytest.raises(FencedError):
         await old.rollups.resolve(old.incarnation)
     async with upkeep(old, settings):
-        old.maintenance.tiering.set_if_earlier(log, runtime.monotonic())
+        old.queues.tiering.set_if_earlier(leader, runtime.monotonic())
         await runtime.sleep(20)
         assert old.ended is not None
     assert "damaged" not in caplog.text

@@ -96,15 +96,15 @@ async def test_topics_without_configs_of_their_own_have_a_changed_default_at_onc
     given = {"log.retention.ms": "9", "compression.type": "zstd", "log.segment.bytes": "300"}
     await node.set_broker_configs(ALL_NODES, given)
     for _ in range(2):
-        plain, own = (node.config_of(node.log(name, 0)) for name in ("plain", "own"))
+        plain, own = (node.leader(name, 0).config for name in ("plain", "own"))
         assert (plain.retention_ms, plain.codec, own.retention_ms, own.codec) == (9, 4, 5, 1)
         assert plain.segment_bytes == min(1024, settings.segment.bytes)
         assert sorted(node.led.codecs.values()) == [1, 4]
         await node.close()
         node = await Node.start(MemoryStore(bucket), settings, node_id=7, probe=False)
-        await node.lead()
+        await node.takeover.lead()
     await node.set_broker_configs(ALL_NODES, {}, list(given))
-    assert node.config_of(node.log("plain", 0)).retention_ms == 604_800_000
+    assert node.leader("plain", 0).config.retention_ms == 604_800_000
     assert list(node.led.codecs.values()) == [1]
     await node.close()
 

@@ -63,7 +63,7 @@ def creates(store: ScriptedStore, prefix: str) -> list[str]:
 async def test_offsets_follow_each_other_and_the_high_watermark_the_commits() -> None:
     store = ScriptedStore()
     node = await started(store, partitions=2)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     assert append(node, ["a", "b"]).base_offset == 0
     last = append(node, ["c"])
     assert (last.base_offset, last.last_offset, log.next_offset, log.high_watermark) == (2, 2, 3, 0)
@@ -79,12 +79,11 @@ async def test_offsets_follow_each_other_and_the_high_watermark_the_commits() ->
 async def test_what_is_not_led_is_refused() -> None:
     store = ScriptedStore()
     node = await started(store)
+    assert node.leader_of(bytes(16), 0) is None
     with pytest.raises(FencedError, match="does not lead"):
-        node.append(bytes(16), 0, batch_of(["a"]))
-    with pytest.raises(InvalidError, match="does not lead"):
-        node.log(TOPIC, 1)
+        node.leader(TOPIC, 1)
     with pytest.raises(NoTopicError, match="'other'"):
-        await node.lead(["other"])
+        await node.takeover.lead(["other"])
     await node.close()
 
 
@@ -96,7 +95,7 @@ async def test_leading_twice_at_once_recovers_a_partition_once() -> None:
     await node.cluster.create_topic(TOPIC, 1)
 
     async def lead_and_send(value: str) -> int:
-        await node.lead([TOPIC])
+        await node.takeover.lead([TOPIC])
         return await send(node, [value])
 
     offsets = await runtime.gather(*(lead_and_send(value) for value in "abc"))
@@ -110,9 +109,9 @@ async def test_leading_again_keeps_what_is_led() -> None:
     store = ScriptedStore()
     node = await started(store)
     await send(node, ["a"])
-    log = node.log(TOPIC, 0)
-    await node.lead()
-    assert node.log(TOPIC, 0) is log
+    log = node.leader(TOPIC, 0).log
+    await node.takeover.lead()
+    assert node.leader(TOPIC, 0).log is log
     assert await send(node, ["b"]) == 1
     await node.close()
 
@@ -126,7 +125,7 @@ async def test_a_fenced_node_does_not_take_partitions_that_it_cannot_write() -> 
         await send(old, ["a"])
     before = (await new.cluster.refresh()).topics
     with pytest.raises(FencedError):
-        await old.lead([TOPIC])
+        await old.takeover.lead([TOPIC])
     assert (await new.cluster.refresh()).topics == before
     assert await send(new, ["b"]) == 0
     await old.abort()
@@ -138,8 +137,8 @@ async def test_a_partition_created_later_is_led_with_the_rest() -> None:
     store = ScriptedStore()
     node = await started(store)
     await node.cluster.create_topic("later", 2)
-    await node.lead()
-    assert len(node.partitions) == 3
+    await node.takeover.lead()
+    assert len(node.led.partitions) == 3
     await node.close()
 
 
@@ -152,10 +151,10 @@ async def test_the_old_leader_is_fenced_and_what_it_acknowledged_survives() -> N
     old = await started(store)
     acknowledged = [value for value in "abcd" if await send(old, [value]) >= 0]
     new = await successor(store)
-    assert new.log(TOPIC, 0).next_offset == 4
+    assert new.leader(TOPIC, 0).log.next_offset == 4
     with pytest.raises(FencedError):
         await send(old, ["lost"])
-    assert old.partitions == {}
+    assert old.led.partitions == {}
     with pytest.raises(FencedError):
         append(old, ["lost"])
     assert not await old.writer.still_leading()
@@ -176,13 +175,13 @@ async def test_an_old_leader_may_still_tier_what_was_committed() -> None:
         await send(old, [value], producer_id=5, sequence=ord(value) - ord("a"))
     new = await successor(store, settings)
     await runtime.sleep(1)
-    await old.tend()
-    assert old.log(TOPIC, 0).tiered_offset == 4
+    await old.run_due_work()
+    assert old.leader(TOPIC, 0).log.tiered_offset == 4
     await send(new, ["e"], producer_id=6, sequence=0)
-    await new.tend()
-    log = new.log(TOPIC, 0)
+    await new.run_due_work()
+    log = new.leader(TOPIC, 0).log
     await runtime.sleep(1)
-    await new.tend()
+    await new.run_due_work()
     assert log.tiered_offset == 5
     assert await values_of(store) == list("abcde")
     known = {row.producer_id: row.last_sequence for row in log.tiered_history.producers.entries()}
@@ -201,16 +200,16 @@ async def test_a_history_that_others_moved_on_is_read_again_before_it_is_built_o
         await send(old, [value], producer_id=5, sequence=ord(value) - ord("a"))
     new = await successor(store, settings)
     await runtime.sleep(1)
-    await old.tend()
+    await old.run_due_work()
     await send(new, ["e"], producer_id=6, sequence=0)
     await new.collect()
-    log = new.log(TOPIC, 0)
+    log = new.leader(TOPIC, 0).log
     assert log.tiered_offset == 4
     await runtime.sleep(1)
-    await new.tend()
+    await new.run_due_work()
     assert log.tiered_offset == 5
     third = await successor(store, settings, node_id=3)
-    known = third.log(TOPIC, 0).tiered_history.producers.entries()
+    known = third.leader(TOPIC, 0).log.tiered_history.producers.entries()
     assert {row.producer_id: row.last_sequence for row in known} == {5: 3, 6: 0}
     for node in (old, new, third):
         await node.abort()
@@ -223,19 +222,19 @@ async def test_a_history_that_others_moved_on_is_read_again_before_it_is_built_o
 async def test_tiering_by_bytes_and_by_age() -> None:
     store = ScriptedStore()
     node = await started(store, small_settings(segment_bytes=300, segment_ms=5_000))
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await send(node, ["a" * 50])
-    await node.tend()
+    await node.run_due_work()
     assert log.tiered_offset == 0
     for value in "bcd":
         await send(node, [value * 50])
-    await node.tend()
+    await node.run_due_work()
     tiered = log.tiered_offset
     assert 0 < tiered < 4
-    await node.tend()
+    await node.run_due_work()
     assert log.tiered_offset == tiered
     await runtime.sleep(6)
-    await node.tend()
+    await node.run_due_work()
     assert log.tiered_offset == 4
     assert await values_of(store) == [value * 50 for value in "abcd"]
     await node.close()
@@ -252,12 +251,12 @@ async def test_one_bad_partition_keeps_no_other_from_being_tended() -> None:
     bad = segment_prefix(TOPIC, topic_of(node).id_bytes, 0)
     store.when("create", lambda key: key.startswith(bad), refuse(NotFoundError), times=None)
     with pytest.raises(NotFoundError):
-        await node.tend()
-    assert [node.log(TOPIC, at).tiered_offset for at in range(3)] == [0, 1, 1]
+        await node.run_due_work()
+    assert [node.leader(TOPIC, at).log.tiered_offset for at in range(3)] == [0, 1, 1]
     assert store.listed(wal_stream(node.incarnation).checkpoints) != []
     store.scripts.clear()
-    await node.tend()
-    assert node.log(TOPIC, 0).tiered_offset == 1
+    await node.run_due_work()
+    assert node.leader(TOPIC, 0).log.tiered_offset == 1
     await node.close()
 
 
@@ -269,14 +268,14 @@ async def test_one_bad_topic_keeps_no_other_from_its_retention() -> None:
     soon = SetConfigs(bad.topic_id, {"retention.ms": "soon"})  # what only a mistake can have won
     await node.cluster.propose(lambda state: None if state.topic("bad") != bad else soon)
     await node.cluster.create_topic("good", 1, {"retention.bytes": "0"})
-    await node.lead()
+    await node.takeover.lead()
     good = node.cluster.state.topic("good")
     assert good is not None
-    await node.append(good.id_bytes, 0, batch_of(["a"])).commit.wait()
-    assert await node.log("good", 0).tier()
+    await node.leader(good.name, 0).append(batch_of(["a"])).commit.wait()
+    assert await node.leader("good", 0).log.tier()
     with pytest.raises(InvalidError, match="soon"):
-        await node.retain()
-    assert node.log("good", 0).manifest.state.start == 1
+        await node.maintenance.retain_all()
+    assert node.leader("good", 0).log.manifest.state.start == 1
     await node.close()
 
 
@@ -287,8 +286,8 @@ async def test_a_roll_up_keeps_what_is_untiered_and_frees_the_rest() -> None:
     for at in range(5):
         await send(node, [f"a{at}"], 0)
         await send(node, [f"b{at}"], 1)
-    assert await node.log(TOPIC, 1).tier()
-    await node.tend()
+    assert await node.leader(TOPIC, 1).log.tier()
+    await node.run_due_work()
     reader = WalReader(store, node.incarnation)
     tail = await reader.tail()
     topic_id = topic_of(node).id_bytes
@@ -297,7 +296,7 @@ async def test_a_roll_up_keeps_what_is_untiered_and_frees_the_rest() -> None:
     assert {key for key in store.listed(reader.keys.prefix) if reader.keys.number_of(key)} == set()
     assert await values_of(store, 0) == [f"a{at}" for at in range(5)]
     assert await values_of(store, 1) == [f"b{at}" for at in range(5)]
-    assert await node.log(TOPIC, 0).tier()
+    assert await node.leader(TOPIC, 0).log.tier()
     assert await values_of(store, 0) == [f"a{at}" for at in range(5)]
     await node.close()
 
@@ -308,8 +307,8 @@ async def test_rolling_up_twice_rewrites_what_is_still_untiered() -> None:
     node = await started(store)
     for value in "abcdef":
         await send(node, [value])
-        assert await node.roll_up()
-        assert not await node.roll_up()
+        assert await node.rollups.roll_up()
+        assert not await node.rollups.roll_up()
     rollups = store.listed(f"{wal_stream(node.incarnation).prefix}rollup/")
     assert len(rollups) == 1
     await node.abort()
@@ -327,9 +326,9 @@ async def test_a_roll_up_that_failed_is_due_again_at_once() -> None:
     rollups = f"{wal_stream(node.incarnation).prefix}rollup/"
     store.when("create", lambda key: key.startswith(rollups), refuse(InvalidError))
     with pytest.raises(InvalidError):
-        await node.tend()
+        await node.run_due_work()
     assert store.listed(rollups) == []
-    await node.tend()
+    await node.run_due_work()
     assert len(store.listed(rollups)) == 1
     await node.close()
 
@@ -342,11 +341,11 @@ async def test_a_roll_up_whose_answer_was_lost_is_found_by_the_next() -> None:
     keys = wal_stream(node.incarnation)
     store.when("create", keys.checkpoint(1), refuse(UnavailableError, after=True))
     with pytest.raises(UnavailableError):
-        await node.roll_up()
+        await node.rollups.roll_up()
     await send(node, ["b"])
-    assert await node.roll_up()
+    assert await node.rollups.roll_up()
     assert await values_of(store) == ["a", "b"]
-    assert await node.log(TOPIC, 0).tier()
+    assert await node.leader(TOPIC, 0).log.tier()
     assert await values_of(store) == ["a", "b"]
     await node.close()
 
@@ -356,20 +355,20 @@ async def test_records_of_deleted_topics_are_dropped_at_the_next_roll_up() -> No
     store = ScriptedStore()
     node = await started(store)
     await node.cluster.create_topic("gone", 1)
-    await node.lead()
+    await node.takeover.lead()
     gone = node.cluster.state.topic("gone")
     assert gone is not None
     await send(node, ["a"])
-    node.append(gone.id_bytes, 0, batch_of(["x"]))
+    node.leader(gone.name, 0).append(batch_of(["x"]))
     await node.writer.flush()
     await node.cluster.delete_topic("gone")
-    assert await node.roll_up()
+    assert await node.rollups.roll_up()
     tail = await WalReader(store, node.incarnation).tail()
     topic_id = topic_of(node).id_bytes
     assert {entry.topic_id for item in tail.objects for entry in item.slices} == {topic_id}
     assert sorted(tail.ends) == [(topic_id, 0)]
     with pytest.raises(FencedError):
-        node.append(gone.id_bytes, 0, batch_of(["y"]))
+        node.leader(gone.name, 0).append(batch_of(["y"]))
     assert await values_of(store) == ["a"]
     await node.close()
 
@@ -381,7 +380,7 @@ async def test_memory_for_the_tail_is_bounded_and_the_rest_is_read_by_range() ->
     values = [f"{at:050d}" for at in range(10)]
     for value in values:
         await send(node, [value])
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     kept = [row.held.data for row in log.tail if row.held.data is not None]
     assert 0 < sum(map(len, kept)) <= 5_000
     assert len(kept) < len(log.tail)
@@ -400,8 +399,8 @@ async def test_no_cache_at_all_works_too() -> None:
     node = await started(store, small_settings(cache_bytes=0))
     for value in "abc":
         await send(node, [value])
-    assert all(row.held.data is None for row in node.log(TOPIC, 0).tail)
-    assert await node.log(TOPIC, 0).tier()
+    assert all(row.held.data is None for row in node.leader(TOPIC, 0).log.tail)
+    assert await node.leader(TOPIC, 0).log.tier()
     assert await values_of(store) == list("abc")
     await node.close()
 
@@ -415,10 +414,10 @@ async def test_earlier_streams_are_let_go_only_once_all_of_them_is_tiered() -> N
         await send(old, [value])
     await old.abort()
     new = await successor(store, settings)
-    log = new.log(TOPIC, 0)
+    log = new.leader(TOPIC, 0).log
 
     async def streams() -> list[int]:
-        await new.let_go()
+        await new.maintenance.record_tiered_streams()
         await new.cluster.refresh()
         return [part.incarnation for part in topic_of(new).partitions[0].streams]
 
@@ -455,11 +454,11 @@ async def test_a_segment_costs_three_puts_and_now_and_then_a_checkpoint() -> Non
     for at in range(10):
         await send(node, [f"{at}" * 60])
     store.calls.clear()
-    await node.tend()
+    await node.run_due_work()
     puts = creates(store, "topics/")
     segments = [key for key in puts if key.endswith(".kfs")]
     checkpoints = [key for key in puts if "/checkpoint/" in key]
-    assert node.log(TOPIC, 0).tiered_offset == 10
+    assert node.leader(TOPIC, 0).log.tiered_offset == 10
     assert len(segments) == 10
     assert len(checkpoints) == 2
     assert len(puts) == 3 * len(segments) + len(checkpoints)
@@ -475,9 +474,9 @@ async def test_a_large_slice_is_cut_into_whole_segments_not_into_crumbs() -> Non
     node = await started(store, settings)
     for at in range(20):
         await send(node, [f"{at:02d}" * 10])
-    await node.roll_up()  # one slice
-    await node.tend()
-    log = node.log(TOPIC, 0)
+    await node.rollups.roll_up()  # one slice
+    await node.run_due_work()
+    log = node.leader(TOPIC, 0).log
     sizes = [segment.bytes for segment in await log.manifest.segments()]
     assert sizes
     assert min(sizes) >= 1_000
@@ -506,8 +505,8 @@ async def everything(node: Node, told: list[tuple[int, str]]) -> None:
         for at in range(3):
             await tell(0, f"a{round_}{at}" * 10)
             await tell(1, f"b{round_}{at}")
-        await node.tend()
-    await node.roll_up()
+        await node.run_due_work()
+    await node.rollups.roll_up()
     await node.collect()
     await tell(1, "last")
 
@@ -519,7 +518,7 @@ async def life(store: CrashingStore, work: Workload = everything) -> list[tuple[
     async def lead_and_work(node: Node) -> None:
         if node.cluster.state.topic(TOPIC) is None:
             await node.cluster.create_topic(TOPIC, 2)
-        await node.lead()
+        await node.takeover.lead()
         await work(node, told)
 
     await live(store, CRASH_SETTINGS, lead_and_work)
@@ -534,7 +533,7 @@ async def check_bucket(bucket: MemoryBucket, told: list[tuple[int, str]]) -> Non
         assert told == []
         await node.abort()
         return
-    await node.lead()
+    await node.takeover.lead()
     for partition in range(2):
         expected = [value for at, value in told if at == partition]
         found = await values_of(store, partition)
@@ -542,7 +541,7 @@ async def check_bucket(bucket: MemoryBucket, told: list[tuple[int, str]]) -> Non
         assert len(found) == len(set(found))
         assert len(found) <= len(expected) + 1, "only what was in flight may be there besides"
         assert await send(node, [f"next{partition}"], partition) == len(found)
-    await node.tend()
+    await node.run_due_work()
     await node.collect()
     for partition in range(2):
         assert (await values_of(store, partition))[-1] == f"next{partition}"
@@ -571,7 +570,7 @@ def test_a_node_may_die_at_any_call() -> None:
 
 async def tidy(node: Node, told: list[tuple[int, str]]) -> None:
     del told
-    await node.tend()
+    await node.run_due_work()
     await node.collect()
 
 
@@ -588,8 +587,8 @@ def crash_in_recovery(step: int) -> None:
                     await send(node, [value * 8], partition)
                     told.append((partition, value * 8))
                 if at == 1:
-                    await node.roll_up()
-                    await node.log(TOPIC, 0).tier()
+                    await node.rollups.roll_up()
+                    await node.leader(TOPIC, 0).log.tier()
 
         return bucket, await life(CrashingStore(bucket), half)
 
@@ -621,13 +620,13 @@ async def test_a_stream_of_deaths_leaves_one_log() -> None:
         node = await Node.start(store, CRASH_SETTINGS, node_id=generation % 3)
         if generation == 0:
             await node.cluster.create_topic(TOPIC, 1)
-        await node.lead()
+        await node.takeover.lead()
         for at in range(3):
             value = f"{generation}.{at}"
             await send(node, [value])
             told.append(value)
         if generation % 2:
-            await node.tend()
+            await node.run_due_work()
             await node.collect()
         append(node, [f"in flight {generation}"])
         store.crash_at = len(store.calls)
@@ -656,16 +655,16 @@ async def test_damage_to_one_partition_keeps_no_other_from_being_led() -> None:
     old = await started(store, partitions=3)
     for partition in range(3):
         await send(old, ["a"], partition)
-        await old.log(TOPIC, partition).tier()
+        await old.leader(TOPIC, partition).log.tier()
     await old.abort()
     topic = topic_of(old)
     manifest = [key for key in store.listed("topics/") if f"manifest/{1:010d}/" in key]
     await store.put(manifest[0], b"damaged")
     new = await Node.start(store, small_settings(), node_id=2)
     with pytest.raises(DamagedError) as raised:
-        await new.lead()
+        await new.takeover.lead()
     assert raised.value.key == manifest[0]
-    assert sorted(new.partitions) == [(topic.id_bytes, 0), (topic.id_bytes, 2)]
+    assert sorted(new.led.partitions) == [(topic.id_bytes, 0), (topic.id_bytes, 2)]
     assert await send(new, ["b"], 2) == 1
     await new.abort()
 
@@ -677,20 +676,20 @@ async def test_a_damaged_slice_that_was_skipped_holds_no_roll_up_up() -> None:
     for value in ("a", "b", "c"):
         await send(node, [value], 0)
         await send(node, [value], 1)
-    damaged = node.log(TOPIC, 0).tail[1]
+    damaged = node.leader(TOPIC, 0).log.tail[1]
     data = bytearray(await store.get(damaged.held.key))
     data[damaged.entry.position + 20] ^= 1
     await store.put(damaged.held.key, data)
     with pytest.raises(DamagedError):
-        await node.roll_up()
+        await node.rollups.roll_up()
     skip = Skip(1, 1, 0, "test")
-    await node.log(TOPIC, 0).manifest.change(lambda state: [] if state.skips else [skip])
-    assert await node.roll_up()
-    assert [row.entry.base_offset for row in node.log(TOPIC, 0).tail] == [0, 2]
+    await node.leader(TOPIC, 0).log.manifest.change(lambda state: [] if state.skips else [skip])
+    assert await node.rollups.roll_up()
+    assert [row.entry.base_offset for row in node.leader(TOPIC, 0).log.tail] == [0, 2]
     assert await values_of(store, 1) == ["a", "b", "c"]
     other = await successor(store)
-    assert other.log(TOPIC, 0).next_offset == 3
-    await other.log(TOPIC, 0).tier()
+    assert other.leader(TOPIC, 0).log.next_offset == 3
+    await other.leader(TOPIC, 0).log.tier()
     await node.abort()
     await other.abort()
 

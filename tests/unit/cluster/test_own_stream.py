@@ -27,16 +27,16 @@ async def test_two_roll_ups_take_turns() -> None:
     rollups = f"{wal_stream(node.incarnation).prefix}rollup/"
     go, reached = asyncio.Event(), asyncio.Event()
     store.when("create", lambda key: key.startswith(rollups), hold(go, reached))
-    slow = runtime.spawn(node.roll_up())
+    slow = runtime.spawn(node.rollups.roll_up())
     await reached.wait()
     for value in "cd":
         await send(node, [value])
-    quick = runtime.spawn(node.roll_up())
+    quick = runtime.spawn(node.rollups.roll_up())
     await runtime.sleep(1)
     go.set()
     assert [await slow, await quick] == [True, True]
     await send(node, ["e"])
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     held = [(row.entry.base_offset, row.entry.last_offset) for row in log.tail]
     assert held == [(0, 3), (4, 4)]
     assert await log.tier()
@@ -63,15 +63,15 @@ async def test_a_look_from_before_a_roll_up_does_not_undo_it() -> None:
 
     checkpoints = wal_stream(node.incarnation).checkpoints
     store.when("list", checkpoints, keep_the_second_answer, times=2)
-    look = runtime.spawn(node._resolve(node.incarnation))
+    look = runtime.spawn(node.rollups.resolve(node.incarnation))
     await runtime.sleep(1)
     for value in "cd":
         await send(node, [value])
-    assert await node.roll_up()
+    assert await node.rollups.roll_up()
     await send(node, ["e"])
     go.set()
     await look
-    assert await node.log(TOPIC, 0).tier()
+    assert await node.leader(TOPIC, 0).log.tier()
     assert await values_of(store) == list("abcde")
     await node.close()
 
@@ -84,7 +84,7 @@ async def test_what_was_read_back_before_it_was_known_committed_counts_once() ->
     keys = wal_stream(node.incarnation)
     store.when("create", keys.checkpoint(1), refuse(UnavailableError))
     with pytest.raises(UnavailableError):
-        await node.roll_up()  # from here on it must read its stream back
+        await node.rollups.roll_up()  # from here on it must read its stream back
     go = asyncio.Event()
 
     async def answer_late(_: Call, work: Work) -> None:
@@ -94,12 +94,12 @@ async def test_what_was_read_back_before_it_was_known_committed_counts_once() ->
     store.when("create", keys.number(1), answer_late)
     late = append(node, ["b"])
     await runtime.sleep(1)
-    assert await node.roll_up()  # reads number 1 too
-    assert not await node.roll_up()
+    assert await node.rollups.roll_up()  # reads number 1 too
+    assert not await node.rollups.roll_up()
     go.set()
     await late.commit.wait()
     await send(node, ["c"])
-    assert await node.roll_up()
+    assert await node.rollups.roll_up()
     assert await values_of(store) == list("abc")
     await node.close()
 
@@ -112,7 +112,7 @@ async def test_a_commit_that_is_told_during_a_roll_up_that_read_it_counts_once()
     keys = wal_stream(node.incarnation)
     store.when("create", keys.checkpoint(1), refuse(UnavailableError))
     with pytest.raises(UnavailableError):
-        await node.roll_up()
+        await node.rollups.roll_up()
     known, made, reached = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def answer_late(_: Call, work: Work) -> None:
@@ -123,13 +123,13 @@ async def test_a_commit_that_is_told_during_a_roll_up_that_read_it_counts_once()
     late = append(node, ["b"])
     await runtime.sleep(1)
     store.when("create", keys.checkpoint(1), hold(made, reached))
-    rolling = runtime.spawn(node.roll_up())
+    rolling = runtime.spawn(node.rollups.roll_up())
     await reached.wait()
     known.set()
     await late.commit.wait()
     made.set()
     assert await rolling
-    assert await node.roll_up()
+    assert await node.rollups.roll_up()
     assert await values_of(store) == list("ab")
     await node.close()
 
@@ -142,10 +142,10 @@ async def test_checkpoints_keep_the_next_offset_of_what_is_all_tiered() -> None:
     keys = wal_stream(node.incarnation)
     store.when("create", keys.checkpoint(1), refuse(UnavailableError))
     with pytest.raises(UnavailableError):
-        await node.roll_up()
-    assert await node.log(TOPIC, 0).tier()
+        await node.rollups.roll_up()
+    assert await node.leader(TOPIC, 0).log.tier()
     for number in (1, 2, 3):
-        assert await node.roll_up()
+        assert await node.rollups.roll_up()
         payload = await read_checkpoint(store, keys, number)
         assert payload is not None
         assert (0, 1) in {(row.partition, row.next) for row in payload.partitions}
@@ -162,19 +162,19 @@ async def test_a_roll_up_waits_until_it_is_worth_what_it_writes_anew() -> None:
     await send(node, ["x" * 10_000])
     for _ in range(objects - 1):
         await send(node, ["x"])
-    assert node.roll_up_due()
-    assert await node.roll_up()
+    assert node.rollups.due()
+    assert await node.rollups.roll_up()
     for _ in range(objects):
         await send(node, ["x"])
-    assert not node.roll_up_due()  # it would write 10,000 bytes anew for some hundred
+    assert not node.rollups.due()  # it would write 10,000 bytes anew for some hundred
     await send(node, ["y" * 5_000])
-    assert node.roll_up_due()
-    assert await node.roll_up()
+    assert node.rollups.due()
+    assert await node.rollups.roll_up()
     for _ in range(PUT_OFF_OBJECTS * objects - 1):
         await send(node, ["x"])
-    assert not node.roll_up_due()
+    assert not node.rollups.due()
     await send(node, ["x"])
-    assert node.roll_up_due()  # whatever it costs: a successor has to read them all
+    assert node.rollups.due()  # whatever it costs: a successor has to read them all
     await node.close()
 
 
@@ -182,16 +182,16 @@ async def test_a_roll_up_waits_until_it_is_worth_what_it_writes_anew() -> None:
 async def test_a_roll_up_is_made_early_where_it_carries_next_to_nothing() -> None:
     settings = small_settings(segment_bytes=3_000, tail_bytes=12_000)
     node = await started(ScriptedStore(), settings, partitions=2)
-    first, second = node.log(TOPIC, 0), node.log(TOPIC, 1)
+    first, second = node.leader(TOPIC, 0), node.leader(TOPIC, 1)
     await send(node, ["x" * 4_000])
-    assert await node.tier(first)
-    assert not node.roll_up_due()  # it can wait until more has come
+    assert await first.tier()
+    assert not node.rollups.due()  # it can wait until more has come
     await send(node, ["x" * 4_000])
     await send(node, ["y" * 2_500], 1)
-    assert await node.tier(first)
-    assert not node.roll_up_due()  # a quarter of it would be written anew
-    assert await node.tier(second)
-    assert node.roll_up_due()
-    assert await node.roll_up()
-    assert not node.roll_up_due()
+    assert await first.tier()
+    assert not node.rollups.due()  # a quarter of it would be written anew
+    assert await second.tier()
+    assert node.rollups.due()
+    assert await node.rollups.roll_up()
+    assert not node.rollups.due()
     await node.close()

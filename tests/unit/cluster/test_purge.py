@@ -43,14 +43,14 @@ async def with_segments(store: ScriptedStore, partitions: int = 2, node_id: int 
     for at in range(4):
         for partition in range(partitions):
             await send(node, [f"old {at}" * 10], partition)
-            await node.log(TOPIC, partition).tier()
+            await node.leader(TOPIC, partition).log.tier()
     return node
 
 
 async def purged(node: Node) -> None:
     """Rounds until the cluster has forgotten every deleted topic."""
     for _ in range(10):
-        await node.purge()
+        await node.purging.purge()
         if not node.cluster.state.deleted:
             return
         await runtime.sleep(DELAY_SECONDS / 2)
@@ -62,22 +62,22 @@ async def test_all_objects_of_a_deleted_topic_go_and_then_it_is_forgotten() -> N
     store = ScriptedStore()
     node = await with_segments(store)
     other = await node.create_topic("other", 1)
-    await node.append(other.id_bytes, 0, batch_of(["kept"])).commit.wait()
-    await node.log("other", 0).tier()
+    await node.leader(other.name, 0).append(batch_of(["kept"])).commit.wait()
+    await node.leader("other", 0).log.tier()
     kept = store.listed(topic_prefix("other", other.id_bytes))
     prefix = topic_prefix(TOPIC, topic_of(node).id_bytes)
     kinds = {key.removeprefix(prefix).split("/")[0] for key in store.listed(prefix)}
     assert kinds == {"0000000000", "0000000001", "manifest"}
     await node.delete_topic(TOPIC)
     assert node.purging.due()
-    assert await node.purge() > 0
+    assert await node.purging.purge() > 0
     assert store.listed(prefix) == []
     assert store.listed("topics/") == kept
     assert [topic.name for topic in node.cluster.state.deleted.values()] == [TOPIC]
     assert not node.purging.due()
     await runtime.sleep(DELAY_SECONDS)
     assert node.purging.due()
-    await node.purge()
+    await node.purging.purge()
     assert node.cluster.state.deleted == {}
     assert store.listed("topics/") == kept
     await node.close()
@@ -96,10 +96,10 @@ async def test_created_again_it_starts_at_zero_with_none_of_the_old_records() ->
     assert await values_of(store) == ["new"]
     await purged(node)
     assert await values_of(store) == ["new"]
-    await node.roll_up()
+    await node.rollups.roll_up()
     await node.abort()
     third = await successor(store, SETTINGS)
-    assert third.log(TOPIC, 0).next_offset == 1
+    assert third.leader(TOPIC, 0).log.next_offset == 1
     assert await values_of(store) == ["new"]
     await third.abort()
 
@@ -112,13 +112,13 @@ async def test_it_waits_for_its_own_uploads_of_the_topic() -> None:
     release, reached = asyncio.Event(), asyncio.Event()
     prefix = topic_prefix(TOPIC, topic_of(node).id_bytes)
     store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
-    tiering = runtime.spawn(node.maintenance.tier(node.log(TOPIC, 0)))
+    tiering = runtime.spawn(node.leader(TOPIC, 0).tier())
     await reached.wait()
     await node.delete_topic(TOPIC)
-    await node.purge()
+    await node.purging.purge()
     # Our own run is the only one left to wait for: it is not forgotten while that goes on.
     await runtime.sleep(DELAY_SECONDS / 4)
-    await node.purge()
+    await node.purging.purge()
     assert node.cluster.state.deleted
     assert not node.purging.due()
     release.set()
@@ -135,13 +135,13 @@ async def test_no_run_outlasts_the_delay() -> None:
     store = ScriptedStore()
     node = await started(store, SETTINGS)
     await send(node, ["a"])
-    log = node.log(TOPIC, 0)
+    leader = node.leader(TOPIC, 0)
     store.when("create", lambda key: key.endswith(".kfs"), hold(asyncio.Event()))
     before = runtime.monotonic()
     with pytest.raises(UnavailableError, match="took longer"):
-        await node.maintenance.tier(log)
+        await leader.tier()
     assert runtime.monotonic() - before <= DELAY_SECONDS / 2
-    assert await node.maintenance.tier(log)
+    assert await leader.tier()
     await node.close()
 
 
@@ -150,10 +150,10 @@ async def test_a_leader_that_has_not_looked_for_long_looks_before_it_tiers() -> 
     store = ScriptedStore()
     old = await started(store, SETTINGS)
     await send(old, ["a"])
-    log = old.log(TOPIC, 0)
+    leader = old.leader(TOPIC, 0)
     await ClusterLog(store).delete_topic(TOPIC)
     await runtime.sleep(DELAY_SECONDS / 2 + 1)
-    assert not await old.maintenance.tier(log)
+    assert not await leader.tier()
     assert store.listed("topics/") == []
     await old.close()
 
@@ -162,15 +162,15 @@ async def test_a_leader_that_has_not_looked_for_long_looks_before_it_tiers() -> 
 async def test_nothing_else_is_written_with_an_old_view_either() -> None:
     store = ScriptedStore()
     node = await with_segments(store, partitions=1)
-    log = node.log(TOPIC, 0)
+    leader = node.leader(TOPIC, 0)
     other = ClusterLog(store)
     await other.delete_topic(TOPIC)
     before = store.listed("topics/")
     await runtime.sleep(DELAY_SECONDS / 2 + 1)
     with pytest.raises(NoTopicError, match="was deleted"):
-        await node.delete_records(TOPIC, 0, 2)
-    await node.maintenance.retain(log)
-    assert await node.maintenance.collect(log) == 0
+        await leader.move_start(2)
+    await leader.retain()
+    assert await leader.collect() == 0
     assert store.listed("topics/") == before
     await node.close()
 
@@ -185,21 +185,21 @@ async def test_it_is_not_forgotten_before_every_live_process_has_dropped_it() ->
     prefix = topic_prefix(TOPIC, topic_of(quick).id_bytes)
     release, reached = asyncio.Event(), asyncio.Event()
     store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
-    tiering = runtime.spawn(slow.maintenance.tier(slow.log(TOPIC, 0)))
+    tiering = runtime.spawn(slow.leader(TOPIC, 0).tier())
     await reached.wait()
     await quick.delete_topic(TOPIC)
     for _ in range(2):
-        await quick.purge()
+        await quick.purging.purge()
         assert store.listed(prefix) == []
     release.set()
     await tiering
     assert store.listed(prefix) != [], "the late upload has landed"
     await runtime.sleep(10 * DELAY_SECONDS)
-    await quick.purge()
+    await quick.purging.purge()
     assert [topic.writers for topic in quick.cluster.state.deleted.values()] == [
         (slow.incarnation,)
     ]
-    await slow.purge()
+    await slow.purging.purge()
     await purged(quick)
     assert store.listed(prefix) == []
     await slow.abort()
@@ -212,9 +212,9 @@ async def test_a_process_that_was_started_again_is_not_waited_for() -> None:
     one = await with_segments(store)
     two = await Node.start(store, SETTINGS, node_id=2)
     await two.delete_topic(TOPIC)
-    await two.purge()
+    await two.purging.purge()
     await runtime.sleep(2 * DELAY_SECONDS)
-    await two.purge()
+    await two.purging.purge()
     assert two.cluster.state.deleted
     await one.abort()
     again = await Node.start(store, SETTINGS, node_id=1)
@@ -249,13 +249,13 @@ async def test_a_failing_topic_keeps_no_other_from_being_purged() -> None:
     node = await with_segments(store, partitions=1)
     bad = topic_prefix(TOPIC, topic_of(node).id_bytes)
     good = await node.create_topic("good", 1)
-    await node.append(good.id_bytes, 0, batch_of(["kept"])).commit.wait()
-    await node.log("good", 0).tier()
+    await node.leader(good.name, 0).append(batch_of(["kept"])).commit.wait()
+    await node.leader("good", 0).log.tier()
     await node.delete_topic(TOPIC)
     await node.delete_topic("good")
     store.when("delete", lambda key: key.startswith(bad), refuse(UnavailableError))
     with pytest.raises(UnavailableError):
-        await node.purge()
+        await node.purging.purge()
     assert store.listed(topic_prefix("good", good.id_bytes)) == []
     assert store.listed(bad) != []
     await purged(node)
@@ -267,20 +267,20 @@ async def test_a_failing_topic_keeps_no_other_from_being_purged() -> None:
 
 
 async def delete_and_create_again(node: Node) -> None:
-    await node.lead()
+    await node.takeover.lead()
     if node.topic(TOPIC) is not None:
         await node.delete_topic(TOPIC)
-    await node.purge()
+    await node.purging.purge()
     await node.create_topic(TOPIC, 1)
     await runtime.sleep(2 * DELAY_SECONDS)
-    await node.purge()
+    await node.purging.purge()
 
 
 async def check(bucket: MemoryBucket, old_id: bytes) -> None:
     """The next process finishes what was begun; of the old topic nothing is left."""
     store = ScriptedStore(bucket)
     node = await Node.start(store, SETTINGS, node_id=1)
-    await node.lead()
+    await node.takeover.lead()
     topic = node.topic(TOPIC)
     if topic is not None and topic.id_bytes == old_id:
         assert node.cluster.state.deleted == {}, "not deleted yet"
@@ -327,11 +327,11 @@ async def test_two_may_purge_at_once() -> None:
     store = MemoryStore()
     one = await started(store, SETTINGS)
     await send(one, ["a"])
-    await one.log(TOPIC, 0).tier()
+    await one.leader(TOPIC, 0).log.tier()
     two = await Node.start(store, SETTINGS, node_id=2)
     await one.delete_topic(TOPIC)
     for _ in range(4):
-        await runtime.gather(one.purge(), two.purge())
+        await runtime.gather(one.purging.purge(), two.purging.purge())
         await runtime.sleep(DELAY_SECONDS)
     assert (await one.cluster.refresh()).deleted == {}
     assert await store.list("topics/") == []

@@ -31,7 +31,7 @@ WIDE = small_settings(segment_bytes=1 << 20)
 async def released(store: ScriptedStore, node: Node, to: Node, partition: int = 0) -> None:
     """The owner hands a partition over: stopped, its last object committed, then the record."""
     topic = topic_of(node)
-    log = node.partitions.pop((topic.id_bytes, partition))
+    log = node.leader(topic.name, partition).log
     await node.writer.flush()
     row = Handover(
         topic_id=topic.topic_id,
@@ -42,8 +42,10 @@ async def released(store: ScriptedStore, node: Node, to: Node, partition: int = 
         successor=to.incarnation,
     )
     await node.cluster.propose(lambda _: Release((row,)))
+    assert node.leader_of(topic.id_bytes, partition) is None
+    assert isinstance(log.closed, FencedError)
     await to.cluster.refresh()
-    assert await to.takeover.lead_left([(topic.topic_id, partition)]) == {}
+    assert await to.takeover.lead_unled([(topic.topic_id, partition)]) == {}
 
 
 # --- the order
@@ -63,10 +65,10 @@ async def test_a_stream_that_was_not_read_to_its_end_is_not_continued() -> None:
     store.when("list", wal_stream(old.incarnation).prefix, nothing, times=None)
     new = await Node.start(store, WIDE, node_id=2)
     with pytest.raises(UnavailableError, match="was read up to"):
-        await new.lead()
-    assert not new.partitions
+        await new.takeover.lead()
+    assert not new.led.partitions
     store.scripts.clear()
-    await new.lead()
+    await new.takeover.lead()
     assert await send(new, ["next"]) == 100
     await old.abort()
     await new.abort()
@@ -79,18 +81,18 @@ async def test_a_leader_that_tiers_rolls_up_and_trims_as_it_is_taken_over_loses_
     old = await started(store, WIDE)
     for value in "abc":
         await send(old, [value])
-    manifest = old.log(TOPIC, 0).manifest.keys
+    manifest = old.leader(TOPIC, 0).log.manifest.keys
 
     async def move_on() -> None:
         store.scripts.clear()
-        assert await old.log(TOPIC, 0).tier()
-        assert await old.roll_up()
+        assert await old.leader(TOPIC, 0).log.tier()
+        assert await old.rollups.roll_up()
 
     new = await Node.start(store, WIDE, node_id=2)
     store.when("get", manifest.number(0), first(move_on))
-    await new.lead()
+    await new.takeover.lead()
     assert store.scripts == []
-    assert (new.log(TOPIC, 0).next_offset, new.log(TOPIC, 0).tiered_offset) == (3, 3)
+    assert (new.leader(TOPIC, 0).log.next_offset, new.leader(TOPIC, 0).log.tiered_offset) == (3, 3)
     assert await send(new, ["d"]) == 3
     assert await values_of(store) == list("abcd")
     await old.abort()
@@ -123,7 +125,7 @@ async def test_a_live_writer_with_objects_in_flight_is_ended_where_the_seal_land
     assert old.writer.ended is not None
     found = await values_of(store)
     assert found[: len(told)] == told
-    assert len(told) <= len(found) == new.log(TOPIC, 0).next_offset
+    assert len(told) <= len(found) == new.leader(TOPIC, 0).log.next_offset
     assert 0 < len(told) < 200
     await old.abort()
     await new.abort()
@@ -139,10 +141,10 @@ async def test_a_log_goes_on_over_many_streams_that_nobody_tiered() -> None:
         node = await successor(store, WIDE, node_id=generation)
     assert len(topic_of(node).partitions[0].streams) == 6
     assert await values_of(store) == [f"{at}" for at in range(5)]
-    assert await node.log(TOPIC, 0).tier()
-    await node.let_go()
+    assert await node.leader(TOPIC, 0).log.tier()
+    await node.maintenance.record_tiered_streams()
     assert len(topic_of(node).partitions[0].streams) == 1
-    epochs = node.log(TOPIC, 0).tiered_history.epochs.starts
+    epochs = node.leader(TOPIC, 0).log.tiered_history.epochs.starts
     assert [(row.epoch, row.start_offset) for row in epochs] == [(at, at) for at in range(5)]
     await node.abort()
 
@@ -158,8 +160,8 @@ async def test_a_released_partition_is_recovered_without_sealing_its_stream() ->
     await send(old, ["x"], 1)
     new = await Node.start(store, WIDE, node_id=2)
     await released(store, old, new)
-    assert new.sealed == {}
-    assert sorted(partition for _, partition in new.partitions) == [0]
+    assert new.takeover.sealed == {}
+    assert sorted(partition for _, partition in new.led.partitions) == [0]
     assert await send(new, ["b"], 0) == 1
     assert await send(old, ["y"], 1) == 1
     assert await old.writer.still_leading()
@@ -182,10 +184,10 @@ async def test_what_a_released_partition_has_in_a_live_stream_is_found_after_a_r
     new = await Node.start(store, WIDE, node_id=2)
     await released(store, old, new)
     await send(old, ["x"], 1)
-    assert await old.roll_up()
+    assert await old.rollups.roll_up()
     assert wal_stream(old.incarnation).number(0) not in store.listed()
-    assert await new.log(TOPIC, 0).tier()
-    assert new.log(TOPIC, 0).tiered_offset == 3
+    assert await new.leader(TOPIC, 0).log.tier()
+    assert new.leader(TOPIC, 0).log.tiered_offset == 3
     assert await values_of(store, 0) == [value * 3 for value in values]
     assert await values_of(store, 1) == ["x"]
     await old.abort()
@@ -207,7 +209,7 @@ async def test_a_partition_with_only_released_streams_is_recovered_from_all_of_t
     for node in nodes:
         await node.abort()
     last = await successor(store, WIDE, node_id=9)
-    assert sorted(last.sealed) == [nodes[-1].incarnation]
+    assert sorted(last.takeover.sealed) == [nodes[-1].incarnation]
     assert await values_of(store) == ["0", "1", "2", "3"]
     await last.abort()
 
@@ -229,7 +231,7 @@ async def test_a_release_counts_though_the_stream_was_sealed_meanwhile() -> None
         successor=new.incarnation,
     )
     third = await Node.start(store, WIDE, node_id=3)
-    await third.lead()  # seals the stream, and takes both partitions
+    await third.takeover.lead()  # seals the stream, and takes both partitions
     await ClusterLog(store).propose(lambda _: Release((row,)))
     state = (await ClusterLog(store).refresh()).topics[topic.topic_id].partitions[0]
     assert state.leader == third.incarnation, "the release came too late and changed nothing"
@@ -246,13 +248,13 @@ async def test_two_successors_share_a_dead_stream_and_its_one_roll_up() -> None:
     store = ScriptedStore()
     old = await started(store, WIDE)
     await old.cluster.create_topic("u", 1)
-    await old.lead()
+    await old.takeover.lead()
     other = old.cluster.state.topic("u")
     assert other is not None
     large = "z" * 80_000
     for at in range(3):
         await send(old, [f"{at}{large}"])
-        await old.append(other.id_bytes, 0, batch_of([f"u{at}{large}"])).commit.wait()
+        await old.leader(other.name, 0).append(batch_of([f"u{at}{large}"])).commit.wait()
     await old.abort()
     one = await Node.start(store, WIDE, node_id=2)
     two = await Node.start(store, WIDE, node_id=3)
@@ -261,13 +263,13 @@ async def test_two_successors_share_a_dead_stream_and_its_one_roll_up() -> None:
         for topic_id, node in ((topic_of(old).topic_id, one), (other.topic_id, two))
     )
     await one.cluster.propose(lambda _: Expire(incarnation=old.incarnation, moves=moves))
-    await runtime.gather(one.takeover.lead_left(), two.takeover.lead_left())
+    await runtime.gather(one.takeover.lead_unled(), two.takeover.lead_unled())
     await runtime.gather(one.rollups.sweep(), two.rollups.sweep())
-    assert one.sealed == two.sealed
+    assert one.takeover.sealed == two.takeover.sealed
     assert len(store.listed(f"{wal_stream(old.incarnation).prefix}rollup/")) == 1
-    assert await one.log(TOPIC, 0).tier()
-    assert await two.log("u", 0).tier()
-    assert (one.log(TOPIC, 0).tiered_offset, two.log("u", 0).tiered_offset) == (3, 3)
+    assert await one.leader(TOPIC, 0).log.tier()
+    assert await two.leader("u", 0).log.tier()
+    assert (one.leader(TOPIC, 0).log.tiered_offset, two.leader("u", 0).log.tiered_offset) == (3, 3)
     assert await values_of(store) == [f"{at}{large}" for at in range(3)]
     await one.abort()
     await two.abort()
@@ -284,7 +286,7 @@ async def test_a_sweep_that_fails_is_made_up_for_by_tending() -> None:
     new = await successor(store, WIDE)
     assert store.listed(keys.checkpoints) == []
     assert await send(new, ["b"]) == 1
-    await new.tend()
+    await new.run_due_work()
     assert store.listed(keys.checkpoints) == [keys.checkpoint(1)]
     assert await values_of(store) == ["a", "b"]
     await new.abort()
@@ -299,16 +301,16 @@ async def test_offsets_that_are_nowhere_are_told_by_name() -> None:
     old = await started(store, WIDE)
     for value in "abc":
         await send(old, [value])
-    assert await old.roll_up()
+    assert await old.rollups.roll_up()
     await old.abort()
     keys = wal_stream(old.incarnation)
     (rollup,) = store.listed(f"{keys.prefix}rollup/")
     await store.delete(rollup)
     new = await Node.start(store, WIDE, node_id=2)
     with pytest.raises(DamagedError) as raised:
-        await new.lead()
+        await new.takeover.lead()
     assert raised.value.key == rollup
-    assert new.partitions == {}
+    assert new.led.partitions == {}
     await new.abort()
 
 
@@ -318,14 +320,14 @@ async def test_a_manifest_that_lost_numbers_does_not_give_out_offsets_twice() ->
     store = ScriptedStore()
     old = await started(store, WIDE)
     await send(old, ["a", "b"])
-    assert await old.log(TOPIC, 0).tier()
-    assert await old.roll_up()
+    assert await old.leader(TOPIC, 0).log.tier()
+    assert await old.rollups.roll_up()
     await old.abort()
     for key in [key for key in store.listed("topics/") if "/manifest/" in key]:
         await store.delete(key)
     new = await Node.start(store, WIDE, node_id=2)
     with pytest.raises(DamagedError, match="neither in a segment nor in a stream"):
-        await new.lead()
+        await new.takeover.lead()
     await new.abort()
 
 
@@ -342,10 +344,10 @@ async def test_a_damaged_stream_fails_only_those_who_need_it() -> None:
     await store.put(key, b"damaged")
     new = await Node.start(store, WIDE, node_id=3)
     with pytest.raises(DamagedError) as raised:
-        await new.lead()
+        await new.takeover.lead()
     assert raised.value.key == key
-    assert new.log("u", 0).next_offset == 0
-    assert len(new.partitions) == 1
+    assert new.leader("u", 0).log.next_offset == 0
+    assert len(new.led.partitions) == 1
     await new.abort()
 
 
@@ -359,7 +361,7 @@ async def test_a_stream_retired_under_a_successor_is_not_damage() -> None:
         await send(dead, [value])
     await dead.abort()
     old = await successor(store, settings, node_id=1)
-    log = old.log(TOPIC, 0)
+    log = old.leader(TOPIC, 0).log
     new = await Node.start(store, settings, node_id=3)
 
     async def retire() -> None:
@@ -371,9 +373,9 @@ async def test_a_stream_retired_under_a_successor_is_not_damage() -> None:
 
     checkpoints = wal_stream(dead.incarnation).checkpoints
     store.when("list", checkpoints, first(retire))
-    await new.lead()
+    await new.takeover.lead()
     assert store.scripts == []
-    assert new.log(TOPIC, 0).next_offset == 3
+    assert new.leader(TOPIC, 0).log.next_offset == 3
     assert await values_of(store) == list("abc")
     await old.abort()
     await new.abort()
@@ -395,11 +397,11 @@ async def test_a_node_fenced_while_it_recovers_leads_nothing() -> None:
         fast = await successor(store, WIDE, node_id=3)
         await fast.abort()
         with pytest.raises(FencedError):
-            await slow.append(own.id_bytes, 0, batch_of(["x"])).commit.wait()
+            await slow.leader(own.name, 0).append(batch_of(["x"])).commit.wait()
 
     store.when("list", wal_stream(dead.incarnation).checkpoints, first(overtake))
     with pytest.raises(FencedError):
-        await slow.lead()
-    assert slow.partitions == {}
+        await slow.takeover.lead()
+    assert slow.led.partitions == {}
     assert (await WalReader(store, dead.incarnation).end()) is not None
     await slow.abort()

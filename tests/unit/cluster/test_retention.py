@@ -20,7 +20,7 @@ async def tiered_node(store: MemoryStore, *, ages_ms: list[int]) -> Node:
     node = await started(store, small_settings(segment_bytes=60))
     for age_ms in ages_ms:
         await send(node, [f"{age_ms} ms old"], timestamp=runtime.now_ms() - age_ms)
-        await node.log(TOPIC, 0).tier()
+        await node.leader(TOPIC, 0).log.tier()
     await send(node, ["tail"], timestamp=runtime.now_ms())
     return node
 
@@ -38,9 +38,9 @@ async def test_segments_without_a_record_young_enough_go() -> None:
     store = MemoryStore()
     node = await tiered_node(store, ages_ms=[5 * HOUR_MS, 3 * HOUR_MS, HOUR_MS])
     await configure(node, retention_ms=str(2 * HOUR_MS))
-    await node.retain()
+    await node.maintenance.retain_all()
     assert await values_of(store) == [f"{HOUR_MS} ms old", "tail"]
-    assert node.log(TOPIC, 0).manifest.state.start == 2
+    assert node.leader(TOPIC, 0).log.manifest.state.start == 2
     assert await node.collect() > 0
     assert await values_of(store) == [f"{HOUR_MS} ms old", "tail"]
     await node.abort()
@@ -50,10 +50,10 @@ async def test_segments_without_a_record_young_enough_go() -> None:
 async def test_the_oldest_segments_go_until_the_log_fits() -> None:
     store = MemoryStore()
     node = await tiered_node(store, ages_ms=[30, 20, 10])
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     newest = (await log.manifest.segments())[-1]
     await configure(node, retention_bytes=str(newest.bytes + log.tail_bytes), retention_ms="-1")
-    await node.retain()
+    await node.maintenance.retain_all()
     assert await values_of(store) == ["10 ms old", "tail"]
     await node.abort()
 
@@ -62,7 +62,7 @@ async def test_the_oldest_segments_go_until_the_log_fits() -> None:
 async def test_without_settings_a_week_is_kept() -> None:
     store = MemoryStore()
     node = await tiered_node(store, ages_ms=[8 * 24 * HOUR_MS, 6 * 24 * HOUR_MS])
-    await node.retain()
+    await node.maintenance.retain_all()
     assert await values_of(store) == [f"{6 * 24 * HOUR_MS} ms old", "tail"]
     await node.abort()
 
@@ -72,7 +72,7 @@ async def test_a_setting_that_is_no_number_is_refused_by_name() -> None:
     node = await tiered_node(MemoryStore(), ages_ms=[1])
     await configure(node, retention_ms="a week")
     with pytest.raises(InvalidError, match=r"retention\.ms = 'a week'"):
-        await node.retain()
+        await node.maintenance.retain_all()
     await node.abort()
 
 
@@ -80,10 +80,10 @@ async def test_a_setting_that_is_no_number_is_refused_by_name() -> None:
 async def test_records_are_deleted_up_to_an_offset_and_not_beyond_the_end() -> None:
     store = MemoryStore()
     node = await tiered_node(store, ages_ms=[3, 2, 1])
-    await node.delete_records(TOPIC, 0, 2)
+    await node.leader(TOPIC, 0).move_start(2)
     assert await values_of(store) == ["1 ms old", "tail"]
-    await node.delete_records(TOPIC, 0, 4)
+    await node.leader(TOPIC, 0).move_start(4)
     assert await values_of(store) == []
     with pytest.raises(InvalidError, match="cannot start at 5"):
-        await node.delete_records(TOPIC, 0, 5)
+        await node.leader(TOPIC, 0).move_start(5)
     await node.abort()

@@ -35,7 +35,7 @@ async def taken_over(store: ScriptedStore, *, tiered: bool = True) -> tuple[Node
     await old.abort()
     new = await successor(store, small_settings(segment_ms=1), node_id=1)
     if tiered:
-        await new.tend()
+        await new.run_due_work()
     return old, new
 
 
@@ -59,7 +59,7 @@ def a_late_upload(node: Node, number: int) -> bytes:
 async def test_a_stream_that_nobody_needs_shrinks_to_its_seal_and_checkpoint() -> None:
     store = ScriptedStore()
     old, new = await taken_over(store)
-    end = new.sealed[old.incarnation]
+    end = new.takeover.sealed[old.incarnation]
     assert await new.collect() > 0
     keys = wal_stream(old.incarnation)
     assert stream_keys(store, old.incarnation) == [keys.number(end), keys.checkpoint(end)]
@@ -185,14 +185,14 @@ async def test_a_process_that_registers_and_commits_as_streams_are_listed_loses_
 async def test_a_late_upload_of_the_dead_owner_cannot_commit() -> None:
     store = ScriptedStore()
     old, new = await taken_over(store)
-    end = new.sealed[old.incarnation]
+    end = new.takeover.sealed[old.incarnation]
     await new.collect()
     for number in (0, end - 1, end + 1):
         await store.create(wal_stream(old.incarnation).number(number), a_late_upload(old, number))
     reader = WalReader(store, old.incarnation)
     assert await reader.end() == (end, end)
     third = await successor(store, node_id=3)
-    assert third.log(TOPIC, 0).next_offset == 6
+    assert third.leader(TOPIC, 0).log.next_offset == 6
     assert await values_of(store) == list("abcdef")
     await new.abort()
     await third.abort()
@@ -216,7 +216,7 @@ async def test_a_reader_with_an_older_view_of_the_cluster_never_misses_records()
     _, new = await taken_over(store, tiered=False)
     await new.cluster.refresh()
     older = topic_of(new)
-    await new.tend()
+    await new.run_due_work()
     assert await new.collect() > 0
     try:
         found = await values_of_topic(store, older)
@@ -236,8 +236,8 @@ async def test_a_damaged_stream_keeps_no_other_from_being_retired() -> None:
     old, new = await taken_over(store)
     await new.abort()
     third = await successor(store, small_settings(segment_ms=1), node_id=1)
-    await third.tend()
-    end = new.sealed[old.incarnation]
+    await third.run_due_work()
+    end = new.takeover.sealed[old.incarnation]
     await store.put(wal_stream(old.incarnation).number(end), b"damaged")
     with pytest.raises(DamagedError) as raised:
         await third.collect()

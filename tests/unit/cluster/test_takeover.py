@@ -33,13 +33,13 @@ async def imported(store: ScriptedStore) -> Node:
     for base in range(0, RECORDS, 10):
         foreign_bucket.add(store.bucket, base)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
-    await node.lead()
+    await node.takeover.lead()
     await import_kafscale(MemoryStore(store.bucket))
     return node
 
 
 async def lead_all_left(node: Node) -> None:
-    assert await node.takeover.lead_left() == {}
+    assert await node.takeover.lead_unled() == {}
 
 
 # --- recovery is skipped only for what is new
@@ -49,11 +49,11 @@ async def lead_all_left(node: Node) -> None:
 async def test_an_imported_partition_is_recovered_though_its_topic_just_grew() -> None:
     node = await imported(ScriptedStore())
     topic = await node.add_partitions(IMPORTED, 2)
-    assert node.log(IMPORTED, 1).next_offset == 0, "a new partition is led at once"
+    assert node.leader(IMPORTED, 1).log.next_offset == 0, "a new partition is led at once"
     await lead_all_left(node)
-    log = node.log(IMPORTED, 0)
+    log = node.leader(IMPORTED, 0).log
     assert (log.start_offset, log.high_watermark) == (0, RECORDS)
-    done = node.append(topic.id_bytes, 0, batch_of(["a new order"]))
+    done = node.leader(topic.name, 0).append(batch_of(["a new order"]))
     await done.commit.wait()
     assert done.base_offset == RECORDS
     await node.abort()
@@ -64,12 +64,12 @@ async def test_a_partition_whose_recovery_failed_is_recovered_though_its_topic_j
     store = ScriptedStore()
     node = await imported(store)
     store.when("list", lambda key: "/manifest/" in key, refuse(UnavailableError), times=None)
-    assert [*(await node.takeover.lead_left()).values()]
+    assert [*(await node.takeover.lead_unled()).values()]
     store.scripts.clear()
     await node.add_partitions(IMPORTED, 2)
-    assert node.log_of(node.cluster.state.topic(IMPORTED).id_bytes, 0) is None
+    assert node.leader_of(node.cluster.state.topic(IMPORTED).id_bytes, 0) is None
     await lead_all_left(node)
-    assert node.log(IMPORTED, 0).high_watermark == RECORDS
+    assert node.leader(IMPORTED, 0).log.high_watermark == RECORDS
     await node.abort()
 
 
@@ -103,7 +103,7 @@ async def test_a_topic_that_a_superseded_process_creates_is_led_by_the_live_one(
         await old.create_topic("more", 1)
     assert old.ended is not None
     await runtime.sleep(10)
-    assert new.log_of(topic.id_bytes, 0) is not None
+    assert new.leader_of(topic.id_bytes, 0) is not None
     leaders = {row.partitions[0].leader for row in new.cluster.state.topics.values()}
     assert leaders == {new.incarnation}
     await upkeep.close()
@@ -152,7 +152,7 @@ async def test_a_broker_of_another_node_ends_the_first_by_one_record() -> None:
     assert await send(new, ["b"]) == 1
     await old.cluster.refresh()
     assert "node 2 has taken its place" in str(old.ended)
-    assert old.partitions == {}
+    assert old.led.partitions == {}
     with pytest.raises(FencedError):
         await send(old, ["lost"])
     await new.abort()
@@ -197,13 +197,13 @@ async def test_a_sick_partition_delays_neither_new_topics_nor_other_partitions()
     first = await Node.start(MemoryStore(bucket), settings, node_id=1, probe=False)
     for name in ("sick", "well"):
         topic = await first.create_topic(name, 2)
-        await first.append(topic.id_bytes, 0, batch_of([name])).commit.wait()
+        await first.leader(topic.name, 0).append(batch_of([name])).commit.wait()
     await first.abort()
     store, faulty = sick(bucket, settings, "sick")
     node = await Node.start(store, settings, node_id=1, probe=False)
     began = runtime.monotonic()
-    leading = runtime.spawn(node.lead())
-    while node.log_of(node.cluster.state.topic("well").id_bytes, 0) is None:
+    leading = runtime.spawn(node.takeover.lead())
+    while node.leader_of(node.cluster.state.topic("well").id_bytes, 0) is None:
         await runtime.sleep(0.1)
     assert runtime.monotonic() - began < 2, "others are led before the sick one is given up"
     assert not leading.done()
@@ -219,10 +219,10 @@ async def test_a_sick_partition_delays_neither_new_topics_nor_other_partitions()
         # Not led by us, but left: as an import leaves it.
         late = await ClusterLog(MemoryStore(bucket)).create_topic(f"late{at}", 1)
         await runtime.sleep(3 + settings.cluster.poll_ms / 1000)
-        assert node.log_of(late.id_bytes, 0) is not None
+        assert node.leader_of(late.id_bytes, 0) is not None
     faulty.script.clear()
     await runtime.sleep(120)
-    assert node.log("sick", 0).next_offset == 1
+    assert node.leader("sick", 0).log.next_offset == 1
     await upkeep.close()
     await node.abort()
 
@@ -236,14 +236,14 @@ async def test_who_wants_a_partition_does_not_wait_for_others_that_are_taken_ove
     await first.abort()
     store, _ = sick(bucket, settings, "sick")
     node = await Node.start(store, settings, node_id=1, probe=False)
-    both = runtime.spawn(node.takeover.lead_left())
+    both = runtime.spawn(node.takeover.lead_unled())
     await runtime.sleep(0.2)
     began = runtime.monotonic()
     well = node.cluster.state.topic("well")
     assert well is not None
-    assert await node.takeover.lead_left([(well.topic_id, 0)]) == {}
+    assert await node.takeover.lead_unled([(well.topic_id, 0)]) == {}
     assert runtime.monotonic() - began < 2
-    assert node.log("well", 0).next_offset == 0
+    assert node.leader("well", 0).log.next_offset == 0
     assert not both.done()
     assert [*await both] != []
     await node.abort()
@@ -258,11 +258,13 @@ async def test_a_partition_is_recovered_by_one_take_over_at_a_time() -> None:
     await old.abort()
     node = await Node.start(store, small_settings(), node_id=1)
     await runtime.gather(
-        node.lead(), node.takeover.lead_left(node.takeover.left()), node.lead([TOPIC])
+        node.takeover.lead(),
+        node.takeover.lead_unled(node.takeover.unled()),
+        node.takeover.lead([TOPIC]),
     )
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     assert log.next_offset == 3
     assert await send(node, ["d"]) == 3
-    await node.lead()
-    assert node.log(TOPIC, 0) is log
+    await node.takeover.lead()
+    assert node.leader(TOPIC, 0).log is log
     await node.abort()

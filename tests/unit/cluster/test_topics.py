@@ -35,10 +35,10 @@ async def test_a_topic_is_created_with_configs_that_its_logs_follow() -> None:
     node = await Node.start(ScriptedStore(), small_settings(), node_id=1, probe=False)
     topic = await node.create_topic("t", 2, {"segment.ms": "5000", "max.message.bytes": "99"})
     assert topic.configs == {"segment.ms": "5000", "max.message.bytes": "99"}
-    assert node.config_of(node.log("t", 1)).max_message_bytes == 99
-    await node.append(topic.id_bytes, 0, batch_of(["a"])).commit.wait()
+    assert node.leader("t", 1).config.max_message_bytes == 99
+    await node.leader(topic.name, 0).append(batch_of(["a"])).commit.wait()
     await runtime.sleep(6)
-    assert node.log("t", 0).tiering_due()
+    assert node.leader("t", 0).log.tiering_due()
     await node.close()
 
 
@@ -82,7 +82,7 @@ async def test_creating_many_partitions_asks_for_none_of_them() -> None:
     node = await Node.start(store, Settings(), node_id=1, probe=False)
     store.calls.clear()
     await node.create_topic("t", 2_000)
-    assert len(node.partitions) == 2_000
+    assert len(node.led.partitions) == 2_000
     assert len(store.calls) < 20
     await node.close()
 
@@ -94,11 +94,11 @@ async def test_a_topic_that_another_led_first_is_recovered_or_left_to_it() -> No
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
     other = await Node.start(store, small_settings(), node_id=2)
     topic = await node.cluster.create_topic(TOPIC, 1)
-    await other.takeover.lead_left()
+    await other.takeover.lead_unled()
     await send(other, ["theirs"])
     await node.takeover.lead_created(topic, [0])
-    assert node.partitions == {}
-    await node.lead()
+    assert node.led.partitions == {}
+    await node.takeover.lead()
     assert await send(node, ["ours"]) == 1
     await node.abort()
     await other.abort()
@@ -112,14 +112,14 @@ async def test_new_partitions_are_led_and_old_ones_go_on() -> None:
     store = ScriptedStore()
     node = await started(store)
     await send(node, ["a"])
-    old = node.log(TOPIC, 0)
+    old = node.leader(TOPIC, 0).log
     assert len((await node.add_partitions(TOPIC, 3)).partitions) == 3
     assert await send(node, ["b"], 2) == 0
     assert await send(node, ["c"], 0) == 1
-    assert node.log(TOPIC, 0) is old
+    assert node.leader(TOPIC, 0).log is old
     await node.abort()
     new = await successor(store)
-    assert [new.log(TOPIC, at).next_offset for at in range(3)] == [2, 0, 1]
+    assert [new.leader(TOPIC, at).log.next_offset for at in range(3)] == [2, 0, 1]
     await new.abort()
 
 
@@ -155,9 +155,9 @@ async def test_growing_with_a_lost_answer_grows_once() -> None:
 async def test_configs_are_given_changed_and_taken_back() -> None:
     store = ScriptedStore()
     node = await started(store)
-    log = node.log(TOPIC, 0)
+    leader = node.leader(TOPIC, 0)
     await node.set_configs(TOPIC, {"retention.ms": "1", "segment.bytes": "2000"})
-    assert node.config_of(log).retention_ms == 1
+    assert leader.config.retention_ms == 1
     numbers = node.cluster.view.position
     await node.set_configs(TOPIC, {"retention.ms": "1"})
     assert node.cluster.view.position == numbers, "nothing to change"
@@ -169,7 +169,7 @@ async def test_configs_are_given_changed_and_taken_back() -> None:
         await node.set_configs(TOPIC, {}, ["no.such.config"])
     with pytest.raises(NoTopicError):
         await node.set_configs("none", {})
-    assert node.config_of(log).retention_ms == 2
+    assert leader.config.retention_ms == 2
     await node.close()
 
 
@@ -179,9 +179,9 @@ async def test_configs_that_another_process_sets_reach_the_logs() -> None:
     node = await started(store, small_settings(segment_bytes=10_000))
     await send(node, ["a" * 500] * 3)
     await ClusterLog(store).set_configs(TOPIC, {"segment.bytes": "1024"})
-    assert not node.log(TOPIC, 0).tiering_due()
+    assert not node.leader(TOPIC, 0).log.tiering_due()
     await node.cluster.refresh()
-    assert node.log(TOPIC, 0).tiering_due()
+    assert node.leader(TOPIC, 0).log.tiering_due()
     await node.close()
 
 
@@ -195,15 +195,16 @@ async def test_look_ups() -> None:
     assert node.topic(TOPIC) is node.topic_by_id(topic.id_bytes) is topic
     assert node.topic("none") is None
     assert node.topic_by_id(bytes(16)) is None
-    assert node.log_of(topic.id_bytes, 1) is node.log(TOPIC, 1)
-    assert node.log_of(topic.id_bytes, 2) is None
+    assert node.leader_of(topic.id_bytes, 1) is node.leader(TOPIC, 1)
+    assert node.leader_of(topic.id_bytes, 2) is None
     await node.close()
 
 
 @in_simulation
 async def test_who_waits_for_a_deleted_topic_is_told() -> None:
     node = await started(ScriptedStore())
-    log = node.log(TOPIC, 0)
+    leader = node.leader(TOPIC, 0)
+    log = leader.log
     told: list[NeveError | None] = []
 
     def watcher(log: PartitionLog) -> None:
@@ -212,12 +213,12 @@ async def test_who_waits_for_a_deleted_topic_is_told() -> None:
     log.watch(watcher)
     await node.delete_topic(TOPIC)
     assert [type(error) for error in told] == [NoTopicError]
-    assert node.log_of(log.topic_id, 0) is None
+    assert node.leader_of(log.topic_id, 0) is None
     assert node.topic(TOPIC) is None
     with pytest.raises(NoTopicError, match="was deleted"):
         log.append(batch_of(["a"]))
     with pytest.raises(FencedError):
-        node.config_of(log)
+        assert leader.config is not None
     with pytest.raises(NoTopicError):
         await node.delete_topic(TOPIC)
     await node.close()

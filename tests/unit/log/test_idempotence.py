@@ -32,7 +32,7 @@ NARROW = small_settings(segment_bytes=150)
 
 
 def known(node: Node) -> dict[int, int]:
-    entries = node.log(TOPIC, 0).producers.entries()
+    entries = node.leader(TOPIC, 0).log.producers.entries()
     return {row.producer_id: row.last_sequence for row in entries}
 
 
@@ -63,7 +63,7 @@ async def test_a_duplicate_of_a_batch_that_was_refused_is_refused() -> None:
     node = await started(store, WIDE)
     go, reached = asyncio.Event(), asyncio.Event()
     store.when("create", wal_stream(node.incarnation).number(0), hold(go, reached))
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     log.append(batch_of(["a"], producer_id=5, sequence=0))
     await reached.wait()
     again = log.append(batch_of(["a"], producer_id=5, sequence=0))
@@ -80,7 +80,7 @@ async def test_a_refused_batch_leaves_no_trace() -> None:
     store = ScriptedStore()
     node = await started(store, WIDE)
     await send(node, ["a"], producer_id=5, sequence=0)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     with pytest.raises(OutOfOrderSequenceError):
         append(node, ["c"], producer_id=5, sequence=2)
     assert log.next_offset == 1
@@ -104,13 +104,13 @@ def test_what_producers_did_survives_a_restart(tiered: int, rolled_up: bool, lar
         for at, value in enumerate(values):
             await send(node, [value], producer_id=at % 2, sequence=at // 2)
         for _ in range(tiered):
-            assert await node.log(TOPIC, 0).tier()
+            assert await node.leader(TOPIC, 0).log.tier()
         if rolled_up:
-            assert await node.roll_up()
-        before = node.log(TOPIC, 0).producers.entries()
+            assert await node.rollups.roll_up()
+        before = node.leader(TOPIC, 0).log.producers.entries()
         await node.abort()
         new = await successor(store, settings)
-        assert new.log(TOPIC, 0).producers.entries() == before
+        assert new.leader(TOPIC, 0).log.producers.entries() == before
         for at, value in enumerate(values):
             again = append(new, [value], producer_id=at % 2, sequence=at // 2)
             assert (again.base_offset, again.duplicate, again.commit.done) == (at, True, True)
@@ -132,14 +132,14 @@ async def test_a_tail_over_several_streams_is_folded_in_the_order_of_offsets() -
                 await send(node, [f"{sequence}"], partition, producer_id=9, sequence=sequence)
             sequence += 1
         if generation % 2:
-            await node.roll_up()
+            await node.rollups.roll_up()
         await node.abort()
         node = await successor(store, WIDE, node_id=generation)
     for partition in range(2):
-        (entry,) = node.log(TOPIC, partition).producers.entries()
+        (entry,) = node.leader(TOPIC, partition).log.producers.entries()
         assert entry.last_sequence == 7
         assert [row.base_sequence for row in entry.recent] == [3, 4, 5, 6, 7]
-        starts = [row.start_offset for row in node.log(TOPIC, partition).epochs]
+        starts = [row.start_offset for row in node.leader(TOPIC, partition).log.epochs]
         assert starts == [0, 2, 4, 6, 8]
     await node.abort()
 
@@ -158,14 +158,14 @@ async def _work(store: CrashingStore, sent: list[int]) -> None:
     """Append, tier, roll up, go on: as far as the process lives."""
     node = await Node.start(store, NARROW, node_id=1, probe=False)
     try:
-        await node.lead()
+        await node.takeover.lead()
         await _producer(node, sent, len(sent), 3)
-        await node.log(TOPIC, 0).tier()
+        await node.leader(TOPIC, 0).log.tier()
         await _producer(node, sent, len(sent), 2)
-        await node.roll_up()
+        await node.rollups.roll_up()
         await _producer(node, sent, len(sent), 1)
-        await node.log(TOPIC, 0).tier()
-        await node.log(TOPIC, 0).tier()
+        await node.leader(TOPIC, 0).log.tier()
+        await node.leader(TOPIC, 0).log.tier()
     finally:
         await node.abort()
 
@@ -178,7 +178,7 @@ async def _check(bucket: MemoryBucket, sent: list[int]) -> None:
         assert append(node, [f"value {sequence}"], producer_id=5, sequence=sequence).duplicate
     await _producer(node, sent, len(sent), 2)
     assert await values_of(store) == [f"value {at}" for at in range(len(sent))]
-    await node.log(TOPIC, 0).tier()
+    await node.leader(TOPIC, 0).log.tier()
     await node.abort()
     last = await successor(store, NARROW, node_id=3)
     assert known(last) == {5: len(sent) - 1}
@@ -190,7 +190,7 @@ async def _bucket() -> MemoryBucket:
     bucket = MemoryBucket()
     node = await started(MemoryStore(bucket), NARROW)
     await _producer(node, [], 0, 3)
-    await node.log(TOPIC, 0).tier()
+    await node.leader(TOPIC, 0).log.tier()
     await node.abort()
     return bucket
 
@@ -227,12 +227,12 @@ async def test_an_expired_producer_is_gone_from_the_next_bundle_too() -> None:
     store = ScriptedStore()
     node = await started(store, settings)
     await send(node, ["a"], producer_id=1, sequence=0)
-    assert await node.log(TOPIC, 0).tier()
+    assert await node.leader(TOPIC, 0).log.tier()
     assert known(node) == {1: 0}
     await runtime.sleep(20)
     await send(node, ["b"], producer_id=2, sequence=0)
     assert known(node) == {2: 0}
-    assert await node.log(TOPIC, 0).tier()
+    assert await node.leader(TOPIC, 0).log.tier()
     await node.abort()
     new = await successor(store, settings)
     assert known(new) == {2: 0}
@@ -252,7 +252,7 @@ async def test_a_damaged_slice_costs_what_is_known_of_producers_and_nobody_is_re
     data[-1] ^= 1
     await store.put(key, bytes(data))
     new = await successor(store, WIDE)
-    log = new.log(TOPIC, 0)
+    log = new.leader(TOPIC, 0).log
     assert (log.next_offset, known(new)) == (3, {5: 2})
     assert [row.base_sequence for row in log.producers.entries()[0].recent] == [2]
     assert [row.entry.base_offset for row in log.recent] == [2]
@@ -279,7 +279,7 @@ async def test_a_store_that_slows_down_delays_a_take_over_and_does_not_end_it() 
             times=6,
         )
     began = runtime.monotonic()
-    await new.lead()
+    await new.takeover.lead()
     assert runtime.monotonic() - began > 0.5
     assert known(new) == {5: 19}
     assert await send(new, ["next"], producer_id=5, sequence=20) == 20
@@ -302,7 +302,7 @@ async def _requests_of_a_take_over(partitions: int) -> int:
     await old.abort()
     new = await Node.start(store, settings, node_id=2)
     store.calls.clear()
-    await new.lead()
+    await new.takeover.lead()
     _check_what_is_kept(new, partitions)
     await new.abort()
     prefix = wal_stream(old.incarnation).prefix
@@ -310,7 +310,7 @@ async def _requests_of_a_take_over(partitions: int) -> int:
 
 
 def _check_what_is_kept(node: Node, partitions: int) -> None:
-    logs = [node.log(TOPIC, partition) for partition in range(partitions)]
+    logs = [node.leader(TOPIC, partition).log for partition in range(partitions)]
     kept = {id(row.held): row.held for log in logs for row in log.recent}
     total = sum(len(held.data) for held in kept.values() if held.data is not None)
     assert 500_000 < total <= 1_000_000

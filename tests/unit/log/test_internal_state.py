@@ -24,7 +24,7 @@ async def led(store: ScriptedStore, *, node_id: int = 1, settings: Settings = NA
     node = await Node.start(store, settings, node_id=node_id, probe=False)
     if node.cluster.state.topic(TOPIC) is None:
         await node.create_topic(TOPIC, 1)
-    await node.lead()
+    await node.takeover.lead()
     return node
 
 
@@ -33,12 +33,12 @@ async def write(node: Node, *rows: tuple[str, str | None], codec: int = 0) -> No
         Record(at, 1_000 + at, key.encode(), None if value is None else value.encode())
         for at, (key, value) in enumerate(rows)
     ]
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await log.append(bytearray(build_batch(records, codec=codec))).commit.wait()
 
 
 async def state(node: Node) -> dict[str, str]:
-    loaded = await node.log(TOPIC, 0).load_state()
+    loaded = await node.leader(TOPIC, 0).log.load_state()
     return {key.decode(): value.decode() for key, value in loaded.items()}
 
 
@@ -68,7 +68,7 @@ async def test_a_record_without_a_key_changes_nothing() -> None:
     store = ScriptedStore()
     node = await led(store)
     batch = bytearray(build_batch([Record(0, 5, None, b"stray"), Record(1, 5, b"a", b"1")]))
-    await node.log(TOPIC, 0).append(batch).commit.wait()
+    await node.leader(TOPIC, 0).log.append(batch).commit.wait()
     assert await state(node) == {"a": "1"}
     await node.abort()
 
@@ -84,9 +84,9 @@ def test_it_is_the_same_wherever_its_records_lie(tiered: int, rolled_up: bool) -
             if at:
                 await write(node, (f"key {at - 1}", None), codec=codec)
         for _ in range(tiered):
-            assert await node.log(TOPIC, 0).tier()
+            assert await node.leader(TOPIC, 0).log.tier()
         if rolled_up:
-            await node.roll_up()
+            await node.rollups.roll_up()
         expected = {"counter": "4", "key 4": "kept"}
         assert await state(node) == expected
         await node.abort()
@@ -103,7 +103,7 @@ def test_it_is_the_same_wherever_its_records_lie(tiered: int, rolled_up: bool) -
 async def test_each_bundle_has_the_table_at_its_segment_s_end() -> None:
     store = ScriptedStore()
     node = await led(store)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     for rows in ([("a", "1"), ("b", "1")], [("b", None)], [("c", "3")]):
         await write(node, *rows)  # type: ignore[arg-type]
         assert await log.tier()
@@ -123,7 +123,7 @@ async def test_loading_reads_the_last_table_and_the_tail_however_long_the_histor
     node = await led(store)
     for at in range(30):
         await write(node, (f"key {at % 3}", f"{at}"))
-        await node.log(TOPIC, 0).tier()
+        await node.leader(TOPIC, 0).log.tier()
     await write(node, ("key 0", "last"))
     await node.abort()
     new = await led(store, node_id=2)
@@ -137,7 +137,7 @@ async def test_loading_reads_the_last_table_and_the_tail_however_long_the_histor
 async def test_older_segments_may_expire_up_to_the_floor() -> None:
     store = ScriptedStore()
     node = await led(store)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     assert log.state_floor == 0
     await write(node, ("old", "kept"))
     assert log.state_floor == 0
@@ -157,7 +157,7 @@ async def test_older_segments_may_expire_up_to_the_floor() -> None:
 async def test_what_all_segments_said_outlives_them() -> None:
     store = ScriptedStore()
     node = await led(store)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await write(node, ("a", "1"))
     assert await log.tier()
     await move_start(log.manifest, 1, end=1)
@@ -166,7 +166,7 @@ async def test_what_all_segments_said_outlives_them() -> None:
     new = await led(store, node_id=2)
     assert await state(new) == {"a": "1"}
     await write(new, ("b", "2"))
-    assert await new.log(TOPIC, 0).tier()
+    assert await new.leader(TOPIC, 0).log.tier()
     assert await state(new) == {"a": "1", "b": "2"}
     await new.abort()
 
@@ -177,7 +177,7 @@ async def test_what_all_segments_said_outlives_them() -> None:
 async def three_segments(store: ScriptedStore) -> list[str]:
     """Their bundles' keys; the node that wrote them is gone."""
     node = await led(store)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     for key in "abc":
         await write(node, (key, "1"))
         assert await log.tier()
@@ -195,7 +195,7 @@ def test_a_lost_bundle_is_rebuilt_with_its_table(lost: set[int]) -> None:
             await store.delete(keys[at])
         new = await led(store, node_id=2)
         assert await state(new) == {"a": "1", "b": "1", "c": "1"}
-        segments = await new.log(TOPIC, 0).manifest.segments()
+        segments = await new.leader(TOPIC, 0).log.manifest.segments()
         last = await load_bundle(store, segments[-1])
         assert [row.key for row in last.state or ()] == [b"a", b"b", b"c"]
         await new.abort()
@@ -208,14 +208,14 @@ async def test_a_table_that_nothing_is_left_of_is_an_error_and_not_an_empty_one(
     store = ScriptedStore()
     keys = await three_segments(store)
     old = await led(store, node_id=2)
-    log = old.log(TOPIC, 0)
+    log = old.leader(TOPIC, 0).log
     await move_start(log.manifest, 2, end=3)
     await old.abort()
     await store.delete(keys[2])
     new = await Node.start(store, NARROW, node_id=3, probe=False)
     with pytest.raises(DamagedError, match="STATE"):
-        await new.lead()
-    assert not new.partitions
+        await new.takeover.lead()
+    assert not new.led.partitions
     await new.abort()
 
 
@@ -224,12 +224,12 @@ async def test_a_kept_bundle_that_is_lost_is_an_error_too() -> None:
     store = ScriptedStore()
     keys = await three_segments(store)
     old = await led(store, node_id=2)
-    await move_start(old.log(TOPIC, 0).manifest, 3, end=3)
+    await move_start(old.leader(TOPIC, 0).log.manifest, 3, end=3)
     await old.abort()
     await store.delete(keys[2])
     new = await Node.start(store, NARROW, node_id=3, probe=False)
     with pytest.raises(DamagedError, match="STATE"):
-        await new.lead()
+        await new.takeover.lead()
     await new.abort()
 
 
@@ -238,7 +238,7 @@ async def test_other_partitions_have_no_table() -> None:
     store = ScriptedStore()
     node = await Node.start(store, NARROW, node_id=1, probe=False)
     await node.create_topic("plain", 1)
-    log = node.log("plain", 0)
+    log = node.leader("plain", 0).log
     await log.append(bytearray(build_batch([Record(0, 5, b"a", b"1")]))).commit.wait()
     assert await log.tier()
     (segment,) = await log.manifest.segments()

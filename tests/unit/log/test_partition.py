@@ -41,7 +41,7 @@ WIDE = small_settings(segment_bytes=1 << 20)
 async def test_a_segment_is_cut_at_a_batch_s_end() -> None:
     store = ScriptedStore()
     node = await started(store, small_settings(segment_bytes=250))
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     append(node, ["a" * 40, "b" * 40])
     append(node, ["c" * 40, "d" * 40])  # one slice with the first: same object
     append(node, ["e" * 40])
@@ -72,7 +72,7 @@ async def test_a_segment_never_passes_what_its_index_can_address(
     limit = 7 * len(batch_of(["a" * 200])) // 2
     monkeypatch.setattr(kfs, "SEGMENT_BYTES_MAX", limit + kfs.HEADER_BYTES + kfs.FOOTER_BYTES)
     monkeypatch.setattr(kfs, "BODY_BYTES_MAX", limit)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     while await log.tier():
         pass
     listed = await log.manifest.segments()
@@ -100,7 +100,7 @@ async def test_very_many_small_batches_are_gathered_with_chances_for_others(
             chances += 1
             await runtime.sleep(0)
 
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     counting = runtime.spawn(count())
     assert len(b"".join(await log._untiered_batches(1 << 20))) > 60_000
     counting.cancel()
@@ -116,8 +116,8 @@ async def test_several_segments_come_of_one_tending() -> None:
     node = await started(store, small_settings(segment_bytes=200))
     for at in range(10):
         await send(node, [f"{at}" * 50])
-    await node.tend()
-    log = node.log(TOPIC, 0)
+    await node.run_due_work()
+    log = node.leader(TOPIC, 0).log
     segments = await log.manifest.segments()
     assert len(segments) == 5
     assert [row.base for row in segments] == [0, 2, 4, 6, 8]
@@ -129,10 +129,10 @@ async def test_several_segments_come_of_one_tending() -> None:
 async def test_nothing_to_tier_is_no_segment() -> None:
     store = ScriptedStore()
     node = await started(store)
-    assert not await node.log(TOPIC, 0).tier()
+    assert not await node.leader(TOPIC, 0).log.tier()
     await send(node, ["a"])
-    assert await node.log(TOPIC, 0).tier()
-    assert not await node.log(TOPIC, 0).tier()
+    assert await node.leader(TOPIC, 0).log.tier()
+    assert not await node.leader(TOPIC, 0).log.tier()
     await node.close()
 
 
@@ -142,7 +142,7 @@ async def test_two_that_tier_at_once_take_turns() -> None:
     node = await started(store, WIDE)
     for value in "abc":
         await send(node, [value])
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     assert sorted(await runtime.gather(log.tier(), log.tier())) == [False, True]
     assert len(await log.manifest.segments()) == 1
     await node.close()
@@ -156,7 +156,7 @@ async def test_a_refused_batch_takes_no_offset() -> None:
     append(node, ["a" * 100])
     with pytest.raises(FullError):
         append(node, ["b"])
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     assert log.next_offset == 1
     # What belongs to a request that was let in is taken as a whole.
     admitted = log.append(batch_of(["d"]), admitted=True)
@@ -175,15 +175,15 @@ async def test_many_segments_are_gathered_into_runs(monkeypatch: pytest.MonkeyPa
     values = [f"value {at}" for at in range(10)]
     for value in values:
         await send(node, [value])
-        await node.tend()
-    state = node.log(TOPIC, 0).manifest.state
+        await node.run_due_work()
+    state = node.leader(TOPIC, 0).log.manifest.state
     assert [run.segments for run in state.runs] == [4, 4]
     assert len(state.loose) == 2
     assert await values_of(store) == values
     await node.abort()
     new = await successor(store)
-    assert new.log(TOPIC, 0).next_offset == 10
-    assert len(await new.log(TOPIC, 0).manifest.segments()) == 10
+    assert new.leader(TOPIC, 0).log.next_offset == 10
+    assert len(await new.leader(TOPIC, 0).log.manifest.segments()) == 10
     await new.abort()
 
 
@@ -191,10 +191,10 @@ async def test_many_segments_are_gathered_into_runs(monkeypatch: pytest.MonkeyPa
 async def test_the_manifest_is_checkpointed_and_trimmed_as_it_grows() -> None:
     store = ScriptedStore()
     node = await started(store, small_settings(segment_bytes=10, checkpoint_numbers=4))
-    prefix = node.log(TOPIC, 0).manifest.keys.prefix
+    prefix = node.leader(TOPIC, 0).log.manifest.keys.prefix
     for at in range(20):
         await send(node, [f"{at}"])
-        await node.tend()
+        await node.run_due_work()
         assert len(store.listed(prefix)) <= 4 + 2
     assert len(store.listed(f"{prefix}checkpoint/")) == 1
     assert await values_of(store) == [f"{at}" for at in range(20)]
@@ -222,7 +222,7 @@ async def test_slices_that_another_successor_rolled_up_are_found_again() -> None
         await send(old, [value * 4])
     await old.abort()
     new = await successor(store, WIDE)
-    log = new.log(TOPIC, 0)
+    log = new.leader(TOPIC, 0).log
     stale = [row._replace() for row in log.tail]
     # As if the sweep had been somebody else's: the log still names what is gone.
     keys = wal_stream(old.incarnation)
@@ -248,7 +248,7 @@ async def test_two_successors_of_one_stream_do_not_disturb_each_other() -> None:
     await one.writer.abort()
     two = await successor(store, WIDE, node_id=3)
     for partition in range(2):
-        assert await two.log(TOPIC, partition).tier()
+        assert await two.leader(TOPIC, partition).log.tier()
     assert await values_of(store, 0) == [f"a{at}" * 9_000 for at in range(4)]
     assert await values_of(store, 1) == [f"b{at}" * 9_000 for at in range(4)]
     await one.abort()
@@ -264,7 +264,7 @@ async def test_a_slice_that_is_nowhere_is_told_and_nothing_is_skipped() -> None:
     key = wal_stream(node.incarnation).number(1)
     kept = store.data(key)
     await store.delete(key)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     for _ in range(2):
         with pytest.raises((LostRangeError, DamagedError)):
             await log.tier()
@@ -280,7 +280,7 @@ async def test_a_hole_in_what_is_held_never_becomes_a_segment() -> None:
     node = await started(store, WIDE)
     for value in "abc":
         await send(node, [value])
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     log.recent.clear()  # nor is it in memory
     lost = log.tail[1]
     log.tail.remove(lost)
@@ -303,7 +303,7 @@ async def test_a_damaged_slice_stops_tiering_until_it_is_given_up() -> None:
     data = bytearray(store.data(key))
     data[-1] ^= 1
     await store.put(key, bytes(data))
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     with pytest.raises(DamagedError) as raised:
         await log.tier()
     assert raised.value.key == key
@@ -319,7 +319,7 @@ async def test_a_damaged_slice_stops_tiering_until_it_is_given_up() -> None:
 
 
 def producers(node: object) -> dict[int, int]:
-    log = node.log(TOPIC, 0)  # type: ignore[attr-defined]
+    log = node.leader(TOPIC, 0).log  # type: ignore[attr-defined]
     entries = log.tiered_history.producers.entries()
     return {row.producer_id: row.last_sequence for row in entries}
 
@@ -337,13 +337,13 @@ def test_records_deleted_in_the_tail_are_gone_and_their_producers_are_not(
         for at in range(3):
             values = [f"{2 * at}", f"{2 * at + 1}"]
             await send(node, values, producer_id=at, sequence=0)
-        log = node.log(TOPIC, 0)
+        log = node.leader(TOPIC, 0).log
         assert await move_start(log.manifest, start, end=log.high_watermark) == []
         assert await values_of(store) == [f"{at}" for at in range(start, 6)]
         if failover:
             await node.abort()
             node = await successor(store, WIDE)
-            log = node.log(TOPIC, 0)
+            log = node.leader(TOPIC, 0).log
         assert log.next_offset == 6
         assert await log.tier()
         assert (log.tiered_offset, len(log.tail)) == (6, 0)
@@ -371,7 +371,7 @@ async def test_a_damaged_slice_below_the_start_stops_nobody() -> None:
     data = bytearray(store.data(key))
     data[-1] ^= 1
     await store.put(key, bytes(data))
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await move_start(log.manifest, 1, end=3)
     assert await log.tier()
     assert log.tiered_offset == 3
@@ -387,10 +387,10 @@ async def test_a_stream_is_let_go_once_all_of_it_is_deleted() -> None:
     await send(old, ["a"])
     await old.abort()
     new = await successor(store, settings)
-    log = new.log(TOPIC, 0)
+    log = new.leader(TOPIC, 0).log
     await move_start(log.manifest, 1, end=1)
     await runtime.sleep(1)
-    await new.tend()
+    await new.run_due_work()
     await new.cluster.refresh()
     assert [part.incarnation for part in topic_of(new).partitions[0].streams] == [new.incarnation]
     assert await values_of(store) == []
@@ -404,7 +404,7 @@ async def test_a_stream_is_let_go_once_all_of_it_is_deleted() -> None:
 async def test_watchers_are_called_at_every_commit_in_order_until_they_stop() -> None:
     store = ScriptedStore()
     node = await started(store, WIDE, partitions=2)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     seen: list[tuple[str, int]] = []
 
     def one(told: PartitionLog) -> None:
@@ -443,7 +443,7 @@ async def test_a_watcher_s_mistake_ends_no_stream() -> None:
     def broken(_: PartitionLog) -> None:
         raise RuntimeError("a mistake")
 
-    node.log(TOPIC, 0).watch(broken)
+    node.leader(TOPIC, 0).log.watch(broken)
     assert await send(node, ["a"]) == 0
     assert await send(node, ["b"]) == 1
     assert [str(context["exception"]) for context in told] == ["a mistake"] * 2
@@ -454,7 +454,7 @@ async def test_a_watcher_s_mistake_ends_no_stream() -> None:
 async def test_a_log_that_is_led_no_more_tells_its_watchers_why() -> None:
     store = ScriptedStore()
     node = await started(store, WIDE)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     seen: list[object] = []
     log.watch(lambda told: seen.append(told.closed))
     new = await successor(store, WIDE)
@@ -481,13 +481,13 @@ def recent(log: PartitionLog) -> list[tuple[int, int]]:
 async def test_what_is_in_memory_stays_through_tiering_and_roll_ups() -> None:
     store = ScriptedStore()
     node = await started(store, WIDE)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     for value in "abc":
         await send(node, [value])
     assert await log.tier()
     for value in "de":
         await send(node, [value])
-    assert await node.roll_up()
+    assert await node.rollups.roll_up()
     assert recent(log) == [(at, at) for at in range(5)]
     assert [row.entry.base_offset for row in log.tail] == [3]
     store.calls.clear()
@@ -503,7 +503,7 @@ async def test_rows_go_with_their_bytes_also_of_a_partition_that_is_idle() -> No
     store = ScriptedStore()
     settings = small_settings(segment_bytes=1 << 20, cache_bytes=20_000)
     node = await started(store, settings, partitions=2)
-    idle, busy = node.log(TOPIC, 0), node.log(TOPIC, 1)
+    idle, busy = node.leader(TOPIC, 0).log, node.leader(TOPIC, 1).log
     for value in "abc":
         await send(node, [value], 0)
     assert recent(idle) == [(0, 0), (1, 1), (2, 2)]
@@ -520,7 +520,7 @@ async def test_a_cache_without_room_keeps_no_rows() -> None:
     store = ScriptedStore()
     node = await started(store, small_settings(cache_bytes=0))
     await send(node, ["a"])
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     assert (list(log.recent), len(log.tail)) == ([], 1)
     await node.close()
 
@@ -533,13 +533,13 @@ async def test_epochs_are_known_to_the_end_and_told_as_kafka_does() -> None:
     store = ScriptedStore()
     node = await started(store, WIDE)
     await send(node, ["a", "b"])
-    assert node.log(TOPIC, 0).epochs == [(0, 0)]
+    assert node.leader(TOPIC, 0).log.epochs == [(0, 0)]
     await node.abort()
     node = await successor(store, WIDE)
-    await node.log(TOPIC, 0).tier()
+    await node.leader(TOPIC, 0).log.tier()
     await node.abort()
     node = await successor(store, WIDE, node_id=3)  # nobody wrote under epoch 1
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await send(node, ["c"])
     append(node, ["d"])
     assert log.epochs == [(0, 0), (2, 2)]
@@ -554,7 +554,7 @@ async def test_epochs_are_known_to_the_end_and_told_as_kafka_does() -> None:
 async def test_the_start_moves_with_retention() -> None:
     store = ScriptedStore()
     node = await started(store, WIDE)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await send(node, ["a", "b", "c"])
     assert log.start_offset == 0
     await move_start(log.manifest, 2, end=log.high_watermark)
@@ -566,7 +566,7 @@ async def test_the_start_moves_with_retention() -> None:
 async def test_settings_of_segments_may_change_as_it_runs() -> None:
     store = ScriptedStore()
     node = await started(store, WIDE)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await send(node, ["a" * 500])
     assert not log.tiering_due()
     log.configure(small_settings(segment_bytes=300).segment)

@@ -29,12 +29,12 @@ async def tiered(store: ScriptedStore) -> Node:
     node = await started(store, small_settings(segment_bytes=1 << 20))
     for at in range(SEGMENTS):
         await send(node, [f"{at}"], producer_id=at, sequence=10 * at)
-        assert await node.log(TOPIC, 0).tier()
+        assert await node.leader(TOPIC, 0).log.tier()
     return node
 
 
 async def opened(store: ScriptedStore, node: Node) -> Manifest:
-    manifest = Manifest(store, node.log(TOPIC, 0).manifest.keys)
+    manifest = Manifest(store, node.leader(TOPIC, 0).log.manifest.keys)
     await manifest.refresh()
     return manifest
 
@@ -80,12 +80,12 @@ def test_a_successor_has_the_whole_history_whatever_bundle_is_lost(
     async def main() -> None:
         store = ScriptedStore()
         node = await tiered(store)
-        segments = await node.log(TOPIC, 0).manifest.segments()
+        segments = await node.leader(TOPIC, 0).log.manifest.segments()
         await node.abort()
         for at in lost:
             await lose(store, segments[at], how)
         new = await successor(store)
-        log = new.log(TOPIC, 0)
+        log = new.leader(TOPIC, 0).log
         assert sequences(log.tiered_history) == ALL
         assert [row.epoch for row in log.tiered_history.epochs.starts] == [0]
         listed = await log.manifest.segments()
@@ -110,15 +110,15 @@ async def test_a_bundle_in_a_run_is_rebuilt_too(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(manifest_module.Manifest.gather_runs, "__defaults__", (2,))
     store = ScriptedStore()
     node = await tiered(store)
-    manifest = node.log(TOPIC, 0).manifest
+    manifest = node.leader(TOPIC, 0).log.manifest
     assert len(manifest.state.runs) == 2
     segments = await manifest.segments()
     await node.abort()
     for row in segments:
         await lose(store, row, "missing")
     new = await successor(store)
-    manifest = new.log(TOPIC, 0).manifest
-    assert sequences(new.log(TOPIC, 0).tiered_history) == ALL
+    manifest = new.leader(TOPIC, 0).log.manifest
+    assert sequences(new.leader(TOPIC, 0).log.tiered_history) == ALL
     assert len(manifest.state.reindexed) == 4
     for row in await manifest.segments():
         assert (await load_bundle(store, row)).last_offset == row.last
@@ -129,7 +129,7 @@ async def test_a_bundle_in_a_run_is_rebuilt_too(monkeypatch: pytest.MonkeyPatch)
 async def test_a_torn_read_is_not_taken_for_damage() -> None:
     store = ScriptedStore()
     node = await tiered(store)
-    segments = await node.log(TOPIC, 0).manifest.segments()
+    segments = await node.leader(TOPIC, 0).log.manifest.segments()
     key = segments[-1].index_key
     assert key is not None
 
@@ -197,7 +197,7 @@ def test_where_the_segment_is_lost_as_well_it_is_named(damage: str) -> None:
         await node.abort()
         new = await Node.start(store, small_settings(), node_id=2)
         with pytest.raises(DamagedError, match=last.key):
-            await new.lead()
+            await new.takeover.lead()
         await new.abort()
 
     runtime.simulate(main(), seed=1)
@@ -207,11 +207,11 @@ def test_where_the_segment_is_lost_as_well_it_is_named(damage: str) -> None:
 async def test_a_damaged_segment_whose_bundle_is_whole_stops_no_successor() -> None:
     store = ScriptedStore()
     node = await tiered(store)
-    last = (await node.log(TOPIC, 0).manifest.segments())[-1]
+    last = (await node.leader(TOPIC, 0).log.manifest.segments())[-1]
     await store.put(last.key, b"damaged")
     await node.abort()
     new = await successor(store)
-    assert sequences(new.log(TOPIC, 0).tiered_history) == ALL
+    assert sequences(new.leader(TOPIC, 0).log.tiered_history) == ALL
     assert await send(new, ["4"]) == 4
     await new.abort()
 
@@ -226,7 +226,7 @@ async def test_a_segment_that_expired_as_we_looked_is_not_damage() -> None:
 
     async def expire() -> None:
         store.scripts.clear()
-        log = node.log(TOPIC, 0)
+        log = node.leader(TOPIC, 0).log
         await move_start(log.manifest, 3, end=4)
         rows = await log.manifest.segments()
         merged = msgspec.structs.replace(rows[0], key=f"{rows[0].key}.merged", index_key=None)
@@ -262,13 +262,13 @@ def test_a_kept_bundle_that_is_lost_fails_nobody(how: str) -> None:
     async def main() -> None:
         store = ScriptedStore()
         node = await tiered(store)
-        manifest = node.log(TOPIC, 0).manifest
+        manifest = node.leader(TOPIC, 0).log.manifest
         last = (await manifest.segments())[-1]
         await move_start(manifest, 4, end=4)
         await lose(store, last, how)
         await node.abort()
         new = await successor(store)
-        assert sequences(new.log(TOPIC, 0).tiered_history) == {}
+        assert sequences(new.leader(TOPIC, 0).log.tiered_history) == {}
         assert await send(new, ["4"]) == 4
         await new.abort()
 
@@ -280,9 +280,9 @@ async def test_a_kept_bundle_that_was_followed_by_a_segment_and_collected_loses_
     store = ScriptedStore()
     node = await started(store, small_settings(segment_bytes=1 << 20))
     await send(node, ["a"], producer_id=7, sequence=0)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     assert await log.tier()
-    await node.delete_records(TOPIC, 0, 1)
+    await node.leader(TOPIC, 0).move_start(1)
     kept = log.manifest.state.state_bundle
     assert kept is not None
     manifest = Manifest(store, log.manifest.keys)
@@ -304,7 +304,7 @@ async def test_a_kept_bundle_that_was_followed_by_a_segment_and_collected_loses_
 async def test_a_torn_read_of_the_kept_bundle_loses_nothing() -> None:
     store = ScriptedStore()
     node = await tiered(store)
-    await move_start(node.log(TOPIC, 0).manifest, 4, end=4)
+    await move_start(node.leader(TOPIC, 0).log.manifest, 4, end=4)
     manifest = await opened(store, node)
     kept = manifest.state.state_bundle
     assert kept is not None
@@ -318,7 +318,7 @@ async def test_a_torn_read_of_the_kept_bundle_loses_nothing() -> None:
 
 async def imported(store: ScriptedStore, node: Node, *, index: bool) -> tuple[Manifest, Segment]:
     """A foreign segment, listed in place behind the partition's own."""
-    source = (await node.log(TOPIC, 0).manifest.segments())[0]
+    source = (await node.leader(TOPIC, 0).log.manifest.segments())[0]
     folder = "kafscale/t/0/"
     key = f"{folder}segment-{0:020d}.kfs"
     await store.put(key, store.data(source.key))

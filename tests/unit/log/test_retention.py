@@ -60,7 +60,7 @@ def test_a_start_never_goes_back() -> None:
 async def tiered(store: ScriptedStore) -> Node:
     """A node with three segments of two batches of two records, and one batch in the tail."""
     node = await started(store, small_settings(segment_bytes=1 << 20))
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     for at in range(6):
         await send(node, [f"{2 * at}", f"{2 * at + 1}"], producer_id=at, sequence=0)
         if at % 2:
@@ -76,17 +76,19 @@ def test_a_log_may_start_anywhere(start: int) -> None:
     async def main() -> None:
         store = ScriptedStore()
         node = await tiered(store)
-        log = node.log(TOPIC, 0)
+        log = node.leader(TOPIC, 0).log
         gone = await move_start(log.manifest, start, end=log.high_watermark)
         assert [row.base for row in gone] == [base for base in (0, 4, 8) if base + 4 <= start]
         assert await values_of(store) == [f"{at}" for at in range(start, 14)]
-        assert len(await node.log(TOPIC, 0).manifest.collect()) == max(
+        assert len(await node.leader(TOPIC, 0).log.manifest.collect()) == max(
             0, 2 * len(gone) - (start >= 12)
         )
         assert await values_of(store) == [f"{at}" for at in range(start, 14)]
         await node.abort()
         new = await successor(store)
-        known = [row.producer_id for row in new.log(TOPIC, 0).tiered_history.producers.entries()]
+        known = [
+            row.producer_id for row in new.leader(TOPIC, 0).log.tiered_history.producers.entries()
+        ]
         assert known == list(range(6))
         assert await send(new, ["14"]) == 14
         await new.abort()
@@ -98,7 +100,7 @@ def test_a_log_may_start_anywhere(start: int) -> None:
 async def test_producers_outlive_every_segment_and_are_carried_on() -> None:
     store = ScriptedStore()
     node = await tiered(store)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     assert await log.tier()
     await move_start(log.manifest, 14, end=14)
     assert await log.manifest.segments() == []
@@ -108,7 +110,7 @@ async def test_producers_outlive_every_segment_and_are_carried_on() -> None:
     assert bundle.key in store.listed()
     await node.abort()
     new = await successor(store)
-    log = new.log(TOPIC, 0)
+    log = new.leader(TOPIC, 0).log
     assert len(log.tiered_history.producers.entries()) == 7
     await send(new, ["14"], producer_id=9, sequence=0)
     assert await log.tier()
@@ -125,7 +127,7 @@ async def test_producers_outlive_every_segment_and_are_carried_on() -> None:
 async def test_a_lower_start_changes_nothing() -> None:
     store = ScriptedStore()
     node = await tiered(store)
-    manifest = node.log(TOPIC, 0).manifest
+    manifest = node.leader(TOPIC, 0).log.manifest
     await move_start(manifest, 8, end=14)
     before = manifest.view.position
     assert await move_start(manifest, 8, end=14) == []
@@ -139,7 +141,7 @@ def test_a_start_outside_the_log_is_refused(offset: int) -> None:
     async def main() -> None:
         node = await tiered(ScriptedStore())
         with pytest.raises(InvalidError, match=f"cannot start at {offset}"):
-            await move_start(node.log(TOPIC, 0).manifest, offset, end=14)
+            await move_start(node.leader(TOPIC, 0).log.manifest, offset, end=14)
         await node.abort()
 
     runtime.simulate(main(), seed=1)
@@ -150,13 +152,13 @@ async def test_a_start_that_meets_another_change_is_worked_out_again() -> None:
     """The tail is tiered just before our number lands: the new segment goes too."""
     store = ScriptedStore()
     node = await tiered(store)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     key = log.manifest.keys.number(log.manifest.view.position)
 
     async def tier() -> None:
         store.scripts.clear()
         other = await successor(store)
-        assert await other.log(TOPIC, 0).tier()
+        assert await other.leader(TOPIC, 0).log.tier()
         await other.abort()
 
     store.when("create", key, first(tier))
@@ -171,13 +173,13 @@ async def test_a_segment_tiered_below_a_start_that_was_first_leaves_only_its_bun
     """Deleted records are uploaded, not listed: only what is known about producers is kept."""
     store = ScriptedStore()
     node = await tiered(store)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     key = log.manifest.keys.number(log.manifest.view.position)
 
     async def delete() -> None:
         store.scripts.clear()
         other = await successor(store)
-        manifest = other.log(TOPIC, 0).manifest
+        manifest = other.leader(TOPIC, 0).log.manifest
         assert await move_start(manifest, 14, end=14)
         await other.abort()
 
@@ -190,6 +192,6 @@ async def test_a_segment_tiered_below_a_start_that_was_first_leaves_only_its_bun
     await new.collect()
     kept = [key for key in store.listed("topics/") if key.endswith((".kfs", ".index"))]
     assert kept == [log.manifest.state.state_bundle.key]
-    assert len(new.log(TOPIC, 0).tiered_history.producers.entries()) == 7
+    assert len(new.leader(TOPIC, 0).log.tiered_history.producers.entries()) == 7
     await node.abort()
     await new.abort()

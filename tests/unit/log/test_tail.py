@@ -230,8 +230,8 @@ def test_the_manifest_is_read_after_the_streams(order: str) -> None:
         manifest = Manifest(store, manifest_keys(TOPIC, topic.id_bytes, 0))
 
         async def move_on() -> None:
-            assert await node.log(TOPIC, 0).tier()
-            assert await node.roll_up()
+            assert await node.leader(TOPIC, 0).log.tier()
+            assert await node.rollups.roll_up()
 
         if order == "streams first":
             tails = await read_streams(store, [node.incarnation])

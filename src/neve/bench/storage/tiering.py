@@ -75,13 +75,14 @@ async def _write(store: SlowBucket, load: Load) -> int:
     for tick in range(load.ticks):
         for partition in range(load.partitions):
             for _ in range(_batches_due(load, partition, tick)):
-                node.append(topic.id_bytes, partition, bytearray(batch_of_bytes(BATCH_BYTES)))
+                batch = bytearray(batch_of_bytes(BATCH_BYTES))
+                node.leader(topic.name, partition).append(batch)
                 written += BATCH_BYTES
         due = started + PERIOD_SECONDS * (tick + 1) / load.ticks
         await runtime.sleep(max(0.0, due - runtime.monotonic()))
-        await node.tend()
+        await node.run_due_work()
     await runtime.sleep(LAST_TEND_SECONDS)
-    await node.tend()
+    await node.run_due_work()
     await node.close()
     return written
 

@@ -130,18 +130,18 @@ class _Fetch:
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             row.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else unknown
             return
-        log = node.log_of(topic.id_bytes, wanted.index)
-        if log is None:
+        leader = node.leader_of(topic.id_bytes, wanted.index)
+        if leader is None:
             known = 0 <= wanted.index < len(topic.partitions)
             row.error = (
                 ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-        elif 0 <= wanted.leader_epoch < log.epoch:
+        elif 0 <= wanted.leader_epoch < leader.log.epoch:
             row.error = ErrorCode.FENCED_LEADER_EPOCH
-        elif wanted.leader_epoch > log.epoch:
+        elif wanted.leader_epoch > leader.log.epoch:
             row.error = ErrorCode.UNKNOWN_LEADER_EPOCH
         else:
-            row.log = log
+            row.log = leader.log
 
     def _read_row(self, row: _Row, log: PartitionLog) -> None:
         """Read from memory what still fits; say what else must be done."""

@@ -56,7 +56,7 @@ def view_partition(broker: Broker, topic: Topic, number: int) -> PartitionView:
     owner = broker.node.cluster.state.brokers.get(last)
     node_id = broker.node_id if owner is None else owner.node_id
     if partition.leader == broker.node.incarnation:
-        led = broker.node.log_of(topic.id_bytes, number) is not None
+        led = broker.node.leader_of(topic.id_bytes, number) is not None
     else:
         led = partition.leader != NO_LEADER
     if led:

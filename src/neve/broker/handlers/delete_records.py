@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neve.broker.error_codes import RefusedError, admin_error
 from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.leadership_look import LeadershipLook
-from neve.broker.handlers.led_partitions import led_log
+from neve.broker.handlers.led_partitions import led_partition
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
@@ -54,14 +54,14 @@ async def _deleted(broker: Broker, name: str, number: int, offset: int, changes:
         raise RefusedError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {name} are the broker's own"
         )
-    log = led_log(broker, name, number)
+    leader = led_partition(broker, name, number)
     # Where the log ends decides what is deleted.
-    await changes.make(partial(LeadershipLook(broker).check, log))
-    end = log.high_watermark
+    await changes.make(partial(LeadershipLook(broker).check, leader))
+    end = leader.log.high_watermark
     before = end if offset == _TO_THE_HIGH_WATERMARK else offset
     if not 0 <= before <= end:
         raise RefusedError(
-            ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.name} has no offset {before}: it ends at {end}"
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"{leader.name} has no offset {before}: it ends at {end}"
         )
-    await changes.make(partial(broker.node.delete_records, name, number, before))
-    return log.start_offset
+    await changes.make(partial(leader.move_start, before))
+    return leader.log.start_offset

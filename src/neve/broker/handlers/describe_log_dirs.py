@@ -52,14 +52,11 @@ async def _rows(
     broker: Broker, topic: Topic, number: int
 ) -> list[DescribeLogDirsResponse.Partition]:
     """The row of a partition; none if another broker leads it."""
-    log = broker.node.log_of(topic.id_bytes, number)
-    if log is None:
+    leader = broker.node.leader_of(topic.id_bytes, number)
+    if leader is None:
         return []
-    return [
-        DescribeLogDirsResponse.Partition(
-            partition_index=number, partition_size=await size_bytes(log)
-        )
-    ]
+    size = await size_bytes(leader.log)
+    return [DescribeLogDirsResponse.Partition(partition_index=number, partition_size=size)]
 
 
 async def size_bytes(log: PartitionLog) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import admin_error
-from neve.broker.handlers.led_partitions import led_log
+from neve.broker.handlers.led_partitions import led_partition
 from neve.errors import NeveError
 from neve.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -37,7 +37,7 @@ def handle(
 
 def _row(broker: Broker, name: str, index: int) -> DescribeProducersResponse.Partition:
     try:
-        log = led_log(broker, name, index)
+        leader = led_partition(broker, name, index)
     except NeveError as error:
         code, reason = admin_error(error)
         return DescribeProducersResponse.Partition(
@@ -52,6 +52,6 @@ def _row(broker: Broker, name: str, index: int) -> DescribeProducersResponse.Par
             coordinator_epoch=entry.coordinator_epoch,
             current_txn_start_offset=entry.transaction_first_offset,
         )
-        for entry in log.producers.entries()
+        for entry in leader.log.producers.entries()
     ]
     return DescribeProducersResponse.Partition(partition_index=index, active_producers=producers)

@@ -9,7 +9,7 @@ from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.log.partition import PartitionLog
+    from neve.cluster.partition_leader import PartitionLeader
 
 
 class LeadershipLook:
@@ -25,10 +25,10 @@ class LeadershipLook:
             self._answer = await self._broker.still_leading()
         return self._answer
 
-    async def check(self, log: PartitionLog) -> None:
-        """Refuse an answer about this partition if another process leads it now."""
-        if not await self() or log.closed is not None:
+    async def check(self, leader: PartitionLeader) -> None:
+        """Raise RefusedError if another process leads this partition now."""
+        if not await self() or not leader.is_leading:
             raise RefusedError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"another process leads {log.name} now: ask for metadata again",
+                f"another process leads {leader.name} now: ask for metadata again",
             )

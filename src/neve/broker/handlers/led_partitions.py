@@ -1,4 +1,4 @@
-"""The log of a partition that a request names, or the error for why it is not to be had here."""
+"""The leader of a partition that a request names, or the error to respond with."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.log.partition import PartitionLog
+    from neve.cluster.partition_leader import PartitionLeader
 
-_NOT_TOLD = -1
+_NO_EPOCH = -1
 
 
-def led_log(broker: Broker, name: str, number: int) -> PartitionLog:
-    """The log of a partition that this broker leads."""
+def led_partition(broker: Broker, name: str, number: int) -> PartitionLeader:
+    """The leader of a partition. Raises RefusedError if this broker does not lead it."""
     topic = existing_topic(broker, name)
     if not 0 <= number < len(topic.partitions):
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"topic {name!r} has no partition {number}: it has {len(topic.partitions)}",
         )
-    log = broker.node.log_of(topic.id_bytes, number)
-    if log is None:
+    leader = broker.node.leader_of(topic.id_bytes, number)
+    if leader is None:
         raise RefusedError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"this broker does not lead partition {number} of {name!r}: ask for metadata again",
         )
-    return log
+    return leader
 
 
-def check_epoch(log: PartitionLog, of_client: int) -> None:
-    """Refuse a client whose view of the leadership is older than ours, or newer."""
-    if of_client in (_NOT_TOLD, log.epoch):
+def check_epoch(leader: PartitionLeader, of_client: int) -> None:
+    """Raise RefusedError if the client knows an older or newer leader epoch than ours."""
+    epoch = leader.log.epoch
+    if of_client in (_NO_EPOCH, epoch):
         return
-    if of_client < log.epoch:
+    if of_client < epoch:
         raise RefusedError(
             ErrorCode.FENCED_LEADER_EPOCH,
-            f"leader epoch {of_client} is over, it is {log.epoch} now: ask for metadata again",
+            f"leader epoch {of_client} is over, it is {epoch} now: ask for metadata again",
         )
     raise RefusedError(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
-        f"leader epoch {of_client} is not known here yet, only {log.epoch}: try again",
+        f"leader epoch {of_client} is not known here yet, only {epoch}: try again",
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from neve import runtime
 from neve.broker.error_codes import fetch_error
 from neve.broker.handlers.leadership_look import LeadershipLook
-from neve.broker.handlers.led_partitions import check_epoch, led_log
+from neve.broker.handlers.led_partitions import check_epoch, led_partition
 from neve.broker.handlers.topic_names import check_named_once
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
@@ -22,6 +22,7 @@ from neve.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsR
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.broker.context import Context
+    from neve.cluster.partition_leader import PartitionLeader
     from neve.log.partition import PartitionLog
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -94,20 +95,21 @@ async def _answer(
     index = asked.partition_index
     try:
         check_named_once(f"partition {index} of {name!r}", times)
-        log = led_log(broker, name, index)
-        check_epoch(log, asked.current_leader_epoch)
+        leader = led_partition(broker, name, index)
+        check_epoch(leader, asked.current_leader_epoch)
         if asked.timestamp < EARLIEST and version < _SINCE.get(asked.timestamp, _NEVER):
             return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
-        return await _found(broker, log, index, asked.timestamp, look)
+        return await _found(broker, leader, index, asked.timestamp, look)
     except NeveError as error:
         return _refused(index, fetch_error(error))
 
 
 async def _found(
-    broker: Broker, log: PartitionLog, index: int, timestamp: int, look: LeadershipLook
+    broker: Broker, leader: PartitionLeader, index: int, timestamp: int, look: LeadershipLook
 ) -> _Partition:
+    log = leader.log
     if timestamp == LATEST:
-        await look.check(log)
+        await look.check(leader)
         return _offset(log, index, log.high_watermark)
     if timestamp == EARLIEST:
         return _offset(log, index, log.start_offset)
@@ -117,13 +119,13 @@ async def _found(
         return _offset(log, index, log.tiered_offset - 1)
     if timestamp == MAX_TIMESTAMP:
         found = await broker.reader.max_timestamp(log)
-        await look.check(log)
+        await look.check(leader)
     else:
         found = await broker.reader.offset_for_time(log, timestamp)
         # The first record of a time stays the first. That there is none yet may have changed since
         # another process took over, and clients then go on at the end.
         if found is None:
-            await look.check(log)
+            await look.check(leader)
     return _offset(log, index, NONE) if found is None else _offset(log, index, *found)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import fetch_error
 from neve.broker.handlers.leadership_look import LeadershipLook
-from neve.broker.handlers.led_partitions import check_epoch, led_log
+from neve.broker.handlers.led_partitions import check_epoch, led_partition
 from neve.errors import NeveError
 from neve.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -40,16 +40,16 @@ async def _row(
     broker: Broker, name: str, asked: OffsetForLeaderEpochRequest.Partition, look: LeadershipLook
 ) -> OffsetForLeaderEpochResponse.Partition:
     try:
-        log = led_log(broker, name, asked.partition)
-        check_epoch(log, asked.current_leader_epoch)
+        leader = led_partition(broker, name, asked.partition)
+        check_epoch(leader, asked.current_leader_epoch)
         # An earlier epoch has ended for good. Ours goes on, unless another process has taken over.
-        if asked.leader_epoch >= log.epoch:
-            await look.check(log)
+        if asked.leader_epoch >= leader.log.epoch:
+            await look.check(leader)
     except NeveError as error:
         return OffsetForLeaderEpochResponse.Partition(
             error_code=fetch_error(error), partition=asked.partition
         )
-    epoch, end_offset = log.end_of_epoch(asked.leader_epoch)
+    epoch, end_offset = leader.log.end_of_epoch(asked.leader_epoch)
     return OffsetForLeaderEpochResponse.Partition(
         partition=asked.partition, leader_epoch=epoch, end_offset=end_offset
     )

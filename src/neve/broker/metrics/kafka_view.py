@@ -63,8 +63,9 @@ def _rows(node: Node, state: ClusterState) -> Iterator[_Row]:
         for number, partition in enumerate(topic.partitions):
             labels = labels_of("kafka_topic_partition_leader", (str(number), topic.name))
             broker = state.brokers.get(partition.leader)
-            leader = broker.node_id if broker is not None and broker.live else -1
-            yield _Row(labels, leader, node.partitions.get((topic_id, number)))
+            leader_id = broker.node_id if broker is not None and broker.live else -1
+            led = node.leader_of(topic_id, number)
+            yield _Row(labels, leader_id, None if led is None else led.log)
 
 
 def _pieces(rows: Iterator[_Row]) -> Iterator[list[_Row]]:

@@ -36,7 +36,7 @@ def log_view(node: Node, lag: CommitLag) -> Iterator[str]:
     yield one("neve_wal_uploads", uploads_of(writer))
     yield one("neve_wal_committed_number", writer.committed_end)
     yield one("neve_wal_lag_seconds", lag.seconds(writer))
-    logs = list(node.partitions.values())
+    logs = [leader.log for leader in node.led.partitions.values()]
     yield one("neve_partitions_led", len(logs))
     untiered, oldest = 0, None
     for start in range(0, len(logs), PIECE):

@@ -17,7 +17,7 @@ def uploads_of(writer: WalWriter) -> int:
 
 def tail_cached_bytes(node: Node) -> int:
     """Committed WAL objects whose bytes are in memory."""
-    return node._own.cached_bytes
+    return node.own_stream.cached_bytes
 
 
 def group_rows(groups: Groups) -> Iterator[GroupRow]:

@@ -47,7 +47,7 @@ async def test_a_topic_is_created_in_every_version(version: int) -> None:
     topic = broker.topic("t")
     assert (row.name, row.error_code) == ("t", 0)
     assert len(topic.partitions) == 2
-    assert broker.node.log_of(topic.id_bytes, 1) is not None
+    assert broker.node.leader_of(topic.id_bytes, 1) is not None
     if version >= 1:
         assert row.error_message is None
     if version >= 5:

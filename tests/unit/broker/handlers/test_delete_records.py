@@ -32,7 +32,7 @@ async def test_the_log_starts_where_it_was_asked_to(version: int) -> None:
     await produce(broker, "t", 5)
     row = await told(broker, 3, version=version)
     assert (row.error_code, row.low_watermark) == (0, 3)
-    assert broker.node.log("t", 0).start_offset == 3
+    assert broker.node.leader("t", 0).log.start_offset == 3
     await broker.node.abort()
 
 
@@ -60,7 +60,7 @@ async def test_an_offset_that_is_not_there_is_refused(offset: int, version: int)
     await produce(broker, "t", 5)
     row = await told(broker, offset, version=version)
     assert (row.error_code, row.low_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-    assert broker.node.log("t", 0).start_offset == 0
+    assert broker.node.leader("t", 0).log.start_offset == 0
     await broker.node.abort()
 
 
@@ -79,7 +79,7 @@ async def test_a_partition_that_cannot_be_is_told_as_such(
 
 async def test_a_partition_that_another_leads_is_told_as_such() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.partitions.clear()
+    broker.node.led.partitions.clear()
     row = await told(broker, 0)
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await broker.node.abort()

@@ -38,7 +38,7 @@ async def test_topics_are_deleted_by_name_in_every_version(version: int) -> None
     assert [(row.name, row.error_code) for row in (first, second)] == [("a", 0), ("b", 0)]
     assert first.topic_id == (topic_id if version >= 6 else NO_ID)
     assert broker.node.topic("a") is None
-    assert broker.node.log_of(topic_id, 0) is None
+    assert broker.node.leader_of(topic_id, 0) is None
     assert broker.node.topic("kept") is not None
     await broker.node.abort()
 

@@ -36,7 +36,7 @@ async def test_the_bucket_is_the_one_folder_with_all_partitions(version: int) ->
     found = sizes(folder)
     assert list(found) == [("a", 0), ("b", 0), ("b", 1)]
     assert found["a", 0] == found["b", 0] == 0
-    assert found["b", 1] == broker.node.log("b", 1).tail_bytes > 0
+    assert found["b", 1] == broker.node.leader("b", 1).log.tail_bytes > 0
     part = folder.topics[0].partitions[0]
     assert (part.offset_lag, part.is_future_key) == (0, False)
     assert (folder.total_bytes, folder.usable_bytes) == (-1, -1)
@@ -46,7 +46,7 @@ async def test_the_bucket_is_the_one_folder_with_all_partitions(version: int) ->
 async def test_segments_count_as_well_as_what_is_not_in_segments_yet() -> None:
     broker = await start_broker({"t": 1})
     await produce(broker, "t", 20)
-    log = broker.node.log("t", 0)
+    log = broker.node.leader("t", 0).log
     assert await log.tier()
     segments = sum(segment.bytes for segment in await log.manifest.segments())
     await produce(broker, "t", 1)
@@ -56,13 +56,13 @@ async def test_segments_count_as_well_as_what_is_not_in_segments_yet() -> None:
 
 async def test_what_was_deleted_from_runs_does_not_count() -> None:
     broker = await start_broker({"t": 1})
-    log = broker.node.log("t", 0)
+    log = broker.node.leader("t", 0).log
     for _ in range(3):
         await produce(broker, "t", 20)
         assert await log.tier()
     assert await log.manifest.gather_runs(segments_min=3)
     (_, *kept) = await log.manifest.segments()
-    await broker.node.delete_records("t", 0, kept[0].base)
+    await broker.node.leader("t", 0).move_start(kept[0].base)
     assert log.manifest.state.removed
     assert sizes(await told(broker, None)) == {("t", 0): sum(each.bytes for each in kept)}
     await broker.node.abort()
@@ -85,6 +85,6 @@ async def test_only_what_was_asked_for_is_told_and_what_is_not_there_is_passed_o
 
 async def test_what_another_leads_is_told_by_the_other() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.partitions.clear()
+    broker.node.led.partitions.clear()
     assert sizes(await told(broker, None)) == {}
     await broker.node.abort()

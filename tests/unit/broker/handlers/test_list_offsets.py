@@ -113,7 +113,7 @@ async def test_a_partition_that_is_not_there_is_told_as_such(
 
 async def test_a_partition_that_another_leads_is_told_as_such() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.partitions.clear()
+    broker.node.led.partitions.clear()
     assert (await earliest(broker)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await broker.node.abort()
 
@@ -128,11 +128,11 @@ async def test_where_segments_end_is_told_by_the_times_of_tiered_logs() -> None:
         return [row.offset for row in rows]
 
     assert await offsets() == [0, -1], "no segment has anything yet"
-    assert await broker.node.log("t", 0).tier()
+    assert await broker.node.leader("t", 0).log.tier()
     await produce(broker, "t", 2)
     assert await offsets() == [3, 2]
     row = await listed(broker, LATEST_TIERED)
-    assert (row.timestamp, row.leader_epoch) == (-1, broker.node.log("t", 0).epoch)
+    assert (row.timestamp, row.leader_epoch) == (-1, broker.node.leader("t", 0).log.epoch)
     refused = await listed(broker, EARLIEST_PENDING_UPLOAD)
     assert (refused.error_code, refused.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
     await broker.node.abort()
@@ -175,7 +175,7 @@ async def test_a_deposed_leader_does_not_say_what_its_successor_knows_better(
     monkeypatch.setattr(broker, "reader", reader, raising=False)
     assert (await listed(broker, timestamp)).error_code == ErrorCode.NONE
     other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
-    await other.lead()
+    await other.takeover.lead()
     row = await listed(broker, timestamp)
     assert (row.error_code, row.offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     await other.abort()

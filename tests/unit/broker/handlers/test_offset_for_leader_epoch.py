@@ -90,7 +90,7 @@ async def test_a_partition_that_is_not_there_is_told_as_such(
 
 async def test_a_partition_that_another_leads_is_told_as_such() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.partitions.clear()
+    broker.node.led.partitions.clear()
     assert (await told(broker, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await broker.node.abort()
 
@@ -99,7 +99,7 @@ async def test_a_deposed_leader_does_not_say_where_its_epoch_ends() -> None:
     """A consumer that has read further from the successor would take it for truncation."""
     broker = await second_epoch()
     other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
-    await other.lead()
+    await other.takeover.lead()
     assert (await told(broker, 0)).end_offset == 5, "an epoch that is over stays as it was"
     for epoch in (1, 9):
         assert (await told(broker, epoch)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

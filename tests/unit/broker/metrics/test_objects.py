@@ -55,10 +55,10 @@ async def test_what_a_node_writes_and_deletes_is_counted_once() -> None:
     node = await started(counts, small_settings(segment_bytes=100))
     for at in range(20):
         await send(node, [f"value {at}"])
-    for log in node.partitions.values():
-        while await log.tier():
+    for leader in node.led.partitions.values():
+        while await leader.tier():
             pass
-    await node.roll_up()
+    await node.rollups.roll_up()
     assert counts.written["wal"] == 20
     assert counts.written["segment"] == counts.written["index"] > 0
     assert counts.written["wal-checkpoint"] == 1

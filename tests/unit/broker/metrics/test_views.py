@@ -93,7 +93,7 @@ async def test_the_log_tells_how_far_it_is_behind() -> None:
         assert value(found["neve_wal_buffered_bytes"]) == node.writer.buffered_bytes > 0
         assert value(found["neve_wal_committed_number"]) == 1
         assert value(found["neve_partitions_led"]) == 3
-        untiered = sum(log.tail_bytes for log in node.partitions.values())
+        untiered = sum(leader.log.tail_bytes for leader in node.led.partitions.values())
         assert value(found["neve_untiered_bytes"]) == untiered > 0
         assert 0 < value(found["neve_untiered_age_seconds"]) < 60
 

@@ -76,8 +76,8 @@ def origin() -> MemoryBucket:
         node, _ = await filled(MemoryStore(bucket), 3)
         other = await node.create_topic(OTHER, 1)
         for number in range(2):
-            await node.append(other.id_bytes, 0, batch_of([f"{number}"])).commit.wait()
-            assert await node.log(OTHER, 0).tier()
+            await node.leader(other.name, 0).append(batch_of([f"{number}"])).commit.wait()
+            assert await node.leader(OTHER, 0).log.tier()
         await node.close()
 
     runtime.simulate(fill(), seed=3)
@@ -120,14 +120,14 @@ class Scene:
     async def _delete(self) -> None:
         await self._node.delete_topic(TOPIC)
         if self._manner != "deleted":
-            await self._node.purge()
+            await self._node.purging.purge()
             self._check_nothing_left()
         if self._manner == "swept long ago":
             await runtime.sleep(PURGE_DELAY_SECONDS)
 
     async def _purge_all(self) -> None:
         for _ in range(10):
-            await self._node.purge()
+            await self._node.purging.purge()
             if not self._node.cluster.state.deleted:
                 return
             await runtime.sleep(PURGE_DELAY_SECONDS / 2)

@@ -54,7 +54,7 @@ async def test_the_tail_counts_towards_the_size() -> None:
     store = MemoryStore()
     node, _ = await filled(store, 3)
     rows = await listed(manifest_of(node, store))
-    tail_bytes = node.log(TOPIC, 0).tail_bytes
+    tail_bytes = node.leader(TOPIC, 0).log.tail_bytes
     assert tail_bytes > 0
     keep = sum(row.bytes for row in rows[1:]) + tail_bytes
     await node.set_configs(TOPIC, {"retention.bytes": str(keep), "retention.ms": "-1"})
@@ -67,11 +67,11 @@ async def test_by_age_what_is_older_goes_and_the_leader_says_so() -> None:
     store = MemoryStore()
     node, _ = await filled(store, 4, tail=0)
     fresh = await send(node, ["fresh"], timestamp=runtime.now_ms())
-    await node.log(TOPIC, 0).tier()
+    await node.leader(TOPIC, 0).log.tier()
     result = await expire_partition(store, TOPIC, 0)  # the others are of 1970
     assert (result.segments, result.start) == (4, fresh)
     assert await values_of(store) == ["fresh"]
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     await log.manifest.refresh()
     assert log.start_offset == fresh
     await assert_clean(store)
@@ -136,7 +136,7 @@ async def test_whole_seconds_and_slow_writes_are_no_skew() -> None:
 async def test_of_an_internal_partition_the_last_two_segments_stay() -> None:
     store = MemoryStore()
     node = await internal.led(store)
-    log = node.log(internal.TOPIC, 0)
+    log = node.leader(internal.TOPIC, 0).log
     for number in range(4):
         await internal.write(node, (f"k{number}", "1"))
         await log.tier()

@@ -101,15 +101,15 @@ async def test_a_broker_goes_on_where_kafscale_ended() -> None:
     foreign.add(store.bucket, 10, indexed=False)
     await imported(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
-    await node.lead()
+    await node.takeover.lead()
     topic = node.topic("orders")
     assert topic is not None
     assert topic.configs == {"retention.ms": "-1"}
     values = [foreign.value(20 + at).decode() for at in range(3)]
-    appended = node.append(topic.id_bytes, 0, batch_of(values))
+    appended = node.leader(topic.name, 0).append(batch_of(values))
     await appended.commit.wait()
     assert appended.base_offset == 20
-    assert await node.log("orders", 0).tier()
+    assert await node.leader("orders", 0).log.tier()
     assert await offsets(store.bucket) == list(range(23))
     await assert_clean(store)
     await node.close()
@@ -127,8 +127,8 @@ async def test_a_live_broker_leads_all_of_it_or_nothing() -> None:
     async def watch() -> None:
         while running:
             await node.cluster.refresh()
-            await node.takeover.lead_left()
-            seen.append([log.high_watermark for log in node.partitions.values()])
+            await node.takeover.lead_unled()
+            seen.append([leader.log.high_watermark for leader in node.led.partitions.values()])
             await runtime.sleep(0.001)
 
     watching = runtime.spawn(watch())
@@ -163,12 +163,12 @@ async def test_it_is_known_as_imported_after_its_segments_were_merged(indexed: b
         foreign.add(store.bucket, base, indexed=indexed)
     await imported(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
-    await node.lead()
+    await node.takeover.lead()
     topic = node.topic("orders")
     assert topic is not None
     values = [foreign.value(30 + at).decode() for at in range(3)]
-    await node.append(topic.id_bytes, 0, batch_of(values)).commit.wait()
-    assert await node.log("orders", 0).tier()
+    await node.leader(topic.name, 0).append(batch_of(values)).commit.wait()
+    assert await node.leader("orders", 0).log.tier()
     await node.close()
     await merge_partition(store, "orders", 0, imported=True)
     (row,) = await listed(await manifest_of(store))
@@ -449,12 +449,12 @@ async def test_bundles_made_for_imported_segments_go_with_them() -> None:
     assert [key in store.bucket.objects for key in bundles] == [False, False, True]
     await assert_clean(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
-    await node.lead()
+    await node.takeover.lead()
     topic = node.topic("orders")
     assert topic is not None
-    appended = node.append(topic.id_bytes, 0, batch_of([foreign.value(30).decode()]))
+    appended = node.leader(topic.name, 0).append(batch_of([foreign.value(30).decode()]))
     await appended.commit.wait()
-    assert await node.log("orders", 0).tier()
+    assert await node.leader("orders", 0).log.tier()
     await manifest.refresh()
     await manifest.collect()
     assert bundles[2] not in store.bucket.objects

@@ -130,7 +130,7 @@ def test_the_table_of_an_internal_partition_is_walked_to(in_run: bool) -> None:
     async def run() -> None:
         store = ScriptedStore()
         node = await internal.led(store)
-        log = node.log(internal.TOPIC, 0)
+        log = node.leader(internal.TOPIC, 0).log
         for number in range(4):
             await internal.write(node, (f"k{number}", "1"), ("same", str(number)))
             await log.tier()

@@ -91,7 +91,7 @@ async def test_the_leader_goes_on_and_knows_its_producers() -> None:
     again = append(node, ["0/4/0", "0/4/1", "0/4/2", "0/4/3"], producer_id=7, sequence=16)
     assert again.duplicate
     await send(node, ["more"], producer_id=7, sequence=20)
-    assert await node.log(TOPIC, 0).tier()
+    assert await node.leader(TOPIC, 0).log.tier()
     assert await values_of(store) == [*values, "more"]
     await node.abort()
     after = await successor(store)
@@ -104,7 +104,7 @@ async def test_the_leader_goes_on_and_knows_its_producers() -> None:
 async def test_out_of_runs_the_runs_are_written_anew() -> None:
     store = MemoryStore()
     node, values = await filled(store, 9)
-    manifest = node.log(TOPIC, 0).manifest
+    manifest = node.leader(TOPIC, 0).log.manifest
     assert await manifest.gather_runs(4)
     assert (len(manifest.state.runs), len(manifest.state.loose)) == (1, 1)
     size = sum(row.bytes for row in (await listed(manifest))[:3])
@@ -123,12 +123,12 @@ async def test_out_of_runs_the_runs_are_written_anew() -> None:
 async def test_a_run_that_changes_meanwhile_is_written_once_more() -> None:
     store = ScriptedStore()
     node, values = await filled(store, 8)
-    manifest = node.log(TOPIC, 0).manifest
+    manifest = node.leader(TOPIC, 0).log.manifest
     await manifest.gather_runs(8)
     (run,) = manifest.state.runs
 
     async def expire() -> None:
-        await node.delete_records(TOPIC, 0, 4)  # the first segment, which is not merged
+        await node.leader(TOPIC, 0).move_start(4)  # the first segment, which is not merged
 
     data = bytearray(store.data((await listed(manifest))[0].key))
     data[60] ^= 1  # so that the first stays as it is
@@ -277,7 +277,7 @@ async def test_sizes_that_no_segment_can_have_are_refused() -> None:
 async def test_aborted_transactions_are_known_as_before() -> None:
     store = MemoryStore()
     node = await started(store)
-    log = node.log(TOPIC, 0)
+    log = node.leader(TOPIC, 0).log
     history = History("t-0")
     offset = 0
     for number in range(3):
@@ -321,7 +321,7 @@ def test_the_table_of_an_internal_partition_is_kept(lost: tuple[int, ...]) -> No
     async def run() -> None:
         store = ScriptedStore()
         node = await internal.led(store)
-        log = node.log(internal.TOPIC, 0)
+        log = node.leader(internal.TOPIC, 0).log
         for number in range(6):
             await internal.write(node, (f"k{number}", "1"), ("same", str(number)))
             await log.tier()

@@ -83,11 +83,15 @@ class Scene:
                 for place, value in enumerate(values[partition::partitions])
             ]
             if rows:
-                await node.log(topic, partition).append(bytearray(build_batch(rows))).commit.wait()
+                await (
+                    node.leader(topic, partition)
+                    .log.append(bytearray(build_batch(rows)))
+                    .commit.wait()
+                )
 
     def forget(self, topic: str, partition: int, before: int) -> None:
         """What retention does: records below this offset are gone."""
-        self._runner.run(self._writer.node.delete_records(topic, partition, before))
+        self._runner.run(self._writer.node.leader(topic, partition).move_start(before))
 
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""

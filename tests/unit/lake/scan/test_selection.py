@@ -38,7 +38,7 @@ def store() -> str:
             await writer.append(topic, 0, 10)
         await writer.node.create_topic("disorder", 1)
         rows = [Record(at, time, None, b"v") for at, time in enumerate(DISORDER)]
-        log = writer.node.log("disorder", 0)
+        log = writer.node.leader("disorder", 0).log
         await log.append(bytearray(build_batch(rows))).commit.wait()
         await samples.layered(writer, "trimmed", 1)
         await writer.start_at("trimmed", 0, TRIMMED)

@@ -23,7 +23,7 @@ async def mixed(world: World) -> None:
     while await world.log.tier():
         pass
     await world.send(*SIZES)
-    await world.node.roll_up()
+    await world.node.rollups.roll_up()
     await world.send(*SIZES)
     world.forget()
     await world.send(*SIZES)
@@ -118,12 +118,12 @@ async def test_what_moves_between_two_reads_does_not_show() -> None:
         await world.send(*SIZES)
         world.forget()
         at = (await world.read_checked(0, 300)).next_offset
-        await world.node.roll_up()
+        await world.node.rollups.roll_up()
         at = (await world.read_checked(at, 300)).next_offset
         while await world.log.tier():
             await world.read_checked(at, 300)
         await world.send(*SIZES)
-        await world.node.roll_up()
+        await world.node.rollups.roll_up()
         await world.node.collect()
         await world.read_all(at, 300)
 
@@ -135,7 +135,7 @@ async def test_what_moves_during_a_read_does_not_show() -> None:
         await world.send(*SIZES)
         world.forget()
         slices = [row.held.key for row in world.log.tail]
-        store.when("get_range", slices[0], first(world.node.roll_up))
+        store.when("get_range", slices[0], first(world.node.rollups.roll_up))
         await world.read_checked(0, 100)
         assert not set(slices) & set(store.listed("wal/")), "the roll-up trimmed what it covers"
         rolled_up = world.log.tail[0].held.key
@@ -144,7 +144,7 @@ async def test_what_moves_during_a_read_does_not_show() -> None:
             while await world.log.tier():
                 pass
             await world.send(1)
-            await world.node.roll_up()
+            await world.node.rollups.roll_up()
 
         world.forget()
         await runtime.sleep(60)  # nothing is kept for the first reader any more

@@ -57,7 +57,7 @@ def test_any_time_is_found_in_a_log_of_any_shape(seed: int) -> None:
                 if chance.random() < 0.7:
                     await world.log.tier()
                 if chance.random() < 0.3:
-                    await world.node.roll_up()
+                    await world.node.rollups.roll_up()
                 if chance.random() < 0.5:
                     world.forget()
                 if chance.random() < 0.5:

@@ -250,7 +250,7 @@ async def test_a_partition_that_lost_its_beginning_before_it_was_read_is_told() 
     assert careful.step() == easy.step() == 80
     await writer.node.add_partitions("t", 2)
     await writer.append("t", 1, 20)
-    await writer.node.log("t", 1).tier()
+    await writer.node.leader("t", 1).log.tier()
     await writer.append("t", 1, 5)
     await writer.start_at("t", 1, 20)
     with pytest.raises(LostRangeError, match="t-1: offsets 0 to 19"):
