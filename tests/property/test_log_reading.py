@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from neve import runtime
-from neve.log.reading.readable_log import OffsetOutOfRangeError
+from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.store.faults import Faults, FaultyStore
 from support.log_reading import World, reading, small_fetch
 from support.node_world import small_settings

@@ -23,8 +23,8 @@ from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.errors import NeveError
 from neve.log.index_cache import IndexCache
-from neve.log.reading.readable_log import OffsetOutOfRangeError
-from neve.log.reading.reader import LogReader
+from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
+from neve.log.reading.leader.reader import LogReader
 from neve.log.remote import BucketRemoteStorage
 from neve.records.batch import walk
 from neve.records.reference import Record, build_batch, decode_batch

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from neve.cluster.node import Node
 from neve.log.index_cache import IndexCache
-from neve.log.reading.reader import LogReader
+from neve.log.reading.leader.reader import LogReader
 from neve.log.reading.record_chunk import RecordChunk
 from neve.log.remote import BucketRemoteStorage
 from neve.log.retention import move_start

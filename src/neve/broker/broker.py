@@ -17,7 +17,7 @@ from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.node import Node
 from neve.errors import NeveError, UnavailableError
 from neve.log.index_cache import IndexCache
-from neve.log.reading.reader import LogReader
+from neve.log.reading.leader.reader import LogReader
 from neve.log.remote import BucketRemoteStorage
 from neve.serving.addresses import Address
 from neve.serving.logs import Repeated, event

@@ -34,7 +34,7 @@ from neve.log.producers import (
     OutOfOrderSequenceError,
     ProducerFencedError,
 )
-from neve.log.reading.readable_log import OffsetOutOfRangeError
+from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.protocol.codes import ErrorCode
 
 REASON_LENGTH_MAX = 2_000

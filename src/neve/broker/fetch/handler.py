@@ -22,7 +22,7 @@ from neve.broker.fetch.reservation import Reservation
 from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
 from neve.errors import DamagedError, FencedError, NeveError
 from neve.log.reading.damage import told
-from neve.log.reading.readable_log import OffsetOutOfRangeError
+from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.log.reading.record_chunk import RecordChunk
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neve.log.index_cache import IndexCache
-from neve.log.reading.reader import LogReader
+from neve.log.reading.leader.reader import LogReader
 from neve.serving.text import one, several
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from neve.errors import DamagedError
 from neve.log.cached_slice import CachedObject, CachedSlice
-from neve.log.reading import batch_map
-from neve.log.reading.batch_map import BatchMap
-from neve.log.reading.recent import index_of, row_holding
+from neve.log.reading.leader import batch_map
+from neve.log.reading.leader.batch_map import BatchMap
+from neve.log.reading.leader.recent import index_of, row_holding
 from neve.log.wal.object import Slice
 from neve.records.reference import Record, build_batch
 from support.scripted_store import in_simulation

@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 
 from neve.errors import DamagedError
-from neve.log.reading.batch_times import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Timed
-from neve.log.reading.batch_times import first_from as first_from_header
-from neve.log.reading.batch_times import youngest as youngest_of_header
+from neve.log.reading.leader.batch_times import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Timed
+from neve.log.reading.leader.batch_times import first_from as first_from_header
+from neve.log.reading.leader.batch_times import youngest as youngest_of_header
 from neve.records.batch import assemble, parse_header
 from neve.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from neve.records.reference import Record, build_batch

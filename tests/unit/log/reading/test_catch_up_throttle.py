@@ -7,7 +7,11 @@ import dataclasses
 import pytest
 
 from neve import runtime
-from neve.log.reading.catch_up_throttle import PAUSE_SECONDS_MAX, WINDOW_SECONDS, CatchUpThrottle
+from neve.log.reading.leader.catch_up_throttle import (
+    PAUSE_SECONDS_MAX,
+    WINDOW_SECONDS,
+    CatchUpThrottle,
+)
 from neve.runtime.context import world
 from support.scripted_store import in_simulation
 

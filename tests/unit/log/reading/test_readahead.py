@@ -9,7 +9,7 @@ import pytest
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, UnavailableError
-from neve.log.reading.blocks import Block
+from neve.log.reading.leader.blocks import Block
 from neve.log.reading.record_chunk import RecordChunk
 from neve.settings import Settings
 from neve.store.gate import Gate

@@ -7,7 +7,7 @@ import pytest
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, LostRangeError, NotFoundError
 from neve.log.manifest.records import Skip
-from neve.log.reading.readable_log import OffsetOutOfRangeError
+from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.log.reading.record_chunk import RecordChunk
 from support.log_reading import World, reading
 from support.node_world import small_settings

@@ -8,7 +8,7 @@ import pytest
 
 from neve import runtime
 from neve.errors import DamagedError
-from neve.log.reading.times import SCAN_BYTES, TimeSearch
+from neve.log.reading.leader.times import SCAN_BYTES, TimeSearch
 from neve.records.compression import GZIP
 from neve.records.reference import decode_batch
 from neve.settings import FetchSettings

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from neve import runtime
 from neve.errors import DamagedError, UnavailableError, UnsupportedError
 from neve.log.manifest.records import Run, Segment
-from neve.log.reading.batch_times import Timed, first_from, youngest
-from neve.log.reading.readable_log import OffsetOutOfRangeError, ReadableLog
+from neve.log.reading.leader.batch_times import Timed, first_from, youngest
+from neve.log.reading.leader.readable_log import OffsetOutOfRangeError, ReadableLog
 from neve.log.reading.record_chunk import RecordChunk
 from neve.log.reading.segment_indexes import SegmentIndexes
 from neve.records.batch import BatchHeader, walk

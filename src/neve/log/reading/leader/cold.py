@@ -18,13 +18,13 @@ from neve import runtime
 from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.index_cache import IndexCache
 from neve.log.manifest.skips import next_skip, past_skips
-from neve.log.reading.blocks import Block, Blocks
-from neve.log.reading.catch_up_throttle import CatchUpThrottle
-from neve.log.reading.cursors import Cursor, Cursors
-from neve.log.reading.offset_lookup import LookupRetries, unreadable
-from neve.log.reading.read_ahead import ReadAhead
-from neve.log.reading.readable_log import ReadableLog, is_at_end
-from neve.log.reading.recent import RecentReader, row_holding
+from neve.log.reading.leader.blocks import Block, Blocks
+from neve.log.reading.leader.catch_up_throttle import CatchUpThrottle
+from neve.log.reading.leader.cursors import Cursor, Cursors
+from neve.log.reading.leader.offset_lookup import LookupRetries, unreadable
+from neve.log.reading.leader.read_ahead import ReadAhead
+from neve.log.reading.leader.readable_log import ReadableLog, is_at_end
+from neve.log.reading.leader.recent import RecentReader, row_holding
 from neve.log.reading.record_chunk import RecordChunk
 from neve.log.reading.segment_indexes import IndexRebuilder, SegmentIndexes
 from neve.settings import FetchSettings

@@ -12,8 +12,8 @@ import asyncio
 from collections import deque
 
 from neve import runtime
-from neve.log.reading.blocks import Block, Blocks
-from neve.log.reading.readable_log import ReadableLog
+from neve.log.reading.leader.blocks import Block, Blocks
+from neve.log.reading.leader.readable_log import ReadableLog
 
 Place = tuple[ReadableLog, int]
 

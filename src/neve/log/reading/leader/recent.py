@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 
 from neve.log.cached_slice import CachedSlice
-from neve.log.reading.batch_map import BatchMap, Cut
+from neve.log.reading.leader.batch_map import BatchMap, Cut
 from neve.log.reading.record_chunk import RecordChunk
 from neve.log.wal.object import Slice
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from neve.errors import ClosedError
 from neve.log.index_cache import IndexCache
 from neve.log.manifest.skips import next_skip, past_skips
-from neve.log.reading.batch_times import Timed
-from neve.log.reading.catch_up_throttle import CatchUpThrottle
-from neve.log.reading.cold import ColdReader
-from neve.log.reading.readable_log import ReadableLog, is_at_end
-from neve.log.reading.recent import RecentReader
+from neve.log.reading.leader.batch_times import Timed
+from neve.log.reading.leader.catch_up_throttle import CatchUpThrottle
+from neve.log.reading.leader.cold import ColdReader
+from neve.log.reading.leader.readable_log import ReadableLog, is_at_end
+from neve.log.reading.leader.recent import RecentReader
+from neve.log.reading.leader.times import TimeSearch
 from neve.log.reading.record_chunk import RecordChunk
-from neve.log.reading.times import TimeSearch
 from neve.settings import FetchSettings
 from neve.store.port import Store
 

@@ -12,12 +12,12 @@ from neve import runtime
 from neve.errors import DamagedError, NeveError
 from neve.log.manifest.records import Segment
 from neve.log.manifest.skips import past_skips
-from neve.log.reading.blocks import Blocks
-from neve.log.reading.cursors import Cursor, Cursors
+from neve.log.reading.leader.blocks import Blocks
+from neve.log.reading.leader.cursors import Cursor, Cursors
+from neve.log.reading.leader.offset_lookup import locate, unreadable
+from neve.log.reading.leader.readable_log import ReadableLog
+from neve.log.reading.leader.recent import row_holding
 from neve.log.reading.located_range import LocatedRange, segment_range, slice_range
-from neve.log.reading.offset_lookup import locate, unreadable
-from neve.log.reading.readable_log import ReadableLog
-from neve.log.reading.recent import row_holding
 from neve.log.reading.segment_indexes import SegmentIndexes
 
 # Eight gets of 4 MiB, 15 ms each, come to some 2 GB/s: more than one connection takes.

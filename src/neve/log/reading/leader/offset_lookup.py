@@ -5,8 +5,8 @@ from __future__ import annotations
 from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.reading.damage import UnreadableError
 from neve.log.reading.gone_objects import GoneObjects, NowhereError, final_error
-from neve.log.reading.readable_log import ReadableLog
-from neve.log.reading.recent import row_holding
+from neve.log.reading.leader.readable_log import ReadableLog
+from neve.log.reading.leader.recent import row_holding
 from neve.log.reading.spans import Span, spans_within
 
 

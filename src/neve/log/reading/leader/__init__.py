@@ -1,0 +1,1 @@
+"""What a leader reads its partitions with: memory, WAL objects, roll-ups and segments alike."""
