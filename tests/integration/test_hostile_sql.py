@@ -309,7 +309,7 @@ def test_the_server_ends_with_its_spark(server: Server) -> None:
         assert raised.value.sqlstate == "57P02", raised.value
     assert server.process.wait(SECONDS) == 5
     assert server.process.stderr is not None
-    assert "Spark's JVM has ended with exit code -9" in server.process.stderr.read()
+    assert "Spark's JVM has exited with code -9" in server.process.stderr.read()
 
 
 def _java_of(pid: int) -> int:

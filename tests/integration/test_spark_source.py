@@ -184,12 +184,15 @@ def test_where_a_read_begins_and_ends(spark: Any, topics: Topics) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"subscribe": "nothing"}, "there is no topic 'nothing'"),
-        ({"subscribe": "", "assign": '{"truth": [9]}'}, "no partition 9"),
-        ({"startingOffsets": '{"truth": {"0": 1}}'}, "startingOffsets says nothing of partition 1"),
+        ({"subscribe": "nothing"}, "topic 'nothing' does not exist"),
+        ({"subscribe": "", "assign": '{"truth": [9]}'}, "partition 9 does not exist"),
+        (
+            {"startingOffsets": '{"truth": {"0": 1}}'},
+            "has no value for partition 1",
+        ),
         ({"endingOffsets": '{"truth": {"0": 1, "1": 1, "2": 99999}}'}, "truth-2: offsets up to"),
-        ({"startingTimestamp": BEGIN_MS * 2}, "has no record as young as"),
-        ({"subscribee": "x"}, "no option 'subscribee'"),
+        ({"startingTimestamp": BEGIN_MS * 2}, "has no record with a timestamp >="),
+        ({"subscribee": "x"}, "unknown option 'subscribee'"),
     ],
 )
 def test_what_cannot_be_read_is_named(
@@ -209,7 +212,7 @@ def test_offsets_that_were_deleted_fail_a_read_unless_losses_are_taken(
     for done in topics.admin.delete_records([TopicPartition("trimmed", 0, 20)]).values():
         done.result(60)
     start = json.dumps({"trimmed": {"0": 10}})
-    with pytest.raises(Exception, match="offsets 10 to 19 are below the log's start"):
+    with pytest.raises(Exception, match="offsets 10 to 19 are below the log start"):
         loaded(spark, topics, subscribe="trimmed", startingOffsets=start).count()
     left = loaded(spark, topics, subscribe="trimmed", startingOffsets=start, failOnDataLoss="false")
     assert left.count() == 30

@@ -106,7 +106,7 @@ def check_second(found: dict[str, Any], topics: Topics) -> None:
     assert found["latest"] == fingerprint(since)
     assert found["written"] == 100
     assert "and the log ends at 300" in found["earlier"]  # whichever check is the first to see it
-    assert "go on at offset 5000, and the log ends at 600" in found["beyond"]
+    assert "the stream is at offset 5000, and the log ends at 600" in found["beyond"]
 
 
 def check_tables(spark: OlderSpark, topics: Topics, folder: Path) -> None:

@@ -70,8 +70,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/coordinator",
     "src/neve/lake/pgwire",
     "src/neve/lake/pipeline",
-    "src/neve/lake/scan",
-    "src/neve/lake/spark",
     "src/neve/lake/sql",
     "src/neve/lake/tables",
     "src/neve/lake/values",

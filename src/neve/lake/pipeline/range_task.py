@@ -145,7 +145,7 @@ class _Reading:
         self.end = batch.column("offset")[first.row].as_py()
         self.failure = (
             f"offset {self.end}: {first.reason}; on_error is stop: mend the value's schema, or "
-            "next_micro_batch dead_letters or skip"
+            "choose dead_letters or skip"
         )
         # Every row before it is a good one.
         self.row_count += first.row

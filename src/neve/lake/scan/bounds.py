@@ -1,7 +1,7 @@
-"""Which rows of the subscribed topics are wanted at all, beside where reading begins and ends.
+"""Bounds on the rows of a read: topics, partitions, offsets and timestamps.
 
-Bounds let a plan leave out what cannot have such a row. They come from options of the read and,
-where the read asks for it, from filters of the query.
+A plan leaves out what cannot contain such a row. Bounds come from options of the read and, with
+`pushFilters`, from filters of the query.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far a stream has read: for each topic its id and the next offset of each partition.
+"""The offsets of a stream: for each topic its id and the next offset of each partition.
 
-Spark keeps these as JSON in its checkpoint and compares them as text, so what is equal is written
-alike: topics and partitions in order. The id tells a topic from another one that was made under the
-same name later.
+Spark stores them as JSON in its checkpoint and compares them as text, so equal offsets must give
+equal text: topics and partitions are sorted. The id distinguishes a topic from a later one with the
+same name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StreamOffsets:
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """Return the form that Spark stores."""
         return {
             name: {
                 "id": topic.id,
@@ -40,7 +40,7 @@ class StreamOffsets:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> StreamOffsets:
-        """What `to_json` made; anything else is refused."""
+        """Parse what `to_json` returned. Raises InvalidError for anything else."""
         try:
             return cls(
                 {
@@ -53,7 +53,7 @@ class StreamOffsets:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InvalidError(
-                f"{given!r} are no offsets of this source: does the checkpoint belong to another "
+                f"{given!r} are not offsets of this source: does the checkpoint belong to another "
                 "query?"
             ) from error
 
@@ -63,11 +63,11 @@ Lags = Mapping[tuple[str, int], int]
 
 
 def shares(lags: Lags, records_max: int) -> dict[tuple[str, int], int]:
-    """How many records of each partition make up a batch of at most so many.
+    """Return the number of records that each partition adds to a batch of `records_max`.
 
-    One of each that has any, so that none waits behind a partition that always has more: as with
-    Spark's Kafka source, that alone may be more than the most. The others in proportion to what
-    each has; the remainders go to those that were cut most, so that a batch is full.
+    Each partition with a lag gets at least one, so that none starves: as with Spark's Kafka source,
+    these alone can exceed `records_max`. The rest is shared in proportion to the lags. Remainders
+    go to the partitions that rounding cut most, so that the batch is full.
     """
     if sum(lags.values()) <= records_max:
         return dict(lags)
@@ -88,16 +88,16 @@ def shares(lags: Lags, records_max: int) -> dict[tuple[str, int], int]:
 def limited(
     start: StreamOffsets, end: StreamOffsets, begins: Lags, records_max: int
 ) -> StreamOffsets:
-    """`end`, or less: at most so many records behind `start`.
+    """Return `end`, reduced to at most `records_max` records after `start`.
 
-    `begins` has the first offset that each partition has.
+    `begins` has the log start offset of each partition.
     """
     firsts: dict[tuple[str, int], int] = {}
     lags: dict[tuple[str, int], int] = {}
     for name, topic in end.topics.items():
         known = known_offsets(start, name, topic.id)
         for number, offset in topic.offsets.items():
-            # What was removed below a partition's beginning is no record of any batch.
+            # Records below the log start were removed and do not count.
             first = max(known.get(number, 0), begins.get((name, number), 0))
             firsts[name, number] = min(first, offset)
             lags[name, number] = offset - firsts[name, number]
@@ -114,6 +114,6 @@ def limited(
 
 
 def known_offsets(start: StreamOffsets, topic: str, topic_id: str) -> Mapping[int, int]:
-    """Where a topic was read up to; nothing for one that is new, or new under an old name."""
+    """Return the offsets read so far of a topic; empty for a topic with another id."""
     found = start.topics.get(topic)
     return found.offsets if found is not None and found.id == topic_id else {}

@@ -1,8 +1,8 @@
 """The options of a read: those of Spark's Kafka source, and where the bucket is.
 
-Names are matched without regard to case, as Spark does. A name that means nothing, a value that
-cannot be, and two options that exclude each other are refused by name. Settings of Neve
-(docs/operators/settings.md) are options too, under their own names.
+Names are case-insensitive, as in Spark. Unknown names, invalid values and options that exclude each
+other raise InvalidError. Settings of Neve (docs/operators/settings.md) are options too, under their
+own names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ READ_OPTIONS = (
     "includeHeaders",
     "isolation.level",
 )
-"""Every option of a read, beside Neve's settings."""
+"""Every option of a read, apart from Neve's settings."""
 
 IGNORED_OPTIONS = (
     "kafkaConsumer.pollTimeoutMs",
@@ -62,7 +62,7 @@ IGNORED_OPTIONS = (
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
 )
-"""Options of Spark's Kafka source about its brokers and consumers, which this source has not."""
+"""Options of Spark's Kafka source for brokers and consumers, which this source does not use."""
 
 KAFKA_PREFIX = "kafka."
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
@@ -74,14 +74,14 @@ _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which topics and partitions: names, a pattern that whole names match, or an assignment."""
+    """The topics and partitions to read: names, a pattern for whole names, or an assignment."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic of this name is part of it."""
+        """Return True if the subscription includes this topic."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.names or topic in self.assigned
@@ -89,7 +89,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """A read as it was asked for. `starting` is None where nothing was said."""
+    """The parsed options of a read. `starting` is None if no option sets it."""
 
     store: StoreRef
     subscription: Subscription
@@ -107,13 +107,13 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-        """Options as Spark hands them over."""
+        """Parse the options that Spark passes."""
         given = _Given(options, READ_OPTIONS)
         refused = BATCH_ONLY if streaming else STREAM_ONLY
         for name in refused:
             if name in given.values:
-                kind = "batches" if streaming else "streams"
-                raise InvalidError(f"the option {name} is one of {kind}: leave it out")
+                kind = "batch" if streaming else "streaming"
+                raise InvalidError(f"the option {name} is for {kind} reads only: remove it")
         strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
         return cls(
             store=given.store(),
@@ -140,16 +140,16 @@ def _subscription(given: _Given) -> Subscription:
         try:
             re.compile(text)
         except re.error as error:
-            raise InvalidError(f"{name} = {text!r} is no regular expression: {error}") from error
+            raise InvalidError(f"{name} = {text!r} is not a regular expression: {error}") from error
         return Subscription(pattern=text)
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
-        raise InvalidError("subscribe names no topic: give some, with commas between them")
+        raise InvalidError("subscribe is empty: give topic names, separated by commas")
     return Subscription(names=names)
 
 
 def _starting(given: _Given, *, streaming: bool) -> Position | None:
-    """The first of the three ways that was given counts, as with Spark's Kafka source."""
+    """Return the first of the three options that is set, as Spark's Kafka source does."""
     if text := given.values.get("startingTimestamp"):
         return timestamp_position("startingTimestamp", text)
     if text := given.values.get("startingOffsetsByTimestamp"):
@@ -181,7 +181,7 @@ def _bounds(given: _Given) -> RowBounds:
 
 
 class _Given:
-    """Options by the names that docs call them; settings of Neve apart."""
+    """The given options by their documented names, and Neve's settings."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         names = {name.lower(): name for name in known}
@@ -197,31 +197,31 @@ class _Given:
             elif name in settings and not is_kafkas:
                 self.settings[settings[name]] = text
             elif not is_kafkas and name not in ignored:
-                raise InvalidError(f"there is no option {option!r}{_nearest(name, names)}")
+                raise InvalidError(f"unknown option {option!r}{_nearest(name, names)}")
 
     def store(self) -> StoreRef:
         _, url = self.one_of(("store", "path"))
         layout = self.choice("layout", LAYOUTS)
-        load(flags=self.settings)  # a bad value is told here and not by every task
+        load(flags=self.settings)  # raises here for a bad value, not in every task
         return StoreRef(url, layout, tuple(sorted(self.settings.items())))
 
     def one_of(self, names: tuple[str, ...]) -> tuple[str, str]:
         found = [name for name in names if self.values.get(name)]
         if len(found) != 1:
-            told = f"{' and '.join(found)} are given" if found else "none is given"
-            raise InvalidError(f"give one of the options {', '.join(names)}: {told}")
+            given = f"{' and '.join(found)} are given" if found else "none is given"
+            raise InvalidError(f"give one of the options {', '.join(names)}: {given}")
         return found[0], self.values[found[0]]
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         text = self.values.get(name, choices[0]).strip().lower()
         if text not in choices:
-            raise InvalidError(f"{name} = {text!r} is none of {', '.join(choices)}")
+            raise InvalidError(f"{name} = {text!r} must be one of {', '.join(choices)}")
         return text
 
     def truth(self, name: str, *, default: bool) -> bool:
         text = self.values.get(name, str(default)).strip().lower()
         if text not in ("true", "false"):
-            raise InvalidError(f"{name} = {text!r} is neither true nor false")
+            raise InvalidError(f"{name} = {text!r} must be true or false")
         return text == "true"
 
     def number(self, name: str, *, least: int) -> int | None:
@@ -229,7 +229,7 @@ class _Given:
         if text is None:
             return None
         if not text.strip().isdecimal() or int(text) < least:
-            raise InvalidError(f"{name} = {text!r} is no whole number from {least} on")
+            raise InvalidError(f"{name} = {text!r} must be an integer >= {least}")
         return int(text)
 
     def numbers(self, name: str) -> frozenset[int] | None:
@@ -238,7 +238,7 @@ class _Given:
             return None
         parts = [part.strip() for part in text.split(",")]
         if not all(part.isdecimal() for part in parts):
-            raise InvalidError(f"{name} = {text!r}: give numbers, with commas between them")
+            raise InvalidError(f"{name} = {text!r}: give numbers, separated by commas")
         return frozenset(int(part) for part in parts)
 
     def size(self, name: str) -> int | None:
@@ -247,7 +247,7 @@ class _Given:
             return None
         found = _SIZE.fullmatch(text.strip())
         if found is None or int(found[1]) == 0:
-            raise InvalidError(f"{name} = {text!r} is no size: give bytes, or such as 64m")
+            raise InvalidError(f"{name} = {text!r} is not a size: give bytes, or such as 64m")
         return int(found[1]) * _UNITS[found[2].lower()]
 
 

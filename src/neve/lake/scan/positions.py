@@ -1,4 +1,4 @@
-"""Where a read begins or ends, as the options of Spark's Kafka source say it."""
+"""Where a read starts or ends, in the syntax of the options of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neve.bucket.model import EARLIEST, LATEST, Edge
 from neve.errors import InvalidError
 
 EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
-"""What Kafka's protocol, and so these options, call the edges of a partition."""
+"""The first and the end offset of a partition in Kafka's protocol, and so in these options."""
 
 ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
 """A number for each partition of each topic."""
@@ -19,21 +19,21 @@ ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class AtOffsets:
-    """An offset for each partition; -2 and -1 stand for the earliest and the latest."""
+    """An offset for each partition; -2 is the earliest, -1 the latest."""
 
     offsets: ByPartition
 
 
 @dataclass(frozen=True)
 class AtTimestamp:
-    """The first record of each partition that is not older than this."""
+    """The first record of each partition with at least this timestamp, in milliseconds."""
 
     timestamp: int
 
 
 @dataclass(frozen=True)
 class AtTimestamps:
-    """The same, with a moment for each partition."""
+    """The same, with a timestamp for each partition."""
 
     timestamps: ByPartition
 
@@ -42,7 +42,10 @@ Position: TypeAlias = Edge | AtOffsets | AtTimestamp | AtTimestamps
 
 
 def offsets_position(option: str, text: str, *, refused: Edge | None = None) -> Position:
-    """`earliest`, `latest` or JSON of offsets by topic and partition."""
+    """Parse `earliest`, `latest` or JSON of offsets by topic and partition.
+
+    Raises InvalidError for `refused`, the edge that leaves nothing to read.
+    """
     word = text.strip().lower()
     if word == refused:
         raise InvalidError(f"{option} = {text!r} leaves nothing to read here")
@@ -63,7 +66,7 @@ def offsets_position(option: str, text: str, *, refused: Edge | None = None) -> 
 
 
 def timestamp_position(option: str, text: str) -> AtTimestamp:
-    """Milliseconds since 1970, for all partitions."""
+    """Parse milliseconds since 1970, for all partitions."""
     try:
         moment = int(text)
     except ValueError:
@@ -74,33 +77,33 @@ def timestamp_position(option: str, text: str) -> AtTimestamp:
 
 
 def timestamps_position(option: str, text: str) -> AtTimestamps:
-    """JSON of milliseconds by topic and partition."""
+    """Parse JSON of milliseconds by topic and partition."""
     return AtTimestamps(numbers_by_partition(option, text, least=0))
 
 
 def numbers_by_partition(option: str, text: str, *, least: int) -> ByPartition:
-    """JSON such as `{"orders": {"0": 23, "1": 42}}`."""
+    """Parse JSON such as `{"orders": {"0": 23, "1": 42}}`."""
     found: dict[str, dict[int, int]] = {}
     for topic, numbers in _object(option, text).items():
         if not isinstance(numbers, dict):
-            raise InvalidError(f"{option}: {topic!r} has no object of partitions")
+            raise InvalidError(f"{option}: {topic!r} must have an object of partitions")
         found[topic] = {}
         for partition, number in numbers.items():
             if not isinstance(number, int) or isinstance(number, bool) or number < least:
                 raise InvalidError(
-                    f"{option}: {number!r} of partition {partition} of {topic!r} is no whole "
-                    f"number from {least} on"
+                    f"{option}: {number!r} of partition {partition} of {topic!r} must be an "
+                    f"integer >= {least}"
                 )
             found[topic][_partition(option, partition)] = number
     return found
 
 
 def partitions_by_topic(option: str, text: str) -> Mapping[str, tuple[int, ...]]:
-    """JSON such as `{"orders": [0, 1]}`."""
+    """Parse JSON such as `{"orders": [0, 1]}`."""
     found: dict[str, tuple[int, ...]] = {}
     for topic, partitions in _object(option, text).items():
         if not isinstance(partitions, list) or not partitions:
-            raise InvalidError(f"{option}: {topic!r} has no list of partitions")
+            raise InvalidError(f"{option}: {topic!r} must have a list of partitions")
         found[topic] = tuple(sorted({_partition(option, each) for each in partitions}))
     return found
 
@@ -111,7 +114,7 @@ def _object(option: str, text: str) -> dict[str, object]:
     except ValueError as error:
         raise InvalidError(f"{option} = {text!r} is not JSON: {error}") from error
     if not isinstance(given, dict) or not given:
-        raise InvalidError(f"{option} = {text!r} is no JSON object of topics")
+        raise InvalidError(f"{option} = {text!r} must be a JSON object of topics")
     return given
 
 
@@ -121,5 +124,5 @@ def _partition(option: str, given: object) -> int:
     except ValueError:
         number = -1
     if number < 0 or isinstance(given, bool):
-        raise InvalidError(f"{option}: {given!r} is no partition")
+        raise InvalidError(f"{option}: {given!r} is not a partition")
     return number

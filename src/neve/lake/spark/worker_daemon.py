@@ -1,9 +1,9 @@
-"""Spark's daemon for Python workers, with what every task needs loaded before it forks.
+"""Spark's daemon for Python workers, which imports what every task needs before it forks.
 
-Spark starts this instead of `pyspark.daemon` where `spark.python.daemon.module` says so. A worker
-is a fork of it, so an import that is made here is made once for all of them. What it imports must
-start no thread that matters after a fork, and it must not write to standard output, which is how
-Spark is told where the daemon listens.
+Spark starts this module instead of `pyspark.daemon` if `spark.python.daemon.module` names it.
+Workers are forks of it, so imports made here are made once for all of them. The imported modules
+must not start threads that matter after a fork. The daemon must not write to standard output, where
+it prints its port for Spark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib
 import sys
 
 TASK_WORKER = "pyspark.worker"
-"""What Spark runs tasks with; its other workers plan, and decode nothing."""
+"""The module that runs tasks; Spark's other workers only plan."""
 
 NEEDED = (
     "pyarrow",
@@ -26,7 +26,7 @@ NEEDED_BY_TASKS = ("pyarrow.compute", "neve.records.arrow", "neve.records.kernel
 
 
 def preload(worker_module: str) -> None:
-    """Import what a worker of this kind will need; what cannot be had is left to the worker."""
+    """Import what a worker of this kind needs. An import that fails is left to the worker."""
     tasks = worker_module == TASK_WORKER
     if tasks:
         with contextlib.suppress(Exception):
@@ -35,15 +35,15 @@ def preload(worker_module: str) -> None:
         for name in NEEDED + (NEEDED_BY_TASKS if tasks else ()):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
-    # What lives now lives for good: never looked at by a collection, it stays shared with forks.
+    # Frozen objects are skipped by the garbage collector, so their pages stay shared with forks.
     gc.collect()
     gc.freeze()
 
 
 def keep_memory() -> None:
-    """Have Arrow's buffers handed out by the C library, which keeps what was freed.
+    """Let the C library allocate Arrow's buffers, and keep freed memory.
 
-    A task makes and drops columns of some MiB all the time. Arrow's own pool gives them back to
+    A task allocates and frees columns of some MiB all the time. Arrow's own pool returns them to
     the system, and fresh pages took a tenth of a task's time, on some machines far more.
     """
     import pyarrow as pa

@@ -112,21 +112,21 @@ def test_what_concerns_brokers_and_consumers_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"subscrib": "x"}, "no option 'subscrib' .did you mean subscribe"),
+        ({"subscrib": "x"}, "unknown option 'subscrib' .did you mean subscribe"),
         ({"store": ""}, "store, path"),
         ({"path": "/other"}, "store and path are given"),
         ({"assign": '{"a": [0]}'}, "subscribe and assign are given"),
         ({"subscribe": ""}, "none is given"),
-        ({"subscribe": " , "}, "names no topic"),
-        ({"subscribe": "", "subscribePattern": "("}, "no regular expression"),
-        ({"subscribe": "", "assign": "[1]"}, "no JSON object"),
-        ({"subscribe": "", "assign": '{"a": 1}'}, "no list of partitions"),
-        ({"subscribe": "", "assign": '{"a": [-1]}'}, "-1 is no partition"),
+        ({"subscribe": " , "}, "subscribe is empty"),
+        ({"subscribe": "", "subscribePattern": "("}, "not a regular expression"),
+        ({"subscribe": "", "assign": "[1]"}, "must be a JSON object"),
+        ({"subscribe": "", "assign": '{"a": 1}'}, "must have a list of partitions"),
+        ({"subscribe": "", "assign": '{"a": [-1]}'}, "-1 is not a partition"),
         ({"startingOffsets": "latest"}, "startingOffsets"),
         ({"startingOffsets": "somewhere"}, "not JSON"),
         ({"startingOffsets": '{"orders": {"0": -1}}'}, "partition 0 of 'orders'"),
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "-3"),
-        ({"startingOffsets": '{"orders": {"x": 3}}'}, "'x' is no partition"),
+        ({"startingOffsets": '{"orders": {"x": 3}}'}, "'x' is not a partition"),
         ({"startingOffsets": '{"orders": 3}'}, "'orders'"),
         ({"endingOffsets": "earliest"}, "endingOffsets"),
         ({"endingOffsets": '{"orders": {"0": -2}}'}, "partition 0 of 'orders'"),
@@ -141,7 +141,7 @@ def test_what_concerns_brokers_and_consumers_is_passed_over() -> None:
         ({"isolation.level": "none"}, "isolation.level"),
         ({"layout": "other"}, "layout"),
         ({"prefetch.window": "0"}, "prefetch.window"),
-        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is one of streams"),
+        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for streaming reads only"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(more: dict[str, str], told: str) -> None:
@@ -154,7 +154,7 @@ def test_a_stream_begins_where_it_likes_and_has_no_end() -> None:
     assert latest.starting == "latest"
     limited = ReadOptions.parse({**LEAST, "maxOffsetsPerTrigger": "5"}, streaming=True)
     assert limited.max_offsets_per_trigger == 5
-    with pytest.raises(InvalidError, match="endingOffsets is one of batches"):
+    with pytest.raises(InvalidError, match="endingOffsets is for batch reads only"):
         ReadOptions.parse({**LEAST, "endingOffsets": "latest"}, streaming=True)
 
 

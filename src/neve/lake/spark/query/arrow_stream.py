@@ -1,9 +1,9 @@
-"""A Spark result as Arrow batches, a few partitions at a time, in bounded memory.
+"""Streams a Spark result as Arrow batches, a few partitions at a time, in bounded memory.
 
-Spark's own way to stream runs one partition after another, and its way to collect holds all rows.
-Here a job takes as many partitions as earlier ones suggest will fill a window of memory: rows that
-many partitions give few of come from all cores, and large ones one by one. The order is kept. What
-a task makes of its rows is `spool`'s; of them one batch at a time is in memory here.
+Spark's `toLocalIterator` runs one partition after another, and `collect` holds all rows. Here a job
+runs as many partitions as should fill a memory window, judging by earlier jobs: small partitions
+run on all cores, large ones one by one. The order is kept. `spool` defines what a task returns; one
+batch of it at a time is in memory here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WINDOW_BYTES = 64 * 1024 * 1024
-"""What one job should bring at most, going by those before it."""
+"""The target size of one job's rows, estimated from earlier jobs."""
 FIRST_PARTITIONS = 2
 JOBS_PER_CORE = 4
 BATCH_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -39,9 +39,9 @@ BATCH_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 @contextlib.contextmanager
 def job_settings(context: Any, tag: str) -> Iterator[None]:
-    """Jobs that are started in here can be cancelled by this tag, from any thread.
+    """Tag the jobs started in the block, so that any thread can cancel them.
 
-    Their tasks make batches of BATCH_BYTES: settings of a session do not reach them by this way.
+    Also sets BATCH_BYTES for their tasks: session settings do not reach these jobs.
     """
     context.addJobTag(tag)
     context.setInterruptOnCancel(True)
@@ -54,7 +54,7 @@ def job_settings(context: Any, tag: str) -> Iterator[None]:
 
 
 class ArrowStream:
-    """The rows of one query. `folder` is where tasks write, None where they are elsewhere."""
+    """The rows of one query. `folder` is where tasks spool; None if they run elsewhere."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class ArrowStream:
         self._context: Any = frame.sparkSession.sparkContext
 
     def batches(self, check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-        """All batches in order. `check` is called before each job and may raise."""
+        """Yield all batches in order. `check` is called before each job and may raise."""
         try:
             yield from self._batches(check)
         finally:
-            if self._folder is not None:  # also what a cancelled task had begun to write
+            if self._folder is not None:  # includes files of cancelled tasks
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def _batches(self, check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
@@ -104,7 +104,7 @@ class ArrowStream:
         return max(1, min(most, WINDOW_BYTES // max(1, bytes_each)))
 
     def _job(self, rows: Any, partitions: list[int]) -> Iterator[pa.RecordBatch]:
-        """Run some partitions; their batches, in their order."""
+        """Run some partitions. Yields their batches in order."""
         for data, file in self._run(rows, partitions):
             for message in read_messages(data, file):
                 yield pa.ipc.read_record_batch(message, self._schema)
@@ -125,9 +125,9 @@ class ArrowStream:
         return found
 
     def _rows(self, frame: DataFrame) -> Any:
-        """Spark's rows, spooled. Whatever has to be shuffled is, in this call."""
+        """Return the spooled rows as an RDD. Shuffles run in this call."""
         names = {name.lower() for name in frame.columns if name.isidentifier()}
-        if len(names) != len(frame.columns):  # mapInArrow finds columns by their names
+        if len(names) != len(frame.columns):  # mapInArrow matches columns by name
             frame = frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
         if self._folder is not None:
             self._folder.mkdir(mode=0o700)
@@ -136,7 +136,10 @@ class ArrowStream:
         return spooled._jdf.toArrowBatchRdd().toJavaRDD()
 
     def _limited(self) -> tuple[int | None, DataFrame]:
-        """What a plain LIMIT allows, and the rows it stands on: not all partitions need to run."""
+        """Return the limit of a plain LIMIT, or None, and the rows below it.
+
+        With a limit, not all partitions need to run.
+        """
         java: Any = self._frame._jdf
         execution = java.queryExecution()
         plan, top = execution.executedPlan(), execution.analyzed()
@@ -157,7 +160,7 @@ def _kind(plan: Any) -> str:
 
 @contextlib.contextmanager
 def _connected(place: Any) -> Iterator[Any]:
-    """What a job gives, to be read. PySpark 4.1 hands out no socket beside it to be closed."""
+    """Open the result of a job. PySpark 4.1 returns a stream, later versions also a socket."""
     from pyspark.util import _create_local_socket
 
     given = _create_local_socket(place)

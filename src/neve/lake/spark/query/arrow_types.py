@@ -1,4 +1,4 @@
-"""A query's columns in types that Arrow has: what has none becomes text, variants become JSON."""
+"""Converts a query's columns to Arrow types: variants to JSON, others without one to text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def with_arrow_types(frame: DataFrame) -> tuple[DataFrame, pa.Schema]:
-    """The same rows, and their schema. Names may repeat, as in a join of two topics."""
+    """Return the converted rows and their schema. Names may repeat, as in a join of two topics."""
     from pyspark.sql import functions
     from pyspark.sql.types import VariantType
 
@@ -52,7 +52,7 @@ def _arrow_type(kind: Any) -> pa.DataType | None:
 
 @functools.cache
 def _in_utc() -> dict[str, str]:
-    """How `to_arrow_type` is told that moments are in UTC; with PySpark 4.1 they are by default."""
+    """Return the arguments of `to_arrow_type` for UTC, which is the default in PySpark 4.1."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     known = inspect.signature(to_arrow_type).parameters

@@ -1,8 +1,8 @@
-"""The engine behind `neve sql` and the PostgreSQL server: prepare, run, explain and cancel queries.
+"""The query engine of `neve sql` and the PostgreSQL server.
 
-Each place where a query names a relation becomes a temporary view over no more of it than that
-place needs, and the query runs on those. Only queries are answered. Any thread may use an engine;
-a query is cancelled by its tag.
+Each reference to a relation in a query is replaced by a temporary view over the columns and rows
+that it needs, and the query runs on those views. Only queries are allowed. An engine is
+thread-safe; a query is cancelled by its tag.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _ENDING_SECONDS = 5.0
 
 
 class Engine:
-    """Queries over one bucket and, where there is one, one catalog. Close it, or use it as with."""
+    """Runs queries over one bucket and an optional catalog. A context manager; or `close` it."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class Engine:
         self._catalog = RelationCatalog(self._bucket, catalog)
         self._running = RunningQueries()
         self._spool: Path | None = None
-        if spark.sparkContext.master.startswith("local"):  # tasks see the disk of this process
+        if spark.sparkContext.master.startswith("local"):  # tasks share the disk of this process
             self._spool = Path(tempfile.mkdtemp(prefix="neve-sql-", dir=_local_folder(spark)))
 
     # --- queries
 
     def prepare(self, sql: str, parameters: Sequence[object] = ()) -> Prepared:
-        """Look a query over: which relations, columns and ranges. Nothing is read."""
+        """Analyse a query: its relations, columns and ranges. Reads no records."""
         sql = blank_comments(sql)
         tokens = tokens_of(sql)
         kind = kind_of(tokens)
@@ -107,9 +107,12 @@ class Engine:
         return Prepared(kind, text, values, needed, analysis.edits, constants, mode, has_paths)
 
     def execute(self, sql: str, parameters: Sequence[object] = (), *, tag: str) -> Result:
-        """Begin a query: its schema at once, its rows when they are asked for."""
+        """Begin a query. Returns its schema at once; its rows are computed when they are read.
+
+        Raises QueryError, QueryCancelledError and QueryFailedError.
+        """
         if not tag or "," in tag:
-            raise QueryError("a tag is some text without a comma")
+            raise QueryError("a tag must not be empty or contain a comma")
         query = self._running.begin(tag)
         prepared = self.prepare(sql, parameters)
         query.check()
@@ -117,20 +120,20 @@ class Engine:
         return answer if answer is not None else self._result(prepared, query)
 
     def cancel(self, tag: str) -> None:
-        """End what runs under a tag; whoever reads its rows gets QueryCancelledError."""
+        """Cancel the queries with a tag. Reading their rows raises QueryCancelledError."""
         if self._running.cancel(tag):
             with translate_errors({}):
                 self._spark.sparkContext.cancelJobsWithTag(tag)
 
     def explain(self, sql: str, parameters: Sequence[object] = ()) -> Explanation:
-        """What a query, with or without EXPLAIN, would read, and Spark's plan of it."""
+        """Return what a query would read, and Spark's plan of it. EXPLAIN is optional."""
         prepared = self.prepare(sql, parameters)
         if prepared.kind not in (Kind.QUERY, Kind.EXPLAIN):
-            raise QueryError("only queries are explained: write EXPLAIN SELECT …")
+            raise QueryError("only queries can be explained: write EXPLAIN SELECT …")
         return self._explained(prepared)
 
     def failure(self) -> str:
-        """Why no query can be answered any more; empty while Spark is there."""
+        """Return why the engine cannot run queries any more; empty while Spark runs."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         context: Any = self._spark.sparkContext
@@ -140,18 +143,18 @@ class Engine:
             process = getattr(context._gateway, "proc", None)
             if process is None:
                 return f"Spark's JVM does not answer: {error}"
-        with contextlib.suppress(subprocess.TimeoutExpired):  # its sockets end before it does
-            return f"Spark's JVM has ended with exit code {process.wait(_ENDING_SECONDS)}"
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its sockets close before it exits
+            return f"Spark's JVM has exited with code {process.wait(_ENDING_SECONDS)}"
         return "Spark's JVM does not answer any more"
 
     # --- what there is
 
     def relations(self) -> list[Relation]:
-        """All topics and tables, with their columns."""
+        """Return all topics and tables, with their columns."""
         return self._catalog.relations()
 
     def describe(self, name: str) -> list[Column]:
-        """The columns of a relation, called as queries call it."""
+        """Return the columns of a relation, named as in a query."""
         return list(self._catalog.columns(self._catalog.by_text(name)))
 
     def close(self) -> None:
@@ -173,7 +176,7 @@ class Engine:
         try:
             return ZoneInfo(zone)
         except (KeyError, ValueError):
-            return None  # such as GMT+2: texts are then no moments here, and Spark decides alone
+            return None  # such as GMT+2: only Spark can then interpret texts as timestamps
 
     def _needed(self, analysis: Analysis, constants: Constants) -> tuple[Needed, ...]:
         found = self._catalog.find([place.parts for place in analysis.places])
@@ -196,7 +199,7 @@ class Engine:
         return Needed(named, place, wanted or (CHEAPEST,), names, ranges)
 
     def _answer(self, prepared: Prepared) -> Result | None:
-        """What needs no query at all."""
+        """Return the result of a statement that does not need Spark; None for a query."""
         if prepared.kind == Kind.EXPLAIN:
             return answered(pa.table({"plan": self._explained(prepared).lines()}))
         if prepared.kind == Kind.SHOW_TABLES:
@@ -216,7 +219,7 @@ class Engine:
         while words and words[0].text.upper() in ("TABLE", "EXTENDED", "FORMATTED") and words[1:]:
             words = words[1:]
         if not words:
-            raise QueryError("DESCRIBE needs a name: SHOW TABLES lists all")
+            raise QueryError("DESCRIBE needs a name: SHOW TABLES lists them")
         columns = self.describe(prepared.text[words[0].start :])
         kinds = [_spark_name(column.type) for column in columns]
         nullable = [column.nullable for column in columns]
@@ -256,13 +259,13 @@ class Engine:
 
 
 def _local_folder(spark: SparkSession) -> str | None:
-    """Where Spark keeps what it writes to disk itself, if it was given a place."""
+    """Return the folder that Spark is configured to spill to, if there is one."""
     first = (spark.sparkContext.getConf().get("spark.local.dir") or "").split(",")[0].strip()
     return first if first and Path(first).is_dir() else None
 
 
 def _narrowest(columns: Sequence[Column]) -> str:
-    """What is read where only the number of rows counts."""
+    """Return the cheapest column, for queries that only count rows."""
     numbers = [c.name for c in columns if pa.types.is_integer(c.type) or pa.types.is_date(c.type)]
     return (numbers or [column.name for column in columns])[0]
 

@@ -1,11 +1,10 @@
-"""Refuses statements by their plans: what Spark has understood, not what the text looks like.
+"""Rejects statements by their plans: by what Spark understood, not by their text.
 
-A text can be written in more ways than a check of texts thinks of. So Spark parses each statement,
-and every node, expression and function of the parsed plan has to be in the lists of `allowed`; only
-then is it analysed, and the plans of the analysis have to be in them as well. Functions that are
-not listed are also taken out of the session. Walking a plan over the bridge to the JVM would
-cost a round trip for each of its parts, so a small class in the JVM does it, compiled there by
-the compiler that Spark brings along.
+A check of texts can be evaded. So Spark parses each statement, and every node, expression and
+function of the parsed plan must be in the lists of `allowed`. Then Spark analyses it, and the
+analysed plan must be in them too. Functions that are not listed are also removed from the session.
+Walking a plan from Python would cost a round trip to the JVM per node, so a small Java class does
+it, compiled in the JVM by the compiler that Spark includes.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class PlanCheck:
-    """The check of one session, from which all functions that are not listed are gone."""
+    """The check of one session. Removes all functions that are not listed from it."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark.sparkContext._jvm
-        # The bridge remembers methods by their class's name: no two classes may share one.
+        # py4j caches methods by class name: every class needs a name of its own.
         name = f"PlanCheck{runtime.token(8).hex()}"
         source = resources.files(__package__).joinpath("PlanCheck.java")
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
@@ -39,9 +38,9 @@ class PlanCheck:
         )
 
     def text(self, text: str, views: Iterable[str]) -> list[tuple[str, ...]]:
-        """Refuse a text by its parsed plan.
+        """Check the parsed plan of a text. Raises RefusedError.
 
-        Returns the names of relations in it that are neither `views` nor defined by it.
+        Returns the names of relations that are neither in `views` nor defined by the text.
         """
         refused, *names = self._java.checkText(text, " ".join(views))
         if refused:
@@ -49,7 +48,7 @@ class PlanCheck:
         return [tuple(str(part) for part in parts) for parts in names]
 
     def frame(self, frame: DataFrame) -> None:
-        """Refuse a query by its analysed plan, before any of it has run."""
+        """Check the analysed plan of a query before it runs. Raises RefusedError."""
         java: Any = frame._jdf
         refused = self._java.checkPlan(java.queryExecution().analyzed())
         if refused:

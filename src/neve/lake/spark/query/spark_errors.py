@@ -1,4 +1,4 @@
-"""Spark's exceptions as Neve's errors: one that says what happened, without pages of plans."""
+"""Translates Spark's exceptions to Neve's errors, without Spark's plans and stack traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neve.lake.sql.errors import (
 _NEVE_LINE = re.compile(r"^(?:\s*)(neve\.[\w.]+(?:Error)): (.*)$", re.MULTILINE)
 _PYTHON_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception)): (.*)$", re.MULTILINE)
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|\bJob \d+ cancelled\b")
-"""Spark's words; the word alone may as well be a column or a value of the query."""
+"""Spark's own phrases: a single word could be a column or a value of the query."""
 _STOPPED = re.compile(r"SparkContext was shut down|Cannot call methods on a stopped SparkContext")
 _OUT_OF_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|OutOfMemoryException|OutOfDirectMemory")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: (\w{5})")
@@ -30,7 +30,10 @@ _LENGTH_MAX = 600
 def translate_errors(
     names: Mapping[str, str], cancelled: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
-    """Errors inside are Neve's. `names` are the views that stand for relations."""
+    """Raise Neve's errors for Spark's exceptions in the block.
+
+    `names` maps views to the relations that they replace.
+    """
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -39,26 +42,26 @@ def translate_errors(
     except NeveError:
         raise
     except Py4JNetworkError as error:
-        raise EngineLostError(f"Spark has ended: {error}") from error
+        raise EngineLostError(f"Spark has stopped: {error}") from error
     except (PySparkException, Py4JError) as error:
         if cancelled():
             raise QueryCancelledError("the query was cancelled") from error
         raise translated(error, names) from error
     except (ConnectionError, EOFError) as error:
-        raise EngineLostError(f"Spark has ended: {error}") from error
+        raise EngineLostError(f"Spark has stopped: {error}") from error
     except OSError as error:
         raise QueryFailedError(f"the result cannot be kept on disk: {error}") from error
 
 
 def translated(error: Exception, names: Mapping[str, str]) -> NeveError:
-    """The error to tell people."""
+    """Return the error for an exception of Spark."""
     from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 
     text = _named(_message_of(error), names)
     if (found := _inner(text)) is not None:
         return found
     if _STOPPED.search(text):
-        return EngineLostError("Spark has ended: its context was stopped")
+        return EngineLostError("Spark has stopped: its context was stopped")
     if _OUT_OF_MEMORY.search(text):
         return OutOfMemoryError(
             "the query needs more memory than Spark has: select or sort less, "
@@ -67,12 +70,12 @@ def translated(error: Exception, names: Mapping[str, str]) -> NeveError:
     wrong = isinstance(error, ParseException | AnalysisException | IllegalArgumentException)
     if not wrong and _CANCELLED.search(text):
         return QueryCancelledError("the query was cancelled")
-    told: QueryError | QueryFailedError = (QueryError if wrong else QueryFailedError)(
+    failure: QueryError | QueryFailedError = (QueryError if wrong else QueryFailedError)(
         _first_paragraph(text)
     )
     if (code := _SQLSTATE.search(text)) is not None:
-        told.sqlstate = code[1]
-    return told
+        failure.sqlstate = code[1]
+    return failure
 
 
 def _message_of(error: Exception) -> str:
@@ -81,7 +84,7 @@ def _message_of(error: Exception) -> str:
 
 
 def _inner(text: str) -> QueryFailedError | None:
-    """What a Python worker said, which Spark wraps into its own stack."""
+    """Return the error of a Python worker, which Spark wraps into its own stack trace."""
     found = _NEVE_LINE.findall(text)
     if found:
         name, message = found[-1]

@@ -1,8 +1,8 @@
-"""What a task of Spark does with the rows of a result: keeps few in memory, many in a file.
+"""Spools the rows of a result in Spark's tasks: few in memory, many in a file.
 
-A task hands its rows over when it has all of them, and the JVM and this process would hold
-them whole. So beyond a few megabytes a task writes them to a file that this process reads batch by
-batch. That needs a common disk: on a cluster a partition is handed over whole, up to a bound.
+A task returns its rows all at once, and the JVM and this process would hold them completely. So
+beyond a few megabytes a task writes them to a file, which this process reads batch by batch. That
+needs a common disk: on a cluster a task returns its partition as a whole, up to a limit.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from neve.lake.sql.errors import ResultTooLargeError
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 BATCH_BYTES = 4 * MIB
-"""A batch of a result holds about so much, or a single row that is larger."""
+"""The approximate size of a result's batch; a larger row is a batch of its own."""
 MEMORY_BYTES = 8 * MIB
-"""What one partition of a result may hold in memory before it goes to a file."""
+"""Rows of one partition kept in memory; beyond that the task writes a file."""
 DATA, FILE = "data", "file"
 SCHEMA = f"{DATA} BINARY, {FILE} STRING"
-"""A partition as Spark hands it over: its batches, or the file that has them."""
+"""One partition as a row: its batches, or the path of the file with them."""
 _LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class ResultLimits:
-    """How large results may be, in bytes as Arrow counts them."""
+    """Limits on the size of results, in bytes as Arrow counts them."""
 
     row_bytes_max: int = 64 * MIB
-    """One row: it is held whole, several times over, on its way to a client."""
+    """One row. Several copies of it are in memory on the way to a client."""
     partition_bytes_max: int = 8 * GIB
-    """One partition of a result, on this machine's disk."""
+    """One partition of a result on this machine's disk."""
     collected_bytes_max: int = 256 * MIB
-    """One partition of a result where Spark runs on other machines: it is held in memory."""
+    """One partition of a result in memory, if Spark runs on other machines."""
 
 
 DEFAULT_LIMITS = ResultLimits()
@@ -47,13 +47,13 @@ DEFAULT_LIMITS = ResultLimits()
 
 @dataclass(frozen=True)
 class Spooler:
-    """Goes to the tasks. `folder` is None where they run on other machines."""
+    """Runs in tasks. `folder` is None if they run on other machines."""
 
     folder: str | None
     limits: ResultLimits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: the rows of a partition in, at most one row of SCHEMA out."""
+        """Take the rows of a partition and yield at most one row of SCHEMA, for `mapInArrow`."""
         kept = bytearray()
         written, file = 0, None
         try:
@@ -96,7 +96,7 @@ class Spooler:
 
 
 def read_messages(data: bytes | None, file: str | None) -> Iterator[pa.Buffer]:
-    """The batches that a task has handed over, one by one; a file is gone afterwards."""
+    """Yield the batches of one task. Deletes its file."""
     if file is None:
         yield from _messages(pa.BufferReader(data or b""))
         return

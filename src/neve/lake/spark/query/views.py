@@ -1,4 +1,4 @@
-"""Temporary views that stand for the relations of one query, and the query over them."""
+"""Temporary views over the relations of one query, and the query on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from neve.lake.scan.tasks import StoreRef
 
 SETTINGS = {
-    # Otherwise Spark would run another text than the one it was given: ${env:PATH} replaced.
+    # Otherwise Spark would replace ${env:PATH} in the text.
     "spark.sql.variable.substitute": "false",
     # Otherwise a query could read any file that this process can.
     "spark.sql.runSQLOnFiles": "false",
@@ -30,10 +30,10 @@ SETTINGS = {
 
 
 def session_for(spark: SparkSession) -> SparkSession:
-    """A session of the engine's own on the same Spark: its views and settings disturb nobody."""
+    """Return a new session on the same Spark, with its own views and settings."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     own = spark.newSession()
-    # It would write every mistake in a query to standard error, as a page of JSON.
+    # This logger would write every query error to standard error, as a page of JSON.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     for name, value in {**SETTINGS, "spark.sql.session.timeZone": str(zone)}.items():
         own.conf.set(name, value)
@@ -41,7 +41,7 @@ def session_for(spark: SparkSession) -> SparkSession:
 
 
 class Views:
-    """The views of one query. They are dropped as soon as Spark has looked the query up."""
+    """The views of one query. They are dropped as soon as Spark has analysed the query."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Views:
         self._tables: dict[tuple[str, ...], Table] = {}
         self._now_ms = runtime.now_ms()
         self.names: dict[str, str] = {}
-        """What each view stands for."""
+        """The relation of each view."""
 
     def frame(self) -> DataFrame:
-        """The query, analysed. Where a column turns out to be missing, all of them are given."""
+        """Analyse the query. If a pruned column turns out to be needed, retry with all columns."""
         from pyspark.errors import AnalysisException
 
         try:
@@ -74,7 +74,7 @@ class Views:
         return self._frame(tuple(whole))
 
     def table_query(self, needed: Needed) -> TableQuery:
-        """A table; all places of a query see one snapshot of it."""
+        """Return a table's query. All references in a query use one snapshot of it."""
         parts = needed.named.parts
         if parts not in self._tables:
             self._tables[parts] = self._catalog.table(needed.named)

@@ -1,6 +1,6 @@
-"""The columns of the source: names and types of Spark's Kafka source, and the reader's for them.
+"""The columns of the source: those of Spark's Kafka source, and their names in `neve.open`.
 
-Spark hands over the schema that a caller gave; one with fewer columns means that fewer are read.
+Spark passes the schema that the caller gave; only its columns are read.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ _READER_NAMES = {"timestampType": "timestamp_type"}
 
 
 def spark_schema(*, headers: bool) -> StructType:
-    """The whole schema, with headers only on request."""
+    """Return the whole schema, with headers only on request."""
     return StructType(
         [StructField(name, kind) for name, kind in TYPES.items() if headers or name != HEADERS]
     )
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The names of a schema's columns; one that the source has not, or has otherwise, is told."""
+    """Return the column names of a schema. Raises InvalidError for an unknown name or type."""
     for each in schema.fields:
         if each.name not in TYPES:
             known = ", ".join(TYPES)
-            raise InvalidError(f"the source has no column {each.name!r}: use some of {known}")
+            raise InvalidError(f"column {each.name!r} does not exist; valid columns: {known}")
         if each.dataType != TYPES[each.name] or not each.nullable:
             wanted = TYPES[each.name].simpleString()
             raise InvalidError(
-                f"the column {each.name!r} is {wanted} and may be null, not "
+                f"the column {each.name!r} must be {wanted} and nullable, not "
                 f"{each.dataType.simpleString()}{'' if each.nullable else ' not null'}"
             )
     if not schema.fields:
-        raise InvalidError(f"a schema without columns was given: use some of {', '.join(TYPES)}")
+        raise InvalidError(f"the schema is empty; valid columns: {', '.join(TYPES)}")
     return tuple(each.name for each in schema.fields)
 
 
 def reader_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """The same columns as `neve.open` calls them."""
+    """Return the names that `neve.open` has for these columns."""
     return tuple(_READER_NAMES.get(name, name) for name in columns)
 
 
 def renamed(batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Batches of the reader under Spark's names."""
+    """Rename the columns of batches to Spark's names."""
     for batch in batches:
         yield batch.rename_columns(list(columns))

@@ -1,4 +1,4 @@
-"""What Spark finds under the name `neve`."""
+"""The data source that Spark registers under the name `neve`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class NeveDataSource(DataSource):  # type: ignore[misc]
         from neve.lake.spark.source.sink import WriteOptions, check_columns
 
         if overwrite:
-            raise InvalidError("topics are only appended to: write with the mode append")
+            raise InvalidError("topics can only be appended to: use the write mode append")
         options = WriteOptions.parse(self.options)
         check_columns(schema, options)
         return options

@@ -1,7 +1,7 @@
-"""Filters that Spark hands over, as bounds for planning.
+"""Converts Spark's filters to bounds for planning.
 
-Bounds never leave out a row that the filters let pass; Spark applies every filter again, so what is
-not understood here is simply not used.
+The bounds keep every row that passes the filters. Spark applies all filters again, so filters that
+are not understood here are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def narrowed(bounds: RowBounds, filters: Iterable[Filter]) -> RowBounds:
-    """The bounds that these and all the filters together mean."""
+    """Return the bounds, narrowed by all filters."""
     found = bounds
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
@@ -74,7 +74,7 @@ def _offset(found: RowBounds, each: Filter) -> RowBounds:
 
 def _timestamp(found: RowBounds, each: Filter) -> RowBounds:
     first, end = _range(each, _microseconds)
-    # Records carry milliseconds: the first that is not before a microsecond is rounded up.
+    # Records have milliseconds: round up to the first one at or after the microsecond.
     first_ms, end_ms = (None if edge is None else -(-edge // 1000) for edge in (first, end))
     return replace(
         found,
@@ -96,7 +96,7 @@ def _values(each: Any) -> Sequence[Any]:
 
 
 def _range(each: Filter, number: Callable[[Any], int | None]) -> tuple[int | None, int | None]:
-    """From the first up to, not including, the second; None where there is no bound."""
+    """Return (first, end); end is exclusive, None means no bound."""
     if not isinstance(each, _COMPARING):
         return None, None
     found = [number(value) for value in _values(each)]

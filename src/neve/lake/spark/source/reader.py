@@ -1,4 +1,4 @@
-"""The batch reader that Spark plans with and sends to its workers."""
+"""The batch reader: plans in the driver, reads in workers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PLANNING = {"prefetch.window": "1", "prefetch.downloads": "1"}
-"""A planner reads at most single records, to find moments: it need not read ahead."""
+"""Planning reads at most single records, to resolve timestamps: no read-ahead."""
 
 
 class RangesPartition(InputPartition):  # type: ignore[misc]
-    """What one Spark task reads: one range, or some small ones."""
+    """The ranges that one Spark task reads: one, or several small ones."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(tuple(ranges))
@@ -33,16 +33,16 @@ class RangesPartition(InputPartition):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class RangeReading:
-    """How ranges become rows: what a worker needs, and no more than that is sent to it."""
+    """What a worker needs to turn ranges into rows; nothing else is sent to it."""
 
     store: StoreRef
     columns: tuple[str, ...]
     fail_on_data_loss: bool
 
     def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task as Arrow batches under Spark's names."""
+        """Yield the rows of one task as Arrow batches with Spark's column names."""
         if not isinstance(partition, RangesPartition):
-            return  # Spark makes a task of its own where there is none
+            return  # Spark adds a task of its own if there is none
         read = read_range if self.fail_on_data_loss else read_what_is_left
         for each in partition.ranges:
             batches = read(self.store, each, reader_columns(self.columns))
@@ -50,7 +50,7 @@ class RangeReading:
 
 
 class NeveReader(DataSourceReader):  # type: ignore[misc]
-    """Plans in the driver, reads in workers."""
+    """Reads topics as a batch."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -74,28 +74,28 @@ class NeveReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilterTakingReader(NeveReader):
-    """The same for a read that asked to take the query's filters.
+    """A reader that uses the query's filters, for the option `pushFilters`.
 
-    Spark up to 4.3 keeps what a reader made of one query's filters with the DataFrame, and gives it
-    to the next query over the same DataFrame, which then misses rows. So filters are taken only
-    where the caller says that there is no next one. It is a class of its own because Spark refuses
-    one that takes filters, whether there are any or not, in a session that does not push them down.
+    Spark up to 4.3 stores what a reader made of one query's filters with the DataFrame, and reuses
+    it for the next query over the same DataFrame, which then misses rows. So filters are used only
+    on request. This is a separate class because a session without filter pushdown rejects any
+    reader that has `pushFilters`.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Use what is understood to read less. Spark still applies all of them."""
+        """Narrow the read by the filters. Returns all of them: Spark applies them again."""
         self._bounds = narrowed(self._options.bounds, filters)
         return filters
 
 
 def spark_partitions(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[InputPartition]:
-    """Ranges as Spark's tasks; one of nothing where there are none, which Spark asks for."""
+    """Group ranges into Spark's tasks. Spark needs at least one, even if it is empty."""
     pack_bytes = min(PACK_BYTES, options.max_bytes_per_partition)
     packed = pack_tasks(ranges, pack_bytes=pack_bytes, min_tasks=options.min_partitions)
     return [RangesPartition(each) for each in packed] or [RangesPartition(())]
 
 
 def planning_bucket(store: StoreRef) -> Bucket:
-    """The bucket for planning, kept open in this process."""
+    """Return the bucket for planning, which stays open in this process."""
     settings = tuple(sorted({**dict(store.settings), **PLANNING}.items()))
     return bucket_of(StoreRef(store.url, store.layout, settings))

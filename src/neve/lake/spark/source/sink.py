@@ -1,8 +1,8 @@
-"""Writing rows to topics, through the brokers, as Spark's Kafka sink does.
+"""Writes rows to topics through the brokers, as Spark's Kafka sink does.
 
-Each task has one idempotent producer with acks=all and ends only when every row of it is
-acknowledged. So every row is written at least once, in the order of its task within a partition; a
-row is written twice only where Spark runs its task, or a stream's batch, a second time.
+Each task has one idempotent producer with acks=all, and ends when all of its rows are acknowledged.
+Every row is written at least once, and rows of a task keep their order within a partition. A row is
+written twice only if Spark repeats its task, or a stream repeats a batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVERS = "bootstrap.servers"
 WRITE_OPTIONS = ("topic", "includeHeaders")
 _SPARKS_OWN = ("checkpointlocation", "path", "queryname")
 PRODUCER_DEFAULTS = {
-    # Java clients, and so Spark's Kafka sink, choose a key's partition like this.
+    # The partitioner of Java clients, and so of Spark's Kafka sink.
     "partitioner": "murmur2_random",
     "linger.ms": "20",
 }
@@ -51,19 +51,19 @@ FLUSH_SECONDS = 1.0
 
 
 class RowsNotWrittenError(NeveError):
-    """Brokers did not take some rows of a task, which fails; Spark may run it again."""
+    """Brokers rejected some rows of a task. The task fails; Spark may retry it."""
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where rows go: a topic for all of them or None, and how the producer is set up."""
+    """The topic for all rows, or None if a column names it, and the producer's settings."""
 
     topic: str | None
     producer: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Options as Spark hands them over; one that means nothing is refused by name."""
+        """Parse the options that Spark passes. Raises InvalidError for an unknown one."""
         known = {name.lower() for name in WRITE_OPTIONS}
         producer: dict[str, str] = {}
         topic: str | None = None
@@ -75,14 +75,16 @@ class WriteOptions:
                 topic = text
             elif name not in known and name not in _SPARKS_OWN:
                 raise InvalidError(
-                    f"there is no option {option!r} of a write: {', '.join(WRITE_OPTIONS)} and "
-                    f"{KAFKA_PREFIX}… of the producer's"
+                    f"unknown option {option!r} of a write: use {', '.join(WRITE_OPTIONS)}, or "
+                    f"{KAFKA_PREFIX}… for the producer"
                 )
         if not producer.get(SERVERS):
-            raise InvalidError(f"give the option {KAFKA_PREFIX}{SERVERS}: rows go to brokers")
+            raise InvalidError(
+                f"the option {KAFKA_PREFIX}{SERVERS} is missing: name the brokers to write to"
+            )
         for name, value in PRODUCER_FIXED.items():
             if producer.get(name, value) not in (value, "-1" if name == "acks" else value):
-                raise InvalidError(f"{KAFKA_PREFIX}{name} is {value} here: leave it out")
+                raise InvalidError(f"{KAFKA_PREFIX}{name} must be {value}: remove the option")
         return cls(topic, {**PRODUCER_DEFAULTS, **producer, **PRODUCER_FIXED})
 
 
@@ -94,21 +96,21 @@ class RowsWritten(WriterCommitMessage):  # type: ignore[misc]
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Refuse rows without a value or a topic, and columns of another type; others are ignored."""
+    """Raise InvalidError for rows without value or topic, and for columns of a wrong type."""
     given = {each.name: each.dataType for each in schema.fields}
     if "value" not in given:
         raise InvalidError("the rows to write have no column value")
     if options.topic is None and "topic" not in given:
-        raise InvalidError("the rows to write have no column topic: add it, or give the option")
+        raise InvalidError("the rows to write have no column topic: add it, or set the option")
     for name, kinds in COLUMN_TYPES.items():
         if name in given and given[name] not in kinds:
             wanted = " or ".join(kind.simpleString() for kind in kinds)
             raise InvalidError(
-                f"the column {name} is {given[name].simpleString()}: it has to be {wanted}"
+                f"the column {name} is {given[name].simpleString()}: it must be {wanted}"
             )
     if "headers" in given and not _is_headers(given["headers"]):
         raise InvalidError(
-            f"the column headers is {given['headers'].simpleString()}: it has to be "
+            f"the column headers is {given['headers'].simpleString()}: it must be "
             "array<struct<key:string,value:binary>>"
         )
 
@@ -121,7 +123,7 @@ def _is_headers(kind: DataType) -> bool:
 
 
 class _Writing:
-    """What batch and stream writers share: one task's rows to the brokers."""
+    """The part that batch and stream writers share: sending the rows of one task."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -131,27 +133,30 @@ class _Writing:
 
 
 class NeveWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]
-    """A batch."""
+    """Writes a batch."""
 
 
 class NeveStreamWriter(_Writing, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Each batch of a stream."""
+    """Writes the batches of a stream."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing is left to do: rows count from their acknowledgement on."""
+        """Do nothing: rows are written when they are acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing can be taken back: what was acknowledged stays."""
+        """Do nothing: acknowledged rows cannot be withdrawn."""
 
 
 def write_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
-    """Send all rows and wait until each is acknowledged; their number."""
+    """Send all rows and wait for their acknowledgements. Returns the number of rows.
+
+    Raises RowsNotWrittenError if a row is rejected.
+    """
     from confluent_kafka import KafkaException, Producer
 
     try:
         producer = Producer(dict(options.producer))
     except KafkaException as error:
-        raise InvalidError(f"the producer refuses its settings: {error}") from error
+        raise InvalidError(f"invalid producer settings: {error}") from error
     failures: list[str] = []
 
     def delivered(error: Any, message: Any) -> None:
@@ -189,11 +194,11 @@ def _messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[dict[str, An
         row = dict(zip(names, values, strict=True))
         row["topic"] = topic if topic is not None else row.get("topic")
         if row["topic"] is None:
-            raise InvalidError("a row to write has no topic: its column is null")
+            raise InvalidError("a row to write has a null topic")
         if row.get("partition") is None:
             row.pop("partition", None)
-        elif row["partition"] < 0:  # which librdkafka would take for none
-            raise InvalidError(f"a row to write has the partition {row['partition']}")
+        elif row["partition"] < 0:  # librdkafka takes it as "not set"
+            raise InvalidError(f"a row to write has the negative partition {row['partition']}")
         headers = row.pop("headers", None)
         if headers:
             row["headers"] = [_header(each) for each in headers]
@@ -202,5 +207,5 @@ def _messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[dict[str, An
 
 def _header(given: dict[str, Any] | None) -> tuple[str, bytes | None]:
     if given is None or given["key"] is None:
-        raise InvalidError("a row to write has a header without a key: it is null")
+        raise InvalidError("a row to write has a header with a null key")
     return given["key"], given["value"]

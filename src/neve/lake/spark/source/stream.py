@@ -1,7 +1,7 @@
-"""The streaming reader: what there is to read next, and the tasks that read it.
+"""The streaming reader: finds the next offsets, and plans the tasks that read them.
 
-The driver holds one for the life of a query. It keeps nothing that a restart would miss: all it
-knows it is told by Spark's checkpoint and by the bucket.
+The driver has one per query. It has no state that a restart would lose: everything comes from
+Spark's checkpoint and from the bucket.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ except ImportError:  # PySpark 4.1 has neither limits nor Trigger.AvailableNow f
 
 
 Begins = Mapping[tuple[str, int], int]
-"""The first offset of each partition, by topic and partition."""
+"""The log start offset of each partition, by topic and partition."""
 
 
 class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Offsets go by topic, topic id and partition."""
+    """Reads topics as a stream. Offsets are keyed by topic, topic id and partition."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         if options.max_offsets_per_trigger is not None and ReadMaxRows is None:
@@ -69,7 +69,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         bucket = self._bucket()
         starting = self._options.starting or LATEST
         found = {}
-        # A name that is wrong from the beginning is no loss: it is told whoever takes losses.
+        # A topic that is missing from the start is an error even without failOnDataLoss.
         topics = chosen_topics(bucket, self._options.subscription)
         check_named(topics, "starting", starting)
         for topic in map(self._narrowed, topics):
@@ -92,11 +92,11 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
         ends, begins = self._target or self._ends()
-        if start is None:  # PySpark 4.1 does not say
+        if start is None:  # PySpark 4.1 does not pass it
             return ends.to_json()
         begun = StreamOffsets.from_json(start)
         if self._target is not None and any(_beyond(begun, ends)):
-            # Spark asks for the target first, and then where to begin: records came in between.
+            # Spark asks for the target before the start, and records arrived in between.
             self._target = ends, begins = self._ends()
         ends = self._first_ends(begun, ends)
         if self._options.fail_on_data_loss:
@@ -109,7 +109,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ended = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
         if self._options.fail_on_data_loss:
-            _check_topics(begun, ended)  # PySpark 4.1 could not be told before
+            _check_topics(begun, ended)  # with PySpark 4.1 this is the first chance
             self._check_begun(begun, ended)
         bucket = self._bucket()
         asked = [
@@ -140,11 +140,11 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     # -- parts -------------------------------------------------------------------------------
 
     def _first_ends(self, begun: StreamOffsets, ends: StreamOffsets) -> StreamOffsets:
-        """The ends of a batch; of the very first one, where the stream begins if that is the end.
+        """Return the ends of a batch. A first batch that starts at the latest offset is empty.
 
-        A checkpoint has the end of a batch alone. Should the first one fail, its beginning is
-        asked for again, and by then the latest offset is another: what came in between would be
-        lost. So the first batch has nothing, and its end is where the stream begins.
+        A checkpoint stores only the end of a batch. If the first batch failed, Spark would ask for
+        its start again, and records written in between would be lost. So the first batch is empty
+        and its end is the start of the stream.
         """
         first, self._begins_at = self._begins_at, None
         if first is None or first != begun:
@@ -162,10 +162,10 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return StreamOffsets(topics)
 
     def _check_begun(self, begun: StreamOffsets, ended: StreamOffsets) -> None:
-        """Raise LostRangeError for an end before the beginning, for PySpark 4.1.
+        """Raise LostRangeError if a partition ends before the start, for PySpark 4.1.
 
-        It does not tell `latestOffset` where a batch begins, and asks for the first beginning after
-        the first end: one that is not a given offset may well lie behind, and nothing is lost.
+        PySpark 4.1 does not pass the start to `latestOffset`, and asks for the initial offset after
+        the first end. An initial offset that is not explicit may be beyond that end without a loss.
         """
         if begun != self._begins_at:
             _check_ends(begun, ended)
@@ -197,13 +197,13 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return topic._replace(partitions=tuple(filter(wanted, topic.partitions)))
 
     def _firsts(self, known: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
-        """Where to begin. Of a partition that came since, nothing may be gone unread either."""
+        """Return the start offsets. A new partition starts at 0, so that a loss is detected."""
         if not self._options.fail_on_data_loss:
             return known
         return {**dict.fromkeys(ends, 0), **known}
 
     def _ends(self) -> tuple[StreamOffsets, Begins]:
-        """Where every partition ends now, and where it begins."""
+        """Return the end and start offsets of every partition."""
         bucket = self._bucket()
         found: dict[str, TopicOffsets] = {}
         begins: dict[tuple[str, int], int] = {}
@@ -240,29 +240,29 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 
 def _check_topics(begun: StreamOffsets, ends: StreamOffsets) -> None:
-    """Raise an error for a topic that is gone, or gone and made anew."""
+    """Raise NoTopicError for a deleted topic, TopicReplacedError for a recreated one."""
     for name, topic in begun.topics.items():
         now = ends.topics.get(name)
         if now is None:
             raise NoTopicError(
-                f"topic {name!r} was deleted under the stream: set failOnDataLoss to false to go "
-                "on without it"
+                f"topic {name!r} was deleted while the stream read it: set failOnDataLoss to false "
+                "to continue without it"
             )
         if now.id != topic.id:
             raise TopicReplacedError(name, topic.id, now.id)
 
 
 def _check_ends(begun: StreamOffsets, ends: StreamOffsets) -> None:
-    """Raise LostRangeError for a partition that ends before the offset where the stream is."""
+    """Raise LostRangeError for a partition that ends before the stream's offset."""
     for name, number, offset, end in _beyond(begun, ends):
         raise LostRangeError(
-            f"{name}-{number}: the stream is to go on at offset {offset}, and the log ends at "
-            f"{end}; set failOnDataLoss to false to go on from there"
+            f"{name}-{number}: the stream is at offset {offset}, and the log ends at {end}; set "
+            "failOnDataLoss to false to continue from there"
         )
 
 
 def _beyond(begun: StreamOffsets, ends: StreamOffsets) -> Iterator[tuple[str, int, int, int]]:
-    """Partitions that end before the offset where the stream is: both, by topic and partition."""
+    """Yield (topic, partition, stream offset, log end) where the log ends before the stream."""
     for name, topic in ends.topics.items():
         for number, offset in known_offsets(begun, name, topic.id).items():
             end = topic.offsets.get(number, offset)

@@ -57,5 +57,5 @@ def test_what_ran_out_has_a_code_of_its_own(text: str, code: str) -> None:
     "lost", [ConnectionRefusedError("refused"), EOFError(), Py4JNetworkError()]
 )
 def test_a_bridge_that_is_gone_means_that_spark_has_ended(lost: Exception) -> None:
-    with pytest.raises(EngineLostError, match="Spark has ended"), translate_errors({}):
+    with pytest.raises(EngineLostError, match="Spark has stopped"), translate_errors({}):
         raise lost

@@ -90,10 +90,10 @@ def test_the_option_names_the_topic_of_all_rows() -> None:
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        ({"value": "v"}, "has no topic"),
-        ({"value": "v", "topic": "t", "partition": -1}, "has the partition -1"),
-        ({"topic": "t", "headers": [{"key": None, "value": b""}]}, "header without a key"),
-        ({"topic": "t", "headers": [None]}, "header without a key"),
+        ({"value": "v"}, "null topic"),
+        ({"value": "v", "topic": "t", "partition": -1}, "has the negative partition -1"),
+        ({"topic": "t", "headers": [{"key": None, "value": b""}]}, "header with a null key"),
+        ({"topic": "t", "headers": [None]}, "header with a null key"),
     ],
 )
 def test_what_cannot_be_written_is_told(row: dict[str, Any], told: str) -> None:
@@ -110,9 +110,9 @@ def test_a_row_that_is_not_acknowledged_fails_the_task() -> None:
     ("options", "told"),
     [
         ({}, "kafka.bootstrap.servers"),
-        ({**SERVERS, "kafka.acks": "1"}, "kafka.acks is all"),
-        ({**SERVERS, "kafka.enable.idempotence": "false"}, "enable.idempotence is true"),
-        ({**SERVERS, "subscribe": "t"}, "there is no option 'subscribe'"),
+        ({**SERVERS, "kafka.acks": "1"}, "kafka.acks must be all"),
+        ({**SERVERS, "kafka.enable.idempotence": "false"}, "enable.idempotence must be true"),
+        ({**SERVERS, "subscribe": "t"}, "unknown option 'subscribe'"),
     ],
 )
 def test_options_that_a_write_has_not(options: dict[str, str], told: str) -> None:
@@ -125,7 +125,7 @@ def test_options_that_a_write_has_not(options: dict[str, str], told: str) -> Non
     [
         ({"key": BinaryType(), "topic": StringType()}, "no column value"),
         ({"value": BinaryType()}, "no column topic"),
-        ({**LEAST, "value": LongType()}, "value is bigint: it has to be string or binary"),
+        ({**LEAST, "value": LongType()}, "value is bigint: it must be string or binary"),
         ({**LEAST, "partition": LongType()}, "partition is bigint"),
         ({**LEAST, "headers": MapType(StringType(), BinaryType())}, "headers is map"),
     ],

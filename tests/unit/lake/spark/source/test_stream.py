@@ -176,7 +176,7 @@ async def test_retention_that_passes_the_reader_fails_it_or_is_passed_over() -> 
     for query in (careful, easy):
         query.offset = json.dumps(query.reader.initialOffset())
     await writer.start_at("t", 0, 20)
-    with pytest.raises(LostRangeError, match="offsets 0 to 19 are below the log's start"):
+    with pytest.raises(LostRangeError, match="offsets 0 to 19 are below the log start"):
         careful.step()
     assert easy.step() == 60
     assert easy.rows == expected(1, first=20)
@@ -212,7 +212,7 @@ async def test_partitions_and_bounds_of_a_stream() -> None:
 async def test_a_stream_that_begins_beyond_the_end_is_told(limit: str) -> None:
     url, writer = await layered(1)
     options = {"startingOffsets": '{"t": {"0": 500}}', "maxOffsetsPerTrigger": limit}
-    with pytest.raises(LostRangeError, match="go on at offset 500, and the log ends at 80"):
+    with pytest.raises(LostRangeError, match="the stream is at offset 500, and the log ends at 80"):
         Query(url, **options).step()
     easy = Query(url, failOnDataLoss="false", **options)
     assert easy.step() == 0
@@ -232,7 +232,7 @@ async def test_spark_4_1_asks_for_the_end_first_and_does_not_say_where_a_batch_b
     assert query.step() == 5
     query.restart()
     beyond = {"t": {**end["t"], "offsets": {"0": 500}}}
-    told = "go on at offset 500, and the log ends at 85"
+    told = "the stream is at offset 500, and the log ends at 85"
     with pytest.raises(LostRangeError, match=told):
         query.reader.partitions(beyond, query.reader.latestOffset())
     given = Query(url, startingOffsets='{"t": {"0": 500}}').reader
