@@ -9,8 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from neve.broker.error_codes import RefusedError
-from neve.protocol.codes import ErrorCode
+from neve.broker.errors import NotAuthorizedError
 
 if TYPE_CHECKING:
     from neve.broker.router import Route
@@ -53,14 +52,13 @@ ANONYMOUS = Principal("User:ANONYMOUS", is_super_user=True)
 
 
 def authorize(route: Route, principal: Principal) -> None:
-    """Raise RefusedError unless the principal has the access that the route declares."""
+    """Raise NotAuthorizedError unless the principal has the access that the route declares."""
     if principal.is_super_user or route.access is None:
         return
     operation, resource = route.access
-    raise RefusedError(
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    raise NotAuthorizedError(
         f"{principal.name} may not call {route.api.name}: it needs {operation.name} on "
-        f"{resource.name}, which only super users have",
+        f"{resource.name}, which only super users have"
     )
 
 

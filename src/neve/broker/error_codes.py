@@ -1,12 +1,37 @@
-"""Which of Kafka's error codes stands for which error of Neve: the one place that knows.
+"""Kafka's error code for each error of Neve. No other file of the broker names these codes.
 
-What an error means to a client depends on what it asked for: a damaged stretch is the producer's
-own in a produce request and the broker's in a fetch. So there is one function for each use, over
-a table that they share. What is in no table is UNKNOWN_SERVER_ERROR.
+What an error means to a client depends on its request: a damaged batch is the producer's mistake in
+a produce request, and the broker's in a fetch. So there is one function for each use, over tables
+that they share. An error in no table is UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
 
+from neve.broker.errors import (
+    AcksError,
+    AssignmentError,
+    BatchTooLargeError,
+    ControllerEndpointError,
+    CoordinatorTypeError,
+    DeletedOffsetError,
+    EndpointTypeError,
+    FencedLeaderEpochError,
+    InternalTopicError,
+    LeaderNotAvailableError,
+    NotAuthorizedError,
+    NotLeaderError,
+    ProtocolMissingError,
+    ReplicationFactorError,
+    SessionEpochError,
+    SessionNotFoundError,
+    SessionTopicIdError,
+    TimedOutError,
+    TimestampError,
+    TransactionsUnsupportedError,
+    UnknownLeaderEpochError,
+    UnknownPartitionError,
+    UnknownTopicIdError,
+)
 from neve.cluster.topic_config import InvalidConfigError
 from neve.cluster.topic_rules import (
     NoTopicError,
@@ -42,15 +67,36 @@ REASON_LENGTH_MAX = 2_000
 _Table = tuple[tuple[type[NeveError], ErrorCode], ...]
 
 
-class RefusedError(InvalidError):
-    """A request, or a part of it, is refused with this very code."""
+# In each table the first row that fits counts, so the more special error comes first.
 
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+# What is refused for a reason that is the same in every use; looked up before the other tables.
+_REFUSALS: _Table = (
+    (NotAuthorizedError, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    (UnknownTopicIdError, ErrorCode.UNKNOWN_TOPIC_ID),
+    (UnknownPartitionError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (InternalTopicError, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (AssignmentError, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    (ReplicationFactorError, ErrorCode.INVALID_REPLICATION_FACTOR),
+    (LeaderNotAvailableError, ErrorCode.LEADER_NOT_AVAILABLE),
+    (NotLeaderError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (FencedLeaderEpochError, ErrorCode.FENCED_LEADER_EPOCH),
+    (UnknownLeaderEpochError, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (DeletedOffsetError, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (ControllerEndpointError, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+    (EndpointTypeError, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    (CoordinatorTypeError, ErrorCode.INVALID_REQUEST),
+    (ProtocolMissingError, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    (AcksError, ErrorCode.INVALID_REQUIRED_ACKS),
+    # A code that ends a producer at once: one that is retried would hang it for ever.
+    (TransactionsUnsupportedError, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    (BatchTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
+    (TimestampError, ErrorCode.INVALID_TIMESTAMP),
+    (SessionNotFoundError, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+    (SessionEpochError, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    (SessionTopicIdError, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+)
 
-
-# The first row that fits counts, so the more special error comes first.
 _ANY_USE: _Table = (
     (TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
     (NoTopicError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -60,6 +106,7 @@ _ANY_USE: _Table = (
     (FencedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (ClosedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     # Whether the write took effect is not known, and that is what a time-out means to clients.
+    (TimedOutError, ErrorCode.REQUEST_TIMED_OUT),
     (UnavailableError, ErrorCode.REQUEST_TIMED_OUT),
     (ConflictError, ErrorCode.REQUEST_TIMED_OUT),
     (FullError, ErrorCode.REQUEST_TIMED_OUT),
@@ -84,7 +131,6 @@ _PRODUCE: _Table = (
 )
 
 _FETCH: _Table = (
-    (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     # Consumers try again after this one. A time-out is no answer to a fetch for them, and ends
     # Java's.
     (UnavailableError, ErrorCode.KAFKA_STORAGE_ERROR),
@@ -100,12 +146,26 @@ _GROUP: _Table = (
     (FullError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
 )
 
+_COORDINATOR: _Table = ((NeveError, ErrorCode.COORDINATOR_NOT_AVAILABLE),)
+
 # A producer without transactions has no coordinator that it could look for: Java's would ask for
-# one without a name. It tries again after this one, as with Kafka while no ids are to be had.
+# one without a name. It retries after this code, as with Kafka while no ids are available.
 _PRODUCER_ID: _Table = tuple(
     (kind, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    for kind in (FencedError, ClosedError, UnavailableError, ConflictError, FullError)
+    for kind in (
+        TimedOutError,
+        FencedError,
+        ClosedError,
+        UnavailableError,
+        ConflictError,
+        FullError,
+    )
 )
+
+
+def code_of(kind: type[NeveError]) -> ErrorCode:
+    """The code of a kind of error that means the same in every use."""
+    return next(code for each, code in (*_REFUSALS, *_ANY_USE) if issubclass(kind, each))
 
 
 def admin_error(error: NeveError) -> tuple[ErrorCode, str]:
@@ -128,6 +188,11 @@ def group_error(error: NeveError) -> ErrorCode:
     return _found(error, _GROUP)[0]
 
 
+def coordinator_error(error: NeveError) -> tuple[ErrorCode, str]:
+    """For requests for a coordinator: the code, and the reason in words."""
+    return _found(error, _COORDINATOR)
+
+
 def producer_id_error(error: NeveError) -> ErrorCode:
     """For requests for a producer id."""
     return _found(error, _PRODUCER_ID)[0]
@@ -137,9 +202,7 @@ def _found(error: NeveError, of_this_use: _Table) -> tuple[ErrorCode, str]:
     # Reasons repeat what clients sent, names of any length among it; older versions of an answer
     # have no room for that.
     reason = str(error)[:REASON_LENGTH_MAX]
-    if isinstance(error, RefusedError):
-        return error.code, reason
-    for kind, code in (*of_this_use, *_ANY_USE):
+    for kind, code in (*_REFUSALS, *of_this_use, *_ANY_USE):
         if isinstance(error, kind):
             return code, reason
     return ErrorCode.UNKNOWN_SERVER_ERROR, reason

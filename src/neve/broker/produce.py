@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from neve.broker.error_codes import RefusedError, produce_error
+from neve.broker.error_codes import code_of, produce_error
+from neve.broker.errors import (
+    AcksError,
+    BatchTooLargeError,
+    InternalTopicError,
+    NotLeaderError,
+    TimestampError,
+    TransactionsUnsupportedError,
+    UnknownPartitionError,
+    UnknownTopicIdError,
+)
 from neve.broker.produce_answer import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Named, ProduceAnswer, Row
 from neve.broker.refused_records import TimesRefusedError
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.producers import OutOfOrderSequenceError, ProducerFencedError
 from neve.log.wal.pending import Commit
-from neve.protocol.codes import ErrorCode
 from neve.protocol.frames import RequestHeader
 from neve.protocol.messages.produce import ProduceRequest
 from neve.records.batch import (
@@ -35,7 +44,10 @@ if TYPE_CHECKING:
 
 # The first version in which a topic is named by its id.
 _TOPIC_IDS_SINCE = 13
-_NO_TRANSACTIONS = "transactions are not supported"
+# Clients ask for metadata again after these, and are sent no reason in words.
+_UNKNOWN = code_of(UnknownPartitionError)
+_UNKNOWN_ID = code_of(UnknownTopicIdError)
+_NOT_LEADER = code_of(NotLeaderError)
 
 Refusals: TypeAlias = Mapping[int, NeveError]
 """What is wrong with partitions of a request, by the `id` of their part of the request."""
@@ -59,13 +71,11 @@ def produce(
     acks = request.acks
     by_id = header.api_version >= _TOPIC_IDS_SINCE
     rows: list[tuple[Named, list[Row]]] = []
-    refusal: RefusedError | None = None
+    refusal: NeveError | None = None
     if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
-        refusal = RefusedError(
-            ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}: use 0, 1 or -1 (all)"
-        )
+        refusal = AcksError(f"acks={acks}: use 0, 1 or -1 (all)")
     elif request.transactional_id is not None:
-        refusal = RefusedError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
+        refusal = TransactionsUnsupportedError()
     for asked in request.topic_data:
         named, parts = Named(asked.name, asked.topic_id), asked.partition_data
         if refusal is not None:
@@ -92,13 +102,11 @@ def _append(
 ) -> Row:
     index = part.index
     if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return Row(index, None, error=code)
+        return Row(index, None, error=_UNKNOWN_ID if by_id else _UNKNOWN)
     leader = broker.node.leader_of(topic.id_bytes, index)
     if leader is None:
         known = 0 <= index < len(topic.partitions)
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return Row(index, None, error=code)
+        return Row(index, None, error=_NOT_LEADER if known else _UNKNOWN)
     try:
         return _append_to(broker, leader, part.records, index, now_ms)
     except (OutOfOrderSequenceError, ProducerFencedError) as error:
@@ -106,7 +114,7 @@ def _append(
     except TimesRefusedError as error:
         assert part.records is not None
         explained = _explained(broker, error, part.records)
-        return Row(index, explained, error=error.code, in_doubt=True)
+        return Row(index, explained, error=produce_error(error)[0], in_doubt=True)
     except NeveError as error:
         return _refused(index, error)
 
@@ -153,9 +161,7 @@ def _append_to(
 ) -> Row:
     log = leader.log
     if log.is_internal:
-        raise RefusedError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.name}: only the broker writes to it"
-        )
+        raise InternalTopicError(f"{log.name}: only the broker writes to it")
     config = leader.config
     header = checked_batch(records, config.max_message_bytes, log.name)
     assert records is not None
@@ -178,19 +184,14 @@ def checked_batch(records: memoryview | None, bytes_max: int, name: str) -> Batc
     if not records:
         raise InvalidError(f"{name}: there is no batch in the request")
     if len(records) > bytes_max:
-        raise RefusedError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"{name}: a batch of {len(records)} bytes is over max.message.bytes, {bytes_max}",
+        raise BatchTooLargeError(
+            f"{name}: a batch of {len(records)} bytes is over max.message.bytes, {bytes_max}"
         )
     header = check_produced(records)
     if header.attributes & TRANSACTIONAL:
-        raise RefusedError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, f"{name}: {_NO_TRANSACTIONS}"
-        )
+        raise TransactionsUnsupportedError(f"{name}: transactions are not supported")
     if header.attributes & LOG_APPEND_TIME:
-        raise RefusedError(
-            ErrorCode.INVALID_TIMESTAMP, f"{name}: only a broker says when records were appended"
-        )
+        raise TimestampError(f"{name}: only a broker says when records were appended")
     if header.size != len(records):
         raise InvalidError(f"{name}: a request carries one batch for a partition, not several")
     return header

@@ -12,11 +12,11 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from neve.broker.error_codes import produce_error
+from neve.broker.error_codes import code_of, produce_error
+from neve.broker.errors import TimedOutError
 from neve.broker.refused_records import Blamed, TimesRefusedError
 from neve.errors import ClosedError, NeveError
 from neve.log.wal.pending import Commit
-from neve.protocol.codes import ErrorCode
 from neve.protocol.frames import RequestHeader, response_frame
 from neve.protocol.messages.produce import PRODUCE, ProduceResponse
 from neve.store.port import Buffer
@@ -27,6 +27,7 @@ NO_TIME = -1
 FORMS_MAX = 4_096
 _Partition = ProduceResponse.Partition
 _Topic = ProduceResponse.Topic
+_TIMED_OUT = code_of(TimedOutError)
 # Numbers that stand in a form where those of an answer go; no name has such bytes, being UTF-8.
 _CORRELATION_ID, _BASE_OFFSET, _START_OFFSET = 0x7FFFFEFD, 0x7FFFFEFDFCFBFAF9, 0x7FF9FAFBFCFDFEFF
 
@@ -155,8 +156,8 @@ class ProduceAnswer:
     def _partition(self, row: Row) -> ProduceResponse.Partition:
         if row.commit is not None and (self._waits_for_all or row.in_doubt):
             if not row.commit.done:
-                self.error = ErrorCode.REQUEST_TIMED_OUT
-                return _nowhere(row.number, ErrorCode.REQUEST_TIMED_OUT)
+                self.error = _TIMED_OUT
+                return _nowhere(row.number, _TIMED_OUT)
             failure = row.commit.failure
             if failure is not None:
                 code, message = produce_error(_told(failure))

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve import runtime
-from neve.broker.error_codes import RefusedError
+from neve.broker.errors import BatchTooLargeError
 from neve.broker.produce import Refusals, checked_batch
 from neve.broker.refused_records import DECOMPRESSED_BYTES_MAX
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.produce import ProduceRequest
 from neve.records.batch import HEADER_BYTES, parse_header, recompressed
 from neve.records.compression import OversizeError
@@ -95,11 +94,10 @@ def _recompress(batch: ForeignBatch) -> NeveError | None:
     try:
         part.records = memoryview(recompressed(records, batch.codec, DECOMPRESSED_BYTES_MAX))
     except OversizeError:
-        return RefusedError(
-            ErrorCode.MESSAGE_TOO_LARGE,
+        return BatchTooLargeError(
             f"{batch.name}: a batch decompresses to more than {DECOMPRESSED_BYTES_MAX} bytes, the "
             "most that is recompressed for a topic with a compression.type: send smaller batches, "
-            "or send them in that codec",
+            "or send them in that codec"
         )
     except NeveError as error:
         return error

@@ -10,9 +10,8 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from neve.broker.error_codes import RefusedError
+from neve.broker.errors import TimestampError
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.records.batch import BatchHeader
 from neve.records.reference import iterate_batch
 from neve.settings import MIB
@@ -34,14 +33,13 @@ class Blamed(NamedTuple):
     reason: str
 
 
-class TimesRefusedError(RefusedError):
+class TimesRefusedError(TimestampError):
     """Records of a batch have times that their topic does not take."""
 
     def __init__(self, name: str, header: BatchHeader, earliest_ms: int, latest_ms: int) -> None:
         super().__init__(
-            ErrorCode.INVALID_TIMESTAMP,
             f"{name}: the time {header.max_timestamp} is further from now than "
-            "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow",
+            "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow"
         )
         self._record_count = header.record_count
         self._earliest_ms = max(earliest_ms, 0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from neve.broker.access import Access, Operation, Resource
 from neve.broker.context import Context
+from neve.broker.error_codes import code_of
 from neve.broker.fetch.handler import fetch
 from neve.broker.handlers import (
     alter_configs,
@@ -37,7 +38,7 @@ from neve.broker.handlers import (
     offset_for_leader_epoch,
     sync_group,
 )
-from neve.protocol.codes import ErrorCode
+from neve.errors import UnsupportedError
 from neve.protocol.compiler import AnyApi, Api, Message
 from neve.protocol.frames import RequestHeader, response_frame
 from neve.protocol.messages import APIS
@@ -203,5 +204,5 @@ class Router:
         """The response to ApiVersions in an unknown version; None for any other API."""
         if header.api_key != API_VERSIONS.key:
             return None
-        response = api_versions.response(ErrorCode.UNSUPPORTED_VERSION)
+        response = api_versions.response(code_of(UnsupportedError))
         return response_frame(API_VERSIONS, 0, header.correlation_id, response.encode(0))

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from neve.broker import error_codes
 from neve.broker.error_codes import (
-    RefusedError,
     admin_error,
     fetch_error,
     group_error,
     produce_error,
+)
+from neve.broker.errors import (
+    BatchTooLargeError,
+    NotAuthorizedError,
+    TimedOutError,
+    UnknownTopicIdError,
 )
 from neve.cluster.topic_config import InvalidConfigError
 from neve.cluster.topic_rules import (
@@ -57,7 +65,9 @@ DOWN = UnavailableError("key", "SlowDown")
         (DeniedError("key", "403"), ErrorCode.KAFKA_STORAGE_ERROR),
         (StoreFailedError("key", "disk full"), ErrorCode.KAFKA_STORAGE_ERROR),
         (NeveError("x"), ErrorCode.UNKNOWN_SERVER_ERROR),
-        (RefusedError(ErrorCode.POLICY_VIOLATION, "x"), ErrorCode.POLICY_VIOLATION),
+        (NotAuthorizedError("x"), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (UnknownTopicIdError(bytes(16)), ErrorCode.UNKNOWN_TOPIC_ID),
+        (TimedOutError("x"), ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
 def test_requests_about_topics(error: NeveError, code: ErrorCode) -> None:
@@ -74,7 +84,8 @@ def test_requests_about_topics(error: NeveError, code: ErrorCode) -> None:
         (DuplicateSequenceError("x"), ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
         (ProducerFencedError("x"), ErrorCode.INVALID_PRODUCER_EPOCH),
         (FencedError("x"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        (RefusedError(ErrorCode.MESSAGE_TOO_LARGE, "x"), ErrorCode.MESSAGE_TOO_LARGE),
+        (BatchTooLargeError("x"), ErrorCode.MESSAGE_TOO_LARGE),
+        (UnknownTopicIdError(bytes(16)), ErrorCode.UNKNOWN_TOPIC_ID),
     ],
 )
 def test_produced_batches(error: NeveError, code: ErrorCode) -> None:
@@ -124,6 +135,7 @@ def test_what_passes_is_retried_whatever_was_asked(error: NeveError) -> None:
 
 def test_a_special_error_is_never_hidden_behind_a_general_one() -> None:
     for table in (
+        error_codes._REFUSALS,
         error_codes._ANY_USE,
         error_codes._PRODUCE,
         error_codes._FETCH,
@@ -132,3 +144,17 @@ def test_a_special_error_is_never_hidden_behind_a_general_one() -> None:
         kinds = [kind for kind, _ in table]
         for at, kind in enumerate(kinds):
             assert not any(issubclass(kind, before) for before in kinds[:at]), kind
+
+
+def test_no_other_file_of_the_broker_names_an_error_code() -> None:
+    """The coordinator returns codes: comparing with one of its codes is not choosing one."""
+    folder = Path(error_codes.__file__).parent
+    of_coordinator = {"NONE", "GROUP_ID_NOT_FOUND", "INVALID_COMMIT_OFFSET_SIZE"}
+    named = [
+        f"{file.relative_to(folder)}: {code}"
+        for file in sorted(folder.rglob("*.py"))
+        if file.name != "error_codes.py"
+        for code in re.findall(r"ErrorCode\.([A-Z_]+)", file.read_text(encoding="utf-8"))
+        if code not in of_coordinator
+    ]
+    assert named == []

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from neve import runtime
-from neve.broker.fetch.sessions import FINAL_EPOCH, FIRST_EPOCH, ROW_BYTES, SessionError, Sessions
+from neve.broker.error_codes import fetch_error
+from neve.broker.errors import SessionError
+from neve.broker.fetch.sessions import FINAL_EPOCH, FIRST_EPOCH, ROW_BYTES, Sessions
 from neve.protocol.codes import ErrorCode
 
 NO_ID = bytes(16)
@@ -74,7 +76,7 @@ def test_the_final_epoch_ends_a_session() -> None:
     sessions.begin(request(begun.session_id, FINAL_EPOCH, ("a", [asked(0)])), False)
     with pytest.raises(SessionError) as refused:
         sessions.begin(request(begun.session_id, 1), False)
-    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert fetch_error(refused.value) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("epoch", [2, 5, 2**31 - 1])
@@ -84,7 +86,7 @@ def test_an_epoch_out_of_turn_is_refused(epoch: int) -> None:
     assert begun is not None
     with pytest.raises(SessionError) as refused:
         sessions.begin(request(begun.session_id, epoch), False)
-    assert refused.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert fetch_error(refused.value) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 def test_the_epoch_behind_the_last_is_one() -> None:
@@ -102,7 +104,7 @@ def test_names_and_ids_do_not_mix_within_a_session() -> None:
     assert begun is not None
     with pytest.raises(SessionError) as refused:
         sessions.begin(request(begun.session_id, 1), True)
-    assert refused.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert fetch_error(refused.value) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_who_got_records_comes_last_the_next_time() -> None:
@@ -144,7 +146,7 @@ async def test_a_session_that_would_grow_too_large_is_given_up() -> None:
     sessions.begin(request(session.session_id, 1, ("t", [asked(2)])), False)
     with pytest.raises(SessionError) as refused:
         sessions.begin(request(session.session_id, 2, ("t", [asked(3)])), False)
-    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert fetch_error(refused.value) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions) == 0
     # It begins anew with all it wants, and is served without a session.
     everything = request(0, FIRST_EPOCH, ("t", [asked(number) for number in range(4)]))

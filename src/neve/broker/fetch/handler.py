@@ -15,16 +15,23 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from neve import runtime
-from neve.broker.error_codes import fetch_error
+from neve.broker.error_codes import code_of, fetch_error
+from neve.broker.errors import (
+    FencedLeaderEpochError,
+    NotLeaderError,
+    SessionError,
+    UnknownLeaderEpochError,
+    UnknownPartitionError,
+    UnknownTopicIdError,
+)
 from neve.broker.fetch.partition import FetchPartition
 from neve.broker.fetch.pinned import freed
 from neve.broker.fetch.reservation import Reservation
-from neve.broker.fetch.sessions import NO_SESSION, Session, SessionError
+from neve.broker.fetch.sessions import NO_SESSION, Session
 from neve.errors import DamagedError, FencedError, NeveError
 from neve.log.reading.damage import told
 from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.log.reading.record_chunk import RecordChunk
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
@@ -39,6 +46,12 @@ _READ_COMMITTED = 1
 _Topic = FetchResponse.Topic
 _Partition = FetchResponse.Partition
 _NOTHING = b""
+_UNKNOWN = code_of(UnknownPartitionError)
+_UNKNOWN_ID = code_of(UnknownTopicIdError)
+_NOT_LEADER = code_of(NotLeaderError)
+_FENCED_EPOCH = code_of(FencedLeaderEpochError)
+_UNKNOWN_EPOCH = code_of(UnknownLeaderEpochError)
+_OUT_OF_RANGE = code_of(OffsetOutOfRangeError)
 # What a batch is taken for whose size is not known before it is read: as large as most may be.
 UNKNOWN_BATCH_BYTES = 1024 * 1024
 # What one partition of a fetch takes up that waits.
@@ -59,7 +72,7 @@ def fetch(
     try:
         session, wanted, incremental = broker.sessions.begin(request, uses_ids)
     except SessionError as error:
-        return FetchResponse(error_code=error.code, session_id=NO_SESSION)
+        return FetchResponse(error_code=fetch_error(error), session_id=NO_SESSION)
     room = Reservation(broker.unsent, is_reader=context.is_reader)
     work = _Fetch(broker, request, session, wanted, uses_ids=uses_ids, room=room)
     work.read_now()
@@ -127,19 +140,16 @@ class _Fetch:
         by_id = self._uses_ids
         topic = node.topic_by_id(wanted.topic_id) if by_id else node.topic(wanted.topic)
         if topic is None:
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            row.error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else unknown
+            row.error = _UNKNOWN_ID if by_id else _UNKNOWN
             return
         leader = node.leader_of(topic.id_bytes, wanted.index)
         if leader is None:
             known = 0 <= wanted.index < len(topic.partitions)
-            row.error = (
-                ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            row.error = _NOT_LEADER if known else _UNKNOWN
         elif 0 <= wanted.leader_epoch < leader.log.epoch:
-            row.error = ErrorCode.FENCED_LEADER_EPOCH
+            row.error = _FENCED_EPOCH
         elif wanted.leader_epoch > leader.log.epoch:
-            row.error = ErrorCode.UNKNOWN_LEADER_EPOCH
+            row.error = _UNKNOWN_EPOCH
         else:
             row.log = leader.log
 
@@ -149,9 +159,9 @@ class _Fetch:
         row.cold = row.unsure = False
         row.lacks_bytes = 0
         if log.closed is not None:
-            row.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            row.error = _NOT_LEADER
         elif offset < log.start_offset:
-            row.error = ErrorCode.OFFSET_OUT_OF_RANGE
+            row.error = _OUT_OF_RANGE
         elif offset > log.high_watermark:
             row.unsure = offset > log.next_offset
         elif offset < log.high_watermark and (self._bytes_left > 0 or not self._size):
@@ -237,9 +247,9 @@ class _Fetch:
             if failure:
                 row.error = failure
             elif not leading or row.log.closed is not None:
-                row.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                row.error = _NOT_LEADER
             elif row.wanted.offset > row.log.next_offset:
-                row.error = ErrorCode.OFFSET_OUT_OF_RANGE
+                row.error = _OUT_OF_RANGE
 
     async def _read_cold(self, ends_at: float) -> None:
         cold: list[tuple[_Row, int]] = []
@@ -302,8 +312,6 @@ class _Fetch:
         try:
             chunk = await self._broker.reader.read(row.log, row.wanted.offset, most)
             self._take(row, chunk)
-        except OffsetOutOfRangeError:
-            row.error = ErrorCode.OFFSET_OUT_OF_RANGE
         except NeveError as error:
             row.error = self._told(row.log, row.wanted.offset, error)
 

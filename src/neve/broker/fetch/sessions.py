@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from neve import runtime
+from neve.broker.errors import SessionEpochError, SessionNotFoundError, SessionTopicIdError
 from neve.broker.fetch.partition import FetchPartition
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.fetch import FetchRequest
 
 NO_SESSION = 0
@@ -30,14 +30,6 @@ _SESSION_BYTES = 1_000
 """What a session takes up beside them."""
 
 PartitionKey = tuple[str, bytes, int]
-
-
-class SessionError(Exception):
-    """The request does not fit its session: the client starts a new one."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(code.name)
-        self.code = code
 
 
 class Session:
@@ -103,11 +95,13 @@ class Sessions:
             return session, list(wanted.values()), False
         session = self._sessions.get(session_id)
         if session is None:
-            raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            raise SessionNotFoundError(f"there is no fetch session {session_id}")
         if session.epoch != epoch:
-            raise SessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            raise SessionEpochError(
+                f"the next epoch of fetch session {session_id} is {session.epoch}, not {epoch}"
+            )
         if session.uses_ids != uses_ids:
-            raise SessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            raise SessionTopicIdError(f"fetch session {session_id} names topics in another way")
         self._sessions.move_to_end(session_id)
         session.used_at = runtime.monotonic()
         session.expect_next()
@@ -116,7 +110,7 @@ class Sessions:
         self._share.count(session.size - before)
         if not self._may_keep(session.wanted, request) or not self._fits():
             self._drop(session_id)
-            raise SessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            raise SessionNotFoundError(f"there is no fetch session {session_id}")
         return session, list(session.wanted.values()), True
 
     def _may_keep(self, wanted: dict[PartitionKey, FetchPartition], request: FetchRequest) -> bool:

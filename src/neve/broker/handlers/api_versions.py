@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from neve.broker.error_codes import code_of
+from neve.errors import InvalidError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages import APIS
 from neve.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,7 +24,7 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Api
     if context.api_version >= _SOFTWARE_SINCE:
         for name in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(name):
-                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+                return ApiVersionsResponse(error_code=code_of(InvalidError))
     return response()
 
 

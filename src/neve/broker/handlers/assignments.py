@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from neve.broker.error_codes import RefusedError
-from neve.protocol.codes import ErrorCode
+from neve.broker.errors import AssignmentError
 
 
 class Assignment(Protocol):
@@ -18,7 +17,4 @@ class Assignment(Protocol):
 def check_brokers_named(name: str, assignments: Iterable[Assignment]) -> None:
     """Refuse a topic whose assignments leave a partition without a broker."""
     if not all(each.broker_ids for each in assignments):
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"an assignment of topic {name!r} names no broker",
-        )
+        raise AssignmentError(f"an assignment of topic {name!r} names no broker")

@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from neve import runtime
-from neve.broker.error_codes import RefusedError
+from neve.broker.errors import TimedOutError
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -23,13 +22,6 @@ WAIT_MS_LEAST = 5_000
 """Who says that it does not wait at all still gets an answer, if the store is not too slow."""
 CHANGES_MAX = 1_000
 """Changes under way at once: while a store hangs, clients that gave up come with the next."""
-
-
-class TimedOutError(RefusedError):
-    """A change is not known to be made within the time that its client waits."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(ErrorCode.REQUEST_TIMED_OUT, reason)
 
 
 class Changes:

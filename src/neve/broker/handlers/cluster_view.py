@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from neve.broker.error_codes import code_of
+from neve.broker.errors import LeaderNotAvailableError
 from neve.cluster.state import NO_LEADER
 from neve.protocol.codes import ErrorCode
 
@@ -62,5 +64,5 @@ def view_partition(broker: Broker, topic: Topic, number: int) -> PartitionView:
     if led:
         at = [node_id]
         return PartitionView(ErrorCode.NONE, number, node_id, partition.epoch, at, at, [])
-    unavailable = ErrorCode.LEADER_NOT_AVAILABLE
+    unavailable = code_of(LeaderNotAvailableError)
     return PartitionView(unavailable, number, NO_LEADER, partition.epoch, [node_id], [], [node_id])

@@ -6,7 +6,8 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.error_codes import admin_error
+from neve.broker.errors import AssignmentError
 from neve.broker.handlers.assignments import check_brokers_named
 from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.topic_names import (
@@ -17,7 +18,6 @@ from neve.broker.handlers.topic_names import (
 )
 from neve.cluster.topic_rules import PartitionCountError, check_partition_count
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -69,9 +69,8 @@ def _check(broker: Broker, asked: CreatePartitionsRequest.Topic) -> None:
     if asked.assignments is None:
         return
     if len(asked.assignments) != asked.count - present:
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        raise AssignmentError(
             f"{len(asked.assignments)} assignments are given for "
-            f"{asked.count - present} new partitions of {asked.name!r}",
+            f"{asked.count - present} new partitions of {asked.name!r}"
         )
     check_brokers_named(asked.name, asked.assignments)

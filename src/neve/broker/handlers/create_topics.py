@@ -10,15 +10,15 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.error_codes import admin_error
+from neve.broker.errors import AssignmentError, ReplicationFactorError
 from neve.broker.handlers.assignments import check_brokers_named
 from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.config_rows import topic_rows
 from neve.broker.handlers.topic_names import check_named_once, check_new_name, each_once
 from neve.cluster.topic_config import InvalidConfigError, check_configs
 from neve.cluster.topic_rules import check_partition_count
-from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
+from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
@@ -98,9 +98,8 @@ def _counted(broker: Broker, asked: CreateTopicsRequest.Topic) -> int:
     if partitions == _AS_THE_BROKER_LIKES:
         partitions = broker.node.broker_configs.settings.topics.default_partitions
     if asked.replication_factor != _AS_THE_BROKER_LIKES and asked.replication_factor < 1:
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a replication factor of {asked.replication_factor} is none: 1 or more, or -1",
+        raise ReplicationFactorError(
+            f"a replication factor of {asked.replication_factor} is none: 1 or more, or -1"
         )
     return partitions
 
@@ -108,16 +107,14 @@ def _counted(broker: Broker, asked: CreateTopicsRequest.Topic) -> int:
 def _assigned(asked: CreateTopicsRequest.Topic) -> int:
     """How many partitions a manual assignment has."""
     if {asked.num_partitions, asked.replication_factor} != {_AS_THE_BROKER_LIKES}:
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST,
+        raise InvalidError(
             f"topic {asked.name!r} has a manual assignment: leave partitions and replication "
-            "factor at -1",
+            "factor at -1"
         )
     count = len(asked.assignments)
     if sorted(each.partition_index for each in asked.assignments) != list(range(count)):
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"the assignments of topic {asked.name!r} are not for partitions 0 to {count - 1}",
+        raise AssignmentError(
+            f"the assignments of topic {asked.name!r} are not for partitions 0 to {count - 1}"
         )
     check_brokers_named(asked.name, asked.assignments)
     return count

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.error_codes import admin_error
+from neve.broker.errors import DeletedOffsetError, InternalTopicError
 from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.broker.handlers.led_partitions import led_partition
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
@@ -51,17 +51,13 @@ async def _row(
 async def _deleted(broker: Broker, name: str, number: int, offset: int, changes: Changes) -> int:
     """Delete everything before `offset`; where the log starts then."""
     if is_internal(name):
-        raise RefusedError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {name} are the broker's own"
-        )
+        raise InternalTopicError(f"records of {name} are the broker's own")
     leader = led_partition(broker, name, number)
     # Where the log ends decides what is deleted.
     await changes.make(partial(LeadershipLook(broker).check, leader))
     end = leader.log.high_watermark
     before = end if offset == _TO_THE_HIGH_WATERMARK else offset
     if not 0 <= before <= end:
-        raise RefusedError(
-            ErrorCode.OFFSET_OUT_OF_RANGE, f"{leader.name} has no offset {before}: it ends at {end}"
-        )
+        raise DeletedOffsetError(f"{leader.name} has no offset {before}: it ends at {end}")
     await changes.make(partial(leader.move_start, before))
     return leader.log.start_offset

@@ -6,11 +6,11 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.error_codes import admin_error
+from neve.broker.errors import UnknownTopicIdError
 from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.topic_names import check_named_once, check_not_internal, existing_topic
-from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
+from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 if TYPE_CHECKING:
@@ -68,15 +68,11 @@ async def _row(
 def _found(broker: Broker, named: _Named, times: int) -> Topic:
     name, topic_id = named
     if (name is None) == (topic_id == _NO_ID):
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST, "name a topic by its name or by its id, and not by both"
-        )
+        raise InvalidError("name a topic by its name or by its id, and not by both")
     check_named_once(f"topic {name!r}" if name is not None else f"topic id {topic_id.hex()}", times)
     if name is not None:
         return existing_topic(broker, name)
     topic = broker.node.topic_by_id(topic_id)
     if topic is None:
-        raise RefusedError(
-            ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id.hex()}"
-        )
+        raise UnknownTopicIdError(topic_id)
     return topic

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve.broker.access import CLUSTER_OPERATIONS, authorized_operations
+from neve.broker.error_codes import admin_error
+from neve.broker.errors import ControllerEndpointError, EndpointTypeError
 from neve.broker.handlers.cluster_view import live_brokers
-from neve.protocol.codes import ErrorCode
+from neve.errors import NeveError
 from neve.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
@@ -20,16 +22,11 @@ def handle(
     broker: Broker, request: DescribeClusterRequest, context: Context
 ) -> DescribeClusterResponse:
     del context
-    asked = request.endpoint_type
-    if asked == _CONTROLLERS:
-        return _refused(
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            "this address is a broker's, and there are no controllers apart: ask for brokers",
-        )
-    if asked != _BROKERS:
-        return _refused(
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"no endpoints are of type {asked}: ask for 1"
-        )
+    try:
+        _check_endpoint_type(request.endpoint_type)
+    except NeveError as error:
+        code, reason = admin_error(error)
+        return DescribeClusterResponse(error_code=code, error_message=reason)
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
@@ -45,5 +42,10 @@ def handle(
     )
 
 
-def _refused(code: ErrorCode, reason: str) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=code, error_message=reason)
+def _check_endpoint_type(asked: int) -> None:
+    if asked == _CONTROLLERS:
+        raise ControllerEndpointError(
+            "this address is a broker's, and there are no controllers apart: ask for brokers"
+        )
+    if asked != _BROKERS:
+        raise EndpointTypeError(f"no endpoints are of type {asked}: ask for 1")

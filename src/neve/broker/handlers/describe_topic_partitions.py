@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve.broker.access import TOPIC_OPERATIONS
-from neve.broker.error_codes import admin_error
+from neve.broker.error_codes import admin_error, code_of
 from neve.broker.handlers.cluster_view import view_partition
 from neve.broker.handlers.topic_names import existing_topic
-from neve.errors import NeveError
+from neve.errors import InvalidError, NeveError
 from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_topic_partitions import (
@@ -40,7 +40,7 @@ def handle(
         first_name, first_number = request.cursor.topic_name, request.cursor.partition_index
         if first_number < 0:
             return DescribeTopicPartitionsResponse(
-                topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in names]
+                topics=[_failed(name, code_of(InvalidError)) for name in names]
             )
         names = [name for name in names if name >= first_name]
     left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))

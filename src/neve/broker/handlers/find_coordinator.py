@@ -7,8 +7,10 @@ final (others make librdkafka ask again for ever), and a message that says what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from neve.broker.error_codes import coordinator_error
+from neve.broker.errors import CoordinatorTypeError, TransactionsUnsupportedError
 from neve.broker.handlers.changes import Changes
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
@@ -20,42 +22,44 @@ if TYPE_CHECKING:
 
 _GROUP, _TRANSACTION = 0, 1
 _MANY_SINCE = 4
-
-
-class _Found(NamedTuple):
-    error_code: ErrorCode
-    error_message: str | None
-    node_id: int = -1
-    host: str = ""
-    port: int = -1
+_NO_NODE = _NO_PORT = -1
 
 
 async def handle(
     broker: Broker, request: FindCoordinatorRequest, context: Context
 ) -> FindCoordinatorResponse:
-    found = await _find(broker, request.key_type)
-    if context.api_version >= _MANY_SINCE:
-        keys = request.coordinator_keys
+    code, reason, node_id, host, port = ErrorCode.NONE, None, _NO_NODE, "", _NO_PORT
+    try:
+        await _check_coordinating(broker, request.key_type)
+        node_id, (host, port) = broker.node_id, broker.advertised
+    except NeveError as error:
+        code, reason = coordinator_error(error)
+    if context.api_version < _MANY_SINCE:
         return FindCoordinatorResponse(
-            coordinators=[
-                FindCoordinatorResponse.Coordinator(key=key, **found._asdict()) for key in keys
-            ]
+            error_code=code, error_message=reason, node_id=node_id, host=host, port=port
         )
-    return FindCoordinatorResponse(**found._asdict())
+    return FindCoordinatorResponse(
+        coordinators=[
+            FindCoordinatorResponse.Coordinator(
+                key=key,
+                error_code=code,
+                error_message=reason,
+                node_id=node_id,
+                host=host,
+                port=port,
+            )
+            for key in request.coordinator_keys
+        ]
+    )
 
 
-async def _find(broker: Broker, key_type: int) -> _Found:
+async def _check_coordinating(broker: Broker, key_type: int) -> None:
+    """Make sure that this broker coordinates groups, and that the client asks for no other kind."""
     if key_type == _TRANSACTION:
-        return _Found(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactions are not supported: produce without a transactional id",
+        raise TransactionsUnsupportedError(
+            "transactions are not supported: produce without a transactional id"
         )
     if key_type != _GROUP:
-        return _Found(ErrorCode.INVALID_REQUEST, f"there is no coordinator of kind {key_type}")
-    try:
-        if not broker.group_state.is_whole:
-            await Changes(broker).make(broker.group_state.ensure)
-    except NeveError as error:
-        return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-    host, port = broker.advertised
-    return _Found(ErrorCode.NONE, None, broker.node_id, host, port)
+        raise CoordinatorTypeError(f"there is no coordinator of kind {key_type}")
+    if not broker.group_state.is_whole:
+        await Changes(broker).make(broker.group_state.ensure)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import RefusedError
 from neve.broker.handlers.resources import (
     APPEND,
     DELETE,
@@ -17,7 +16,7 @@ from neve.broker.handlers.resources import (
     alter,
 )
 from neve.cluster.topic_config import InvalidConfigError
-from neve.protocol.codes import ErrorCode
+from neve.errors import InvalidError
 from neve.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -69,9 +68,7 @@ def _edited(target: Target, edits: Sequence[ConfigEdit]) -> dict[str, str]:
         elif edit.operation in (APPEND, SUBTRACT):
             wanted[edit.name] = _edited_list(target, edit)
         else:
-            raise RefusedError(
-                ErrorCode.INVALID_REQUEST, f"{edit.name}: there is no operation {edit.operation}"
-            )
+            raise InvalidError(f"{edit.name}: there is no operation {edit.operation}")
     return wanted
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import RefusedError
-from neve.protocol.codes import ErrorCode
+from neve.broker.errors import NotLeaderError
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -26,9 +25,6 @@ class LeadershipLook:
         return self._answer
 
     async def check(self, leader: PartitionLeader) -> None:
-        """Raise RefusedError if another process leads this partition now."""
+        """Raise NotLeaderError if another process leads this partition now."""
         if not await self() or not leader.is_leading:
-            raise RefusedError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"another process leads {leader.name} now: ask for metadata again",
-            )
+            raise NotLeaderError(f"another process leads {leader.name} now: ask for metadata again")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import RefusedError
+from neve.broker.errors import (
+    FencedLeaderEpochError,
+    NotLeaderError,
+    UnknownLeaderEpochError,
+    UnknownPartitionError,
+)
 from neve.broker.handlers.topic_names import existing_topic
-from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -16,33 +20,29 @@ _NO_EPOCH = -1
 
 
 def led_partition(broker: Broker, name: str, number: int) -> PartitionLeader:
-    """The leader of a partition. Raises RefusedError if this broker does not lead it."""
+    """The leader of a partition. Raises NotLeaderError if this broker does not lead it."""
     topic = existing_topic(broker, name)
     if not 0 <= number < len(topic.partitions):
-        raise RefusedError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {name!r} has no partition {number}: it has {len(topic.partitions)}",
+        raise UnknownPartitionError(
+            f"topic {name!r} has no partition {number}: it has {len(topic.partitions)}"
         )
     leader = broker.node.leader_of(topic.id_bytes, number)
     if leader is None:
-        raise RefusedError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"this broker does not lead partition {number} of {name!r}: ask for metadata again",
+        raise NotLeaderError(
+            f"this broker does not lead partition {number} of {name!r}: ask for metadata again"
         )
     return leader
 
 
 def check_epoch(leader: PartitionLeader, of_client: int) -> None:
-    """Raise RefusedError if the client knows an older or newer leader epoch than ours."""
+    """Raise an error if the client knows an older or a newer leader epoch than the broker."""
     epoch = leader.log.epoch
     if of_client in (_NO_EPOCH, epoch):
         return
     if of_client < epoch:
-        raise RefusedError(
-            ErrorCode.FENCED_LEADER_EPOCH,
-            f"leader epoch {of_client} is over, it is {epoch} now: ask for metadata again",
+        raise FencedLeaderEpochError(
+            f"leader epoch {of_client} is over, it is {epoch} now: ask for metadata again"
         )
-    raise RefusedError(
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        f"leader epoch {of_client} is not known here yet, only {epoch}: try again",
+    raise UnknownLeaderEpochError(
+        f"leader epoch {of_client} is not known here yet, only {epoch}: try again"
     )

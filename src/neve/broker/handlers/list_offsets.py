@@ -15,8 +15,7 @@ from neve.broker.error_codes import fetch_error
 from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.broker.handlers.led_partitions import check_epoch, led_partition
 from neve.broker.handlers.topic_names import check_named_once
-from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
+from neve.errors import NeveError, UnsupportedError
 from neve.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
@@ -98,7 +97,9 @@ async def _answer(
         leader = led_partition(broker, name, index)
         check_epoch(leader, asked.current_leader_epoch)
         if asked.timestamp < EARLIEST and version < _SINCE.get(asked.timestamp, _NEVER):
-            return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
+            raise UnsupportedError(
+                f"version {version} of ListOffsets cannot ask for {asked.timestamp}"
+            )
         return await _found(broker, leader, index, asked.timestamp, look)
     except NeveError as error:
         return _refused(index, fetch_error(error))

@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.access import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
-from neve.broker.error_codes import RefusedError, admin_error
-from neve.broker.handlers.changes import Changes, TimedOutError
+from neve.broker.error_codes import admin_error
+from neve.broker.errors import LeaderNotAvailableError, TimedOutError, UnknownTopicIdError
+from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.cluster_view import live_brokers, view_partition
 from neve.broker.handlers.topic_names import check_new_name, existing_topic
 from neve.cluster.topic_rules import TopicExistsError
-from neve.errors import NeveError
+from neve.errors import InvalidError, NeveError
 from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -86,18 +87,14 @@ async def _topics(
 async def _found(broker: Broker, asked: _Asked, changes: Changes | None) -> Topic:
     topic_id, name, version = asked
     if version < _IDS_SINCE and (name is None or topic_id != _NO_ID):
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST, f"topics are asked for by id since version {_IDS_SINCE}"
-        )
+        raise InvalidError(f"topics are asked for by id since version {_IDS_SINCE}")
     if topic_id != _NO_ID:
         topic = broker.node.topic_by_id(topic_id)
         if topic is None:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id.hex()}"
-            )
+            raise UnknownTopicIdError(topic_id)
         return topic
     if name is None:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "a topic is named by neither name nor id")
+        raise InvalidError("a topic is named by neither name nor id")
     if broker.node.topic(name) is None and changes is not None and not is_internal(name):
         await _create(broker, name, changes)
     return existing_topic(broker, name)
@@ -111,9 +108,7 @@ async def _create(broker: Broker, name: str, changes: Changes) -> None:
     with contextlib.suppress(TopicExistsError, TimedOutError):
         await changes.make(partial(broker.node.create_topic, name, partitions))
     if broker.node.topic(name) is None:
-        raise RefusedError(
-            ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being created: ask again"
-        )
+        raise LeaderNotAvailableError(f"topic {name!r} is being created: ask again")
 
 
 def _topic_row(broker: Broker, topic: Topic, bits: int) -> MetadataResponse.Topic:

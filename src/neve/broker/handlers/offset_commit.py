@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.error_codes import code_of
+from neve.broker.errors import UnknownTopicIdError
 from neve.coordinator.group_messages import Identity
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit
 from neve.protocol.codes import ErrorCode
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from neve.broker.context import Context
 
 _TOPIC_IDS_SINCE = 10
+_UNKNOWN_TOPIC_ID = code_of(UnknownTopicIdError)
 
 
 async def handle(
@@ -56,7 +59,7 @@ async def handle(
                 partitions=[
                     OffsetCommitResponse.Partition(
                         partition_index=each.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                        error_code=_UNKNOWN_TOPIC_ID
                         if name is None
                         else errors[name, each.partition_index],
                     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.protocol.codes import ErrorCode
+from neve.broker.error_codes import code_of
+from neve.broker.errors import UnknownPartitionError
 from neve.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, _: Context) -> Of
     error, errors = await broker.groups.delete_offsets(request.group_id, wanted)
     if error:
         return OffsetDeleteResponse(error_code=error)
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    unknown = code_of(UnknownPartitionError)
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponse.Topic(

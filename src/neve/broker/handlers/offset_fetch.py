@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from neve.broker.error_codes import code_of
+from neve.broker.errors import UnknownTopicIdError
 from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.coordinator.offset_requests import FetchedOffsets
 from neve.coordinator.offsets import UNCOMMITTED, CommittedOffset, TopicPartition
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _GROUP_ERROR_SINCE = 2
 _MANY_SINCE = 8
 _TOPIC_IDS_SINCE = 10
+_UNKNOWN_TOPIC_ID = code_of(UnknownTopicIdError)
 _NO_ID = bytes(16)
 _Row = TypeVar("_Row", OffsetFetchResponse.Partition, OffsetFetchResponse.GroupPartition)
 
@@ -136,7 +139,7 @@ def _group(
         return OffsetFetchResponse.Group(group_id=group_id, error_code=found.error)
     rows = []
     for each in _listed(topics, found):
-        error = ErrorCode.UNKNOWN_TOPIC_ID if each.name is None else ErrorCode.NONE
+        error = ErrorCode.NONE if each.name is not None else _UNKNOWN_TOPIC_ID
         topic = broker.node.topic(each.name or "")
         known_id = each.topic_id if topic is None else topic.id_bytes
         partitions = [

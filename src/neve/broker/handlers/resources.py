@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from neve.broker.error_codes import RefusedError, admin_error
+from neve.broker.error_codes import admin_error
 from neve.broker.handlers.changes import Changes
 from neve.broker.handlers.topic_names import (
     check_named_once,
@@ -24,7 +24,7 @@ from neve.broker.handlers.topic_names import (
 from neve.cluster.broker_config import check_broker_configs, configs_of_node, known_broker_config
 from neve.cluster.records import ALL_NODES
 from neve.cluster.topic_config import ConfigDeclared, check_configs, default_text, known_config
-from neve.errors import NeveError
+from neve.errors import InvalidError, NeveError
 from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -112,11 +112,9 @@ class ConfigEdit(NamedTuple):
 
     @property
     def given_value(self) -> str:
-        """The value, which must not be null. Raises RefusedError if it is."""
+        """The value, which must not be null. Raises InvalidError if it is."""
         if self.value is None:
-            raise RefusedError(
-                ErrorCode.INVALID_REQUEST, f"{self.name} is given no value, but null"
-            )
+            raise InvalidError(f"{self.name} is given no value, but null")
         return self.value
 
 
@@ -184,17 +182,15 @@ def node_named(broker: Broker, name: str) -> int:
     if name == ALL_BROKERS:
         return ALL_NODES
     if name != str(broker.node_id):
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST,
+        raise InvalidError(
             f"this is broker {broker.node_id}, and it knows its own configs and those of all "
-            f"brokers (resource name {ALL_BROKERS!r}), not those of broker {name!r}",
+            f"brokers (resource name {ALL_BROKERS!r}), not those of broker {name!r}"
         )
     return broker.node_id
 
 
-def refuse_type(resource_type: int) -> RefusedError:
-    return RefusedError(
-        ErrorCode.INVALID_REQUEST,
+def refuse_type(resource_type: int) -> InvalidError:
+    return InvalidError(
         f"resources of type {resource_type} have no configs here: "
-        f"topics ({TOPIC}) and brokers ({BROKER}) have",
+        f"topics ({TOPIC}) and brokers ({BROKER}) have"
     )

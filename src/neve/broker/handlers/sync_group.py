@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.error_codes import code_of
+from neve.broker.errors import ProtocolMissingError
 from neve.coordinator.group_messages import SyncRequest
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _PROTOCOL_SINCE = 5
 async def handle(broker: Broker, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
     names_protocol = None not in (request.protocol_type, request.protocol_name)
     if context.api_version >= _PROTOCOL_SINCE and not names_protocol:
-        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return SyncGroupResponse(error_code=code_of(ProtocolMissingError))
     reply = await broker.groups.sync(
         SyncRequest(
             group_id=request.group_id,

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from neve.broker.error_codes import RefusedError
+from neve.broker.errors import InternalTopicError
 from neve.cluster import topic_rules
 from neve.cluster.topic_rules import NoTopicError
+from neve.errors import InvalidError
 from neve.log.segment.state_table import is_internal
-from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -24,19 +24,15 @@ def check_new_name(broker: Broker, name: str) -> None:
     topic_rules.check_topic_name(name)
     if is_internal(name):
         # Such a log is kept as a table: a record goes when its key has a newer one.
-        raise RefusedError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{name!r} cannot be a client's topic: the broker keeps its own state under that name",
+        raise InternalTopicError(
+            f"{name!r} cannot be a client's topic: the broker keeps its own state under that name"
         )
     topic_rules.check_new_name(broker.node.cluster.state, name)
 
 
 def check_not_internal(name: str, done: str) -> None:
     if is_internal(name):
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST,
-            f"{name} holds the broker's own state and cannot be {done} by clients",
-        )
+        raise InvalidError(f"{name} holds the broker's own state and cannot be {done} by clients")
 
 
 def existing_topic(broker: Broker, name: str) -> Topic:
@@ -57,6 +53,4 @@ def each_once(asked: Sequence[T], name_of: Callable[[T], Hashable]) -> list[tupl
 
 def check_named_once(name: str, times: int) -> None:
     if times > 1:
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST, f"the request names {name} {times} times: name it once"
-        )
+        raise InvalidError(f"the request names {name} {times} times: name it once")
