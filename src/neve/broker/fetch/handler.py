@@ -29,7 +29,7 @@ from neve.broker.fetch.pinned import freed
 from neve.broker.fetch.reservation import Reservation
 from neve.broker.fetch.sessions import NO_SESSION, Session
 from neve.errors import DamagedError, FencedError, NeveError
-from neve.log.reading.damage import told
+from neve.log.reading.damage import explain
 from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.log.reading.record_chunk import RecordChunk
 from neve.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -317,7 +317,7 @@ class _Fetch:
 
     def _told(self, log: PartitionLog, offset: int, error: NeveError) -> int:
         if isinstance(error, DamagedError):
-            reason = told(error, self._broker.store_url)
+            reason = explain(error, self._broker.store_url)
             message = f"offset {offset} cannot be read: {reason}"
             self._broker.complaints.warning(log.name, error.key, message)
         elif not isinstance(error, FencedError):

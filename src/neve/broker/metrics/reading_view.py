@@ -15,7 +15,7 @@ def reading_view(reader: LogReader, indexes: IndexCache) -> Iterator[str]:
     yield several("neve_reads_total", [((source,), count) for source, count in reads])
     yield one("neve_catchup_downloads_total", blocks.downloads)
     yield one("neve_catchup_bytes_total", blocks.bytes)
-    yield one("neve_catchup_pauses_total", reader.cold.pace.pauses)
+    yield one("neve_catchup_pauses_total", reader.cold.throttle.pauses)
     found = indexes.counters
     asked = (("memory", found.memory_hits), ("file", found.file_hits), ("store", found.loads))
     yield several("neve_index_cache_requests_total", [((where,), count) for where, count in asked])

@@ -1,9 +1,9 @@
 """Finding batches within bytes that hold many, without walking from their start each time.
 
-Batches lie back to back, each says how long it is, and nothing else tells where they are. A map
-walks over them once, as far as it was asked, and notes one place in so many bytes: a search then
-takes a few steps, and the memory is bounded by the size of the bytes. Where readers cut is noted
-too, since that is where they go on. A map does not hold the bytes: they may be dropped meanwhile.
+Batches are back to back, and only their length fields show where the next one begins. A map walks
+over them once, as far as requested, and notes one position per NOTED_EVERY_BYTES. A search then
+takes a few steps, and the map's memory is bounded by the size of the bytes. It also notes where
+readers cut, because they continue there. A map does not hold the bytes: caches may drop them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neve.errors import DamagedError
 from neve.records.batch import HEADER_BYTES, LENGTH_END
 
 NOTED_EVERY_BYTES = 16 * 1024
-# Cuts that are remembered, one for each reader that is inside these bytes.
+# Cuts that are noted, one for each reader within these bytes.
 CUTS_MAX = 32
 LENGTH_MIN = HEADER_BYTES - LENGTH_END
 
@@ -25,7 +25,7 @@ _STEP = struct.Struct(">qi11xi")
 
 
 class Cut(NamedTuple):
-    """Whole batches: their bytes from start up to end, the first one's base, and what follows."""
+    """Whole batches: bytes from start to end, the first base offset, the offset behind the last."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class Cut(NamedTuple):
 
 
 class BatchMap:
-    """Where the batches lie in one stretch of verified bytes."""
+    """Positions of batches in verified bytes."""
 
     __slots__ = ("_bases", "_cuts", "_ends", "_key", "_positions")
 
@@ -55,10 +55,10 @@ class BatchMap:
         at_least_one: bool,
         limit: int | None = None,
     ) -> Cut | None:
-        """The batches from the one that holds `offset`, or the next one, up to `room` bytes.
+        """Return the batches from the one that holds `offset`, or the next one, within `room` bytes.
 
-        None where there is none, or it does not fit and need not be given. Batches that begin at
-        the offset `limit` or above are left out.
+        Returns None if there is none, or if it does not fit and `at_least_one` is false. Batches
+        that begin at the offset `limit` or above are left out.
         """
         start, first, _ = self._first_ending_above(data, offset)
         if start == len(data) or (limit is not None and first >= limit):
@@ -74,9 +74,9 @@ class BatchMap:
     def _first_ending_above(
         self, data: memoryview, offset: int, *, from_base: bool = False
     ) -> tuple[int, int, int]:
-        """The first batch whose last offset (or whose base) is at or above `offset`.
+        """Find the first batch whose last offset (or whose base) is at or above `offset`.
 
-        Its position, its base, and the offset behind the batch before it.
+        Returns its position, its base, and the offset behind the batch before it.
         """
         position = self._cuts.get(offset)
         if position is not None:
@@ -98,7 +98,7 @@ class BatchMap:
     def _fitting(
         self, data: memoryview, start: int, first: int, stop: int, *, at_least_one: bool
     ) -> tuple[int, int]:
-        """Where the last batch from `start` ends that ends by `stop`, and the offset behind it."""
+        """Return where the last batch that fits before `stop` ends, and the offset behind it."""
         size, note_at = len(data), self._positions[-1] + NOTED_EVERY_BYTES
         noted = bisect_right(self._positions, stop) - 1
         position, following = self._positions[noted], self._ends[noted]
@@ -115,17 +115,19 @@ class BatchMap:
         return position, following
 
     def _step(self, data: memoryview, position: int) -> tuple[int, int, int]:
-        """Base offset, length field and last offset's delta of the batch at `position`."""
+        """Return base offset, length field and last offset delta of the batch at `position`."""
         try:
             step: tuple[int, int, int] = _STEP.unpack_from(data, position)
         except struct.error:
             step = (0, 0, 0)
         if not LENGTH_MIN <= step[1] <= len(data) - position - LENGTH_END:
-            raise DamagedError(self._key, f"no batch lies {position} bytes into what was read")
+            raise DamagedError(
+                self._key, f"no batch begins {position} bytes into the range that was read"
+            )
         return step
 
     def _note(self, data: memoryview, position: int, following: int) -> int:
-        """Note a batch; where the next one is due."""
+        """Note a batch. Returns the position from which on to note the next one."""
         self._positions.append(position)
         self._bases.append(self._step(data, position)[0])
         self._ends.append(following)

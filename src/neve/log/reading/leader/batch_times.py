@@ -1,8 +1,8 @@
-"""Where in one batch a time is. Pure.
+"""Finding a record by time within one batch. Pure.
 
-A producer decides what its batch decompresses to, and a few KiB can be all that memory has. So a
-batch is read record by record, none is kept, and only up to a bound; one that holds more is
-answered as a whole, by where it begins. Whoever reads from there misses nothing.
+A producer decides what its batch decompresses to: a few KiB may become gigabytes. So a batch is
+decoded record by record, none is kept, and only up to a bound. For a larger batch the result is its
+first offset: a reader that starts there misses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORDS_MAX = 100_000
 
 
 class Timed(NamedTuple):
-    """One record: where it is, and its time."""
+    """The offset and timestamp of a record."""
 
     offset: int
     timestamp: int
@@ -33,7 +33,7 @@ Search = Callable[[Iterator[Record]], Timed | None]
 def first_from(
     header: BatchHeader, batch: memoryview, timestamp: int, start: int, key: str
 ) -> Timed | None:
-    """The first record at or above `start` with this timestamp or a greater one."""
+    """Return the first record at or above `start` with this timestamp or a greater one."""
 
     def search(records: Iterator[Record]) -> Timed | None:
         for record in records:
@@ -45,7 +45,7 @@ def first_from(
 
 
 def youngest(header: BatchHeader, batch: memoryview, start: int, key: str) -> Timed | None:
-    """The first of the records at or above `start` with the greatest timestamp."""
+    """Return the first of the records at or above `start` with the greatest timestamp."""
 
     def search(records: Iterator[Record]) -> Timed | None:
         best: Timed | None = None

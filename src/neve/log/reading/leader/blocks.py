@@ -1,9 +1,8 @@
-"""Pieces in memory, or on their way there: one download for all who want the same one.
+"""Downloaded ranges that readers share: one download for all readers of the same range.
 
-A block lives as long as somebody holds it, and not a moment longer: who let go last cancels its
-download, or frees its bytes. Until a reader waits for it, a block is downloaded through free slots
-of the store only (`ahead`), so that reading ahead takes no slot from live traffic. Its bytes count
-in the budget from the start of the download on.
+A block exists while at least one cursor holds it. The last one to release it cancels its download
+or frees its bytes. Until a reader waits for it, a block is downloaded through free slots of the
+store only. Its bytes count in the budget from the start of the download on.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from neve.store.port import Store
 
 @dataclass
 class BlockCounters:
-    """What was downloaded, how much of it, and how often two wanted the same."""
+    """Downloads, their bytes, blocks that were shared, and waits for a free slot."""
 
     downloads: int = 0
     bytes: int = 0
@@ -31,7 +30,7 @@ class BlockCounters:
 
 
 class Block:
-    """One located. `data` is there once it was downloaded and checked."""
+    """One located range. `data` is set once it is downloaded and checked."""
 
     __slots__ = ("awaited", "batches", "charged", "data", "failure", "holders", "located", "task")
 
@@ -53,7 +52,10 @@ class Block:
         return self.batches.cut(self.data, offset, room, at_least_one=at_least_one, limit=limit)
 
     async def wait(self) -> memoryview:
-        """The bytes. Cancelling who waits leaves the download to those who still hold it."""
+        """Return the bytes, or raise the failure of the download.
+
+        Cancelling a waiting reader does not cancel the download for the others.
+        """
         assert self.task is not None
         self.awaited.set()
         if not self.task.done():
@@ -65,7 +67,7 @@ class Block:
 
 
 class Blocks:
-    """All blocks that anybody holds."""
+    """All blocks that cursors hold."""
 
     def __init__(self, store: Store, ahead: Store | None, budget: runtime.MemoryShare) -> None:
         self.counters = BlockCounters()
@@ -73,7 +75,7 @@ class Blocks:
         self._ahead = ahead
         self._budget = budget
         self._of_source: dict[tuple[str, int], list[Block]] = {}
-        # Failures are kept in their blocks, for whoever waits there.
+        # The block keeps the failure of its download for the readers that wait.
         self._tasks = runtime.Tasks(on_failure=lambda _: None)
         self._closed = False
 
@@ -81,7 +83,7 @@ class Blocks:
         return sum(map(len, self._of_source.values()))
 
     def find(self, source: tuple[str, int], offset: int) -> Block | None:
-        """A block of this source with this offset; the finder holds it from now on."""
+        """Return a block of this source with this offset, held for the caller; None: there is none."""
         for block in self._of_source.get(source, ()):
             if block.holds(offset):
                 block.holders += 1
@@ -90,7 +92,7 @@ class Blocks:
         return None
 
     async def demand(self, located: LocatedRange, offset: int) -> Block:
-        """The block of a located, or a better one with this offset, held; waits for the budget."""
+        """Return a block with this offset, held for the caller. Waits for room in the budget."""
         found = self.find(located.source, offset)
         if found is not None:
             return found
@@ -105,7 +107,7 @@ class Blocks:
         return self._begin(located)
 
     def read_ahead(self, located: LocatedRange) -> Block | None:
-        """The block of a located, held; None where the budget has no room for it."""
+        """Return the block of a range, held for the caller; None if the budget has no room."""
         found = self.find(located.source, located.first_offset)
         if found is not None:
             return found
@@ -114,7 +116,7 @@ class Blocks:
         return self._begin(located)
 
     def release(self, block: Block) -> None:
-        """Let go of a block; the last one to do so ends it."""
+        """Release a block. The last holder ends it."""
         block.holders -= 1
         if block.holders:
             return
@@ -126,7 +128,7 @@ class Blocks:
             block.task.cancel()
 
     async def aclose(self) -> None:
-        """Cancel what is downloading, and begin nothing more."""
+        """Cancel all downloads and start no more."""
         self._closed = True
         await self._tasks.close()
 
@@ -172,7 +174,7 @@ class Blocks:
                 del self._of_source[block.located.source]
 
     def _settle(self, block: Block) -> None:
-        """Its bytes are gone, or never came."""
+        """Give the block's bytes back to the budget."""
         block.data = None
         if block.charged:
             block.charged = False

@@ -1,9 +1,9 @@
-"""How fast those who lag are served while others are served as well.
+"""Throttles catch-up reads while live traffic is served.
 
-A reader that catches up takes whatever it is given, as fast as its client can, and so a whole
-processor. While nobody else is there it may. While records are produced, or read as they come, it
-waits as soon as this process has used its share of a processor, and that is what keeps the others
-as quick as they are alone. However busy the process is, some is given out all the time.
+A consumer that catches up takes records as fast as it can, and so a whole processor. Without live
+traffic it may. While records are produced, or read from memory, catch-up reads wait once this
+process has used its share of a processor, so that live traffic keeps its latency. The wait is
+bounded: catch-up reads make progress however busy the process is.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable
 
 from neve import runtime
 
-# The share is of so much time, and a moment of work is never too much.
+# The share is measured over a window; a short burst of work is always allowed.
 WINDOW_SECONDS = 0.1
 BURST_SECONDS = 0.002
-# Nobody waits longer than this for a chunk.
+# The longest wait for a chunk.
 PAUSE_SECONDS_MAX = 0.02
 
 
 class CatchUpThrottle:
-    """Says when the next chunk may be given out.
+    """Decides when a catch-up reader gets its next chunk.
 
-    `hot_work` counts what is done for others: as long as it grows, they are there. `share` is the
-    part of one processor up to which those who lag are served beside them; 0 stands for no bound.
+    `hot_work` counts work for live traffic: while it grows, there is some. `share` is the part of
+    one processor up to which catch-up reads are served beside live traffic; 0 means no bound.
     """
 
     def __init__(self, hot_work: Callable[[], int], share: float) -> None:
@@ -32,22 +32,22 @@ class CatchUpThrottle:
         self._window_from = runtime.monotonic()
         self._cpu_from = runtime.cpu_seconds()
         self._work_from = hot_work()
-        self._beside_others = False
+        self._live_traffic = False
         self.pauses = 0
 
     def pause_seconds(self) -> float:
-        """How long the next chunk should wait; 0 where it need not."""
+        """Return how long the next chunk has to wait, in seconds."""
         now = runtime.monotonic()
         if now - self._window_from >= WINDOW_SECONDS:
             self._begin_window(now)
-        if not self._beside_others or not self._share:
+        if not self._live_traffic or not self._share:
             return 0.0
         used = runtime.cpu_seconds() - self._cpu_from
         over = (used - BURST_SECONDS) / self._share - (now - self._window_from)
         return min(max(over, 0.0), PAUSE_SECONDS_MAX)
 
     async def turn(self) -> None:
-        """Wait until a chunk may be given out."""
+        """Wait until the next chunk may be read."""
         seconds = self.pause_seconds()
         if seconds:
             self.pauses += 1
@@ -55,6 +55,6 @@ class CatchUpThrottle:
 
     def _begin_window(self, now: float) -> None:
         work = self._hot_work()
-        self._beside_others = work != self._work_from
+        self._live_traffic = work != self._work_from
         self._window_from, self._work_from = now, work
         self._cpu_from = runtime.cpu_seconds()

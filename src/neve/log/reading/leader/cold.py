@@ -1,12 +1,12 @@
-"""Reading what is not in memory: on demand, under a budget and a queue of its own.
+"""Reading what is not in memory, with a budget and a queue of its own.
 
-Reads wait for their turn in order, so that any number of consumers that lag take up no more than
-`fetch.catchup.*` allows and slow nobody else down. A chunk goes on from block to block and into
-memory as far as that costs no waiting.
+Reads wait in order, so that any number of lagging consumers stays within `fetch.catchup.*` and does
+not slow down live traffic. A chunk continues from block to block and into memory while that needs
+no waiting.
 
-A reader that is cancelled leaves its place: what was begun for it goes on, and is there when it
-comes back, or is dropped when it does not. So a store that is slower than a reader's patience still
-gets it further.
+A reader that is cancelled leaves its cursor: its download continues, and is used when the reader
+returns, or dropped when it does not. So a reader makes progress even if the store is slower than
+the reader's timeout.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from neve.store.port import Store
 
 @dataclass
 class ColdCounters:
-    """How often lagging readers read, found what they wanted read ahead, and had to look again."""
+    """Reads of lagging readers, how many were read ahead, and how often they resolved again."""
 
     reads: int = 0
     ahead_hits: int = 0
-    looks: int = 0
+    resolves: int = 0
 
 
 class ColdReader:
@@ -51,10 +51,10 @@ class ColdReader:
         settings: FetchSettings,
         recent: RecentReader,
         *,
-        pace: CatchUpThrottle,
+        throttle: CatchUpThrottle,
     ) -> None:
         self.counters = ColdCounters()
-        self.pace = pace
+        self.throttle = throttle
         self._recent = recent
         self.cursors = Cursors(settings.readahead_cursors, settings.readahead_idle_ms)
         self.budget = runtime.MemoryShare(
@@ -65,15 +65,15 @@ class ColdReader:
         self._ahead = ReadAhead(
             self.blocks, self.cursors, self.indexes, self.budget, settings.readahead_part_bytes
         )
-        self._turns = asyncio.Semaphore(settings.catchup_concurrency)
+        self._concurrency = asyncio.Semaphore(settings.catchup_concurrency)
 
     def ready(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk | None:
-        """What was read ahead for a reader that goes on at `offset`, if it is there by now."""
+        """Return what was read ahead for a reader that continues at `offset`; None: not yet."""
         cursor = self.cursors.peek(log, offset)
         if cursor is None or not cursor.blocks:
             return None
         block = cursor.blocks[0]
-        if block.data is None or not block.holds(offset) or self.pace.pause_seconds():
+        if block.data is None or not block.holds(offset) or self.throttle.pause_seconds():
             return None
         self.cursors.take(log, offset)
         self.counters.ahead_hits += 1
@@ -87,9 +87,9 @@ class ColdReader:
         return chunk
 
     async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk:
-        """Whole batches from the one that holds `offset` on, wherever they lie."""
-        async with self._turns:
-            await self.pace.turn()
+        """Return whole batches from the one that holds `offset` on, wherever they are."""
+        async with self._concurrency:
+            await self.throttle.turn()
             self.counters.reads += 1
             cursor = self.cursors.take(log, offset) or Cursor(log, offset, self.blocks)
             self.cursors.use(cursor)
@@ -107,7 +107,7 @@ class ColdReader:
             return chunk
 
     async def aclose(self) -> None:
-        """End what is read ahead, and wait until nothing runs any more."""
+        """End read-ahead and wait until no task runs."""
         await self.cursors.aclose()
         await self._ahead.aclose()
         await self.indexes.aclose()
@@ -116,9 +116,9 @@ class ColdReader:
     # -- one read ----------------------------------------------------------------------------
 
     async def _read(self, cursor: Cursor, offset: int, max_bytes: int) -> RecordChunk:
-        log, looks = cursor.log, LookupRetries(cursor.log)
+        log, retries = cursor.log, LookupRetries(cursor.log)
         while True:
-            # Each time: the log's start may have moved while we waited.
+            # Checked each time: the log's start may move while the read waits.
             if is_at_end(log, offset):
                 return RecordChunk([], 0, offset, offset)
             at = past_skips(log.manifest.state.skips, offset)
@@ -132,11 +132,11 @@ class ColdReader:
                 arrived = await self._arrival(cursor, at, max_bytes)
             except NotFoundError as missing:
                 cursor.clear()
-                self.counters.looks += 1
-                await looks.again(at, missing)
+                self.counters.resolves += 1
+                await retries.again(at, missing)
                 continue
             except DamagedError:
-                # Somebody may have given these offsets up meanwhile.
+                # An operator may have given these offsets up meanwhile.
                 await log.manifest.refresh()
                 if past_skips(log.manifest.state.skips, at) == at:
                     raise
@@ -146,16 +146,19 @@ class ColdReader:
             chunk = self._consumed(cursor, at, max_bytes)
             if chunk is not None:
                 return chunk
-            offset = cursor.next_offset  # there was no batch for it here
+            offset = cursor.next_offset  # the block has no batch for it
 
     def _in_memory(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk | None:
         limit = next_skip(log.manifest.state.skips, offset)
         found = self._recent.read(log.recent, offset, max_bytes, limit=limit)
-        # What was recovered may be in memory too.
+        # Recovered slices may be in memory too.
         return found or self._recent.read(log.tail, offset, max_bytes, limit=limit)
 
     async def _arrival(self, cursor: Cursor, at: int, max_bytes: int) -> bool:
-        """Wait until the cursor's first block holds `at`; False: its index misled us, try again."""
+        """Wait until the cursor's first block holds `at`.
+
+        Returns False if the segment contradicted its index: locate the offset again.
+        """
         block = cursor.move_to(at)
         if block is not None:
             if cursor.reads:
@@ -163,7 +166,7 @@ class ColdReader:
             try:
                 await block.wait()
             except NeveError:
-                cursor.clear()  # it was read ahead, or for others: now we ask ourselves
+                cursor.clear()  # read ahead, or for another reader: now read on demand
             else:
                 self.counters.ahead_hits += 1
                 return True
@@ -183,8 +186,8 @@ class ColdReader:
         return True
 
     async def _demanded(self, cursor: Cursor, at: int, wanted: int | None) -> Block:
-        """The block that holds `at`, as the first of a cursor that holds none."""
-        # Who waits for bytes must hold none meanwhile, or it may wait for its own.
+        """Return the block that holds `at`, as the first of a cursor that holds none."""
+        # A cursor that waits for room must hold no bytes: it might wait for its own.
         cursor.waits = True
         try:
             located = await self._ahead.demanded(cursor.log, at, wanted)
@@ -195,7 +198,7 @@ class ColdReader:
         return block
 
     def _consumed(self, cursor: Cursor, at: int, max_bytes: int) -> RecordChunk | None:
-        """A chunk of what has arrived, and the cursor moved behind it; None: no batch is here."""
+        """Return a chunk of what has arrived and move the cursor behind it; None: no batch here."""
         log = cursor.log
         limit = next_skip(log.manifest.state.skips, at)
         parts: list[memoryview] = []
@@ -224,7 +227,7 @@ class ColdReader:
         return chunk if size >= max_bytes else self._into_memory(cursor, chunk, max_bytes)
 
     def _into_memory(self, cursor: Cursor, chunk: RecordChunk, max_bytes: int) -> RecordChunk:
-        """The chunk with what follows in memory, as far as there is room."""
+        """Return the chunk, extended by what follows in memory within `max_bytes`."""
         due, room = chunk.next_offset, max_bytes - chunk.size
         limit = next_skip(cursor.log.manifest.state.skips, due - 1)
         more = self._recent.read(cursor.log.recent, due, room, at_least_one=False, limit=limit)

@@ -1,9 +1,9 @@
-"""Who reads on from where: what is held for sequential readers between two of their reads.
+"""Cursors: what is kept for sequential readers between two of their reads.
 
-A cursor stands at the offset where the last chunk ended. Whoever reads from exactly there goes on
-with it, and with the blocks that were read ahead for it. Two that stand at one offset are two.
-Cursors at rest are bounded in number, the one used longest ago goes first; one task drops those
-that nobody came for. What is read ahead for them is given up when others need its bytes.
+A cursor is at the offset where the last chunk ended. A read from exactly that offset continues with
+it, and with the blocks that were read ahead for it. Several cursors may be at one offset. The number
+of resting cursors is bounded; the least recently used is dropped first, and one task drops idle
+ones. Their blocks are released when other readers need the bytes.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from neve import runtime
 from neve.log.reading.leader.blocks import Block, Blocks
 from neve.log.reading.leader.readable_log import ReadableLog
 
-Place = tuple[ReadableLog, int]
+Position = tuple[ReadableLog, int]
 
 
 class Cursor:
-    """One reader's place, and the blocks it holds, in the order of their offsets."""
+    """One reader's position, and the blocks it holds in the order of their offsets."""
 
     def __init__(self, log: ReadableLog, offset: int, blocks: Blocks) -> None:
         self.log = log
         self.next_offset = offset
         self.blocks: deque[Block] = deque()
-        self.reads = 0  # those that ended with a chunk
+        self.reads = 0  # that returned a chunk
         self.used_at = 0.0
         self.dropped = False
-        self.waits = False  # for bytes that it demanded
+        self.waits = False  # for room in the budget
         self.planner: asyncio.Task[None] | None = None
         self._pool = blocks
 
@@ -38,13 +38,13 @@ class Cursor:
 
     @property
     def planned_to(self) -> int:
-        """Where what is held ends."""
+        """The offset behind the last block."""
         return self.blocks[-1].located.end_offset if self.blocks else self.next_offset
 
     def move_to(self, offset: int) -> Block | None:
-        """Let go of all below `offset`, and give the block that holds it.
+        """Release the blocks below `offset`, and return the block that holds it.
 
-        Where none does, what lies further on is let go of too: it is not what the reader wants.
+        If none holds it, all blocks are released: the reader does not continue with them.
         """
         self.next_offset = offset
         while self.blocks and self.blocks[0].located.end_offset <= offset:
@@ -58,7 +58,7 @@ class Cursor:
             self._pool.release(self.blocks.pop())
 
     def drop(self) -> None:
-        """Hold nothing more, and read nothing ahead."""
+        """Release all blocks and stop reading ahead."""
         self.dropped = True
         if self.planner is not None:
             self.planner.cancel()
@@ -66,16 +66,15 @@ class Cursor:
 
 
 class Cursors:
-    """Cursors at rest. One that is being used is not among them, and so is not dropped.
+    """Resting cursors. A cursor in use is not among them, and so is not dropped.
 
-    `readers` counts those as well: whoever uses a cursor says so, and puts it to rest or drops it
-    here.
+    `readers` counts both: a reader calls `use` for its cursor, and later `rest` or `drop`.
     """
 
     def __init__(self, cursors_max: int, idle_ms: int) -> None:
         self._cursors_max = cursors_max
         self._idle_seconds = idle_ms / 1000
-        self._at: dict[Place, list[Cursor]] = {}
+        self._at: dict[Position, list[Cursor]] = {}
         self._order: dict[Cursor, None] = {}
         self._used: set[Cursor] = set()
         self._tasks = runtime.Tasks()
@@ -87,7 +86,7 @@ class Cursors:
 
     @property
     def readers(self) -> int:
-        """How many there are, reading at this moment or not."""
+        """The number of cursors, resting or in use."""
         return len(self._order) + len(self._used)
 
     def peek(self, log: ReadableLog, offset: int) -> Cursor | None:
@@ -95,18 +94,18 @@ class Cursors:
         return found[-1] if found else None
 
     def take(self, log: ReadableLog, offset: int) -> Cursor | None:
-        """The cursor at this offset: its reader has come back."""
+        """Return and remove the resting cursor at this offset: its reader came back."""
         cursor = self.peek(log, offset)
         if cursor is not None:
             self._remove(cursor)
         return cursor
 
     def use(self, cursor: Cursor) -> None:
-        """Count a cursor that was taken, or is new, until it rests or is dropped."""
+        """Count a cursor as in use until it rests or is dropped."""
         self._used.add(cursor)
 
     def drop(self, cursor: Cursor) -> None:
-        """Forget a cursor that does not rest."""
+        """Drop a cursor that is in use."""
         self._used.discard(cursor)
         cursor.drop()
 
@@ -125,7 +124,7 @@ class Cursors:
             self._tasks.start(self._sweep(), name="idle readers")
 
     def make_room(self, size: int) -> None:
-        """Give up blocks of readers that are not reading now, the longest idle first."""
+        """Release blocks of resting cursors, the least recently used first."""
         for cursor in list(self._order):
             if size <= 0:
                 return
@@ -154,8 +153,8 @@ class Cursors:
 
     def _remove(self, cursor: Cursor) -> None:
         place = (cursor.log, cursor.next_offset)
-        standing = self._at[place]
-        standing.remove(cursor)
-        if not standing:
+        resting = self._at[place]
+        resting.remove(cursor)
+        if not resting:
             del self._at[place]
         del self._order[cursor]

@@ -1,8 +1,8 @@
-"""What a broker reads its partitions with: one for all of them.
+"""`LogReader`: what a broker reads all its partitions with.
 
-`read_now` never waits: it serves what is in memory, the tail and what was read ahead, in some
-microseconds. `read` waits for the store where it has to, in the queue of those who lag. Both give
-whole batches, the first one with the offset that was asked for, and nothing that is not committed.
+`read_now` never waits: it serves the tail in memory, and what was read ahead, within microseconds.
+`read` waits for the store if necessary, in the queue of catch-up reads. Both return whole,
+committed batches; the first one holds the requested offset.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LogReader:
     """Reads logs that this process leads. Close it with `aclose`.
 
     `ahead` is the same store for calls that need a free slot (`Stack.prefetch`); without it,
-    reading ahead queues for slots like everything else. `hot_work` counts what is done for others
-    than readers: while it grows, those who lag are served at a pace.
+    read-ahead queues for slots like other calls. `hot_work` counts work for producers: while it
+    grows, catch-up reads are throttled.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class LogReader:
     ) -> None:
         self._recent = RecentReader()
         self.memory_reads = 0
-        pace = CatchUpThrottle(lambda: self.memory_reads + hot_work(), settings.catchup_share)
-        self.cold = ColdReader(store, ahead, indexes, settings, self._recent, pace=pace)
+        throttle = CatchUpThrottle(lambda: self.memory_reads + hot_work(), settings.catchup_share)
+        self.cold = ColdReader(store, ahead, indexes, settings, self._recent, throttle=throttle)
         self.times = TimeSearch(self.read, self.cold.indexes, settings.search_bytes)
         self._closed = False
 
     def read_now(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk | None:
-        """Committed batches from memory; None where they are not there.
+        """Return committed batches from memory; None if they are not in memory.
 
-        At least one batch, otherwise no more than `max_bytes`. At the committed end there are none
-        yet; OffsetOutOfRangeError above it and below the log's start.
+        At least one batch is returned, and otherwise no more than `max_bytes`; none at the
+        committed end. Raises OffsetOutOfRangeError above it and below the log's start.
         """
         if is_at_end(log, offset):
             return RecordChunk([], 0, offset, offset)
@@ -68,7 +68,7 @@ class LogReader:
         return chunk
 
     async def read(self, log: ReadableLog, offset: int, max_bytes: int) -> RecordChunk:
-        """Committed batches from wherever they lie."""
+        """Return committed batches, wherever they are. See `read_now`."""
         if self._closed:
             raise ClosedError("the reader of logs is closed")
         chunk = self.read_now(log, offset, max_bytes)
@@ -77,14 +77,14 @@ class LogReader:
         return await self.cold.read(log, offset, max_bytes)
 
     async def offset_for_time(self, log: ReadableLog, timestamp_ms: int) -> Timed | None:
-        """Offset and timestamp of the first record at or past a time; None: none is so young."""
+        """Return offset and timestamp of the first record at or past a time; None if there is none."""
         return await self.times.first_from(log, timestamp_ms)
 
     async def max_timestamp(self, log: ReadableLog) -> Timed | None:
-        """Offset and timestamp of the first record with the greatest timestamp."""
+        """Return offset and timestamp of the first record with the greatest timestamp."""
         return await self.times.greatest(log)
 
     async def aclose(self) -> None:
-        """End all that is read ahead."""
+        """End read-ahead and reject further reads."""
         self._closed = True
         await self.cold.aclose()

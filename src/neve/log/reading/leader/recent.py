@@ -1,8 +1,8 @@
 """Reading from memory: the newest committed slices, which tailing consumers want.
 
-A slice is handed out as one view, whatever the number of its batches. The search begins at the
-newest slice, since that is where tailing readers are. Only who reads from, or stops at, the middle
-of a slice needs a map of its batches; the maps used last are kept.
+A slice is returned as one view, however many batches it has. The search begins at the newest slice,
+because tailing readers are there. Only a read that starts or stops within a slice needs a map of
+its batches; the most recently used maps are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from neve.log.reading.leader.batch_map import BatchMap, Cut
 from neve.log.reading.record_chunk import RecordChunk
 from neve.log.wal.object import Slice
 
-# Maps of slices. One of a slice of 4 MiB has at most 256 places.
+# Maps of slices. The map of a slice of 4 MiB has at most 256 positions.
 MAPS_MAX = 1_024
 
 
@@ -34,7 +34,7 @@ class RecentReader:
         at_least_one: bool = True,
         limit: int | None = None,
     ) -> RecordChunk | None:
-        """Whole batches from the one that holds `offset` on; None where it is not in memory."""
+        """Return whole batches from the one that holds `offset` on; None if it is not in memory."""
         at = index_of(rows, offset)
         if at < 0:
             return None
@@ -60,7 +60,7 @@ class RecentReader:
     def _extended(
         self, rows: deque[CachedSlice], at: int, chunk: RecordChunk, room: int, limit: int | None
     ) -> RecordChunk:
-        """The chunk with what follows in the slices from `at` on, as far as there is room."""
+        """Return the chunk, extended by the slices from index `at` on within `room` bytes."""
         parts, size, first, due, _key, _absent = chunk
         for index in range(at, len(rows)):
             row = rows[index]
@@ -92,7 +92,7 @@ class RecentReader:
         return found.cut(data, offset, room, at_least_one=at_least_one, limit=limit)
 
     def _map(self, key: str, entry: Slice) -> BatchMap:
-        # Positions do not name a slice: of some objects only a stretch is in memory.
+        # Positions do not identify a slice: of some objects only a stretch is in memory.
         name = (key, entry.topic_id, entry.partition, entry.base_offset, entry.length)
         found = self._maps.get(name)
         if found is None:
@@ -105,7 +105,10 @@ class RecentReader:
 
 
 def index_of(rows: deque[CachedSlice], offset: int) -> int:
-    """The last slice that begins at or below `offset`, looked for from the newest on; -1: none."""
+    """Return the index of the last slice that begins at or below `offset`; -1 if there is none.
+
+    Searches from the newest slice on.
+    """
     high = len(rows)
     low, step = high - 1, 1
     while low >= 0 and rows[low].entry.base_offset > offset:
@@ -117,7 +120,7 @@ def index_of(rows: deque[CachedSlice], offset: int) -> int:
 
 
 def row_holding(rows: deque[CachedSlice], offset: int) -> CachedSlice | None:
-    """The slice that holds `offset`."""
+    """Return the slice that holds `offset`; None if there is none."""
     at = index_of(rows, offset)
     if at < 0 or rows[at].entry.last_offset < offset:
         return None

@@ -1,9 +1,9 @@
-"""Finding records by time, right to the record, reading as little as possible.
+"""Finding the exact record for a time, with as few reads as possible.
 
-Segments, runs and slices say how young their youngest record is, and a segment's TIMESTAMP index
-says where to begin. What is left is a handful of batches, of which one is decoded: beside the loop
-and one at a time, unless it is sure to be small. What all searches hold meanwhile is bounded by
-`fetch.search.bytes`; others wait before they read anything.
+Segments, runs and slices are listed with their greatest timestamp, and a segment's TIMESTAMP index
+shows where to begin. A few batches remain, and one of them is decoded: in a thread and one at a
+time, unless it is small. The bytes that all searches hold are bounded by `fetch.search.bytes`;
+further searches wait before they read.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from neve.log.reading.record_chunk import RecordChunk
 from neve.log.reading.segment_indexes import SegmentIndexes
 from neve.records.batch import BatchHeader, walk
 
-# One read of a search: the stretch that the index names is seldom larger.
+# Bytes of one read of a search: the stretch that the index selects is seldom larger.
 SCAN_BYTES = 1024 * 1024
-# Batches of more records are decoded beside the loop, and so are those that are compressed.
+# Batches with more records, and compressed ones, are decoded in a thread.
 RECORDS_INLINE_MAX = 200
-# A log whose start keeps passing a search is left alone after so many attempts.
+# Attempts of a search that the log's start keeps overtaking.
 ATTEMPTS_MAX = 10
 
 
 class _Source(NamedTuple):
-    """Offsets that lie together, and the greatest timestamp among them."""
+    """A range of offsets and its greatest timestamp."""
 
     base: int
     last: int
@@ -42,7 +42,7 @@ class _Source(NamedTuple):
 
 
 class TimeSearch:
-    """Searches logs by time, through the ordinary reads of lagging readers."""
+    """Searches logs by time, with ordinary catch-up reads."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class TimeSearch:
         self._decoding = asyncio.Lock()
 
     async def first_from(self, log: ReadableLog, timestamp: int) -> Timed | None:
-        """The first record at or above the log's start with this timestamp or a greater one."""
+        """Return the first record of the log with this timestamp or a greater one."""
         return await _while_it_starts_there(log, lambda: self._first_from(log, timestamp))
 
     async def greatest(self, log: ReadableLog) -> Timed | None:
-        """The first of the records with the greatest timestamp."""
+        """Return the first of the records with the greatest timestamp."""
         found = await _while_it_starts_there(log, lambda: self._greatest(log))
         return None if found is None or found.timestamp < 0 else found
 
@@ -113,7 +113,7 @@ class TimeSearch:
                         break
         if best is None or (cut is not None and cut.timestamp >= best.max_timestamp):
             return cut
-        # Read again: a batch is held only while it is looked at.
+        # Read again: a batch is held only while it is examined.
         async with aclosing(self._batches(log, best.base_offset, best.last_offset)) as batches:
             async for header, batch in batches:
                 return await self._decoded(log, header, partial(youngest, header, batch, start))
@@ -125,7 +125,7 @@ class TimeSearch:
         header: BatchHeader,
         search: Callable[[str], Timed | None],
     ) -> Timed | None:
-        """Search a batch for what it is called in complaints."""
+        """Run `search` with the batch's name for errors, in a thread unless the batch is small."""
         key = f"{log.name}, the batch at offset {header.base_offset},"
         if not header.codec and header.record_count <= RECORDS_INLINE_MAX:
             return search(key)
@@ -133,7 +133,7 @@ class TimeSearch:
             return await runtime.offload(search, key)
 
     async def _scan_from(self, source: _Source, timestamp: int, start: int) -> int:
-        """Where in a source the first batch at or past `timestamp` may be."""
+        """Return the offset from which on a source may have a record at or past `timestamp`."""
         if source.base < start or source.segment is None:
             return max(source.base, start)
         bundle = await self._indexes.get(source.segment)
@@ -160,7 +160,7 @@ class TimeSearch:
 
     @asynccontextmanager
     async def _chunk(self, log: ReadableLog, at: int) -> AsyncIterator[RecordChunk]:
-        """Read from `at` on, once there is room for that. A batch may be larger than expected."""
+        """Read from `at` on, within the share. Reads again if a batch is larger than expected."""
         size = SCAN_BYTES
         while True:
             async with self.share.taken(size):
@@ -172,15 +172,17 @@ class TimeSearch:
                 del chunk
 
     async def _expanded(self, log: ReadableLog, source: _Source) -> list[_Source]:
-        """The segments of a run; everything else stands for itself."""
+        """Return the segments of a run, or the source itself if it is not a run."""
         if not source.is_run:
             return [source]
         return [_listed(row) for row in await log.manifest.segments(source.base, source.last)]
 
 
 def _sources(log: ReadableLog) -> list[_Source]:
-    """All that the log holds, in order. Taken at one moment: what is tiered meanwhile stays here,
-    and is read from wherever it then is."""
+    """Return all that the log holds, in order, as of now.
+
+    What is tiered later stays in the result, and is read from where it is then.
+    """
     state, start = log.manifest.state, log.start_offset
     rows = [_listed(row) for row in state.runs]
     rows += [_listed(row) for row in state.loose]
@@ -217,10 +219,10 @@ def _better(best: Timed | None, found: Timed | None) -> Timed | None:
 async def _while_it_starts_there(
     log: ReadableLog, search: Callable[[], Awaitable[Timed | None]]
 ) -> Timed | None:
-    """Search again where the log's start passed us."""
+    """Run a search again if the log's start overtook it."""
     for _ in range(ATTEMPTS_MAX):
         try:
             return await search()
         except OffsetOutOfRangeError:
             continue
-    raise UnavailableError(log.name, "its start moves faster than it is searched")
+    raise UnavailableError(log.name, "its start moves faster than it is searched: search again")
