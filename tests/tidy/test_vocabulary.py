@@ -57,10 +57,7 @@ NAMES = [
 
 NOT_YET_CONVERTED: list[str] = [
     "docs/contributors/format.md",
-    "docs/contributors/lake.md",
     "docs/contributors/protocol.md",
-    "docs/operators/maintenance.md",
-    "docs/operators/verify.md",
     "docs/users",
     "src/neve/bench",
     "src/neve/broker",
