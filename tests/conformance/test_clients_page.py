@@ -48,7 +48,7 @@ async def test_which_clients_wait_for_the_store_by_default() -> None:
     assert (aiokafka._sender._acks, KafkaProducer.DEFAULT_CONFIG["acks"]) == (1, -1)
     await aiokafka.stop()
     advice = PAGE[PAGE.index("**Acknowledgements.**") : PAGE.index("## First steps")]
-    default_all, default_one = advice.split("but acks=1 is that of")
+    default_all, default_one = advice.split("acks=1 is the default of")
     assert "kafka-python since 3" in default_all
     assert default_one.startswith(" aiokafka, of older kafka-python and of sarama")
     assert "lost if the process ends" in default_all

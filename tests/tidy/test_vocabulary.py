@@ -58,7 +58,7 @@ NAMES = [
 NOT_YET_CONVERTED: list[str] = [
     "docs/contributors/format.md",
     "docs/contributors/protocol.md",
-    "docs/users",
+    "docs/users/topics.md",
     "src/neve/bench",
     "src/neve/broker",
     "src/neve/bucket",
