@@ -42,4 +42,5 @@ def explain(damage: DamagedError, url: str) -> str:
     """Return what is damaged in the bucket at this address, and what to do about it."""
     if isinstance(damage, UnreadableError):
         return str(damage.within(url))
-    return f"{damage}. To list the lost offsets and the commands that skip them: neve storage verify {shlex.quote(url)}"
+    verify = f"neve storage verify {shlex.quote(url)}"
+    return f"{damage}. To list the lost offsets and the commands that skip them: {verify}"

@@ -55,7 +55,7 @@ class BatchMap:
         at_least_one: bool,
         limit: int | None = None,
     ) -> Cut | None:
-        """Return the batches from the one that holds `offset`, or the next one, within `room` bytes.
+        """Return the batches from the one of `offset`, or the next one, within `room` bytes.
 
         Returns None if there is none, or if it does not fit and `at_least_one` is false. Batches
         that begin at the offset `limit` or above are left out.

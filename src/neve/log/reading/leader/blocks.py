@@ -83,7 +83,7 @@ class Blocks:
         return sum(map(len, self._of_source.values()))
 
     def find(self, source: tuple[str, int], offset: int) -> Block | None:
-        """Return a block of this source with this offset, held for the caller; None: there is none."""
+        """Return a block of this source with this offset, held for the caller; None if none."""
         for block in self._of_source.get(source, ()):
             if block.holds(offset):
                 block.holders += 1

@@ -1,9 +1,9 @@
 """Cursors: what is kept for sequential readers between two of their reads.
 
 A cursor is at the offset where the last chunk ended. A read from exactly that offset continues with
-it, and with the blocks that were read ahead for it. Several cursors may be at one offset. The number
-of resting cursors is bounded; the least recently used is dropped first, and one task drops idle
-ones. Their blocks are released when other readers need the bytes.
+it, and with the blocks that were read ahead for it. Several cursors may be at one offset. The
+number of resting cursors is bounded; the least recently used is dropped first, and one task drops
+idle ones. Their blocks are released when other readers need the bytes.
 """
 
 from __future__ import annotations

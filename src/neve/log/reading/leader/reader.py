@@ -77,7 +77,7 @@ class LogReader:
         return await self.cold.read(log, offset, max_bytes)
 
     async def offset_for_time(self, log: ReadableLog, timestamp_ms: int) -> Timed | None:
-        """Return offset and timestamp of the first record at or past a time; None if there is none."""
+        """Return offset and timestamp of the first record at or past a time; None if none."""
         return await self.times.first_from(log, timestamp_ms)
 
     async def max_timestamp(self, log: ReadableLog) -> Timed | None:
