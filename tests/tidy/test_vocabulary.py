@@ -56,8 +56,6 @@ NAMES = [
 ]
 
 NOT_YET_CONVERTED: list[str] = [
-    "docs/contributors/format.md",
-    "docs/contributors/protocol.md",
     "docs/users/topics.md",
     "src/neve/bench",
     "src/neve/broker",
