@@ -1,4 +1,4 @@
-"""README.md and docs/users/clients.md, followed line by line from an empty folder.
+"""README.md, the quick start and docs/users/clients.md, followed line by line from an empty folder.
 
 Commands and programs are run as they stand. Only what a test may not have is put in place of what
 the page names: free ports for 9092, this machine for a broker's public name, and moto for S3.
@@ -163,7 +163,10 @@ def follower(tmp_path: Path, moto_s3: S3Server) -> Iterator[Follower]:  # noqa: 
         made.kill()
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/users/clients.md"])
+PAGES = ["README.md", "docs/users/quick-start.md", "docs/users/clients.md"]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_can_be_followed_from_top_to_bottom(name: str, follower: Follower) -> None:
     steps = steps_of((ROOT / name).read_text(encoding="utf-8"))
     assert len(steps) > 3
