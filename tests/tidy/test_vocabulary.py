@@ -64,7 +64,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/cluster",
     "src/neve/coordinator",
     "src/neve/lake/pgwire",
-    "src/neve/lake/pipeline",
     "src/neve/lake/sql",
     "src/neve/lake/tables",
     "src/neve/lake/values",

@@ -200,5 +200,5 @@ def test_a_share_is_not_told_of_too_few_values() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "101%", "%"])
 def test_what_is_no_limit_is_refused(text: str) -> None:
-    with pytest.raises(InvalidError, match="is no limit"):
+    with pytest.raises(InvalidError, match="is not a limit"):
         DeadLetterLimit.parse(text)

@@ -1,1 +1,1 @@
-"""Topics into Iceberg tables: what a pipeline is told, how it runs, how it stands."""
+"""Pipelines from topics to Iceberg tables: configuration, execution and status."""

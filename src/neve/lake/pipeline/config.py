@@ -1,6 +1,6 @@
-"""What a pipeline is told: a YAML file, or the same as a mapping.
+"""The configuration of a pipeline: a YAML file, or the same as a mapping.
 
-Everything is checked before anything runs, and a mistake is told by its place in the file. Only the
+Everything is checked before anything runs, and an error names its place in the file. Only the
 store and one topic are needed; docs/contributors/lake.md has every field with its default.
 """
 
@@ -24,11 +24,11 @@ _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 
-# A field that is not known is a mistake, and told; none is passed over.
+# Unknown fields are errors.
 
 
 class TopicConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One topic and the table that it becomes."""
+    """One topic and its table."""
 
     topic: str
     table: str = ""
@@ -39,7 +39,7 @@ class TopicConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
 
 
 class MaintenanceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """How tables are kept in shape."""
+    """How tables are maintained."""
 
     enabled: bool = True
     every: str = "10m"
@@ -50,7 +50,7 @@ class MaintenanceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True,
 
 
 class PipelineConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A whole pipeline. Names of tables are full ones: namespace and table."""
+    """A whole pipeline. Table names include their namespace."""
 
     store: str
     topics: list[TopicConfig]
@@ -76,7 +76,7 @@ class PipelineConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
 
 
 def load_config(path: Path) -> PipelineConfig:
-    """The pipeline that a file describes."""
+    """Read and check a pipeline's file. Raises InvalidError."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -85,32 +85,32 @@ def load_config(path: Path) -> PipelineConfig:
 
 
 def parse_config(given: bytes | str | Mapping[str, Any], where: str = "pipeline") -> PipelineConfig:
-    """A pipeline from YAML or from a mapping."""
+    """Parse and check a pipeline from YAML or a mapping. Raises InvalidError."""
     try:
         if isinstance(given, Mapping):
             config = msgspec.convert(given, PipelineConfig)
         else:
             config = msgspec.yaml.decode(given, type=PipelineConfig)
     except msgspec.ValidationError as error:
-        raise InvalidError(f"{where}: {_told(error)}") from error
+        raise InvalidError(f"{where}: {_message_of(error)}") from error
     except msgspec.DecodeError as error:
         raise InvalidError(f"{where} is not YAML: {error}") from error
     return _checked(config, where)
 
 
 def chosen_topics(config: PipelineConfig, topic: str | None) -> list[TopicConfig]:
-    """The topic of this name, or all of them."""
+    """Return the topic with this name, or all topics for None."""
     found = [each for each in config.topics if topic in (None, each.topic)]
     if not found:
         known = ", ".join(each.topic for each in config.topics)
-        raise InvalidError(f"topic {topic} is not in this pipeline, which has {known}")
+        raise InvalidError(f"topic {topic} is not in this pipeline; valid topics: {known}")
     return found
 
 
-def _told(error: msgspec.ValidationError) -> str:
-    """msgspec's message with places as people write them."""
-    told = _PLACE.sub(lambda found: f" (at {found[1] or 'the top'})", str(error))
-    return told.replace("`", "")
+def _message_of(error: msgspec.ValidationError) -> str:
+    """Return msgspec's message with readable places."""
+    message = _PLACE.sub(lambda found: f" (at {found[1] or 'the top'})", str(error))
+    return message.replace("`", "")
 
 
 def _checked(config: PipelineConfig, where: str) -> PipelineConfig:
@@ -143,11 +143,11 @@ def _check_maintenance(config: MaintenanceConfig) -> None:
 
 
 def _with_table(topic: TopicConfig, namespace: str, where: str) -> TopicConfig:
-    """The same with its table's full name."""
+    """Return the topic with the full name of its table."""
     if not topic.topic:
         raise InvalidError(f"{where}: a topic without a name")
     if not topic.table:
-        # Iceberg takes most names, and few engines do: a topic a.b-c becomes a table a_b_c.
+        # Few engines accept all names that Iceberg does: a topic a.b-c becomes a table a_b_c.
         return msgspec.structs.replace(
             topic, table=f"{namespace}.{_NOT_IN_A_NAME.sub('_', topic.topic)}"
         )
@@ -160,7 +160,7 @@ def _with_table(topic: TopicConfig, namespace: str, where: str) -> TopicConfig:
 
 def _identifier(text: str, what: str) -> str:
     if not _IDENTIFIER.fullmatch(text):
-        raise InvalidError(f"{what}: {text!r} is no name: use letters, digits and _")
+        raise InvalidError(f"{what}: {text!r} is not a valid name: use letters, digits and _")
     return text
 
 
@@ -168,12 +168,12 @@ def _check_once(names: Sequence[str], what: str) -> None:
     seen: dict[str, None] = {}
     for name in names:
         if name in seen:
-            raise InvalidError(f"{what} {name} is named twice: each once, please")
+            raise InvalidError(f"{what} {name} is given twice: name each once")
         seen[name] = None
 
 
 def _check_letters(tables: Sequence[str], where: str) -> None:
-    """No topic's table is where another's dead letters go."""
+    """Check that no topic's table is the dead letter table of another."""
     for table in tables:
         if table + DEAD_LETTERS_SUFFIX in tables:
             raise InvalidError(

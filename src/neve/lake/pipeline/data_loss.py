@@ -1,7 +1,7 @@
-"""Offsets that were removed from the log before a pipeline came to read them. Pure.
+"""Offsets that were removed from the log before a pipeline read them. Pure.
 
-They are missing from the table for good, so they are told in the run that passes them over, and
-written down at the table by the very commit that does: whoever is killed when, it is known.
+The table lacks them permanently. The run that skips them reports them, and its commit stores them
+in the table, so that a crash cannot hide them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from neve.bucket.planning import PartitionPlan
 from neve.lake.tables.progress import Progress, offset_of
 
-PARTITIONS_TOLD = 10
+PARTITIONS_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Loss:
-    """How many offsets, and which, in words."""
+    """The number of lost offsets, and a description."""
 
     offsets: int = 0
     text: str = ""
@@ -27,18 +27,18 @@ NOTHING_LOST = Loss()
 
 
 def with_all_lost(plan: PartitionPlan, known: Mapping[int, int]) -> PartitionPlan:
-    """The plan of a partition of a topic that the table has begun.
+    """Return the plan of a partition, for a topic that the table has offsets of.
 
-    One that the table does not know yet was added since, so every offset below its start is lost.
+    A partition without an offset in the table is new, so all offsets below its log start are lost.
     """
     return plan if plan.partition in known else replace(plan, lost=plan.start)
 
 
 def loss_of(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
-    """What a commit that takes the table to `new` passes over.
+    """Return the offsets that a commit of `new` skips.
 
-    A partition that stands still for now (it cannot be read) loses nothing yet: the commit that
-    moves it tells.
+    A partition that does not advance, because it cannot be read, is reported by the commit that
+    advances it.
     """
     passed = [
         plan
@@ -50,12 +50,12 @@ def loss_of(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
     offsets = sum(plan.lost for plan in passed)
     which = ", ".join(
         f"{plan.start - plan.lost} to {plan.start - 1} of partition {plan.partition}"
-        for plan in passed[:PARTITIONS_TOLD]
+        for plan in passed[:PARTITIONS_SHOWN]
     )
-    if len(passed) > PARTITIONS_TOLD:
-        which += f", and more of {len(passed) - PARTITIONS_TOLD} other partitions"
+    if len(passed) > PARTITIONS_SHOWN:
+        which += f", and more of {len(passed) - PARTITIONS_SHOWN} other partitions"
     return Loss(
         offsets,
         f"{passed[0].topic}: {offsets} offsets were removed by retention (or DeleteRecords) before "
-        f"they came into {table}, which lacks them for good: {which}",
+        f"they were read into {table}, which lacks them permanently: {which}",
     )

@@ -1,6 +1,6 @@
-"""How many dead letters are too many: a pipeline that puts nearly everything aside does not work.
+"""The limit of dead letters: beyond it, a pipeline counts as failed. Pure.
 
-A wrong format or schema makes a dead letter of every value, and nothing fails. Pure.
+With a wrong format or schema every value becomes a dead letter, and nothing else fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LIMIT = re.compile(r"(\d+(?:\.\d+)?)(%?)")
 
 @dataclass(frozen=True)
 class DeadLetterLimit:
-    """At most so many of a topic's values, or so large a share of them, may be dead letters."""
+    """The maximum number or percentage of a topic's values that may be dead letters."""
 
     text: str
     count: int | None = None
@@ -23,21 +23,21 @@ class DeadLetterLimit:
 
     @classmethod
     def parse(cls, text: str) -> DeadLetterLimit:
-        """`100`, or `5%`."""
+        """Parse `100` or `5%`. Raises InvalidError."""
         found = _LIMIT.fullmatch(text.strip())
         if found is None:
-            raise InvalidError(f"{text!r} is no limit: write a number, such as 100, or 5%")
+            raise InvalidError(f"{text!r} is not a limit: write a number, such as 100, or 5%")
         number, sign = found.groups()
         if sign:
             if float(number) > 100:
-                raise InvalidError(f"{text!r} is no limit: a share is at most 100%")
+                raise InvalidError(f"{text!r} is not a limit: a share is at most 100%")
             return cls(text.strip(), percent=float(number))
         if "." in number:
-            raise InvalidError(f"{text!r} is no limit: write a whole number, or a share such as 5%")
+            raise InvalidError(f"{text!r} is not a limit: write an integer, or a share such as 5%")
         return cls(text.strip(), count=int(number))
 
     def exceeded(self, rows: int, bad: int, *, values_least: int = 1) -> bool:
-        """Whether there are more. Of fewer than `values_least` values no share is told."""
+        """Return True if the limit is exceeded. A share needs at least `values_least` values."""
         if self.count is not None:
             return bad > self.count
         assert self.percent is not None
@@ -45,7 +45,7 @@ class DeadLetterLimit:
 
 
 def complaint(table: str, rows: int, bad: int, limit: DeadLetterLimit) -> str:
-    """What to tell of a table whose limit is exceeded."""
+    """Return the error message for a table whose limit is exceeded."""
     return (
         f"{table}: {bad} of {rows + bad} values did not fit and are dead letters, more than "
         f"{limit.text} (--max-dead-letters): neve lake replay --dry-run gives the reasons; correct "

@@ -1,7 +1,7 @@
-"""What the HTTP port of a pipeline answers: is it alive, does it fill its tables, what it counted.
+"""The HTTP pages of a pipeline: liveness, readiness and metrics.
 
-Made before the pipeline is, so that a process whose Spark starts slowly says so. Scrapes come on a
-thread of their own and read counters that the pipeline's thread adds to.
+They are served before the pipeline exists, and report "starting" while Spark starts. Scrapes run on
+a separate thread and read counters that the pipeline's thread updates.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ REASON_CHARACTERS_MAX = 1000
 
 
 class PipelinePages(ServicePages):
-    """The pages of one process. `reports` is set once there is a pipeline."""
+    """The pages of one process. `reports` is set once the pipeline exists."""
 
     def __init__(self) -> None:
         self.reports: Sequence[TopicReport] | None = None
 
     def unready(self) -> str | None:
-        """Why tables are not filled as they should be; None where they are."""
+        """Return why tables are not being filled; None if they are."""
         if self.reports is None or any(each.stepped_ms is None for each in self.reports):
             return "starting"
         failing = [each.failing for each in self.reports if each.failing]
@@ -37,7 +37,7 @@ class PipelinePages(ServicePages):
 
 
 def lake_view(reports: Sequence[TopicReport]) -> Iterator[str]:
-    """A sample of each family for each topic, where there is something to say."""
+    """Yield the samples of each metric family, one for each topic with a value."""
     for name, value_of in _VALUES.items():
         values = [((each.topic, each.table), value_of(each)) for each in reports]
         yield several(name, [(labels, value) for labels, value in values if value is not None])

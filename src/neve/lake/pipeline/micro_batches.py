@@ -1,8 +1,8 @@
-"""What a pipeline reads next of a topic, and how far the table has come when that is done. Pure.
+"""Chooses the next micro-batch of a topic, and combines the results of its ranges. Pure.
 
-A portion takes from every partition in turn, so that none waits for another, up to so many bytes.
-What is committed of a partition has no hole: where one range ends early, what lies behind it is
-left for the next portion.
+A batch takes ranges from all partitions in turn, up to a number of bytes, so that none starves. The
+committed offsets of a partition have no gap: if a range ends early, the ranges after it are left
+for the next batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neve.lake.tables.table_ref import WrittenFile
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Ranges to read, by partition in the order of offsets; `whole` ones are read to their end."""
+    """Ranges to read, by partition and offset; `whole` partitions are read to their end."""
 
     topic: str
     topic_id: str
@@ -31,7 +31,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What a portion came to: files to commit, and the offsets that the table then has."""
+    """The files to commit, and the offsets of the table after the commit."""
 
     files: tuple[WrittenFile, ...]
     letter_files: tuple[WrittenFile, ...]
@@ -40,10 +40,10 @@ class BatchResult:
     bad: int
     failures: tuple[str, ...]
     stuck: frozenset[int] = frozenset()
-    """Partitions of which a range ended early."""
+    """Partitions with a range that ended early."""
 
     def reached(self, plan: PartitionPlan) -> int:
-        """The offset of a partition that everything below is done."""
+        """Return the offset below which all records of the partition are done."""
         topic = self.new.get(plan.topic_id)
         return plan.first if topic is None else topic.offsets.get(plan.partition, plan.first)
 
@@ -51,25 +51,25 @@ class BatchResult:
 def next_micro_batch(
     plans: Sequence[PartitionPlan],
     *,
-    portion_bytes: int,
+    batch_bytes: int,
     task_bytes: int,
     doubtful: Collection[int] = (),
 ) -> MicroBatch:
-    """As many ranges as fit, at least one where there is any.
+    """Return as many ranges as fit, at least one if there is any.
 
-    Of a doubtful partition it is one at most: what lies behind a place that still cannot be passed
-    would be read and written for nothing, again and again.
+    A doubtful partition gets at most one range: records after an offset that still cannot be read
+    would be read and written in vain at every step.
     """
     waiting = {plan.partition: plan_tasks([plan], max_bytes_per_task=task_bytes) for plan in plans}
     chosen: dict[int, list[OffsetRange]] = {number: [] for number in waiting}
     size = 0
-    while size < portion_bytes and any(
+    while size < batch_bytes and any(
         ranges for number, ranges in waiting.items() if number not in doubtful or not chosen[number]
     ):
         for number, ranges in waiting.items():
             if chosen[number] and number in doubtful:
                 continue
-            if ranges and size < portion_bytes:
+            if ranges and size < batch_bytes:
                 size += ranges[0].bytes
                 chosen[number].append(ranges.pop(0))
     topic, topic_id = (plans[0].topic, plans[0].topic_id) if plans else ("", "")
@@ -82,21 +82,21 @@ def next_micro_batch(
     )
 
 
-def combine_results(portion: MicroBatch, results: Sequence[RangeResult]) -> BatchResult:
-    """Put together what the ranges gave; results come in any order."""
+def combine_results(batch: MicroBatch, results: Sequence[RangeResult]) -> BatchResult:
+    """Combine the results of the ranges, which may be in any order."""
     kept: list[RangeResult] = []
     offsets: dict[int, int] = {}
     failures: list[str] = []
     stuck: set[int] = set()
-    for plan in portion.plans:
+    for plan in batch.plans:
         own = sorted(
             (each for each in results if each.task.partition == plan.partition),
             key=lambda each: each.task.first,
         )
-        reached = plan.stop if plan.partition in portion.whole else plan.first
+        reached = plan.stop if plan.partition in batch.whole else plan.first
         for result in own:
             kept.append(result)
-            if plan.partition not in portion.whole:
+            if plan.partition not in batch.whole:
                 reached = result.end
             if result.end < result.task.end:
                 reached = result.end
@@ -105,12 +105,12 @@ def combine_results(portion: MicroBatch, results: Sequence[RangeResult]) -> Batc
                 break
         if plan.failure is not None:
             failures.append(f"{plan.topic}-{plan.partition}: {plan.failure}")
-        if plan.failure is None or reached > plan.first:  # else it may not even have been seen
+        if plan.failure is None or reached > plan.first:  # otherwise its offsets may be unknown
             offsets[plan.partition] = reached
     return BatchResult(
         tuple(file for each in kept for file in each.files),
         tuple(file for each in kept for file in each.letter_files),
-        {portion.topic_id: TopicProgress(portion.topic, offsets)},
+        {batch.topic_id: TopicProgress(batch.topic, offsets)},
         sum(each.rows for each in kept),
         sum(each.bad for each in kept),
         tuple(failures),

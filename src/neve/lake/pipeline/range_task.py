@@ -1,9 +1,9 @@
-"""What a Spark task of a pipeline does: read a range of offsets, decode it, write Parquet.
+"""The Spark task of a pipeline: reads an offset range, decodes it, writes Parquet files.
 
-Each record of the range ends up in exactly one place: as a row, or as a dead letter with the
-reason. A partition that cannot be read further (a damaged batch, offsets that are gone) ends its
-range early; what was read up to there is kept, and the driver is told how far it goes. Everything
-else that fails, fails the task, and Spark runs it again.
+Each record of the range becomes exactly one row or one dead letter with its reason. If a partition
+cannot be read further (a damaged batch, removed offsets), the range ends early: the task keeps what
+it has read and returns the offset that it reached. Any other error fails the task, and Spark
+retries it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ TOPIC_ID = "topic_id"
 
 @dataclass(frozen=True)
 class TopicTask:
-    """All that the tasks of one topic have in common. Without `letters`, bad values are counted.
+    """The common part of a topic's tasks. Without `letters`, bad values are only counted.
 
-    `strict` makes a bad value of one that has a field without a column. `stop` ends a range at its
-    first bad value, as if the log could not be read further.
+    `strict` makes values bad that have a field without a column. `stop` ends a range at its first
+    bad value, as if the log could not be read further.
     """
 
     store: StoreRef
@@ -48,9 +48,9 @@ class TopicTask:
 
 @dataclass(frozen=True)
 class RangeResult:
-    """What became of one range: every offset of it below `end` is in the files.
+    """The result of one range: the files contain every offset of it below `end`.
 
-    `failure` says why it goes no further; `unknown` has fields that the table has no column for.
+    `failure` is why the range ended early; `unknown` has fields without a column in the table.
     """
 
     task: OffsetRange
@@ -85,17 +85,17 @@ def run_range(work: TopicTask, task: OffsetRange) -> RangeResult:
 
 @functools.cache
 def _settle() -> None:
-    """Keep what a worker has loaded by now out of collections.
+    """Exclude what a worker has loaded so far from garbage collections.
 
-    Spark has a worker collect garbage after each of its tasks. Searching all modules takes longer
-    than all the rest that lies between two tasks.
+    Spark collects garbage in a worker after each task. Traversing all modules takes longer than
+    everything else between two tasks.
     """
     gc.collect()
     gc.freeze()
 
 
 class _Reading:
-    """One pass over a range. Dead letters are few, and a range is bounded: they wait in memory."""
+    """One pass over a range. Dead letters stay in memory: they are few, and a range is bounded."""
 
     def __init__(self, work: TopicTask, task: OffsetRange) -> None:
         self._work = work
@@ -107,7 +107,7 @@ class _Reading:
         self.failure = ""
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """The good rows, as the table has them."""
+        """Yield the good rows with the table's columns."""
         try:
             for batch in read_range(self._work.store, self._task, COLUMNS):
                 decoded = self._decoded(batch)
@@ -140,14 +140,14 @@ class _Reading:
         return self._with_origin(decoded.rows, good)
 
     def _before_the_first_bad(self, batch: pa.RecordBatch, decoded: Decoded) -> pa.RecordBatch:
-        """The range ends here, and whoever asks is told why."""
+        """End the range before its first bad value. Returns the rows before it."""
         first = decoded.bad[0]
         self.end = batch.column("offset")[first.row].as_py()
         self.failure = (
-            f"offset {self.end}: {first.reason}; on_error is stop: mend the value's schema, or "
+            f"offset {self.end}: {first.reason}; on_error is stop: correct the value's schema, or "
             "choose dead_letters or skip"
         )
-        # Every row before it is a good one.
+        # Every row before it is good.
         self.row_count += first.row
         return self._with_origin(decoded.rows.slice(0, first.row), batch.slice(0, first.row))
 
@@ -162,10 +162,10 @@ class _Reading:
 
 
 def with_origin(values: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
-    """The value's columns with the struct that says which record each row comes from.
+    """Return the value's columns with the struct that identifies the record of each row.
 
-    The records have a column with their topic's id: the topic's name, a partition and an offset
-    mean another record once the topic is deleted and created again.
+    The records have a column with the topic id: after a topic is deleted and recreated, its name,
+    partition and offset identify another record.
     """
     origin = pa.StructArray.from_arrays(
         [_cast(records.column(field.name), field.type) for field in KAFKA_STRUCT],
@@ -176,7 +176,7 @@ def with_origin(values: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBat
 
 
 def letters_of(batch: pa.RecordBatch, bad: Sequence[BadValue], topic_id: str) -> pa.RecordBatch:
-    """The records that have no place in the table, as they came, each with its reason."""
+    """Return the bad records unchanged, each with its reason."""
     records = batch.take(pa.array([each.row for each in bad], pa.int64()))
     count = records.num_rows
     columns = {name: records.column(name) for name in records.schema.names}
@@ -197,10 +197,10 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _within_years(times: pa.Array) -> pa.Array:
-    """Without times past year 9999 or before year 1, which are null.
+    """Replace times before year 1 or after year 9999 by null.
 
-    A producer may put anything there, microseconds for example, and neither Iceberg's partitions
-    nor its statistics know such a day: the record would keep its topic from going on.
+    Producers may write any number, for example microseconds. Iceberg's partitions and statistics
+    cannot represent such a day, and one record would block its topic.
     """
     counts = times.view(pa.int64())
     found = pc.min_max(counts)

@@ -1,8 +1,8 @@
-"""Brings tables to the types of numbers that the pipeline's file gives now, by writing them again.
+"""Rewrites tables whose number types differ from the pipeline's file.
 
-For a column that was inferred or declared as an integer, and whose values turned out to have
-fractions. Rows come from the table itself, so those stay that the topic no longer has. It runs in
-this process, as a stream.
+For example a column that was inferred or declared as an integer, and whose values turned out to
+have fractions. Rows come from the table itself, so rows stay that the topic no longer has. It runs
+in this process, as a stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neve.lake.values.types import shown
 
 @dataclass(frozen=True)
 class RebuildReport:
-    """What became of one table: its new types by column, and how many rows were written again."""
+    """One table: its new types by column, and the number of rewritten rows."""
 
     topic: str
     table: str
@@ -40,7 +40,7 @@ def rebuild_tables(
     dry_run: bool = False,
     folder: Path | None = None,
 ) -> list[RebuildReport]:
-    """Rebuild the table of one topic, or those of all, where the file gives other types."""
+    """Rewrite the table of one topic, or of all, if the file gives other types."""
     topics = chosen_topics(config, topic)
     with pipeline_catalog(config) as catalog:
         return [_rebuilt(catalog, each, folder, dry_run=dry_run) for each in topics]
@@ -55,17 +55,17 @@ def _rebuilt(
     except NoSuchTableError:
         return RebuildReport(config.topic, config.table, {})
     types = {} if given is None else _types(value_schema(table), given, config.table)
-    told = {shown(path): str(kind) for path, kind in types.items()}
+    shown_types = {shown(path): str(kind) for path, kind in types.items()}
     if dry_run or not types:
-        return RebuildReport(config.topic, config.table, told)
+        return RebuildReport(config.topic, config.table, shown_types)
     rows = rebuild(table, types)
     assert given is not None
     grow(table, config, [given])
-    return RebuildReport(config.topic, config.table, told, rows)
+    return RebuildReport(config.topic, config.table, shown_types, rows)
 
 
 def _types(there: pa.Schema, given: pa.Schema, table: str) -> dict[tuple[str, ...], pa.DataType]:
-    """The types to change; InvalidError where the file asks for more than that."""
+    """Return the types to change. Raises InvalidError for any other difference."""
     change = evolution(there, given)
     types = dict(change.rewrite)
     others = [reason for path, reason in change.refused if path not in types]

@@ -1,8 +1,8 @@
-"""Dead letters that can be read by now, put into their tables.
+"""Replays dead letters: those that can be decoded now become rows of their tables.
 
-A letter can become readable in two ways: the pipeline's file has another schema for the values, or
-somebody mended the value in the table of dead letters. Either way the letters are decoded anew, as
-the pipeline would, and those that fit become rows. It runs in the driver: letters are few.
+A letter can become readable in two ways: the pipeline's file has a new schema, or a user corrected
+the value in the table of dead letters. The letters are decoded again as the pipeline would, and
+those that fit become rows. It runs in the driver: letters are few.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from neve.lake.tables.table_creation import DEAD_LETTERS_SUFFIX, complete_origin
 from neve.lake.values import ValueFormat, decode_strictly, evolved, value_format
 
 LOOKS_MAX = 10
-"""A pipeline that adds letters all the time may overtake a replay as often."""
+"""How often a pipeline that adds letters may overtake a replay before it gives up."""
 
 
 @dataclass
 class ReplayReport:
-    """What became of one topic's letters. `reasons` counts why letters stay."""
+    """The result for one topic. `reasons` counts why letters remain."""
 
     topic: str
     table: str
@@ -58,14 +58,14 @@ def replay(
     dry_run: bool = False,
     folder: Path | None = None,
 ) -> list[ReplayReport]:
-    """Replay the letters of one topic, or of all."""
+    """Replay the letters of one topic, or of all topics."""
     topics = chosen_topics(config, topic)
     with pipeline_catalog(config) as catalog:
         return [_Replay(catalog, each, folder).run(dry_run=dry_run) for each in topics]
 
 
 class _Replay:
-    """One topic's."""
+    """The replay of one topic."""
 
     def __init__(self, catalog: Catalog, config: TopicConfig, folder: Path | None) -> None:
         self._catalog = catalog
@@ -104,9 +104,9 @@ class _Replay:
         )
 
     def _grown(self, table: Table, letters: Table, seen: ReplayScan, *, dry_run: bool) -> pa.Schema:
-        """The table's columns after the file's schema and new fields got theirs, as in a pipeline.
+        """Return the table's columns, grown by the file's schema and new fields as in a pipeline.
 
-        A dry run leaves the table as it is, and comes to the same columns.
+        A dry run computes the same columns without changing the table.
         """
         if not dry_run:
             complete_origin(table)
@@ -136,7 +136,7 @@ class _Replay:
     def _findings(
         self, letters: Table, seen: ReplayScan, schema: pa.Schema, report: ReplayReport
     ) -> Findings:
-        """Which letters can be read into these columns."""
+        """Return which letters can be decoded into these columns."""
         found = Findings()
         report.reasons.clear()
         for batch in replayable(letters, seen, self._config.topic):

@@ -1,7 +1,7 @@
-"""A whole pipeline: many topics, each brought forward in turn, interval after interval.
+"""A whole pipeline: advances its topics in turn, once per interval, and maintains the tables.
 
-One topic that fails keeps no other from going on: its failure is told, and it is tried again at the
-next interval. Tables are kept in shape on the side.
+A topic that fails does not stop the others: its failure is logged and reported, and the pipeline
+retries it at the next interval.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class TopicReport:
-    """What became of one topic so far; `failures` are the last run's, what was lost among them.
+    """Counts and errors of one topic. `failures` are those of the last run, losses included.
 
-    `left` is None where it is not known how much is still to be read. `failing` is why the last
-    step failed, `stepped_ms` when it ended.
+    `left` is the number of offsets still to be read, None if unknown. `failing` is the error of the
+    last step, `stepped_ms` the time when it ended.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class TopicReport:
     committed_ms: int | None = None
 
 
-Told = Callable[[TopicReport], None]
+OnStep = Callable[[TopicReport], None]
 
 
 class Pipeline:
@@ -92,7 +92,7 @@ class Pipeline:
                     self._store,
                     self._catalog,
                     each,
-                    portion_bytes=config.batch_bytes,
+                    batch_bytes=config.batch_bytes,
                     task_bytes=config.task_bytes,
                     folder=folder,
                 )
@@ -112,10 +112,12 @@ class Pipeline:
         self._opened.close()
 
     def run_once(
-        self, on_step: Told = lambda _: None, stop: Callable[[], bool] = lambda: False
+        self, on_step: OnStep = lambda _: None, stop: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Bring every table to where its topic ends now, or until told to stop, which is looked at
-        between portions; whether nothing failed, and nothing was found lost.
+        """Fill every table up to the current end of its topic.
+
+        Stops early if `stop()` is true, which is checked between micro-batches. Returns True if
+        nothing failed and no offsets were found lost.
         """
         for report in self.reports:
             report.failures.clear()
@@ -124,8 +126,8 @@ class Pipeline:
             pending = [pair for pair in pending if not stop() and self._advance(*pair, on_step)]
         return not any(report.failures for report in self.reports)
 
-    def run(self, stop: Callable[[], bool], on_step: Told = lambda _: None) -> None:
-        """Go on until told to stop, which is looked at between portions and while waiting."""
+    def run(self, stop: Callable[[], bool], on_step: OnStep = lambda _: None) -> None:
+        """Run until `stop()` is true, which is checked between micro-batches and while waiting."""
         while not stop():
             began = runtime.monotonic()
             self.run_once(on_step, stop)
@@ -137,7 +139,7 @@ class Pipeline:
                 runtime.run(runtime.sleep(min(left, 0.2)))
 
     def maintain(self) -> None:
-        """Keep the tables in shape; one that fails is told and left for the next time."""
+        """Maintain all tables. A failure is logged, and the table is retried the next time."""
         policy = maintenance_policy(self._config.maintenance)
         for each in self._topics:
             for name in (each.config.table, each.config.table + DEAD_LETTERS_SUFFIX):
@@ -146,16 +148,16 @@ class Pipeline:
                 except NoSuchTableError:
                     continue
                 except Exception as error:
-                    _log.warning("%s: its upkeep failed: %s", name, error)
+                    _log.warning("%s: table maintenance failed: %s", name, error)
         every = seconds_of(self._config.maintenance.every, "maintenance.every")
         self._maintain_at = runtime.monotonic() + every
 
-    def _advance(self, topic: TopicPipeline, report: TopicReport, on_step: Told) -> bool:
-        """One step of one topic; whether there is more to do at once."""
+    def _advance(self, topic: TopicPipeline, report: TopicReport, on_step: OnStep) -> bool:
+        """Run one step of one topic. Returns True if there is more to read at once."""
         try:
             step = topic.step()
         except Exception as error:
-            # Whatever it is, other topics go on, and this one is tried again later.
+            # Other topics continue, and this one is retried later.
             step = Step(failures=(f"{report.topic}: {error}",))
         _add(report, step)
         for complaint in step.complaints:
@@ -168,8 +170,10 @@ class Pipeline:
         try:
             topic.note(step.failures)
         except Exception as error:
-            # It is told here anyway; only `neve lake status` will not know.
-            _log.info("%s: its last error could not be written down: %s", topic.config.table, error)
+            # The error is logged already; only `neve lake status` will not show it.
+            _log.info(
+                "%s: the last error could not be stored in the table: %s", topic.config.table, error
+            )
 
 
 def _add(report: TopicReport, step: Step) -> None:
@@ -186,14 +190,14 @@ def _add(report: TopicReport, step: Step) -> None:
 
 
 def store_ref(config: PipelineConfig) -> StoreRef:
-    """The bucket as workers need to know it."""
+    """Return what workers need to open the bucket."""
     return StoreRef(
         config.store, "neve", tuple((name, _text(value)) for name, value in config.settings.items())
     )
 
 
 def pipeline_catalog(config: PipelineConfig) -> Catalog:
-    """The catalog, reached with the endpoint and the region that the pipeline's store has."""
+    """Open the catalog, with the endpoint and region of the pipeline's store."""
     settings = settings_of(dict(store_ref(config).settings))
     return catalog_of(config.catalog, config.store, store=settings.store)
 
@@ -203,7 +207,7 @@ def _text(value: str | int | float | bool) -> str:
 
 
 def maintenance_policy(config: MaintenanceConfig) -> MaintenancePolicy:
-    """What a pipeline says of upkeep, as the tables take it."""
+    """Convert the configuration of maintenance to a policy."""
     return MaintenancePolicy(
         target_bytes=bytes_of(config.file_size, "maintenance.file_size"),
         small_bytes=bytes_of(config.small_file_size, "maintenance.small_file_size"),

@@ -1,7 +1,7 @@
-"""A topic's table grows with its values: new fields become columns where that is safe.
+"""Adds columns to a topic's table for new fields of its values, where that is safe.
 
-Whatever a value holds, it must not keep the pipeline from going on: a field that no column can be
-made for is left out here, and the values that have it become dead letters.
+No value may block the pipeline: a field that cannot become a column is left out here, and values
+with it become dead letters.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _WIDER = (
 )
 
 FIELDS_MAX = 2000
-"""Values whose names are data (an object by customer number) must not become ever more columns."""
+"""Bounds the columns for values whose field names are data, such as customer numbers."""
 _NO_PLACE = (
     "no column can have its name, another column's differs from it only in case, or the table has "
     f"its {FIELDS_MAX} fields"
 )
 PASSES_MAX = 5
-"""New fields are found while values are read, which are then read again with the wider table."""
+"""Passes over a batch: new fields found in one pass widen the table for the next."""
 
 
 def value_schema(table: Table) -> pa.Schema:
-    """The columns of a table that come from values."""
+    """Return the columns of a table that come from values."""
     columns = without_large_types(schema_to_pyarrow(table.schema(), {}, False))
     if KAFKA_COLUMN not in columns.names:
         raise InvalidError(
@@ -56,7 +56,7 @@ def value_schema(table: Table) -> pa.Schema:
 
 
 def grow(table: Table, config: TopicConfig, wanted: Sequence[pa.Schema]) -> bool:
-    """Make room for these fields as far as that is safe; whether the table has changed."""
+    """Add columns for these fields where that is safe. Returns True if the table changed."""
     before = table.metadata.current_schema_id
     if wanted:
         change = room_for(value_schema(table), united(wanted))
@@ -64,13 +64,13 @@ def grow(table: Table, config: TopicConfig, wanted: Sequence[pa.Schema]) -> bool
         for path, reason in change.refused:
             hint = "; neve lake rebuild changes it" if path in rewritable else ""
             named = ".".join(path)
-            _log.warning("%s: field %s stays as it is: %s%s", config.table, named, reason, hint)
+            _log.warning("%s: field %s is not changed: %s%s", config.table, named, reason, hint)
         apply_evolution(table, change)
     return table.metadata.current_schema_id != before
 
 
 def room_for(schema: pa.Schema, wanted: pa.Schema) -> Evolution:
-    """The change that the columns allow; the fields that have no place as columns are refused."""
+    """Return the possible change of the schema; fields that cannot be columns are refused."""
     change = evolution(schema, wanted)
     named = _first_fields(
         schema, _nameable(change.add, [*schema, pa.field(KAFKA_COLUMN, pa.null())])
@@ -82,22 +82,22 @@ def room_for(schema: pa.Schema, wanted: pa.Schema) -> Evolution:
 
 
 def _first_fields(schema: pa.Schema, more: list[pa.Field]) -> list[pa.Field]:
-    """As many as a table may have beside those that it has."""
+    """Return the first fields, as many as the table may still get."""
     count = sum(map(_size, schema))
     sizes = itertools.accumulate(map(_size, more), initial=count)
     return [each for each, size in zip(more, list(sizes)[1:], strict=True) if size <= FIELDS_MAX]
 
 
 def _size(each: pa.Field) -> int:
-    """How many fields it is, with all that are inside."""
+    """Return the number of fields, including nested ones."""
     inside = range(each.type.num_fields)
     return 1 + sum(_size(each.type.field(number)) for number in inside)
 
 
 def _standing(schema: pa.Schema, change: Evolution, more: list[pa.Field]) -> list[pa.Field]:
-    """What the change adds, with those of the fields that can stand beside it.
+    """Return the added fields that are valid together with the schema.
 
-    Halves are tried until it is one field: few have no place, and there may be very many.
+    Tries halves down to single fields: few are invalid, and there may be very many.
     """
     added = [*change.add, *more]
     if not more or _can_stand(evolved(schema, replace(change, add=added))):
@@ -110,16 +110,16 @@ def _standing(schema: pa.Schema, change: Evolution, more: list[pa.Field]) -> lis
 
 
 def columns_for(wanted: pa.Schema) -> pa.Schema:
-    """Of these fields, those that a new table can have."""
+    """Return the fields that a new table can have."""
     return evolved(pa.schema([]), room_for(pa.schema([]), wanted))
 
 
 def _nameable(more: Iterable[pa.Field], there: Iterable[pa.Field]) -> list[pa.Field]:
-    """Without the fields that have no name, or one that differs from another's only in case.
+    """Drop fields with an empty name, or one that differs from another only in case.
 
-    Spark and most other engines take such names for the same one, and a query for either would be
-    ambiguous. The field that is `there` keeps its column, else the first one gets it. The same
-    holds for the fields inside.
+    For Spark and most other engines such names are equal, and a query for either is ambiguous. The
+    field that is already `there` keeps its column, otherwise the first one gets it. This applies to
+    nested fields too.
     """
     types = {each.name: each.type for each in there}
     taken = {name.lower() for name in types}
@@ -135,7 +135,7 @@ def _nameable(more: Iterable[pa.Field], there: Iterable[pa.Field]) -> list[pa.Fi
 
 
 def _nameable_type(type_: pa.DataType, there: pa.DataType) -> pa.DataType | None:
-    """The same inside of a type; None where nothing is left of it."""
+    """Do the same inside a type; None if no field is left."""
     if pa.types.is_struct(type_):
         fields = _nameable(type_, there if pa.types.is_struct(there) else [])
         return pa.struct(fields) if fields else None
@@ -151,9 +151,9 @@ def _nameable_type(type_: pa.DataType, there: pa.DataType) -> pa.DataType | None
 
 
 def _can_stand(schema: pa.Schema) -> bool:
-    """Whether a table can have these columns, and its files, too, where odd letters are spelled.
+    """Return True if a table, and its files with their escaped names, can have these columns.
 
-    Iceberg joins names with dots, so `a.b` may be a field of `a` or a name of its own, not both.
+    Iceberg joins names with dots, so `a.b` can be a field of `a` or a column, not both.
     """
     try:
         columns = iceberg_schema(table_columns(schema))
@@ -165,7 +165,7 @@ def _can_stand(schema: pa.Schema) -> bool:
 
 
 def united(wanted: Sequence[pa.Schema]) -> pa.Schema:
-    """What several parts of a portion ask for, as one that has seen them all would have."""
+    """Combine the schemas of several tasks into one, as if one task had seen all values."""
     found = pa.struct([])
     for schema in wanted:
         found = _united(found, pa.struct(list(schema)))
@@ -183,5 +183,5 @@ def _united(first: pa.DataType, then: pa.DataType) -> pa.DataType:
         return pa.list_(pa.field("element", _united(first.value_type, then.value_type)))
     if pa.types.is_map(first) and pa.types.is_map(then):
         return pa.map_(first.key_type, pa.field("value", _united(first.item_type, then.item_type)))
-    # As where values are inferred together; of other kinds, the one that was met first counts.
+    # As in inference: numbers are widened, of other types the first one is used.
     return then if (first, then) in _WIDER else first

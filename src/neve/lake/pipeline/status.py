@@ -1,8 +1,7 @@
-"""How far tables have come behind their topics: asked of the bucket and the catalog alone.
+"""The lag of tables behind their topics, from the bucket and the catalog alone.
 
-A pipeline need not run for this, and none is asked. The lag in seconds is the age of the oldest
-record that is not in the table yet. What could not be seen is None, never 0: a table of which
-nothing is known is not one that has everything.
+No pipeline needs to run. The lag in seconds is the age of the oldest record that is not in the
+table yet. Unknown values are None, never 0.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from neve.lake.tables.table_creation import DEAD_LETTERS_SUFFIX
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One partition: the next offset of the table, and of the log; `end` is None if unknown."""
+    """One partition: the next offset of the table, and the log end; `end` is None if unknown."""
 
     partition: int
     committed: int | None
     end: int | None
     next: int = 0
-    """The first offset that is still to come: what retention removed before is lost, and no lag."""
+    """Return the first offset to be read; offsets that retention removed are not lag."""
 
     @property
     def lag(self) -> int | None:
@@ -46,15 +45,15 @@ class PartitionStatus:
 class TopicStatus:
     """One topic and its table.
 
-    `error` says what is wrong now, or was when a pipeline last ran, and what was last lost. Without
-    `partitions` nothing of the topic could be seen, without `rows` nothing of the table.
+    `error` has current errors, those of the last run of a pipeline, and the last loss. No
+    `partitions` means that the topic could not be read; `rows` of None, that the table could not.
     """
 
     topic: str
     table: str
     last_commit_ms: int | None = None
     last_commit_before_ms: int | None = None
-    """Given in its place where the commit's own snapshot was expired: it was made before this."""
+    """Set instead if the snapshot of the last commit was expired: the commit is older."""
     rows: int | None = None
     files: int | None = None
     dead_letters: int | None = None
@@ -71,17 +70,17 @@ class TopicStatus:
 
     @property
     def committed(self) -> int | None:
-        """The next offsets of the table, added up; None where no partition has been started."""
+        """Return the sum of the table's next offsets; None if no partition was started."""
         known = [each.committed for each in self.partitions or () if each.committed is not None]
         return sum(known) if known else None
 
     @property
     def end(self) -> int | None:
-        """The next offsets of the log, added up."""
+        """Return the sum of the log ends."""
         return self._sum(each.end for each in self.partitions or ())
 
     def _sum(self, numbers: Iterable[int | None]) -> int | None:
-        """None where one of them is not known, or there is nothing to add up."""
+        """Return the sum; None if a value is unknown or there is none."""
         found = list(numbers)
         if self.partitions is None or None in found:
             return None
@@ -89,13 +88,13 @@ class TopicStatus:
 
 
 def pipeline_status(config: PipelineConfig) -> list[TopicStatus]:
-    """How every topic of a pipeline stands."""
+    """Return the status of every topic of a pipeline."""
     with pipeline_catalog(config) as catalog, store_ref(config).open() as bucket:
-        return [_telling_loss(_status(bucket, catalog, topic)) for topic in config.topics]
+        return [_with_loss(_status(bucket, catalog, topic)) for topic in config.topics]
 
 
 def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus:
-    """Whatever cannot be seen, the rest is told, and so are other topics."""
+    """Return the status of one topic. A part that cannot be read does not hide the rest."""
     try:
         found = _of_table(catalog, config)
     except Exception as error:
@@ -126,8 +125,8 @@ def _of_table(catalog: Catalog, config: TopicConfig) -> TopicStatus:
     )
 
 
-def _telling_loss(found: TopicStatus) -> TopicStatus:
-    """What is wrong besides does not hide what is missing from the table for good."""
+def _with_loss(found: TopicStatus) -> TopicStatus:
+    """Return the error with the last loss before it."""
     if not found.loss:
         return found
     if not found.error:
@@ -137,7 +136,7 @@ def _telling_loss(found: TopicStatus) -> TopicStatus:
 
 
 def time_text(at_ms: int) -> str:
-    """A moment as people are told it, to the second and in UTC."""
+    """Format a time in UTC, to the second."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "seconds")
 
 
@@ -181,7 +180,7 @@ def _total(table: Table | None, name: str) -> int:
 def _lag_seconds(
     bucket: Bucket, topic: str, partitions: Sequence[PartitionStatus], failures: list[str]
 ) -> float | None:
-    """The age of the oldest record that is still to come, of all partitions that lag."""
+    """Return the age of the oldest record to be read, over all lagging partitions."""
     oldest: int | None = None
     unknown = False
     for each in partitions:

@@ -1,8 +1,8 @@
-"""One topic on its way into its table, portion by portion.
+"""Fills one topic's table, one micro-batch at a time.
 
-A step looks where the table stands, reads what comes next on Spark, and commits it. Nothing is kept
-between steps that the table does not say again: a pipeline that is killed anywhere goes on where
-the table stands, and two on one table take turns.
+A step reads the table's offsets, reads the records that follow on Spark, and commits them. All
+state is in the table: a pipeline that is killed at any point continues from the table's offsets,
+and two pipelines on one table take turns.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ SAMPLE_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Step:
-    """What one step did, and how many offsets are left of those it knew of; None: it knew none.
+    """The result of one step. `left` is the number of offsets still to be read, None if unknown.
 
-    `behind` says that there is more to read at once. `failures` keep the table from being filled;
-    what was lost does not, and is wrong all the same.
+    `behind` is True if there is more to read at once. `failures` keep the table from being filled.
+    Lost offsets do not, but are reported too.
     """
 
     rows: int = 0
@@ -78,12 +78,12 @@ class Step:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """All that is wrong."""
+        """Return all failures and losses."""
         return (*self.failures, self.lost.text) if self.lost.offsets else self.failures
 
 
 class TopicPipeline:
-    """Fills one table. Not to be shared between threads."""
+    """Fills one table. Not thread-safe."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class TopicPipeline:
         catalog: Catalog,
         config: TopicConfig,
         *,
-        portion_bytes: int,
+        batch_bytes: int,
         task_bytes: int,
         folder: Path | None = None,
     ) -> None:
@@ -102,27 +102,27 @@ class TopicPipeline:
         self._store = store
         self._catalog = catalog
         self._format = value_format(config.value, folder=folder)
-        self._portion_bytes = portion_bytes
+        self._batch_bytes = batch_bytes
         self._task_bytes = task_bytes
         self._table: Table | None = None
-        # Only saves work: a pipeline that does not remember reads more than it can commit, once.
+        # An optimization: without it, the first step reads more than it can commit.
         self._stuck: frozenset[int] = frozenset()
         self.config = config
 
     def step(self) -> Step:
-        """Bring the table one portion further."""
+        """Commit one micro-batch to the table."""
         table = self._opened()
         if table is None:
             return Step(left=0)  # no partition has a record
         expected = read_progress(table)
         plans = self._plans(expected, table)
-        portion = next_micro_batch(
+        batch = next_micro_batch(
             plans,
-            portion_bytes=self._portion_bytes,
+            batch_bytes=self._batch_bytes,
             task_bytes=self._task_bytes,
             doubtful=self._stuck,
         )
-        found = self._read(portion, table)
+        found = self._read(batch, table)
         self._stuck = found.stuck
         left = _left(plans, found)
         if not _moves(expected, found.new):
@@ -132,14 +132,14 @@ class TopicPipeline:
         if not outcome.in_table:
             _log.info("%s: %s; looking again", self.config.table, outcome.reason)
             return Step(behind=True, failures=found.failures)
-        behind = any(plan.partition not in portion.whole | found.stuck for plan in plans)
+        behind = any(plan.partition not in batch.whole | found.stuck for plan in plans)
         if outcome.kind is CommitKind.ALREADY:
-            # Somebody else moved the offsets: the rows are theirs to count, and none need be lost.
+            # Another pipeline moved the offsets, and counts the rows.
             return Step(left=left, behind=behind, failures=found.failures)
         return Step(found.rows, found.bad, lost, left, behind, found.failures)
 
     def note(self, failures: Sequence[str]) -> None:
-        """Have the table tell what keeps it from being filled, for whoever asks."""
+        """Store the failures in the table, for `neve lake status`."""
         if self._table is not None:
             record_error(self._table, "; ".join(failures) or None)
 
@@ -154,12 +154,12 @@ class TopicPipeline:
         offsets = {} if known is None else dict(known.offsets)
         plans = [_not_behind(plan, offsets) for plan in self._planned(topic.id, offsets)]
         if started_before:
-            # A partition or a topic id that came since begins at 0, wherever its log starts now.
+            # A new partition or topic id starts at 0, even if its log start is higher.
             return [with_all_lost(plan, offsets) for plan in plans]
         return plans
 
     def _planned(self, topic_id: str, offsets: Offsets) -> list[PartitionPlan]:
-        """Plans of just this topic: offsets of one that was deleted mean nothing in the next."""
+        """Plan the topic. Raises TopicReplacedError if its id is another."""
         plans = self._bucket.plan(self.config.topic, from_offset=offsets)
         for plan in plans:
             if plan.topic_id != topic_id:
@@ -167,7 +167,7 @@ class TopicPipeline:
         return plans
 
     def _begin_at_the_end(self, topic_id: str, table: Table) -> list[PartitionPlan]:
-        """Write down where the end is now: looked for again each time, it would pass records by."""
+        """Commit the current ends as start offsets: later ends would skip records."""
         plans = self._planned(topic_id, LATEST)
         ends = {plan.partition: plan.end for plan in plans if plan.failure is None}
         commit(table, [], {}, {topic_id: TopicProgress(self.config.topic, ends)})
@@ -176,7 +176,7 @@ class TopicPipeline:
     # -- the table ---------------------------------------------------------------------------
 
     def _opened(self) -> Table | None:
-        """The table, made where there is none yet; None while nobody knows what columns it has."""
+        """Return the table, created if it is missing; None while its columns are unknown."""
         if self._table is not None and self._is_there(self._table):
             return self._table
         self._table = None
@@ -197,7 +197,7 @@ class TopicPipeline:
         return table
 
     def _is_there(self, table: Table) -> bool:
-        """Whether it was not dropped since; another one may be in its place."""
+        """Return True if the table was neither dropped nor recreated."""
         try:
             found = self._catalog.load_table(self.config.table)
         except NoSuchTableError:
@@ -205,9 +205,9 @@ class TopicPipeline:
         return found.metadata.table_uuid == table.metadata.table_uuid
 
     def _inferred(self) -> pa.Schema | None:
-        """The columns that the first values ask for.
+        """Infer the columns from the first values.
 
-        Where there is none yet, the table can wait, unless it has to keep where the topic ended.
+        Returns None if there are no values, unless the table must store the start offsets.
         """
         values: list[pa.Array] = []
         records = size = 0
@@ -219,38 +219,38 @@ class TopicPipeline:
                 break
         if not records:
             return pa.schema([]) if self.config.start == "latest" else None
-        # None of them may be readable. The table then has no column of the value's so far.
+        # If none of them is readable, the table has no columns from values yet.
         sample = pa.concat_arrays([each.cast(pa.binary()) for each in values])
         return columns_for(self._format.infer(sample))
 
     def _first_values(self) -> Iterator[pa.Array]:
-        """Values from all partitions, each as far as it can be read."""
+        """Yield values of all partitions, up to the first read error of each."""
         for plan in self._bucket.plan(self.config.topic):
             batches = self._bucket.arrow(self.config.topic, plan.partition, columns=("value",))
             try:
                 for batch in batches:
                     yield batch.column("value")
             except PARTITION_ERRORS:
-                continue  # the step that reads it will tell
+                continue  # the step that reads it will report it
 
     # -- reading and committing --------------------------------------------------------------
 
-    def _read(self, portion: MicroBatch, table: Table) -> BatchResult:
+    def _read(self, batch: MicroBatch, table: Table) -> BatchResult:
         strict = False
         for _ in range(PASSES_MAX):
-            results = self._run(portion, table, strict=strict)
+            results = self._run(batch, table, strict=strict)
             unknown = [schema for each in results for schema in each.unknown]
             if unknown and not grow(table, self.config, unknown):
-                # What no column can be made for is a dead letter; the table does not lose it.
+                # Values with fields that cannot become columns are dead letters.
                 strict = True
             elif not unknown:
-                return combine_results(portion, results)
+                return combine_results(batch, results)
         raise UnavailableError(
-            self.config.table, "its values bring new fields each time they are read: try later"
+            self.config.table, "its values have new fields each time they are read: try later"
         )
 
-    def _run(self, portion: MicroBatch, table: Table, *, strict: bool) -> list[RangeResult]:
-        ranges = portion.ranges
+    def _run(self, batch: MicroBatch, table: Table, *, strict: bool) -> list[RangeResult]:
+        ranges = batch.ranges
         if not ranges:
             return []
         letters = None
@@ -285,40 +285,40 @@ class TopicPipeline:
 
 
 def _left(plans: Sequence[PartitionPlan], found: BatchResult) -> int | None:
-    """How many offsets are still to be read; None where a partition could not be seen."""
+    """Return how many offsets are still to be read; None if a partition is unreadable."""
     if any(plan.failure is not None for plan in plans):
         return None
     return sum(plan.stop - found.reached(plan) for plan in plans)
 
 
 def _not_behind(plan: PartitionPlan, offsets: Mapping[int, int]) -> PartitionPlan:
-    """The plan, failed if the log ends before what the table has of it already."""
+    """Return the plan, failed if the log ends before the table's offset."""
     reached = offsets.get(plan.partition, 0)
     if plan.failure is not None or reached <= plan.end:
         return plan
     reason = (
-        f"it ends at offset {plan.end}, and the table has it up to {reached}: records that were "
-        "committed are gone from the bucket, or it was put back to an older state"
+        f"it ends at offset {plan.end}, and the table has it up to {reached}: committed records "
+        "are missing from the bucket, or the bucket was restored to an older state"
     )
     return replace(plan, failure=DamagedError(f"{plan.topic}-{plan.partition}", reason))
 
 
 def _checked(given: pa.Schema) -> pa.Schema:
-    """The schema that the pipeline's file gives, if a table can have it."""
+    """Return the schema of the pipeline's file. Raises InvalidError if a table cannot have it."""
     usable = columns_for(given)
     if not usable.equals(given):
         wrong = [each.name for each in given if each not in list(usable)]
         raise InvalidError(
-            f"value.schema: no table can have the columns {', '.join(map(repr, wrong))} as they "
-            "are called: give each a name that no other has, also where case is ignored"
+            f"value.schema: a table cannot have the columns {', '.join(map(repr, wrong))}: give "
+            "each a unique name, also if case is ignored"
         )
     return given
 
 
 def _moves(expected: Progress, new: Progress) -> bool:
-    """Whether there is anything to commit.
+    """Return True if there is anything to commit.
 
-    That an empty partition is at 0 is, too: what is removed from it later is known to be lost.
+    The offset 0 of an empty partition counts: records removed from it later are then known as lost.
     """
     return any(
         end != offset_of(expected, topic_id, number)

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `10s`, `5m`, `128MiB`."""
+"""Parses durations and sizes: `10s`, `5m`, `128MiB`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
 def seconds_of(text: str, name: str) -> float:
-    """A duration above zero, in seconds."""
+    """Parse a duration above zero. Returns seconds."""
     amount, unit = _parts(text, name, "a duration such as 500ms, 10s, 5m, 2h or 7d")
     if unit not in _SECONDS or amount <= 0:
         raise InvalidError(
@@ -31,7 +31,7 @@ def seconds_of(text: str, name: str) -> float:
 
 
 def bytes_of(text: str, name: str) -> int:
-    """A size above zero, in bytes."""
+    """Parse a size above zero. Returns bytes."""
     amount, unit = _parts(text, name, "a size such as 512KiB, 128MiB or 1GB")
     if unit not in _BYTES or amount <= 0:
         raise InvalidError(f"{name}: {text!r} is not a size: write 512KiB, 128MiB or 1GB")

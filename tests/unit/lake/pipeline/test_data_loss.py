@@ -16,7 +16,7 @@ from neve.cli import lake_run as cli
 from neve.cli import main
 from neve.errors import DamagedError
 from neve.lake.pipeline import topic as topic_module
-from neve.lake.pipeline.data_loss import PARTITIONS_TOLD, loss_of
+from neve.lake.pipeline.data_loss import PARTITIONS_SHOWN, loss_of
 from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.status import TopicStatus, pipeline_status
 from neve.lake.tables import CommitKind, TopicProgress
@@ -147,7 +147,7 @@ def test_nothing_is_lost_or_counted_where_somebody_else_was_in_time(
 def lost_of(which: str, offsets: int) -> str:
     return (
         f"t: {offsets} offsets were removed by retention (or DeleteRecords) before they came into "
-        f"lake.t, which lacks them for good: {which}"
+        f"lake.t, which lacks them permanently: {which}"
     )
 
 
@@ -238,5 +238,5 @@ def test_many_partitions_do_not_make_it_long() -> None:
     new = at(**{f"p{number}": 2**40 for number in range(count)})
     found = loss_of([plan(number, 2**40, 2**39) for number in range(count)], new, "lake.t")
     assert found.offsets == count * 2**39
-    assert found.text.endswith(f", and more of {count - PARTITIONS_TOLD} other partitions")
+    assert found.text.endswith(f", and more of {count - PARTITIONS_SHOWN} other partitions")
     assert len(found.text) < TEXT_MAX

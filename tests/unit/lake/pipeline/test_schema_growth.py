@@ -1,4 +1,4 @@
-"""Which fields of values become columns, and what several parts of a portion ask for together."""
+"""Which fields of values become columns, and what several parts of a batch ask for together."""
 
 from __future__ import annotations
 

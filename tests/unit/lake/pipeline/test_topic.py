@@ -70,7 +70,7 @@ def test_a_given_schema_that_no_table_can_have_is_refused_by_name(scene: Scene) 
     value = {"format": "json", "schema": {"id": "long", "id.x": "long", "": "long"}}
     with scene.pipeline({"topic": "t", "value": value}) as pipeline:
         assert not pipeline.run_once()
-        assert "value.schema: no table can have the columns ''" in pipeline.reports[0].failures[0]
+        assert "value.schema: a table cannot have the columns ''" in pipeline.reports[0].failures[0]
 
 
 def test_whole_numbers_before_fractions_in_one_portion_are_a_double(scene: Scene) -> None:
@@ -183,7 +183,7 @@ def test_a_partition_that_ends_before_the_table_keeps_no_other_from_going_on(
 
         def put_back(*args: Any, **more: Any) -> Any:
             plans = original(*args, **more)
-            cut = replace(plans[0], end=3, first=3, stop=3, pieces=())
+            cut = replace(plans[0], end=3, first=3, stop=3, spans=())
             return [cut, *plans[1:]]
 
         monkeypatch.setattr(Bucket, "plan", put_back)
