@@ -67,7 +67,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/lake/sql",
     "src/neve/lake/tables",
     "src/neve/lake/values",
-    "src/neve/log",
     "src/neve/protocol",
     "src/neve/records",
     "src/neve/store",

@@ -19,7 +19,7 @@ RUN_BYTES = 256 * 1024
 
 
 def concat_buffers(parts: Sequence[Buffer]) -> memoryview:
-    """All parts one behind the other, as bytes that nobody changes any more."""
+    """Return all parts back to back, as bytes that do not change any more."""
     size = sum(map(len, parts))
     if size < RUN_BYTES:
         return memoryview(b"".join(parts))

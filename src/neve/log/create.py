@@ -13,7 +13,7 @@ from neve import runtime
 from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
 from neve.store.port import Buffer, Store
 
-# How long a writer keeps at a key whose fate it cannot learn, before it tells its caller.
+# How long a writer retries a create whose outcome it cannot learn, before it raises.
 UNDECIDED_SECONDS_MAX = 60.0
 UNDECIDED_PAUSE_MS = 50
 UNDECIDED_PAUSE_MS_MAX = 2_000
@@ -22,9 +22,9 @@ Question: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 async def decide(store: Store, key: str, data: Buffer, passed: Question | None = None) -> None:
-    """Create a key with the same bytes until something is known to be there.
+    """Create a key with the same bytes until an object is known to be there.
 
-    Ours, or another's: only reading tells. `passed` ends the attempt when the key no longer
+    It may be another writer's: read it to decide. `passed` ends the attempt when the key no longer
     matters.
     """
     await _create_until(store, key, data, lambda: _is_there(store, key), passed)
@@ -66,7 +66,7 @@ async def _is_there(store: Store, key: str) -> bool:
 
 
 async def _holds(store: Store, key: str, data: Buffer) -> bool:
-    """Whether the key holds our bytes; False where nothing is there, or it cannot be told."""
+    """Return whether the key holds our bytes; False if it does not exist or cannot be read."""
     try:
         found = await store.get_range(key, 0, len(data) + 1)
         if found != memoryview(data):  # once more: half an answer also differs

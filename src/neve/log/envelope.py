@@ -1,9 +1,9 @@
 """The envelope of every series object but the WAL's own: magic, version, kind, author, checksum.
 
 The payload is JSON with a fixed schema, so that any tool can read it and no length in it can ask
-for memory that the object does not have. What the envelope adds is what coordination needs: who
-wrote it (an author's random id decides who won a number), which number of which series it claims
-to be, and a CRC-32C over all of it. docs/contributors/format.md has the bytes.
+for memory that the object does not have. The envelope adds what coordination needs: the author's
+random id (it decides which writer won a number), the number and series that it claims to be, and a
+CRC-32C over all of it. docs/contributors/format.md has the bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Envelope(NamedTuple):
-    """A checked envelope: who wrote it, and its payload still as JSON."""
+    """A checked envelope: its author, and its payload still as JSON."""
 
     kind: Kind
     number: int

@@ -1,11 +1,11 @@
 """Reading one object, or one range of it, with its checks.
 
-A read that fails its checks may be torn: the store gave half of one answer. Reading again tells a
-torn read from damage, so damage is believed only after every attempt has seen it. What the store
-itself raises is not handled here: its own wrappers retry what passes.
+A read that fails its checks may be torn: the store returned half of an object. So damage is
+believed only after every attempt has seen it. Errors of the store are not handled here: its
+wrappers retry transient ones.
 
-A `Download` says what to read without reading it, for the prefetching reader. `through_free_slots`
-is how everything that is read ahead takes slots of the store.
+A `Download` describes what to read, for the prefetching reader. Everything that is read ahead takes
+slots of the store by `through_free_slots`.
 """
 
 from __future__ import annotations

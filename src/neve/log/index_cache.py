@@ -1,18 +1,17 @@
 """The index cache: bundles of cold segments, in files that survive a restart.
 
-One entry a bundle's key. Such a key is never used again for other bytes, so an entry never goes
-stale; it can only be missing, cut or damaged, and is then fetched anew, whole, with one request.
-What is promised:
+There is one entry per bundle key. A key is never reused for other bytes, so an entry cannot be
+stale. An entry that is missing, truncated or damaged is fetched again with one request. Guarantees:
 
-- However many wait for one segment, one of them loads it. A failed load fails those who waited and
-  is not remembered; a waiter that is cancelled does not disturb the others.
-- Files, half-written and not yet removed ones included, never take more than `index.cache.bytes`;
-  the entry that was used longest ago goes first, in the background. Nobody waits for a write.
+- Any number of readers that wait for one segment cause one load. A failed load fails for all of
+  them and is not remembered. A reader that is cancelled does not disturb the others.
+- Files, including half-written ones and those being removed, never exceed `index.cache.bytes`. The
+  least recently used entry is evicted first, in the background. Readers do not wait for writes.
 - An entry is written under a temporary name and moved into place, and carries its key and a
-  checksum. It is not synced: what a power cut leaves of it fails the check.
-- Trouble with files is never the reader's: it is counted, and the bucket is asked instead.
+  checksum. It is not synced: an entry that a power failure truncated fails its check.
+- Disk errors do not reach readers: they are counted, and the bucket is read instead.
 
-A folder belongs to one process and one bucket. Without a folder, entries are kept in memory alone.
+A folder belongs to one process and one bucket. Without a folder, entries are kept in memory only.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ WRITES_PENDING_MAX = 64
 
 @dataclass
 class IndexCacheCounters:
-    """Where bundles came from."""
+    """How many bundles came from memory, files and the bucket, and what failed."""
 
     memory_hits: int = 0
     file_hits: int = 0
@@ -59,14 +58,14 @@ class IndexCache:
         self._folder = folder
         self._memory = _Memory(memory_bytes)
         self._loading: dict[str, asyncio.Future[Bundle]] = {}
-        # Failures of loads are told to those who wait for them.
+        # The readers that wait for a load raise its failure.
         self._loaders = runtime.Tasks(on_failure=self._count_failure)
         self._writes = runtime.Tasks()
         self._closed = False
 
     @classmethod
     async def open(cls, remote: RemoteStorage, settings: CacheSettings) -> IndexCache:
-        """The cache with what an earlier process left in its folder, less its stray files."""
+        """Open the cache with the entries of an earlier process. Stray files are removed."""
         if not settings.index_folder:
             return cls(remote, None, settings.index_memory_bytes)
         folder = await EntryFolder.open(Path(settings.index_folder), settings.index_bytes)
@@ -86,7 +85,7 @@ class IndexCache:
         return self._folder.bytes if self._folder else 0
 
     async def get(self, segment: Segment) -> Bundle:
-        """The segment's bundle. Raises what the load raised: then read the segment without it."""
+        """Return the segment's bundle. If this raises, read the segment without an index."""
         if self._closed:
             raise ClosedError("the index cache is closed")
         key = segment.index_key
@@ -104,18 +103,18 @@ class IndexCache:
             self._loading[key] = loading
             load = self._loaders.start(self._load(segment, key), name=f"index {key}")
             load.add_done_callback(functools.partial(self._loaded, key))
-        # Shielded: the load is everybody's, whoever of them goes away.
+        # Shielded: other readers wait for the load, even if this one is cancelled.
         return await asyncio.shield(loading)
 
     async def settle(self) -> None:
-        """Wait until nothing is loaded, written or removed in the background."""
+        """Wait until all loads, writes and removals in the background have ended."""
         await self._loaders.join()
         await self._writes.join()
         if self._folder is not None:
             await self._folder.settle()
 
     async def aclose(self) -> None:
-        """End loads, whose waiters get ClosedError, and wait for files that are being written."""
+        """Cancel loads (their readers get ClosedError) and wait for files being written."""
         self._closed = True
         await self._loaders.close()
         await self.settle()
@@ -130,7 +129,7 @@ class IndexCache:
         return await self._from_file(segment, key) or await self._from_remote(segment, key)
 
     def _loaded(self, key: str, load: asyncio.Task[Bundle]) -> None:
-        """Hand the outcome to those who wait. A cancelled load is not their own cancellation."""
+        """Resolve waiting readers. A cancelled load must not look like their own cancellation."""
         loading = self._loading.pop(key)
         failure = (
             ClosedError(f"{key}: its load was cancelled, or the index cache closed")

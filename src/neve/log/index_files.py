@@ -2,7 +2,7 @@
 
 An entry is a header (magic, version, lengths), the bundle's key, the bundle, and a CRC-32C of all
 that. Its file is named by a hash of the key, since keys are longer than file names may be. The
-format is this machine's own: an entry of another version is simply fetched anew.
+format is private to this machine: an entry of another version is fetched again.
 
 Only this class writes into the folder. It counts every byte there, also of files that are being
 written or removed, and makes room before it writes.

@@ -14,7 +14,7 @@ from neve import runtime
 NUMBER_DIGITS = 20
 PARTITION_DIGITS = 10
 # A folder store cannot have a path component above 255 bytes, and a topic's name may have 249:
-# keys carry its beginning for people to read, and the id tells topics apart.
+# keys carry its beginning for people to read, and the id distinguishes topics.
 TOPIC_NAME_SHOWN = 200
 
 CLUSTER_LOG_PREFIX = "meta/log/"
@@ -115,7 +115,7 @@ def new_rollup_key(stream: SeriesKeys, checkpoint: int) -> str:
 
 
 def rollup_checkpoint(stream: SeriesKeys, key: str) -> int | None:
-    """The checkpoint that a roll-up was made for; None for a key that is no roll-up."""
+    """Return the checkpoint that a roll-up was made for; None if the key is not of a roll-up."""
     if not key.startswith(stream.prefix):
         return None
     found = _ROLLUP.fullmatch(key, len(stream.prefix))

@@ -37,14 +37,14 @@ from neve.store.port import Buffer, Store
 
 __all__ = ["Appended", "CachedObject", "CachedSlice", "PartitionLog"]
 
-# A partition that others tier each time we look at it is left to them after so many looks.
-LOOKS_MAX = 10
+# Attempts of tiering while other processes tier the same partition.
+TIERING_ATTEMPTS_MAX = 10
 
 Watcher: TypeAlias = Callable[["PartitionLog"], None]
 
 
 class Appended(NamedTuple):
-    """What a producer is told once `commit` is decided. A duplicate has its first place."""
+    """The response to a producer once `commit` is decided. A duplicate has its first offsets."""
 
     base_offset: int
     last_offset: int
@@ -55,7 +55,7 @@ class Appended(NamedTuple):
 class PartitionLog:
     """One partition under one leader epoch.
 
-    `resolve` finds out where the slices of a stream lie now, and tells by calling `moved`.
+    `resolve` finds out where the slices of a stream are now, and calls `moved` with the result.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class PartitionLog:
         return self.untiered.bytes
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
-        """Where the records of a leader epoch end, as Kafka's OffsetForLeaderEpoch tells it."""
+        """Return the end of a leader epoch's records, as in Kafka's OffsetForLeaderEpoch."""
         return end_of_epoch(self.epochs, epoch, self.next_offset)
 
     @property
@@ -196,10 +196,10 @@ class PartitionLog:
     ) -> Appended:
         """Assign offsets to one checked batch, in place, and hand it to the WAL.
 
-        `header` is the batch's own, where the caller has it. A duplicate is told with its first
-        place and that batch's commit. OutOfOrderSequenceError, DuplicateSequenceError and
-        ProducerFencedError refuse an idempotent producer's batch; FullError says to wait,
-        unless the caller did so before (`admitted`).
+        `header` is the batch's own, if the caller has it. For a duplicate, returns the first
+        batch's offsets and commit. Raises OutOfOrderSequenceError, DuplicateSequenceError or
+        ProducerFencedError for the batch of an idempotent producer, and FullError if the caller
+        has to wait, unless it did so before (`admitted`).
         """
         if self.closed is not None:
             raise self.closed
@@ -236,7 +236,7 @@ class PartitionLog:
         self._remember(row)
         self.high_watermark = entry.last_offset + 1
         if self._watchers:
-            self._tell()
+            self._notify()
 
     def _remember(self, row: CachedSlice) -> None:
         if row.held.data is not None:  # a cache without room drops it at once
@@ -250,7 +250,7 @@ class PartitionLog:
     def unwatch(self, callback: Watcher) -> None:
         self._watchers.pop(callback, None)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for watcher in tuple(self._watchers):
             try:
                 watcher(self)
@@ -260,10 +260,10 @@ class PartitionLog:
                 )
 
     def close(self, error: NeveError) -> None:
-        """It is led no more: nothing is appended from here on, and who watches is told why."""
+        """Reject appends from now on, because the log is no longer led, and notify watchers."""
         if self.closed is None:
             self.closed = error
-            self._tell()
+            self._notify()
             self._watchers.clear()
             self.producers.uncount()
 
@@ -307,7 +307,7 @@ class PartitionLog:
 
     async def _untiered_batches(self, bytes_wanted: int | None) -> list[Buffer]:
         """The oldest untiered batches, with the history brought to where they begin."""
-        for _ in range(LOOKS_MAX):
+        for _ in range(TIERING_ATTEMPTS_MAX):
             if self._history_at != self.tiered_offset:
                 await self._adopt_history()
             try:

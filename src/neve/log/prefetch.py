@@ -8,7 +8,7 @@ download before they ask for another. What is promised:
   once. What was handed over is no longer referenced here.
 - A download that fails in a passing way is retried with growing pauses, and one that fails its
   checks (a torn read, perhaps) as often as `fetch` would before it believes the damage. If it fails
-  for good, or somebody cancelled its task, one more retried download is made when the consumer
+  for good, or its task was cancelled, one more retried download is made when the consumer
   reaches that item. If that fails too, everything else is cancelled and waited for, and the failure
   is raised.
 - Only the item that the consumer waits for queues for a store slot. All others go through the

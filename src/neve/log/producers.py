@@ -1,9 +1,9 @@
 """Idempotent producers at the end of a partition's log: which batch is new, which was seen before.
 
 A producer numbers its records. The next batch must continue where its last one ended; a batch that
-is one of its last five is a duplicate, and is answered as the first was, once that is committed. A
-higher epoch starts anew at 0, a lower one is refused. Where nothing is known of a producer, any
-number is taken, as Kafka does: what was known may have expired.
+is one of its last five is a duplicate: it gets the first one's response, once that is committed. A
+higher epoch starts again at 0, a lower one is rejected. For an unknown producer any number is
+accepted, as in Kafka: what was known may have expired.
 
 What is known here holds at the *appended* end. It is never rolled back: if the stream ends, so does
 the log that this belongs to. It is bounded by `producers.per.partition.max`, and for all partitions
@@ -45,7 +45,7 @@ class DuplicateSequenceError(InvalidError):
 
 
 class ProducerFencedError(InvalidError):
-    """A newer instance of the producer has written here: this one has to stop, or to start anew."""
+    """A newer instance of the producer has written here: this one must stop or initialize again."""
 
 
 class Duplicate(NamedTuple):
@@ -280,7 +280,7 @@ class Producers:
                 memory.remove(producer)
 
     def expire(self) -> None:
-        """Forget who was silent for too long. Looks at all of them now and then only."""
+        """Forget producers that were silent for too long. Examines all only now and then."""
         now = self._clock()
         if now - self._expired_at < self._expiration_seconds / _EVICTED_SHARE:
             return

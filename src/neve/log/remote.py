@@ -134,10 +134,10 @@ class BucketRemoteStorage(RemoteStorage):
 
 
 def bare_bundle(segment: Segment) -> Bundle:
-    """What is known of a segment without any index: its first batch, so all of it is one stretch.
+    """Return the index of a segment that has none: its first batch, so that it is one stretch.
 
-    Its batches are then checked by themselves. The checksum in the segment's footer covers more, so
-    who reads all of such a segment had better read it whole.
+    The stretch is checked batch by batch. The checksum in the segment's footer covers more, so read
+    all of such a segment as a whole.
     """
     interval = min(max(segment.records, 1), INDEX_INTERVAL_MAX)
     offsets, positions = np.array([segment.base]), np.array([kfs.HEADER_BYTES])

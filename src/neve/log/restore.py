@@ -105,7 +105,7 @@ async def _history_at_end(
 
 
 class Before(NamedTuple):
-    """What holds where the first so many segments end: all below are accounted for."""
+    """The history at the end of the first `segments` segments."""
 
     segments: int
     history: History
@@ -135,7 +135,7 @@ async def history_before(
         raise DamagedError(
             manifest.keys.prefix,
             f"no sound bundle of {name} is left that has its STATE, and the records it was made "
-            "of have expired: bring a bundle back from a backup, or delete the topic to start anew",
+            "of have expired: restore a bundle from a backup, or recreate the topic",
         )
     return Before(0, History(name, state=() if internal else None))
 

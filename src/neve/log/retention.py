@@ -1,4 +1,4 @@
-"""Retention: moving a log's start, by age, by size, or because somebody asked.
+"""Retention: moving a log's start, by age, by size, or on request.
 
 The start moves in the manifest, and the segments wholly below it are doomed by the same number, so
 that a reader sees either all of a segment or none of it. Deleting the objects is the collector's.

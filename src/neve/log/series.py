@@ -6,8 +6,8 @@ may have been put back by a late request. Hence the rule that everything here ke
 read, missed or won is believed only if the greatest checkpoint, looked at afterwards, is not above
 it.** Otherwise the reader starts again from that checkpoint.
 
-Who won a number is decided by reading it: every object carries its author's random id. A loser
-derives its proposal anew from the winner's state, and never sends the same record again.
+Reading a number decides which writer won it: every object carries its author's random id. A loser
+derives a new proposal from the winner's state, and never sends the same record again.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Series(Generic[State, Record]):
     ) -> Outcome[State]:
         """Bring a change about. `derive` makes the record, or None where none is needed.
 
-        It is called again after every loss, and where a checkpoint hid who won: it must see from
+        It is called again after every loss, and if a checkpoint hid the winner: it must see from
         the state itself whether its change is already there.
         """
         return await self._propose(view, lambda reached, _: derive(reached), from_base=False)
@@ -155,9 +155,9 @@ class Series(Generic[State, Record]):
         base: View[State],
         derive: Callable[[View[State], tuple[Entry[Record], ...]], Record | None],
     ) -> Outcome[State]:
-        """The same for one who must have read every number since its base.
+        """Propose a change that depends on every number since `base`.
 
-        `derive` is given all of them. PassedError where a checkpoint hid some: what was proposed
+        `derive` gets all of them. Raises PassedError if a checkpoint hid some: what was proposed
         until then may or may not have taken effect.
         """
         return await self._propose(base, derive, from_base=True)
@@ -218,7 +218,7 @@ class Series(Generic[State, Record]):
         try:
             await self.store.create(self.keys.checkpoint(view.position), data)
         except ExistsError:
-            return  # it is a function of the numbers below, so whoever wrote it wrote the same
+            return  # a function of the numbers below: another writer's is the same
 
     async def trim(self) -> int:
         """Delete numbers and checkpoints below the greatest checkpoint; how many went."""
@@ -265,7 +265,7 @@ class Series(Generic[State, Record]):
                 if outcome is None or not isinstance(outcome, Entry):
                     return entries, outcome
                 entries.append(outcome)
-            # One who lags reads several at once; one who is at the end asks for little too much.
+            # A reader that lags reads several at once; one at the end requests few in vain.
             width = min(2 * width, READ_AHEAD_MAX)
 
     async def _read_or_error(

@@ -79,10 +79,10 @@ def assemble(
     tails: Mapping[int, StreamTail],
     manifest: ManifestState,
 ) -> PartitionTail | None:
-    """One partition's tail from streams and a manifest read after them; None: resolve again.
+    """Return one partition's tail, from streams and a manifest read after them.
 
-    It begins at the tiered offset even where the log starts above that: what is deleted for readers
-    still counts for who continues the partition's history.
+    Returns None if something moved in between: resolve again. The tail begins at the tiered offset
+    even if the log starts above it: a new leader needs deleted records for the partition's history.
     """
     due = manifest.next
     found = sorted(

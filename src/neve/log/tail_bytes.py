@@ -1,12 +1,12 @@
-"""Reading the bytes of partitions' tails: what they amount to, and as much of them as memory takes.
+"""Reading the bytes of partitions' tails: their history, and the bytes that the cache can keep.
 
-Who takes a partition over has to know its producers up to the last committed batch, so the batches
-of the tail are walked once. They come through the prefetching reader, in the order of offsets for
-each partition, several partitions' slices to a request where they lie near each other. What was
-walked is handed to a cache that counts it, and that may drop it again at once.
+A new leader must know the producers of a partition up to the last committed batch, so it walks the
+batches of the tail once. The prefetching reader downloads them in the order of offsets for each
+partition; slices of several partitions that are close together share a request. The bytes then go
+to a cache that counts them, and may drop them at once.
 
-A damaged slice fails nobody: which producers wrote there cannot be told, so all of them are
-forgotten, and the next batch of each is taken as that of an unknown one.
+A damaged slice does not fail the take-over: which producers wrote it is unknown, so all producers
+are forgotten, and the next batch of each is treated as that of an unknown producer.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from neve.records.batch import check_header
 from neve.settings import MIB, PrefetchSettings
 from neve.store.port import Store
 
-# Bytes that nobody wants are read along where that saves a request: one costs some 15 ms, in which
-# a connection brings about as much.
+# A gap of unneeded bytes is read if that saves a request: a request takes some 15 ms, in which a
+# connection transfers about this much.
 GAP_BYTES_MAX = MIB
 
 # Base offset, length and producer id: enough to pass over a batch of no idempotent producer.
@@ -69,13 +69,13 @@ class TailReading:
             self.history.epochs.begin(entry.leader_epoch, max(entry.base_offset, self._due))
 
     def give_up(self, entry: Slice) -> None:
-        """A slice that cannot be read: who wrote there is not known."""
+        """Pass over a slice that cannot be read: its producers are unknown."""
         self._begin(entry)
         self.history = History(self._name, (), self.history.epochs.starts)
         self._due = max(self._due, entry.last_offset + 1)
 
 
-class _Wanted(NamedTuple):
+class _SliceToRead(NamedTuple):
     reading: TailReading
     entry: Slice
 
@@ -85,7 +85,7 @@ class _Stretch(NamedTuple):
 
     incarnation: int
     item: TailObject
-    wanted: tuple[_Wanted, ...]
+    wanted: tuple[_SliceToRead, ...]
 
     @property
     def start(self) -> int:
@@ -134,10 +134,10 @@ def _stretches(
     wanted: list[tuple[TailSlice, TailReading]], tails: Mapping[int, StreamTail]
 ) -> Iterator[_Stretch]:
     """What to read, in the order of streams, of their objects, and within these."""
-    by_object: dict[tuple[int, str], list[_Wanted]] = {}
+    by_object: dict[tuple[int, str], list[_SliceToRead]] = {}
     for row, reading in wanted:
         by_object.setdefault((row.incarnation, row.item.key), []).append(
-            _Wanted(reading, row.entry)
+            _SliceToRead(reading, row.entry)
         )
     for incarnation in sorted({incarnation for incarnation, _ in by_object}):
         for item in tails[incarnation].objects:
@@ -147,7 +147,7 @@ def _stretches(
                 yield from _cut(incarnation, item, rows)
 
 
-def _cut(incarnation: int, item: TailObject, rows: list[_Wanted]) -> Iterator[_Stretch]:
+def _cut(incarnation: int, item: TailObject, rows: list[_SliceToRead]) -> Iterator[_Stretch]:
     first = 0
     for at in range(1, len(rows) + 1):
         if at == len(rows) or not _together(rows[first], rows[at - 1], rows[at]):
@@ -155,7 +155,7 @@ def _cut(incarnation: int, item: TailObject, rows: list[_Wanted]) -> Iterator[_S
             first = at
 
 
-def _together(first: _Wanted, last: _Wanted, row: _Wanted) -> bool:
+def _together(first: _SliceToRead, last: _SliceToRead, row: _SliceToRead) -> bool:
     gap = row.entry.position - last.entry.end
     return gap <= GAP_BYTES_MAX and row.entry.end - first.entry.position <= PART_BYTES_DEFAULT
 

@@ -1,8 +1,8 @@
 """The committed records of one partition that are not in segments yet: where they are, their bytes.
 
-A list of slices, each in memory or by range in an object of a stream. Roll-ups move them: the node
-tells of its own, and where somebody else's object is gone the stream is looked at again. What is
-found nowhere is an error that names it; nothing is ever passed over.
+A list of slices, each in memory or at a range of a stream's object. Roll-ups move them: the node
+reports its own, and if another process's object is gone, the stream is resolved again. A slice that
+is nowhere raises an error that names it; no slice is ever passed over.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from neve.records.batch import walk
 from neve.store.port import Buffer, Store
 
 WALKED_AT_ONCE = 1_000
-"""Batches looked at between two chances for others to run. Tiny ones fill a segment by 100,000s."""
+"""Batches examined between two yields to other tasks: a segment may hold 100,000s of tiny ones."""
 
 
 class _Cut(NamedTuple):
-    """Where a segment ended within a slice: before this offset, so many bytes into the slice."""
+    """Where a segment ended within a slice: before `offset`, at byte `position` of the slice."""
 
     offset: int
     position: int
@@ -37,7 +37,7 @@ class Untiered:
     """The slices from the manifest's tiered offset to the high watermark, in order.
 
     `recent` is the log's own list of slices in memory: they are taken from there where they can.
-    `resolve` finds out where the slices of a stream lie now, and tells by way of `moved`.
+    `resolve` finds out where the slices of a stream are now, and calls `moved` with the result.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Untiered:
     # -- reading -----------------------------------------------------------------------------
 
     async def oldest_batches(self, bytes_wanted: int | None) -> list[Buffer]:
-        """The oldest untiered batches, up to the one that reaches so many bytes, or all.
+        """Return the oldest untiered batches, up to the one that reaches `bytes_wanted`, or all.
 
         With a number of bytes they fit one segment, whatever the number. Those that lie back to
         back come as one buffer. Also those below the log's start: no reader sees them, but their
@@ -200,7 +200,7 @@ class Untiered:
             except NotFoundError as missing:
                 found = self._holding(row.entry.base_offset)
                 if (found is None or found.held is row.held) and not resolved:
-                    # Somebody's checkpoint, or a late one of ours, moved it: look where it is now.
+                    # A checkpoint, of another process or a late one of ours, moved the slice.
                     await self._resolve(row.held.incarnation)
                     resolved, found = True, self._holding(row.entry.base_offset)
                 if found is None or found.held is row.held:
@@ -218,5 +218,5 @@ class Untiered:
 
 
 def _is_full(size: int, batch_bytes: int, bytes_wanted: int) -> bool:
-    """Whether a segment with so many bytes of batches ends before this batch."""
+    """Return whether a segment with `size` bytes of batches ends before this batch."""
     return size >= bytes_wanted or 0 < size > kfs.BODY_BYTES_MAX - batch_bytes

@@ -50,7 +50,7 @@ from neve.store.port import Store
 RUN_SEGMENTS_MAX = 1_000
 # Runs are immutable, so remembering some saves requests; 16 of them list 16,000 segments.
 RUNS_REMEMBERED_MAX = 16
-# A reader that keeps finding runs replaced under it gives up after so many fresh looks.
+# Attempts to list segments while runs keep being replaced.
 LISTING_ATTEMPTS_MAX = 10
 
 ManifestView: TypeAlias = View[ManifestState]
@@ -181,7 +181,7 @@ class Manifest:
     async def change_at(self, base: ManifestView, changes: Sequence[Change]) -> bool:
         """Win the very next number after `base`; False where something else came in between.
 
-        For changes that were worked out from the whole list: look again and work them out anew.
+        For changes that depend on the whole list: on False, read it again and derive them again.
         """
 
         def derive(view: ManifestView, _: tuple[Entry[Record], ...]) -> Record | None:
@@ -195,7 +195,7 @@ class Manifest:
         return outcome.number is not None
 
     async def checkpoint(self, numbers_between: int) -> bool:
-        """Checkpoint and trim if so many numbers came since the last one; whether it did."""
+        """Checkpoint and trim after `numbers_between` numbers. Returns True if it did."""
         if self.view.position - self._checkpointed < numbers_between:
             return False
         greatest = await greatest_checkpoint(self._store, self.keys)

@@ -257,7 +257,7 @@ def _without(
     *,
     keep_last_bundle: bool,
 ) -> ManifestState:
-    """Take segments off the list and doom their objects, if they are ours and not `listed` anew.
+    """Take segments off the list and doom their objects, if they are ours and not `listed` again.
 
     A bundle that Neve made for an imported segment is ours, though the segment is not.
     """

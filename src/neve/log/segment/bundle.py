@@ -66,7 +66,7 @@ class Bundle:
 
     @property
     def last_offset(self) -> int | None:
-        """The segment's last offset; None where only its footer tells."""
+        """The segment's last offset; None if only its footer has it."""
         return self.checksums.last_offset if self.checksums else None
 
     @cached_property

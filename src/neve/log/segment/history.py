@@ -125,7 +125,7 @@ class ProducerState:
         return None
 
     def _begun(self, header: BatchHeader, before: ProducerEntry | None) -> ProducerEntry:
-        """A producer under a new epoch: its sequence starts anew, an open transaction stays."""
+        """Begin a new epoch of a producer: its sequence starts again, an open transaction stays."""
         return ProducerEntry(
             header.producer_id,
             header.producer_epoch,

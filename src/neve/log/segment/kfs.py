@@ -36,7 +36,7 @@ BODY_BYTES_MAX = SEGMENT_BYTES_MAX - HEADER_BYTES - FOOTER_BYTES
 
 Column: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Observer: TypeAlias = Callable[[BatchHeader, memoryview], object]
-"""Told of every batch in order: its header and its bytes."""
+"""Called for every batch in order, with its header and its bytes."""
 
 
 class SegmentHeader(NamedTuple):

@@ -47,7 +47,7 @@ async def upload_pair(
 
 
 def _failure(half: asyncio.Task[None], key: str) -> BaseException | None:
-    # Somebody else's cancellation must not look like the caller's own.
+    # A cancelled upload must not look like the caller's own cancellation.
     return (
         UnavailableError(key, "its upload was cancelled") if half.cancelled() else half.exception()
     )

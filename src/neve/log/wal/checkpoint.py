@@ -1,4 +1,4 @@
-"""The checkpoint of a WAL stream: what its numbers below n amount to, for those who come later.
+"""The checkpoint of a WAL stream: the sum of its numbers below n, for later readers.
 
 It names the roll-ups that hold what was still untiered, all of them uploaded for this checkpoint
 alone, and keeps every partition's next offset: a reader whose tail falls short of it knows that it

@@ -31,10 +31,10 @@ K = TypeVar("K", bound=Kept)
 
 
 class DirectoryCache(Generic[K]):
-    """By key, those used last, up to so many bytes.
+    """The most recently used directories by key, bounded in bytes.
 
-    The bytes of objects go before any directory does: whoever looks begins with the oldest object,
-    and one that is missing there costs it a request for each that follows.
+    Bytes of objects are dropped before any directory: a reader begins with the oldest object, and
+    one that is missing there costs a request for each object behind it.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:

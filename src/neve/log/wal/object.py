@@ -30,7 +30,7 @@ AUTHOR_BYTES = 16
 TOPIC_ID_BYTES = 16
 # A directory of this many slices has 64 MB: the most that a hostile count can make a reader fetch.
 SLICES_MAX = 1_000_000
-# Up to so many slices a plain loop is quicker than columns.
+# Up to this many slices a plain loop is quicker than columns.
 FEW_SLICES = 16
 # Parts smaller than this on average are joined before their checksum is computed.
 SMALL_PART_BYTES = 4 * 1024

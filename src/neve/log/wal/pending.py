@@ -1,6 +1,4 @@
-"""What is on its way into a WAL stream: objects being filled, objects being uploaded, and the
-promise to those who appended.
-"""
+"""What is on its way into a WAL stream: open objects, objects being uploaded, and their commits."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ class Commit:
 
     def __init__(self) -> None:
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # A failure is told to whoever waits; that nobody did is no mistake.
+        # Marks a failure as seen: it is not an error if no caller waits for the commit.
         self._future.add_done_callback(lambda future: future.cancelled() or future.exception())
         self.number = -1
 
@@ -67,7 +65,7 @@ class _OpenSlice:
 class OpenObject:
     """What one of the next objects will hold. `ready` says that it need not wait for more.
 
-    `closed` is the same for those who append: they ask for each batch, and an attribute is quicker.
+    `closed` is the same for appends: each batch checks it, and an attribute is quicker.
     """
 
     opened_at: float

@@ -34,10 +34,10 @@ DIRECTORY_READ_BYTES = 64 * 1024
 LOOK_BYTES_MAX = 32 * 1024 * 1024
 # An object of more than this is not read whole before its header and directory are checked.
 WHOLE_BYTES_MAX = 2 * LOOK_BYTES_MAX
-# How far one look reads beyond what was there when it began: a live writer may be faster than we
-# are, and who chased it to its end would never come back.
+# How far one read goes beyond the end at its start: a live writer may be faster than the reader,
+# which then would never reach the end.
 READ_ON_NUMBERS_MAX = 64
-# A reader that finds a new checkpoint each time it looks gives up after so many.
+# Restarts from a new checkpoint before a read gives up.
 RESTARTS_MAX = 100
 
 
@@ -100,7 +100,7 @@ _Read = tuple[list[TailObject], int, bool]
 class WalReader:
     """Reads one stream. Holds no state: what was read is in the tails that it gives out.
 
-    Whoever looks at the same streams again and again gives `known`, and reads only what is new.
+    A caller that reads the same streams again passes `known`, and reads only what is new.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class WalReader:
                 wal_object.slice_bytes(entry, data, item.key)
                 for entry, data in zip(entries, datas, strict=True)
             ]
-        except DamagedError:  # one by one, to tell a torn read from damage
+        except DamagedError:  # one by one, to distinguish a torn read from damage
             return [await self.slice_data(item, entry) for entry in entries]
 
     async def _from_checkpoint(
@@ -305,8 +305,8 @@ class WalReader:
             return decoded, data
 
         if whole:
-            # One damaged slice is its own partition's trouble: that is told to who reads it. A very
-            # large object is read slice by slice, as they are wanted.
+            # A damaged slice fails the readers of its own partition only. A very large object is
+            # read slice by slice, on demand.
             with contextlib.suppress(DamagedError):
                 return await fetch_checked(store, key, WHOLE_BYTES_MAX, decode_whole)
         return await self._directory(store, key, number, rollup=rollup)

@@ -1,8 +1,8 @@
 """Roll-ups: what is still untiered in a stream's oldest objects, rewritten into one, by partition.
 
 A roll-up is made for one checkpoint, carries its number in its key, and is named by no other: the
-next checkpoint rewrites what is still untiered. So a slow partition pins nothing, and who may
-delete what can be told from the keys and the greatest checkpoint alone.
+next checkpoint rewrites what is still untiered. So a slow partition pins nothing, and the keys and
+the greatest checkpoint alone show what may be deleted.
 
 The owner of a live stream does this past its bounds; after a seal, any successor does it up to the
 stream's end. Several at once are harmless: one checkpoint is created, the other roll-ups are waste
@@ -36,7 +36,7 @@ ReadSlice = Callable[[TailObject, Slice], Coroutine[None, None, memoryview]]
 ROLLUP_BYTES_MAX = 16 * 1024 * 1024
 # Objects read at once. They may be read nearly whole to find a few slices in each.
 READ_OBJECTS = 8
-# Slices read at once from who has them at hand: each is a task, and there may be 100,000.
+# Slices read at once through the caller's `read`: each is a task, and there may be 100,000.
 READ_SLICES = 500
 
 
@@ -53,9 +53,9 @@ async def roll_up(
     """Checkpoint a stream at `upto`; its roll-ups, or None where another's checkpoint was first.
 
     Every number below `upto` must be committed, and `tail` must hold all of them. `tiered` is asked
-    once per partition, and only what won manifest numbers cover may be left out. `read` is for one
-    who has the slices at hand; what is `given_up` is left out, so that damage which was skipped
-    holds nothing up.
+    once per partition, and only what won manifest numbers cover may be left out. `read` is for a
+    caller that has slices in memory. Slices that are `given_up` are left out, so that skipped
+    damage blocks nothing.
     """
     covered = _covered(reader, tail, upto)
     ends = next_offsets(tail.ends, covered)

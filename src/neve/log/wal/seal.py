@@ -108,7 +108,7 @@ class Sealer:
                     refused |= seal.done() and seal.result() is None
                 sent = {number: seal for number, seal in sent.items() if not seal.done()}
             frontier = await self._first_unlisted(frontier)
-            if refused and await self._create_seal(frontier):  # why they are refused is told here
+            if refused and await self._create_seal(frontier):  # raises why seals are refused
                 return frontier
 
     async def _first_unlisted(self, number: int) -> int:
@@ -120,7 +120,7 @@ class Sealer:
         return number
 
     async def _seen(self, number: int) -> Kind | NeveError | None:
-        """What a number holds, or why it cannot be told, for the case that it matters."""
+        """Return what a number holds, or the error of reading it, in case it matters."""
         try:
             return await self._kind(number)
         except NeveError as error:
@@ -152,10 +152,10 @@ class Sealer:
         try:
             return await self._create_seal(number)
         except StoreError:
-            return None  # tried again, and told, when it is the first missing number
+            return None  # tried again, and raised, when it is the first missing number
 
     async def _create_seal(self, number: int) -> bool:
-        """Whether our seal is known to have landed; otherwise reading the number tells."""
+        """Return whether our seal is known to be there; if not, read the number to decide."""
         data = wal_object.encode_seal(
             incarnation=self._incarnation,
             number=number,

@@ -1,7 +1,7 @@
-"""One look at the store, shared by all who wait for it.
+"""One check of the store, shared by all callers that wait for it.
 
-An answer is good only for questions that came before the look began. So a question that comes
-while a look is under way waits for the next one, together with all others that come meanwhile.
+A result is valid only for callers that asked before the check began. So a caller that asks during a
+check waits for the next one, together with all others that ask meanwhile.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from neve import runtime
 
 
 class SharedLook:
-    """At most one look runs and one waits, however many ask."""
+    """At most one check runs and one waits, however many callers ask."""
 
     def __init__(self, look: Callable[[], Awaitable[bool]]) -> None:
         self._look = look
-        # A look that failed is told to those who asked, and to nobody else.
+        # The callers that asked raise the failure of a check.
         self._tasks = runtime.Tasks(on_failure=lambda _: None)
         self._running: asyncio.Task[bool] | None = None
         self._next: asyncio.Task[bool] | None = None
 
     async def ask(self) -> bool:
-        """What a look that begins now finds; False where it was closed before it could tell."""
+        """Return the result of a check that begins after this call; False if closed before."""
         if self._next is None:
             self._next = self._tasks.start(self._look_after(self._running))
         answer = self._next

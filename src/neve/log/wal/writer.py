@@ -5,9 +5,9 @@ enough, or (without a linger) as soon as an upload slot is free and it is worth 
 run at once, but numbers commit in order: a record is acknowledged when its object and every one
 before it is there.
 
-An upload is repeated with the same bytes until its fate is known. A seal in its place means that
-somebody took over: everything from there on is refused, and this stream never writes again. So
-there is no hole, and no commit past a failure. Nobody who appends waits for I/O: `append` is an
+An upload is repeated with the same bytes until its outcome is known. A seal in its place means that
+another process took over: everything from there on fails, and this stream is never written again.
+So there is no hole, and no commit past a failure. Appending does not wait for I/O: `append` is an
 ordinary call, and what is appended and not yet committed is bounded by `wal.buffer.bytes`.
 """
 
@@ -63,7 +63,7 @@ class WalWriter:
     An object waits for `linger_ms`, and until there are `join_bytes` in it for each upload that is
     under way.
 
-    `on_commit` is called in the order of numbers, before those who wait are told; `on_end` once,
+    `on_commit` is called in the order of numbers, before waiting callers resume; `on_end` once,
     when the stream can no longer be written.
     """
 
@@ -246,7 +246,7 @@ class WalWriter:
             await backoff.pause()
 
     async def _is_ours(self, number: int) -> bool:
-        """Whether the number holds our object; False where that cannot be told yet."""
+        """Return whether the number holds our object; False if that is not known yet."""
         try:
             header = await self._header(number)
         except (NotFoundError, UnavailableError):
@@ -288,7 +288,7 @@ class WalWriter:
         self.buffered_bytes -= flight.size_bytes
         try:
             self._on_commit(CommittedObject(flight.number, flight.slices, flight.data))
-        except Exception as failure:  # at once, before the next number can be told as committed
+        except Exception as failure:  # at once, before the next number can commit
             flight.commit.fail(self._broke(failure))
         else:
             flight.commit.succeed()
@@ -328,16 +328,16 @@ class WalWriter:
     async def still_leading(self) -> bool:
         """Whether no other process had taken over when this was asked; else the stream has ended.
 
-        One look serves all who wait.
+        One check serves all callers that wait.
         """
         return self.ended is None and await self._leading.ask()
 
     async def _look(self) -> bool:
         """Walk from the lowest number not known to be committed to the first that is not ours.
 
-        A number that was tried only after the look began, and is ours, tells as much: whoever takes
-        over seals the stream, and behind a seal nothing of ours is created. Without that a stream
-        which is written faster than it can be read would never be caught up with.
+        A number that was first tried after the check began, and is ours, is proof too: a successor
+        seals the stream, and behind a seal nothing of ours is created. Without this rule, a check
+        would never catch up with a stream that is written faster than it is read.
         """
         number = self.committed_end
         untried = self._next_number
@@ -358,7 +358,7 @@ class WalWriter:
             if not self._wrote(header):
                 self._end(self._fenced_by(header, number), number)
                 return False
-            number += 1  # there, and so is all below it: committed, though we are yet to be told
+            number += 1  # there, and so is all below it: committed, though not yet confirmed
         return self.ended is None
 
     def fence(self, error: NeveError) -> None:
