@@ -250,8 +250,8 @@ def test_a_second_process_with_the_same_node_id_ends_the_first(start: Start) -> 
     second = start("--set", "cluster.poll.ms=200")
     assert first.process.wait(20) == 3, first.err
     last = first.err.splitlines()[-1]
-    assert "this broker (node 1) ends: incarnation 1 is over" in last
-    assert "One process serves a bucket at a time" in last
+    assert "the broker (node 1) stops: incarnation 1 is over" in last
+    assert "Only one process can serve a bucket" in last
     assert "Traceback" not in first.err
     produce(second.port, 10)
     assert second.get("/readyz") == (200, "ready\n")
@@ -284,7 +284,7 @@ def test_what_is_wrong_at_the_start_is_named_in_one_line(tmp_path: Path) -> None
     for store in ("file", "file/below"):
         code, said = refused("--store", store, *FREE, cwd=tmp_path)
         assert code == 1
-        assert f"neve: this broker cannot start on {store}: " in said
+        assert f"neve: the broker cannot start on {store}: " in said
         assert "a file is where a folder should be" in said
 
 

@@ -65,24 +65,24 @@ def test_what_a_killed_broker_leaves_is_not_wrong(
     quick = [str(folder), "--no-probe", "--settle-seconds", "0"]
     assert main(["storage", "verify", *quick]) == 0
     told = capsys.readouterr().out
-    assert "leavings: " in told
+    assert "garbage: " in told
     assert "harmless; `neve storage verify --repair` removes " in told
-    assert told.endswith("all is well\n")
+    assert told.endswith("no problems\n")
 
     assert main(["storage", "verify", *quick, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["ok"]
-    assert report["counts"]["leavings"] == len(report["findings"]) > 0
-    assert report["counts"]["leavings_bytes"] == sum(row["bytes"] for row in report["findings"])
+    assert report["counts"]["garbage"] == len(report["findings"]) > 0
+    assert report["counts"]["garbage_bytes"] == sum(row["bytes"] for row in report["findings"])
 
     local = [str(folder), "--local", "--settle-seconds", "0"]
     assert main(["maintain", "verify", *local]) == 0
-    assert "leavings: " in capsys.readouterr().out
+    assert "garbage: " in capsys.readouterr().out
 
     assert main(["storage", "verify", *quick, "--repair"]) == 0
     assert "repaired" in capsys.readouterr().out
     assert main(["storage", "verify", *quick]) == 0
-    assert "leavings" not in capsys.readouterr().out
+    assert "garbage" not in capsys.readouterr().out
 
     lost = max((folder / "wal" / f"{1:020d}").glob("rollup/*"))
     lost.unlink()

@@ -80,7 +80,7 @@ async def _filled(folder: Path) -> list[Segment]:
     return found
 
 
-async def _leavings(folder: Path) -> list[str]:
+async def _garbage(folder: Path) -> list[str]:
     """Half a pair, what a failed merge left, and a run that nobody added."""
     writer = await Writer.start(str(folder), node_id=7)
     topic = writer.node.cluster.state.topic(TOPIC)
@@ -118,7 +118,7 @@ def keys_of(report: dict[str, object], severity: str) -> set[str]:
 
 def test_repair_beside_a_writer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, _ = runtime.run(_filled(tmp_path))
-    orphans = runtime.run(_leavings(tmp_path))
+    orphans = runtime.run(_garbage(tmp_path))
     (tmp_path / str(first.index_key)).unlink()
     stray, live = tmp_path / ".tmp" / "stray", tmp_path / ".tmp" / "live"
     for path in (stray, live):
@@ -188,23 +188,23 @@ def test_a_damaged_segment_is_not_touched_and_skip_gets_past_it(
     printed = capsys.readouterr()
     offsets = [json.loads(line)["offset"] for line in printed.out.splitlines()]
     assert offsets == [*range(lost["from"]), *range(lost["to"], 80)]
-    assert f"passed over {lost['to'] - lost['from']} offsets" in printed.err
+    assert f"skipped {lost['to'] - lost['from']} offsets" in printed.err
 
 
 def test_what_people_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = runtime.run(_filled(tmp_path))
     assert main(["storage", "verify", str(tmp_path), "--no-probe"]) == 0
-    assert "all is well" in capsys.readouterr().out
+    assert "no problems" in capsys.readouterr().out
     flip(tmp_path / second.key)
     (tmp_path / str(first.index_key)).unlink()
     assert main(["storage", "verify", str(tmp_path), "--settle-seconds", "0"]) == 1
     told = capsys.readouterr().out
     assert f"damage    {second.key}" in told
     assert f"neve storage skip {tmp_path} --topic {TOPIC} --partition 0" in told
-    assert "2 things are wrong; --repair takes care of 1" in told
+    assert "2 problems; --repair can fix 1" in told
     assert main(["storage", "verify", str(tmp_path), "--repair", "--settle-seconds", "0"]) == 1
     told = capsys.readouterr().out
     assert "rebuilt from" in told
-    assert "1 thing is wrong" in told
+    assert "1 problem" in told
     assert main(["storage", "verify", str(tmp_path / "nothing")]) == 1
     assert "no Neve cluster" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def check(loop: MaintainLoop) -> None:
     print(dict(loop.counts))
     wrong = [(row.severity, row.key, row.what) for row in report.findings]
     assert report.ok, wrong
-    assert not report.leavings, wrong
+    assert not report.garbage, wrong
     for what, count in loop.least.items():
         assert loop.counts[what] >= count, (what, loop.counts)
 

@@ -87,8 +87,8 @@ def test_a_topic_s_life(kafka: Kafka) -> None:
     create = ["topic", "create", "life.a", "life.b", "-p", "2", "-r", "1"]
     create += ["-c", "retention.ms=3600000"]
     assert neve(kafka, *create) == "created life.a\ncreated life.b\n"
-    neve(kafka, "topic", "create", "life.a", code=1, told="topic life.a exists already")
-    assert neve(kafka, *create, "--if-not-exists").count("exists already") == 2
+    neve(kafka, "topic", "create", "life.a", code=1, told="topic life.a already exists")
+    assert neve(kafka, *create, "--if-not-exists").count("already exists") == 2
     row = {"name": "life.a", "partitions": 2, "replicas": 1}
     assert row in shown(kafka, "topic", "list")
     assert ["life.b", "2", "1"] in [
@@ -141,7 +141,7 @@ def test_what_kafka_refuses_is_told(kafka: Kafka) -> None:
     )
     neve(kafka, "topic", "consume", "firm", "-p", "7", code=1, told="firm has no partition 7")
     neve(kafka, "topic", "produce", "firm", "-p", "7", code=1, told="firm has no partition 7")
-    neve(kafka, "topic", "consume", "firm", "-o", "x", code=2, told="'x' means no offsets")
+    neve(kafka, "topic", "consume", "firm", "-o", "x", code=2, told="'x' is not a valid offset")
 
 
 def test_looking_for_a_topic_does_not_create_it(kafka: Kafka) -> None:
@@ -250,7 +250,7 @@ def test_a_group_s_life(kafka: Kafka) -> None:
 
     told = "group nobody does not exist"
     neve(kafka, "group", "describe", "nobody", code=1, told=told)
-    neve(kafka, "group", "seek", "nobody", "--to", "end", code=1, told="has committed nothing yet")
+    neve(kafka, "group", "seek", "nobody", "--to", "end", code=1, told="has no committed offsets")
     assert neve(kafka, "group", "delete", "crew", "nobody", code=1, told=told) == "deleted crew\n"
     neve(kafka, "group", "describe", "crew", code=1, told="group crew does not exist")
 
@@ -269,11 +269,13 @@ def test_seeking(kafka: Kafka) -> None:
         (row,) = shown(kafka, *seek, "--to", to)["partitions"]
         assert (row["before"], row["after"]) == (before, after), to
         before = after
-    assert neve(kafka, *seek, "--to", "start", "--dry-run").endswith("nothing was changed\n")
+    assert neve(kafka, *seek, "--to", "start", "--dry-run").endswith(
+        "dry run: no offset was committed\n"
+    )
     assert lines(kafka, "sought", "-g", "moved", "-n", "1") == ["v18"]
     neve(kafka, *seek, "--to", "-1", "--topic", "beside:0", "--allow-new-topics")
     assert lines(kafka, "beside", "-g", "moved") == ["v19"]
-    neve(kafka, *seek, "--to", "10:20", code=2, told="it is a range, one place is needed")
+    neve(kafka, *seek, "--to", "10:20", code=2, told="it is a range, is a range")
     neve(kafka, *seek, "--to", "1", "--topic", "sought:5", code=1, told="has no partition 5")
     neve(kafka, *seek, "--to", "1", "--topics", "nope", "--allow-new-topics", code=1, told="nope")
 
@@ -366,7 +368,7 @@ def test_an_open_transaction_is_an_end(kafka: Kafka, producer: Producer) -> None
     # A group that was put beyond it is told the truth: the broker is there.
     neve(kafka, *seek, "--to", "3", *every)
     member = ["topic", "consume", "open", "-g", "open", "--timeout", "3"]
-    neve(kafka, *member, code=1, told="the broker answers, but sent no record within 3 s")
+    neve(kafka, *member, code=1, told="the broker responds, but sent no record within 3 s")
     producer.commit_transaction()
     assert lines(kafka, "open", "-g", "open") == ["d"]
 

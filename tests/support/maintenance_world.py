@@ -65,7 +65,7 @@ async def looked_at(store: Store) -> Report:
 async def assert_clean(store: Store, *, apart_from: str | None = None) -> None:
     """Nothing is wrong and nothing is left over, unless with keys that begin like this."""
     report = await looked_at(store)
-    wrong = [*report.wrong, *report.leavings]
+    wrong = [*report.wrong, *report.garbage]
     told = [(row.severity, row.key, row.what) for row in wrong]
     assert not [row for row in told if apart_from is None or not row[1].startswith(apart_from)]
 
@@ -74,4 +74,4 @@ async def assert_no_worse_than_orphans(store: Store) -> None:
     """What a killed job may leave: objects that nobody lists, and nothing else."""
     report = await looked_at(store)
     assert report.ok, report.wrong
-    assert all(row.severity is Severity.ORPHAN for row in report.leavings), report.leavings
+    assert all(row.severity is Severity.ORPHAN for row in report.garbage), report.garbage

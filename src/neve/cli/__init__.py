@@ -1,8 +1,8 @@
-"""The command `neve`: a file for each noun, `application` over them, `output` under them.
+"""The command `neve`: one module per subcommand, collected in `application`.
 
-Exit codes: 0 all is well, 1 something went wrong and is told in one line on standard error, 2 the
-command was not understood, 130 interrupted; `serve` and `sql` have some of their own. A reader
-that goes away (a closed pipe) ends a command quietly.
+Exit codes: 0 success, 1 failure (one line on standard error says what), 2 invalid arguments or
+settings, 130 interrupted. `serve` and `sql` have further codes. A command ends silently when the
+reader of its output closes the pipe.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code."""
+    """Run a command. Returns its exit code."""
     try:
         from neve.cli.application import run
 

@@ -1,4 +1,4 @@
-"""`python -m neve.cli`: the command `neve` where it is not on the PATH."""
+"""`python -m neve.cli`: the command `neve` when it is not on the PATH."""
 
 from neve.cli import main
 

@@ -1,7 +1,7 @@
-"""All commands in one application, and how each of them ends.
+"""All commands in one application, and their exit codes.
 
-Kept apart from `neve.cli`, which must import nothing slow: a person may interrupt a command before
-all of it is loaded.
+Separate from `neve.cli`, which must not import slow modules: it has to handle Ctrl-C while a
+command is still loading.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from neve.errors import NeveError
 EXIT_FAILED, EXIT_USAGE, EXIT_PIPE = 1, 2, 141
 COMMANDS = {
     "serve": ("serve:serve", "Serve Kafka clients from a bucket, until SIGTERM or SIGINT."),
-    "topic": ("topic:app", "Make, look at, change, write and read topics, over Kafka's protocol."),
-    "group": ("group:app", "Look at consumer groups, move their offsets, delete them."),
-    "storage": ("storage:app", "Look into a bucket, check it and mend it; no broker takes part."),
-    "lake": ("lake:app", "Fill Iceberg tables from topics, on Spark, without asking a broker."),
-    "sql": ("sql:sql", "Ask topics and tables in SQL, on Spark; or serve PostgreSQL's clients."),
+    "topic": ("topic:app", "Create, describe, alter, delete, write and read topics."),
+    "group": ("group:app", "Describe consumer groups, reset their offsets, delete them."),
+    "storage": ("storage:app", "Inspect, verify and repair a bucket without a broker."),
+    "lake": ("lake:app", "Write topics to Iceberg tables with Spark, without a broker."),
+    "sql": ("sql:sql", "Query topics and tables with Spark SQL, or serve PostgreSQL clients."),
     "maintain": (
         "maintain:app",
-        "Merge, expire, check and index partitions, beside live brokers.",
+        "Merge, expire, verify and index partitions while brokers are running.",
     ),
-    "import": ("import_kafscale:app", "Bring topics of other systems in, where they lie."),
-    "bench": ("bench:app", "Measure what Neve promises in figures; exit 1 where one is missed."),
-    "demo": ("demo:demo", "Show the whole of Neve in a minute: broker, crash, tables, SQL."),
+    "import": ("import_kafscale:app", "Import topics of other systems in place."),
+    "bench": ("bench:app", "Run benchmarks. Exit code 1 if a target is missed."),
+    "demo": ("demo:demo", "Show Neve in a minute: broker, crash, recovery, tables, SQL."),
 }
-"""Where each command is, and its help: a command loads what it needs and no more."""
+"""The module and the help of each command. Only the module of the called command is loaded."""
 
 
 def build_app() -> App:
-    """All commands."""
+    """Return the application with all commands."""
     app = App(
         name="neve",
         help="A Kafka-compatible streaming log whose only durable state is a bucket.",
@@ -51,10 +51,10 @@ def build_app() -> App:
 
 
 def run(tokens: list[str]) -> int:
-    """Run a command; its exit code."""
+    """Run a command. Returns its exit code."""
     _fill_descriptors()
     if sys.stdout is None:
-        complain("standard output is closed: open it, or send it to /dev/null")
+        complain("standard output is closed: open it, or redirect it to /dev/null")
         return EXIT_FAILED
     try:
         code = _called(tokens)
@@ -75,8 +75,8 @@ def run(tokens: list[str]) -> int:
         _drop_output()
         return EXIT_PIPE
     except OSError as error:
-        # Stores tell their own troubles as kinds of NeveError: this is the output's, a full disk.
-        complain(f"standard output cannot be written: {error.strerror or error}")
+        # Store failures are NeveErrors. This one is about standard output, such as a full disk.
+        complain(f"cannot write to standard output: {error.strerror or error}")
         _drop_output()
         return EXIT_FAILED
     return code
@@ -92,16 +92,16 @@ def _called(tokens: list[str]) -> int:
 
 
 def _fill_descriptors() -> None:
-    """Where input or an output is closed, the next file or socket would take its place."""
+    """Open closed standard descriptors, or the next file or socket would get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this number
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 (it stays open)
 
 
 def _drop_output() -> None:
-    """Python would complain once more when it flushes at its end."""
+    """Discard further output: Python would report the closed pipe again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

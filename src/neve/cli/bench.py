@@ -1,4 +1,4 @@
-"""`neve bench …`: what Neve promises in figures, measured here and now."""
+"""`neve bench …`: benchmarks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neve.cli.extras import need_lake
 
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
-app = App(name="bench", help="Measure what Neve promises in figures; exit 1 where one is missed.")
+app = App(name="bench", help="Run benchmarks. Exit code 1 if a target is missed.")
 app.command(bench_kafka.produce)
 app.command(bench_kafka.consume)
 app.command(bench_kafka.latency)
@@ -22,7 +22,7 @@ app.command(bench_kafka.mock)
 def storage(
     *,
     json: JsonFlag = False,
-    runs: Annotated[int | None, Parameter(help="Seeded runs of each measurement.")] = None,
+    runs: Annotated[int | None, Parameter(help="Seeded runs per measurement.")] = None,
 ) -> int:
     """Measure uploads, index reads, recovery and commits against a simulated store."""
     from neve.bench import storage as measured
@@ -37,7 +37,7 @@ def storage(
 
 @app.command
 def records(*, json: JsonFlag = False) -> int:
-    """Measure how fast records become Arrow columns, against aiokafka's C decoder."""
+    """Measure decoding of records into Arrow columns, against aiokafka's C decoder."""
     from neve.bench import records as measured
 
     return _shown(measured.run(), as_json=json)
@@ -47,7 +47,7 @@ def records(*, json: JsonFlag = False) -> int:
 def broker(
     *,
     json: JsonFlag = False,
-    rounds: Annotated[int | None, Parameter(help="Rounds; a figure is their median.")] = None,
+    rounds: Annotated[int | None, Parameter(help="Rounds. Results are medians.")] = None,
 ) -> int:
     """Measure a broker against librdkafka's mock cluster, both on this machine."""
     from neve.bench.broker import compare as measured
@@ -64,11 +64,11 @@ def backlog(
     *,
     json: JsonFlag = False,
     bytes: Annotated[str, Parameter(help="Size of the topic.")] = "5GB",
-    rounds: Annotated[int | None, Parameter(help="Rounds; a figure is their median.")] = None,
+    rounds: Annotated[int | None, Parameter(help="Rounds. Results are medians.")] = None,
 ) -> int:
-    """Measure a broker with a large topic: its memory, cold reads, and who reads and writes beside.
+    """Measure a broker with a large topic: memory, cold reads, and live traffic meanwhile.
 
-    The store answers every get 10 ms late.
+    Every get from the store is delayed by 10 ms.
     """
     from neve.bench.broker import backlog as measured
 
@@ -84,12 +84,12 @@ def backlog(
 def spark(
     *,
     json: JsonFlag = False,
-    rounds: Annotated[int | None, Parameter(help="Rounds; a figure is their median.")] = None,
-    scale: Annotated[float, Parameter(help="A part of the records, for a quick look.")] = 1.0,
+    rounds: Annotated[int | None, Parameter(help="Rounds. Results are medians.")] = None,
+    scale: Annotated[float, Parameter(help="Share of the records, for a quick run.")] = 1.0,
 ) -> int:
-    """Measure Spark's reads of a topic against its own Kafka source and against Parquet.
+    """Measure Spark's reads of a topic, against Spark's Kafka source and against Parquet.
 
-    Kafka and Spark's source for it come from Maven Central, where it can be reached.
+    Kafka and Spark's Kafka source are downloaded from Maven Central if it is reachable.
     """
     need_lake()
     from neve.bench.spark import reads as measured
@@ -105,11 +105,11 @@ def spark(
 def lake(
     *,
     json: JsonFlag = False,
-    rounds: Annotated[int | None, Parameter(help="Rounds; a figure is their median.")] = None,
-    scale: Annotated[float, Parameter(help="A part of the records, for a quick look.")] = 1.0,
-    seconds: Annotated[float | None, Parameter(help="How long the steady rate is held.")] = None,
+    rounds: Annotated[int | None, Parameter(help="Rounds. Results are medians.")] = None,
+    scale: Annotated[float, Parameter(help="Share of the records, for a quick run.")] = 1.0,
+    seconds: Annotated[float | None, Parameter(help="Duration of the steady load.")] = None,
 ) -> int:
-    """Measure a pipeline: a backlog against pyarrow, and how long a record takes into its table."""
+    """Measure a pipeline: a backlog against pyarrow, and the latency from record to table."""
     from neve.bench.spark import lake as measured
 
     with output.progress("steps") as bar:
@@ -131,7 +131,7 @@ def _shown(result: dict[str, Any], *, as_json: bool) -> int:
 
 
 def _print(value: Any, indent: str) -> None:
-    """A nested result as indented lines."""
+    """Print a nested result as indented lines."""
     for name, inner in value.items() if isinstance(value, dict) else enumerate(value, 1):
         if isinstance(inner, dict | list):
             print(f"{indent}{name}:")

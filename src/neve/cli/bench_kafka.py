@@ -1,4 +1,4 @@
-"""`neve bench produce`, `consume`, `latency` and `mock`: load on any Kafka-compatible broker."""
+"""`neve bench produce`, `consume`, `latency` and `mock`: load for any Kafka-compatible broker."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ SECONDS_DEFAULT = 10.0
 RECORDS_DEFAULT = 1000
 
 JsonFlag = Annotated[
-    bool, Parameter(negative="", help="Print one JSON document; otherwise a line for each figure.")
+    bool, Parameter(negative="", help="Print one JSON document instead of lines of text.")
 ]
-RecordsFlag = Annotated[int | None, Parameter(help="Stop after so many records.")]
-SecondsFlag = Annotated[float | None, Parameter(help="Stop after so many seconds.")]
+RecordsFlag = Annotated[int | None, Parameter(help="Number of records to send or read.")]
+SecondsFlag = Annotated[float | None, Parameter(help="Duration in seconds.")]
 ValueFlag = Annotated[int, Parameter(help="Bytes of each value.")]
-AcksFlag = Annotated[Literal["0", "1", "all"], Parameter(help="What a broker answers to.")]
+AcksFlag = Annotated[Literal["0", "1", "all"], Parameter(help="Required acknowledgements.")]
 TopicFlag = Annotated[
-    str | None, Parameter(help="The topic, made if need be; otherwise one that is thrown away.")
+    str | None,
+    Parameter(help="The topic, created if it does not exist. Default: a temporary topic."),
 ]
 
 
@@ -38,25 +39,23 @@ def produce(
     *,
     topic: TopicFlag = None,
     records: RecordsFlag = None,
-    bytes: Annotated[str | None, Parameter(help="Stop after so much, such as 1GB.")] = None,
+    bytes: Annotated[str | None, Parameter(help="Amount of data, such as 1GB.")] = None,
     seconds: SecondsFlag = None,
     value_bytes: ValueFlag = 1024,
     acks: AcksFlag = "all",
-    idempotent: Annotated[
-        bool, Parameter(negative="", help="Keep order and no duplicate through retries.")
-    ] = False,
+    idempotent: Annotated[bool, Parameter(negative="", help="Use an idempotent producer.")] = False,
     compression: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"], Parameter(help="How batches are packed.")
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], Parameter(help="Compression of batches.")
     ] = "none",
-    partitions: Annotated[int, Parameter(help="Partitions that are written to.")] = 1,
-    inflight: Annotated[int, Parameter(help="Requests in flight at once.")] = 5,
+    partitions: Annotated[int, Parameter(help="Number of partitions to write to.")] = 1,
+    inflight: Annotated[int, Parameter(help="Maximum requests in flight.")] = 5,
     linger_ms: Annotated[float, Parameter(help="How long a batch waits for more records.")] = 5,
     json: JsonFlag = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
-    """Measure how fast a broker takes records and acknowledges them."""
+    """Measure produce throughput, up to the acknowledgement."""
     if sum(given is not None for given in (records, bytes, seconds)) > 1:
-        raise UsageError("--records, --bytes and --seconds exclude each other")
+        raise UsageError("--records, --bytes and --seconds cannot be combined: choose one")
     for flag, given in (
         ("--records", records),
         ("--seconds", seconds),
@@ -86,13 +85,13 @@ def produce(
 
 def consume(
     *,
-    topic: Annotated[str, Parameter(help="The topic, from its start to its end.")],
+    topic: Annotated[str, Parameter(help="The topic to read from start to end.")],
     records: RecordsFlag = None,
     seconds: SecondsFlag = None,
     json: JsonFlag = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
-    """Measure how fast a broker serves a topic from its start."""
+    """Measure consume throughput, from the start of a topic."""
     _above_zero("--records", records)
     _above_zero("--seconds", seconds)
     reading = consuming.Reading(topic=topic, records=records, seconds=seconds)
@@ -109,12 +108,12 @@ def latency(
     value_bytes: ValueFlag = 1024,
     acks: AcksFlag = "all",
     end_to_end: Annotated[
-        bool, Parameter(negative="", help="Measure until a consumer has the record, too.")
+        bool, Parameter(negative="", help="Also measure until a consumer has received the record.")
     ] = False,
     json: JsonFlag = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
-    """Measure how long one record takes, with one in flight at a time."""
+    """Measure latency, with one record in flight."""
     _above_zero("--records", records)
     _above_zero("--seconds", seconds)
     _above_zero("--value-bytes", value_bytes)
@@ -131,8 +130,8 @@ def latency(
     return _ended(result, as_json=json)
 
 
-def mock(*, brokers: Annotated[int, Parameter(help="How many brokers.")] = 1) -> int:
-    """Run librdkafka's mock cluster, print where it listens, and wait for Ctrl-C or SIGTERM."""
+def mock(*, brokers: Annotated[int, Parameter(help="Number of brokers.")] = 1) -> int:
+    """Run librdkafka's mock cluster until Ctrl-C or SIGTERM. Prints its address."""
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
@@ -147,7 +146,7 @@ def _load(broker: BrokerFlags) -> Iterator[tuple[dict[str, Any], output.Bar]]:
     from confluent_kafka import KafkaException
 
     with broker.connect() as connection:
-        connection.metadata()  # a broker that does not answer is told as everywhere
+        connection.metadata()  # raises if no broker responds
         try:
             with output.progress("records") as bar:
                 yield connection.config(), bar
@@ -168,7 +167,7 @@ def _ended(result: dict[str, Any], *, as_json: bool) -> int:
                 print(f"{name.replace('_', ' ')}: {shown}")
     if result["errors"]:
         why = "; ".join(result.get("error_reasons", [])) or "they are not in the topic"
-        output.complain(f"{result['errors']} records did not arrive: {why}")
+        output.complain(f"{result['errors']} records were not delivered: {why}")
     return 1 if result["errors"] else 0
 
 
@@ -177,14 +176,14 @@ _BINARY_UNITS = {"ki": 1024, "mi": 1024**2, "gi": 1024**3, "ti": 1024**4}
 
 
 def parse_bytes(flag: str, text: str) -> int:
-    """A size such as 1000, 64MB or 1GiB."""
+    """Parse a size such as 1000, 64MB or 1GiB."""
     found = re.fullmatch(r"([0-9]{1,15})\s*([kmgt]i?)?b?", text.strip().lower())
     if found is None or int(found[1]) == 0:
-        raise UsageError(f"{flag} {text}: write a size such as 1000, 64MB or 1GiB")
+        raise UsageError(f"{flag} {text}: must be a size such as 1000, 64MB or 1GiB")
     unit = found[2] or ""
     return int(found[1]) * (_BINARY_UNITS[unit] if unit.endswith("i") else _UNITS[unit])
 
 
 def _above_zero(flag: str, given: float | None) -> None:
     if given is not None and not 0 < given < float("inf"):
-        raise UsageError(f"{flag} {given}: give more than 0")
+        raise UsageError(f"{flag} {given}: must be > 0")

@@ -1,9 +1,9 @@
-"""How commands reach a broker: flags, clients, and errors that say what to do.
+"""Connections of commands to a broker: flags, clients and errors.
 
-Everything goes over Kafka's protocol with confluent-kafka, so it works against any broker that
-speaks it. Looking something up never creates a topic. A broker that does not answer is told within
-`--timeout` seconds, a refused connection at once; no wait hides Ctrl-C for more than a second or
-two. librdkafka's own log is silent unless `-X debug=…` or `-X log_level=…` asks for it.
+Commands use Kafka's protocol through confluent-kafka, so they work with any Kafka-compatible
+broker. Lookups never create a topic. If a broker does not respond, commands fail after `--timeout`
+seconds; if it refuses the connection, immediately. Ctrl-C takes effect within a second or two.
+librdkafka's log is off unless `-X debug=…` or `-X log_level=…` enables it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -24,49 +24,53 @@ from neve.errors import NeveError
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 PORT_MAX = 2**16 - 1
 FIRST_WAIT_SECONDS = 0.5
-"""The first attempt to reach a broker; each next one may take twice as long."""
+"""Timeout of the first attempt to reach a broker. It doubles with every further attempt."""
 
 LOOKUP_GROUP = "neve-command"
-"""librdkafka's consumers must name a group, even where they never join one."""
+"""librdkafka's consumers need a group id even if they never join a group."""
 
 
 class BrokerError(NeveError):
-    """A broker refused something, or cannot be reached. `code` is librdkafka's name for it."""
+    """A broker rejected a request or is unreachable. `code` is librdkafka's name of the error."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
         self.code = code
 
 
+def unknown_partition(topic: str, partition: int, known: Collection[int]) -> BrokerError:
+    """Return the error for a partition that the topic does not have."""
+    return BrokerError(
+        f"partition {partition} does not exist in topic {topic}; "
+        f"valid partitions: 0-{len(known) - 1}"
+    )
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class BrokerFlags:
-    """The flags of every command that speaks to a broker."""
+    """The flags of all commands that connect to a broker."""
 
     bootstrap: Annotated[
         str,
-        Parameter(
-            env_var="NEVE_BOOTSTRAP", help="Where a broker listens: HOST:PORT, or several by comma."
-        ),
+        Parameter(env_var="NEVE_BOOTSTRAP", help="Broker addresses: HOST:PORT, comma-separated."),
     ] = BOOTSTRAP_DEFAULT
     properties: Annotated[
         list[str],
-        Parameter(
-            name="-X", negative="", help="A property of librdkafka as key=value; may be repeated."
-        ),
+        Parameter(name="-X", negative="", help="A librdkafka property as key=value. Repeatable."),
     ] = field(default_factory=list)
     timeout: Annotated[
-        float, Parameter(help="Seconds after which a broker that does not answer is given up.")
+        float, Parameter(help="Timeout in seconds for a broker that does not respond.")
     ] = 10.0
 
     def connect(self) -> Connection:
         if not (math.isfinite(self.timeout) and self.timeout > 0):
-            raise UsageError(f"--timeout {self.timeout}: give seconds, more than 0")
+            raise UsageError(f"--timeout {self.timeout}: must be > 0 seconds")
         ports = [place.rpartition(":")[2] for place in self.bootstrap.split(",") if place.strip()]
         if not ports or any(port.isdigit() and not 0 < int(port) <= PORT_MAX for port in ports):
             raise UsageError(
-                f"--bootstrap {self.bootstrap!r}: write HOST:PORT, with a port from 1 to "
-                f"{PORT_MAX}, or several by comma"
+                f"--bootstrap {self.bootstrap!r}: must be HOST:PORT with a port from 1 to "
+                f"{PORT_MAX}; separate several with commas"
             )
         given = assignments("-X", self.properties)
         return Connection({"bootstrap.servers": self.bootstrap, **given}, self.timeout)
@@ -76,21 +80,21 @@ DEFAULT_FLAGS = BrokerFlags()
 
 
 def assignments(flag: str, given: Iterable[str]) -> dict[str, str]:
-    """Repeated `key=value` flags as a dictionary."""
+    """Parse repeated `key=value` flags into a dictionary."""
     found: dict[str, str] = {}
     for text in given:
         key, separator, value = text.partition("=")
         key = key.strip()
         if not separator or not key:
-            raise UsageError(f"{flag} {text}: write key=value")
+            raise UsageError(f"{flag} {text}: must be key=value")
         if key in found:
-            raise UsageError(f"{flag} {key} is given twice")
+            raise UsageError(f"{flag} {key} is set twice: remove one")
         found[key] = value
     return found
 
 
 class Connection:
-    """Clients of one cluster, made when they are needed. Close it, or use it as `with`."""
+    """Clients of one cluster, created on demand. Close it, or use it in a `with` statement."""
 
     def __init__(self, config: Mapping[str, str], timeout_seconds: float) -> None:
         self.timeout_seconds = timeout_seconds
@@ -104,17 +108,17 @@ class Connection:
         return self._config["bootstrap.servers"]
 
     def given(self, name: str) -> str | None:
-        """What -X says of a property."""
+        """Return the value that -X gives a property, if any."""
         return self._config.get(name)
 
     def config(self, **properties: object) -> dict[str, Any]:
-        """What a client is made with: dots are written as `__` in `properties`; -X is stronger."""
+        """Return a client's configuration. `__` in `properties` stands for a dot; -X overrides."""
         quiet = {} if "debug" in self._config else {"log_level": 0}
         named = {name.replace("__", "."): value for name, value in properties.items()}
         return {**quiet, "error_cb": self._note, **named, **self._config}
 
     def _note(self, error: Any) -> None:
-        if error.name() != "_ALL_BROKERS_DOWN":  # the one before it says why
+        if error.name() != "_ALL_BROKERS_DOWN":  # the previous error has the cause
             self.trouble = re.sub(r" \(after \d+ms in state .*\)", "", error.str())
 
     # --- clients
@@ -129,7 +133,7 @@ class Connection:
 
     @property
     def lookup(self) -> Any:
-        """A consumer that reads nothing: unlike other clients it creates no topic it asks for."""
+        """A consumer for lookups: unlike other clients, it does not auto-create topics."""
         if self._lookup is None:
             from confluent_kafka import Consumer
 
@@ -170,10 +174,10 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- asking
+    # --- lookups
 
     def metadata(self, topic: str | None = None) -> Any:
-        """The cluster's brokers and topics, or one topic's; told clearly where nobody answers."""
+        """Return the cluster's brokers and topics, or one topic's. Raises if no broker responds."""
         from confluent_kafka import KafkaException
 
         given_up_at = runtime.monotonic() + self.timeout_seconds
@@ -185,7 +189,7 @@ class Connection:
                 reason = error.args[0]
             if reason.name() not in ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"):
                 raise explained(reason, self.bootstrap)
-            self.lookup.poll(0)  # librdkafka tells what is wrong here
+            self.lookup.poll(0)  # runs librdkafka's error callback
             left = given_up_at - runtime.monotonic()
             if left <= 0 or self._hopeless():
                 raise self.unreachable()
@@ -197,15 +201,15 @@ class Connection:
         )
 
     def unreachable(self) -> BrokerError:
-        why = self.trouble or f"nothing came within {self.timeout_seconds:g} s"
+        why = self.trouble or f"timed out after {self.timeout_seconds:g} s"
         return BrokerError(
-            f"no broker answers at {self.bootstrap} ({why}): is it running? Start one with "
-            "`neve serve`, or say where it listens with --bootstrap HOST:PORT",
+            f"no broker responds at {self.bootstrap} ({why}): is it running? Start one with "
+            "`neve serve`, or give its address with --bootstrap HOST:PORT",
             "_TRANSPORT",
         )
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic that exists."""
+        """Return the partitions of a topic. Raises BrokerError if it does not exist."""
         found = self.metadata(topic).topics.get(topic)
         if found is None or found.error is not None or not found.partitions:
             if found is not None and found.error is not None:
@@ -214,7 +218,7 @@ class Connection:
         return sorted(found.partitions)
 
     def result(self, future: Any, subject: str) -> Any:
-        """What an administrative call came to; a refusal names its subject."""
+        """Return the result of an admin call. Raises BrokerError, which names the subject."""
         from confluent_kafka import KafkaException
 
         try:
@@ -227,9 +231,10 @@ class Connection:
     def watermarks(
         self, places: Sequence[tuple[str, int]], *, readable: bool = False
     ) -> dict[tuple[str, int], Watermarks]:
-        """First and next offset of each partition; with `readable`, of what a consumer gets.
+        """Return the start and end offset of each partition.
 
-        Unless told otherwise, a consumer goes no further than a transaction that is open.
+        With `readable`, the end is the last stable offset: by default a consumer stops at an open
+        transaction.
         """
         from confluent_kafka.admin import OffsetSpec
 
@@ -241,7 +246,7 @@ class Connection:
     def offsets_at(
         self, places: Sequence[tuple[str, int]], timestamp_ms: int
     ) -> dict[tuple[str, int], int | None]:
-        """The first record of each partition that is not older; None where all are."""
+        """Return each partition's first offset at or after the timestamp; None if there is none."""
         from confluent_kafka.admin import OffsetSpec
 
         found = self._offsets_at(places, OffsetSpec.for_timestamp(timestamp_ms))
@@ -269,46 +274,46 @@ class Connection:
 
 @dataclass(frozen=True)
 class Watermarks:
-    """What a partition holds: low up to, not including, high."""
+    """The offsets of a partition, from low up to but excluding high."""
 
     low: int
     high: int
 
 
-_UNKNOWN_TOPIC = "does not exist: `neve topic list` shows which there are"
+_UNKNOWN_TOPIC = "does not exist: `neve topic list` lists the topics"
 
 _HINTS = {
     "UNKNOWN_TOPIC_OR_PART": _UNKNOWN_TOPIC,
     "_UNKNOWN_TOPIC": _UNKNOWN_TOPIC,
-    "_UNKNOWN_PARTITION": "does not exist: `neve topic describe` shows the partitions",
-    "TOPIC_ALREADY_EXISTS": "exists already: --if-not-exists leaves it as it is",
-    "GROUP_ID_NOT_FOUND": "does not exist: `neve group list` shows which there are",
+    "_UNKNOWN_PARTITION": "does not exist: `neve topic describe` lists the partitions",
+    "TOPIC_ALREADY_EXISTS": "already exists: use --if-not-exists to ignore this",
+    "GROUP_ID_NOT_FOUND": "does not exist: `neve group list` lists the groups",
     "NON_EMPTY_GROUP": "still has members: stop them first",
     "UNKNOWN_MEMBER_ID": "still has members: stop them first",
     "REBALANCE_IN_PROGRESS": "still has members: stop them first",
-    "_UNSUPPORTED_FEATURE": "this broker does not offer what is asked",
-    "UNSUPPORTED_VERSION": "this broker does not offer what is asked",
-    "_TIMED_OUT": "the broker did not answer in time: try again, or raise --timeout",
-    "REQUEST_TIMED_OUT": "the broker could not do it in time: try again",
-    "_TRANSPORT": "the connection to the broker broke: try again",
+    "_UNSUPPORTED_FEATURE": "this broker does not support the request",
+    "UNSUPPORTED_VERSION": "this broker does not support the request",
+    "_TIMED_OUT": "the broker did not respond in time: try again, or raise --timeout",
+    "REQUEST_TIMED_OUT": "the request timed out in the broker: try again",
+    "_TRANSPORT": "the connection to the broker failed: try again",
 }
 
 
-# For what the library says by itself; a broker that gives its own reason tells more.
+# For errors of librdkafka itself. A broker's own reason has more detail.
 _HINTS_FOR_WORDS = {
-    "Invalid topic": "cannot be: a name has 1 to 249 of letters, digits, '.', '_' and '-'",
+    "Invalid topic": "invalid name: use 1 to 249 letters, digits, '.', '_' and '-'",
 }
 
 
 def explained(error: Any, subject: str) -> BrokerError:
-    """A client's error as ours: what it was about, what happened, what to do."""
+    """Convert a client's error: the subject, what happened and what to do."""
     hint = _HINTS.get(error.name()) or _HINTS_FOR_WORDS.get(plain(error))
     if hint is None:
         return BrokerError(f"{subject}: {plain(error)}", error.name())
-    joiner = " " if hint.split()[0] in ("does", "exists", "still", "cannot") else ": "
+    joiner = " " if hint.split()[0] in ("does", "already", "still") else ": "
     return BrokerError(f"{subject}{joiner}{hint}", error.name())
 
 
 def plain(error: Any) -> str:
-    """A client's error without the name of its layer."""
+    """Return a client's error text without the name of its layer."""
     return str(error.str()).removeprefix("Broker: ").removeprefix("Local: ")

@@ -1,11 +1,11 @@
-"""What `neve topic consume` does: records of topics to standard output, in order by partition.
+"""Implementation of `neve topic consume`: records to standard output, in order per partition.
 
-Without a group, each partition is read from where it was asked to where it was asked, or to where
-its log ended when the command began; `--follow` goes on. A count ends it as well. With a group,
-`consume_member` says which partitions are read.
+Without a group, each partition is read over the requested range, by default up to the end that the
+log has at the start of the command; `--follow` continues. A count also ends the command. With a
+group, `consume_member` decides which partitions are read.
 
-A broker that falls silent is told after `--timeout` seconds, and ends the command unless it
-follows.
+If the broker sends nothing for `--timeout` seconds, the command fails, or with `--follow` prints a
+line and waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from neve import runtime
 from neve.bucket.model import Record
 from neve.cli import output, ranges
-from neve.cli.connection import BrokerError, Connection, explained
+from neve.cli.connection import BrokerError, Connection, explained, unknown_partition
 from neve.cli.offsets import BeforeEnd, Span
 from neve.cli.output import UsageError
 from neve.cli.ranges import Range
@@ -25,7 +25,7 @@ from neve.cli.record_format import Renderer
 
 BATCH_RECORDS = 1000
 POLL_SECONDS = 0.2
-"""Ctrl-C waits no longer than this."""
+"""The longest wait that Ctrl-C cannot interrupt."""
 
 TIMESTAMP_APPENDED = 2
 READING = {
@@ -37,7 +37,7 @@ READING = {
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumeSelection:
-    """Which records, and for how long."""
+    """Which records to read, and when to stop."""
 
     topics: Sequence[str]
     span: Span
@@ -47,11 +47,11 @@ class ConsumeSelection:
 
 
 def consume(connection: Connection, wanted: ConsumeSelection, render: Renderer) -> int:
-    """Write records until the end that was asked for."""
+    """Write records until the requested end."""
     if wanted.count == 0:
         return 0
     if not wanted.follow and wanted.span == Span(BeforeEnd()):
-        raise UsageError("-o end begins where this command would stop: add --follow")
+        raise UsageError("-o end selects no records: add --follow to wait for new ones")
     asked = ranges.place(connection, wanted.span, _places(connection, wanted))
     reading = Reading(wanted, {each.place: each for each in asked}, render)
     if reading.done:
@@ -73,23 +73,21 @@ def _places(connection: Connection, wanted: ConsumeSelection) -> list[tuple[str,
         known = connection.partitions(topic)
         missing = sorted(set(wanted.partitions or ()) - set(known))
         if missing:
-            raise BrokerError(
-                f"topic {topic} has no partition {missing[0]}, but {len(known)} from 0 on"
-            )
+            raise unknown_partition(topic, missing[0], known)
         chosen = known if wanted.partitions is None else sorted(set(wanted.partitions))
         places += [(topic, number) for number in chosen]
     return places
 
 
 class Reading:
-    """Which partitions are still read, up to where, and how many records were written."""
+    """The partitions still being read, their ends, and the number of records written."""
 
     def __init__(
         self, wanted: ConsumeSelection, asked: dict[tuple[str, int], Range], render: Renderer
     ) -> None:
         self.follow = wanted.follow
         self.written = 0
-        self.waiting = False  # for the partitions that a group will give us
+        self.waiting = False  # for an assignment of the group
         self._left = wanted.count
         self._render = render
         self._open: dict[tuple[str, int], Range] = {}
@@ -98,7 +96,7 @@ class Reading:
             self.open(each)
 
     def open(self, asked: Range) -> None:
-        """Read this partition, unless there is nothing to be read of it."""
+        """Read this partition, unless its range is empty."""
         if self._ended(asked, asked.begin) or not (self.follow or asked.expected):
             return
         self._open[asked.place] = asked
@@ -119,7 +117,10 @@ class Reading:
         return end is not None and position >= end
 
     def take(self, messages: Sequence[Any]) -> tuple[list[Any], list[tuple[str, int]]]:
-        """Write what is wanted of a batch; the messages written and the partitions that ended."""
+        """Write the requested records of a batch.
+
+        Returns the messages written and the partitions that reached their end.
+        """
         written: list[Any] = []
         ended: list[tuple[str, int]] = []
         lines: list[bytes] = []
@@ -153,14 +154,14 @@ class Reading:
         place = f"{message.topic()}-{message.partition()}"
         if error.name() == "_AUTO_OFFSET_RESET":
             raise BrokerError(
-                f"{place}: what should be read next is gone, retention or a deletion passed it: "
-                "start again from where the log starts now"
+                f"{place}: the next offset was deleted by retention or by a delete-records "
+                "request: run the command again to read from the current start of the log"
             )
         raise explained(error, place)
 
 
 def as_record(message: Any) -> Record:
-    """A client's message as the record that formats know."""
+    """Convert a client's message into the record that formats use."""
     kind, timestamp_ms = message.timestamp()
     return Record(
         message.topic(),
@@ -180,7 +181,7 @@ def run(
     reading: Reading,
     on_written: Callable[[Sequence[Any]], None],
 ) -> None:
-    """Read until it is done. `on_written` is told after each wait, also where nothing came."""
+    """Read until done. Calls `on_written` after each poll, also without messages."""
     from confluent_kafka import TopicPartition
 
     silence = _Silence(connection, reading)
@@ -202,41 +203,45 @@ def run(
 
 
 def next_messages(consumer: Any) -> list[Any]:
-    """What there is, up to a batch; nothing after a while.
+    """Return the available messages, up to a batch; none after a timeout.
 
-    librdkafka waits for a batch until it is full or time is over, so only one is waited for.
+    librdkafka would wait until a batch is full or the time is up, so wait for one message only.
     """
     first: list[Any] = consumer.consume(1, POLL_SECONDS)
     return first + consumer.consume(BATCH_RECORDS - 1, 0) if first else first
 
 
 class _Silence:
-    """A broker that says nothing: an error after a while, or a line where we wait for it."""
+    """Detects a broker that sends nothing: raises after a timeout, or prints a line and waits."""
 
     def __init__(self, connection: Connection, reading: Reading) -> None:
         self._connection = connection
         self._reading = reading
-        self._told = False
+        self._reported = False
         self._heard_at = runtime.monotonic()
 
     def check(self, *, heard: bool) -> None:
         if heard:
-            self._heard_at, self._told, self._connection.trouble = runtime.monotonic(), False, ""
+            self._heard_at, self._reported, self._connection.trouble = (
+                runtime.monotonic(),
+                False,
+                "",
+            )
             return
         silent = runtime.monotonic() - self._heard_at
         if not self._reading.follow and silent > self._connection.timeout_seconds:
             if self._reading.waiting and not self._connection.trouble:
                 raise BrokerError(
-                    f"the group gave us no partition within {silent:.0f} s: its members may be "
-                    "slow to join again; raise --timeout"
+                    f"the group assigned no partition within {silent:.0f} s: its members may be "
+                    "slow to rejoin; raise --timeout"
                 )
             if self._connection.trouble:
                 raise self._connection.unreachable()
-            self._connection.metadata()  # tells a broker that does not answer this either
+            self._connection.metadata()  # raises if the broker does not respond at all
             raise BrokerError(
-                f"the broker answers, but sent no record within {silent:.0f} s: a transaction that "
-                "is open may hold them back; -X isolation.level=read_uncommitted reads them"
+                f"the broker responds, but sent no record within {silent:.0f} s: an open "
+                "transaction may block them; -X isolation.level=read_uncommitted reads them"
             )
-        if self._reading.follow and self._connection.trouble and not self._told:
+        if self._reading.follow and self._connection.trouble and not self._reported:
             output.complain(f"{self._connection.trouble}: waiting for the broker to come back")
-            self._told = True
+            self._reported = True

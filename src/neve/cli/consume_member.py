@@ -1,9 +1,9 @@
-"""What `neve topic consume -g` does: a member of a group reads what the group gives it.
+"""Implementation of `neve topic consume -g`: a member of a consumer group.
 
-It begins where the group has come to, commits what it has written, and is done when all that it was
-given is read. A member without a partition is not done: what it had was taken for the group to
-divide anew, or others have to let go first what it is to have. Only where the group has settled and
-others read every partition, there is nothing to come.
+It starts at the group's committed offsets, commits what it has written, and ends when it has read
+all assigned partitions. A member without a partition is not done: a rebalance may be in progress,
+or other members may have to release partitions first. It ends only if the group is stable and other
+members own all partitions.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from neve.cli.record_format import Renderer
 
 COMMIT_EVERY_SECONDS = 5.0
 SESSION_SECONDS_MIN, SESSION_SECONDS_MAX = 6.0, 45.0
-"""What brokers take unless told otherwise, and librdkafka's own."""
+"""Default of brokers and of librdkafka."""
 
 LOOK_EVERY_SECONDS = 0.5
 SETTLED = "Stable"
 
 
 def consume(connection: Connection, wanted: ConsumeSelection, group: str, render: Renderer) -> int:
-    """Write what the group gives us until it is read, and commit it."""
+    """Write and commit the records of the assigned partitions until they are read."""
     if wanted.partitions is not None:
-        raise UsageError("-p goes without -g: a group gives its members their partitions")
+        raise UsageError("-p cannot be combined with -g: the group assigns the partitions")
     if wanted.span.end is not None or wanted.span.first not in (AfterStart(), BeforeEnd()):
-        raise UsageError("with -g, -o is start or end: where the group begins without a commit")
+        raise UsageError(
+            "with -g, -o must be start or end: where to begin without a committed offset"
+        )
     if wanted.count == 0:
         return 0
     places = {(topic, number) for topic in wanted.topics for number in connection.partitions(topic)}
@@ -62,7 +64,7 @@ def consume(connection: Connection, wanted: ConsumeSelection, group: str, render
 
 
 def _patience(connection: Connection) -> dict[str, int]:
-    """How long a commit waits for a broker: nothing, not even Ctrl-C, ends it earlier."""
+    """Return the timeout of a commit. Nothing, not even Ctrl-C, interrupts it earlier."""
     seconds = min(max(connection.timeout_seconds, SESSION_SECONDS_MIN), SESSION_SECONDS_MAX)
     patience = {"socket__timeout__ms": round(seconds * 1000)}
     if connection.given("group.protocol") != "consumer":  # KIP-848: brokers set the session
@@ -71,7 +73,7 @@ def _patience(connection: Connection) -> dict[str, int]:
 
 
 class Member:
-    """A member of a group: it reads what it is given and commits what it has written."""
+    """A member of a group: reads the assigned partitions and commits what it has written."""
 
     def __init__(
         self, connection: Connection, consumer: Any, reading: Reading, others: _Others
@@ -119,14 +121,14 @@ class Member:
         if runtime.monotonic() - self._sent_at > COMMIT_EVERY_SECONDS:
             self._commit_meanwhile()
         if self._empty_handed and self._others.read_all(self._consumer.memberid()):
-            output.complain("the other members of the group read all partitions")
+            output.complain("the other members of the group own all partitions")
             self._empty_handed = False
             self._reading.waiting = self._reading.follow
 
     def _commit_meanwhile(self) -> None:
-        """Commit without waiting for it: a broker that is away must not hold up its follower.
+        """Commit asynchronously: an unavailable broker must not block the consumer.
 
-        Whether it was taken shows when partitions are taken from us, or at the end.
+        A failure is reported when partitions are revoked, or at the end.
         """
         self._sent_at = runtime.monotonic()
         if self._uncommitted != self._sent:
@@ -136,31 +138,31 @@ class Member:
                 self._sent = dict(self._uncommitted)
 
     def commit(self) -> None:
-        """Commit what was written: first it is on its way out, then the group may forget it."""
+        """Flush the output, then commit what was written."""
         output.flush()
         try:
             if self._uncommitted:
                 self._send(asynchronous=False)
         finally:
-            self._uncommitted.clear()  # who leaves would try, and wait, once more
+            self._uncommitted.clear()  # or leaving the group would try, and wait, again
 
     def _send(self, *, asynchronous: bool) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
         offsets = [TopicPartition(*place, at) for place, at in self._uncommitted.items()]
         try:
-            # A commit to a broker that hangs never ends, nor does closing behind it.
+            # A commit to a broker that hangs never ends, and close() would wait for it.
             self._connection.metadata(offsets[0].topic)
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except (BrokerError, KafkaException) as error:
             reason = error if isinstance(error, BrokerError) else plain(error.args[0])
             raise BrokerError(
-                f"what was written is not committed, and will be read again: {reason}"
+                f"the written records are not committed and will be read again: {reason}"
             ) from None
 
 
 class _Others:
-    """What the group says of its members; asked now and then while we have no partition."""
+    """The state of the group, polled while this member has no partition."""
 
     def __init__(self, connection: Connection, group: str, places: set[tuple[str, int]]) -> None:
         self._connection = connection
@@ -169,16 +171,16 @@ class _Others:
         self._looked_at: float | None = None
 
     def read_all(self, own_id: str) -> bool:
-        """Whether the group has settled with us, and every partition is another member's.
+        """Return whether the group is stable, with this member, and others own all partitions.
 
-        A group that hands partitions over one by one looks settled before it is done. Those on
-        their way are nobody's then.
+        A cooperative rebalance looks stable before it ends. Partitions in transit have no owner
+        then.
         """
         now = runtime.monotonic()
         if self._looked_at is not None and now - self._looked_at < LOOK_EVERY_SECONDS:
             return False
         self._looked_at = now
-        with contextlib.suppress(BrokerError):  # it may say so the next time
+        with contextlib.suppress(BrokerError):  # the next poll may succeed
             found = find(self._connection, self._group)
             ours = [each for each in found.members if each.member_id == own_id]
             if state_name(found.state) == SETTLED and ours:

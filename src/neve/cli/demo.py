@@ -1,9 +1,9 @@
 """`neve demo`: the whole product in a minute.
 
-A broker starts on a folder that is thrown away. Orders stream in from a Kafka producer, a consumer
-group reads and commits. The broker is killed, a new one takes over, and the group goes on where it
-was. Then Spark reads the same folder without asking it: a pipeline fills Iceberg tables, goes on
-where they stand when more orders have come in, and SQL joins a topic with a table.
+A broker starts on a temporary folder. A Kafka producer writes orders; a consumer group reads and
+commits them. The broker is killed, a new one takes over, and the group continues. Then Spark reads
+the same folder without a broker: a pipeline writes Iceberg tables and continues from their offsets
+when more orders have arrived, and SQL joins a topic with a table.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ FIRST, MORE, LATE = range(20_000), range(20_000, 25_000), range(25_000, 30_000)
 NEXT = """\
   neve serve                              a broker on ./neve-data, for your own Kafka clients
   neve topic produce|consume, neve group  the same over Kafka's protocol, from the shell
-  neve storage ls|verify ./neve-data      what is in a bucket, and whether all is well
+  neve storage ls|verify ./neve-data      list and verify what is in a bucket
   neve lake run -f pipeline.yaml          topics into Iceberg tables      (docs/users/pipeline.md)
   neve sql "SELECT …"                     SQL over topics and tables      (docs/users/sql.md)
   spark.read.format("neve")               your own Spark jobs             (docs/users/spark.md)"""
 
 
 def demo() -> int:
-    """Show what Neve does: serve Kafka clients, crash, recover, fill tables, answer SQL."""
+    """Show what Neve does: serve Kafka clients, crash, recover, write tables, run SQL."""
     started = runtime.monotonic()
     with tempfile.TemporaryDirectory(prefix="neve-demo-") as folder:
         say(f"A folder is the whole installation: {folder}")
         with Broker(folder) as broker:
             _begin(broker.address)
             broker.kill()
-        say("The broker is killed, without a chance to say goodbye. Another one starts:")
+        say("The broker is killed with SIGKILL. Another one starts:")
         with Broker(folder) as broker:
             _orders(broker.address, MORE)
             consume(broker.address, ORDERS, FIRST.stop // 2 + len(MORE))
@@ -51,7 +51,7 @@ def demo() -> int:
                 _lake(folder, broker.address)
         say("The folder, as `neve storage ls` and `neve.open` read it without a broker:")
         runtime.run(_read(folder, len(numbers)))
-    say(f"That took {runtime.monotonic() - started:.0f} s. Where to look next:")
+    say(f"Done in {runtime.monotonic() - started:.0f} s. Where to look next:")
     print(NEXT)
     return 0
 
@@ -100,7 +100,7 @@ def _cents(number: int) -> int:
 def _lake_is_here() -> bool:
     if lake_is_installed():
         return True
-    say(f"Tables and SQL need Spark: {INSTALL_LAKE} shows them here.")
+    say(f"Tables and SQL need Spark, which is not installed: {INSTALL_LAKE}")
     return False
 
 
@@ -125,7 +125,7 @@ def _check_answer(rows: list[dict[str, Any]]) -> None:
         cents[city] += _cents(number)
     wanted = [(city, orders[city], cents[city] / 100) for city in CITIES]
     if [(row["city"], row["orders"], row["euros"]) for row in rows] != wanted:
-        raise DemoError(f"the answer is {rows}, and should be {wanted}: this is a bug")
+        raise DemoError(f"the query returned {rows} instead of {wanted}: this is a bug")
 
 
 # --- the bucket

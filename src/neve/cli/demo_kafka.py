@@ -1,4 +1,4 @@
-"""The demonstration's broker, a process of its own, and the Kafka clients that talk to it."""
+"""The demonstration's broker, a child process, and its Kafka clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neve.errors import NeveError
 
 GROUP = "demo"
 WAIT_SECONDS = 60
-# The clients' own lines about brokers that come and go would only puzzle.
+# Hide the clients' log lines about the broker that is killed.
 QUIET = {"log_level": "0"}
 # Small bounds, so that a demonstration shows what otherwise takes gigabytes.
 SETTINGS = ("segment.bytes=262144", "http.listen=127.0.0.1:0", "log.level=warning")
@@ -22,7 +22,7 @@ _READY = re.compile(r"ready: kafka (\S+?),.*incarnation (\d+)")
 
 
 class DemoError(NeveError):
-    """Something was not as the demonstration says: a bug."""
+    """The demonstration found an unexpected result, which is a bug."""
 
 
 def say(line: str) -> None:
@@ -30,7 +30,7 @@ def say(line: str) -> None:
 
 
 class Broker:
-    """`neve serve` as a process of its own."""
+    """`neve serve` as a child process."""
 
     def __init__(self, folder: str) -> None:
         command = [sys.executable, "-m", "neve.cli", "serve", "--store", folder]
@@ -75,7 +75,7 @@ def create(address: str, topic: str, partitions: int) -> None:
 
 
 def produce(address: str, topic: str, records: Iterable[tuple[str, dict[str, Any]]]) -> int:
-    """Write key and value of each; how many. Every one of them is acknowledged."""
+    """Write each key and value. Returns their number; all are acknowledged."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -105,7 +105,7 @@ def produce(address: str, topic: str, records: Iterable[tuple[str, dict[str, Any
 
 
 def consume(address: str, topic: str, count: int) -> None:
-    """Read as a member of a group, and commit what was read."""
+    """Read as a member of a group and commit the offsets."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -127,7 +127,7 @@ def consume(address: str, topic: str, count: int) -> None:
             seen |= {message.value() for message in messages if message.error() is None}
             last = messages[-1] if messages else last
             if runtime.monotonic() - started > WAIT_SECONDS:
-                raise DemoError(f"the group got {len(seen)} of {count} records: this is a bug")
+                raise DemoError(f"the group read {len(seen)} of {count} records: this is a bug")
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()

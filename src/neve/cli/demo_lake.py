@@ -1,4 +1,4 @@
-"""The demonstration's second half: the same bucket as Iceberg tables and SQL answers, on Spark."""
+"""The demonstration's second half: Iceberg tables and SQL on the same bucket, with Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GROUP BY c.city ORDER BY c.city"""
 
 
 class Lake:
-    """A pipeline and a SQL engine that share one Spark."""
+    """A pipeline and a SQL engine in one Spark session."""
 
     def __init__(self, spark: Any, folder: str) -> None:
         self._spark = spark
@@ -41,22 +41,22 @@ class Lake:
         self._file.write_text(PIPELINE.format(store=folder), encoding="utf-8")
 
     def fill(self) -> int:
-        """What `neve lake run --once` does; how many rows came into the table of orders."""
+        """Do what `neve lake run --once` does. Returns the rows added to the table of orders."""
         started = runtime.monotonic()
         with Pipeline(self._spark, self._file) as pipeline:
             if not pipeline.run_once():
                 raise DemoError(f"the pipeline failed: {pipeline.reports}")
             orders, customers = pipeline.reports
         say(
-            f"A pipeline put {orders.rows} rows into {orders.table} and {customers.rows} into "
-            f"{customers.table} in {runtime.monotonic() - started:.1f} s, the offsets in the same "
-            "commits."
+            f"A pipeline wrote {orders.rows} rows to {orders.table} and {customers.rows} to "
+            f"{customers.table} in {runtime.monotonic() - started:.1f} s, with the offsets in the "
+            "same commits."
         )
         return orders.rows
 
     def ask(self) -> list[dict[str, Any]]:
-        """What `neve sql` does."""
-        say("A question that joins the topic, to its last record, with the table of customers:")
+        """Do what `neve sql` does."""
+        say("A query that joins the topic, up to its last record, with the table of customers:")
         print("  " + QUESTION.replace("\n", "\n  ") + "\n")
         started = runtime.monotonic()
         catalog = catalog_of({}, self._folder)
@@ -65,14 +65,16 @@ class Lake:
             rows: list[dict[str, Any]] = pa.Table.from_batches(result.batches()).to_pylist()
         for row in rows:
             print(f"  {row['city']:<10} {row['orders']:>6} orders {row['euros']:>12.2f} euros")
-        print(f"\n  in {runtime.monotonic() - started:.1f} s, and no broker was asked", flush=True)
+        print(f"\n  in {runtime.monotonic() - started:.1f} s, without a broker", flush=True)
         return rows
 
 
 @contextmanager
 def lake(folder: str) -> Iterator[Lake]:
-    """Spark, started for the demonstration and gone at its end."""
+    """Start Spark for the demonstration and stop it at the end."""
     started = runtime.monotonic()
     with quiet_spark("neve-demo", "local[2]") as spark:
-        say(f"Spark starts ({runtime.monotonic() - started:.1f} s). It reads the folder itself.")
+        say(
+            f"Spark started in {runtime.monotonic() - started:.1f} s. It reads the folder directly."
+        )
         yield Lake(spark, folder)

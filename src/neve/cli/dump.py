@@ -1,9 +1,9 @@
-"""What `neve storage dump` writes: one JSON object a record.
+"""Output of `neve storage dump`: one JSON object per record.
 
-As text, a key or value that is UTF-8 is a JSON string, any other bytes are an object with the one
-field `base64`; so a string is always the bytes themselves, whatever they look like. In base64, all
-keys and values are base64 strings. Null stays null in both. Keys of headers are text in both, and
-an object with `base64` where they are not UTF-8. Headers keep their order and may repeat.
+As text, a key or value that is valid UTF-8 is a JSON string; other bytes are an object with the
+single field `base64`. A string is thus always the bytes themselves. In base64, all keys and values
+are base64 strings. Null stays null in both. Header keys are text in both, or an object with
+`base64` if they are not UTF-8. Headers keep their order and may repeat.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neve.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class DumpSelection:
-    """Which records."""
+    """The records to write."""
 
     topic: str | None = None
     partitions: Sequence[int] | None = None
@@ -35,7 +35,7 @@ class DumpSelection:
 async def dump_bucket(
     url: str, layout: LayoutName, settings: Settings, wanted: DumpSelection, *, encoding: Encoding
 ) -> int:
-    """Write all records; what was passed over is told at the end."""
+    """Write all records. Prints the number of skipped offsets at the end."""
     async with await AsyncBucket.connect(url, layout=layout, settings=settings) as bucket:
         try:
             with output.naming(url):
@@ -44,8 +44,8 @@ async def dump_bucket(
             output.flush()
             if bucket.skipped:
                 output.complain(
-                    f"passed over {bucket.skipped} offsets that were given up for lost or that "
-                    "no object holds"
+                    f"skipped {bucket.skipped} offsets that are missing or were given up with "
+                    "`neve storage skip`"
                 )
     return 0
 
@@ -66,7 +66,7 @@ async def _write_all(
     lists: AsyncGenerator[list[Record], None], encoding: Encoding, wanted: DumpSelection
 ) -> None:
     written = 0
-    # Records on the same terminal are progress enough.
+    # Records printed on the same terminal show the progress.
     with output.progress("records", hidden=wanted.follow or output.stdout_is_terminal()) as bar:
         async with contextlib.aclosing(lists):
             async for rows in lists:

@@ -1,7 +1,6 @@
-"""Packages that only some commands need, and how to get them.
+"""Optional packages that only some commands need, and how to install them.
 
-Commands import them when they run, so a missing one shows as a failed import anywhere, which
-`application` reports in one line.
+Commands import them when they run. `application` reports a failed import in one line.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ LAKE_PACKAGES = frozenset(
         "sqlglot", "yaml",
     }
 )  # fmt: skip
-"""What the extra `lake` brings, as it is imported."""
+"""The packages of the extra `lake`, by import name."""
 
 
 def lake_is_installed() -> bool:
-    """Whether the extra is there, without importing it."""
+    """Return whether the extra is installed, without importing it."""
     return not _absent()
 
 
 def need_lake() -> None:
-    """Fail now rather than later, for a command that works long before it imports the extra."""
+    """Raise ModuleNotFoundError now, for a command that imports the extra only after long work."""
     for name in _absent():
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
@@ -34,11 +33,11 @@ def _absent() -> list[str]:
 
 
 def missing_extra(error: ImportError) -> str | None:
-    """How to install what could not be imported; None if that belongs to no extra."""
+    """Return how to install a missing module; None if it does not belong to an extra."""
     package = (error.name or "").partition(".")[0]
     if package not in LAKE_PACKAGES:
         return None
     return (
-        f"this command needs the package {package}, which is not installed; it comes with Neve's "
+        f"this command needs the package {package}, which is not installed; it is part of Neve's "
         f"extra for Spark, tables and SQL: {INSTALL_LAKE}"
     )

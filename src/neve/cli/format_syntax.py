@@ -1,9 +1,8 @@
 """The notation of `-f`: text, escapes, and fields such as `%v` or `%v{hex}`.
 
-A format becomes a list of literal bytes and fields; what a field means is up to who writes records
-(`record_format`) or reads them (`input_format`). Escapes are `\\n`, `\\t`, `\\r`, `\\0`, `\\\\` and
-`\\xNN`; `%%` is a percent sign. What stands in braces behind a field is its modifier, and may hold
-braces itself.
+A format is parsed into literal bytes and fields. `record_format` (writing) and `input_format`
+(reading) define the fields. Escapes are `\\n`, `\\t`, `\\r`, `\\0`, `\\\\` and `\\xNN`; `%%` is a
+percent sign. The text in braces behind a field is its modifier, which may contain braces.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 class FormatSyntaxError(UsageError):
-    """A text that is no format."""
+    """The text is not a valid format."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """`%` and a letter, with what stood in braces behind it."""
+    """`%` and a letter, with the modifier in braces, if any."""
 
     letter: str
     modifier: str | None = None
@@ -32,12 +31,12 @@ class Field:
         return f"%{self.letter}" + ("" if self.modifier is None else f"{{{self.modifier}}}")
 
 
-Piece: TypeAlias = bytes | Field
+Token: TypeAlias = bytes | Field
 
 
-def parse(text: str) -> list[Piece]:
-    """A format as pieces; neighbouring literals are one piece."""
-    pieces: list[Piece] = []
+def parse(text: str) -> list[Token]:
+    """Parse a format into fields and literals; adjacent literals are joined."""
+    tokens: list[Token] = []
     literal = bytearray()
     position = 0
     while position < len(text):
@@ -47,16 +46,16 @@ def parse(text: str) -> list[Piece]:
             literal += escaped
         elif sign == "%" and text[position + 1 : position + 2] != "%":
             if literal:
-                pieces.append(bytes(literal))
+                tokens.append(bytes(literal))
                 literal.clear()
             field, position = _field(text, position + 1)
-            pieces.append(field)
+            tokens.append(field)
         else:
             literal += sign.encode()
             position += 2 if sign == "%" else 1
     if literal:
-        pieces.append(bytes(literal))
-    return pieces
+        tokens.append(bytes(literal))
+    return tokens
 
 
 def _escape(text: str, position: int) -> tuple[bytes, int]:
@@ -67,14 +66,14 @@ def _escape(text: str, position: int) -> tuple[bytes, int]:
     if letter == "x" and re.fullmatch(r"[0-9a-fA-F]{2}", digits):
         return bytes.fromhex(digits), position + 3
     raise FormatSyntaxError(
-        f"\\{letter} is no escape: there are \\n, \\t, \\r, \\0, \\\\ and \\xNN with two digits"
+        f"\\{letter} is not an escape: use \\n, \\t, \\r, \\0, \\\\ or \\xNN with two hex digits"
     )
 
 
 def _field(text: str, position: int) -> tuple[Field, int]:
     letter = text[position : position + 1]
     if not letter:
-        raise FormatSyntaxError("a % stands at the end: write %% for a percent sign")
+        raise FormatSyntaxError("a % at the end: write %% for a percent sign")
     position += 1
     if text[position : position + 1] != "{":
         return Field(letter), position
@@ -83,4 +82,4 @@ def _field(text: str, position: int) -> tuple[Field, int]:
         depth += {"{": 1, "}": -1}.get(text[end], 0)
         if depth == 0:
             return Field(letter, text[position + 1 : end]), end + 1
-    raise FormatSyntaxError(f"the brace behind %{letter} is never closed")
+    raise FormatSyntaxError(f"the brace after %{letter} is not closed: add }}")

@@ -1,4 +1,4 @@
-"""`neve group …`: consumer groups of any Kafka-compatible broker, and how far behind they are."""
+"""`neve group …`: consumer groups of any Kafka-compatible broker."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from neve.cli.output import UsageError
 from neve.cli.topic import numbers
 
 Group = Annotated[str, Parameter(help="The group.", validator=named("group"))]
-Groups = Annotated[
-    list[str], Parameter(help="The group; several may be given.", validator=named("group"))
-]
+Groups = Annotated[list[str], Parameter(help="One or more groups.", validator=named("group"))]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
-# Of classic groups, and of those of KIP-848 that other brokers may have.
+# Of classic groups, and of KIP-848 groups that other brokers may have.
 STATES = (
     "Stable",
     "Empty",
@@ -33,7 +31,7 @@ STATES = (
     "Unknown",
 )
 
-app = App(name="group", help="Look at consumer groups of any Kafka broker, and move them.")
+app = App(name="group", help="Describe consumer groups, reset their offsets, delete them.")
 
 
 @app.command(name="list")
@@ -41,7 +39,7 @@ def list_(
     *,
     state: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Groups in this state alone, such as Stable; repeatable."),
+        Parameter(negative="", help="Only groups in this state, such as Stable. Repeatable."),
     ] = None,
     json: JsonFlag = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
@@ -49,7 +47,7 @@ def list_(
     """List groups with their states."""
     for each in state or []:
         if each.lower() not in map(str.lower, STATES):
-            raise UsageError(f"--state {each}: there is no such state, only {', '.join(STATES)}")
+            raise UsageError(f"--state {each}: must be one of {', '.join(STATES)}")
     with broker.connect() as connection:
         return group_admin.show_all(connection, states=state or [], as_json=json)
 
@@ -77,24 +75,22 @@ def seek(
         Parameter(allow_leading_hyphen=True, help="start, end, 47, +2, -3, @-1h or @2026-01-01."),
     ],
     topics: Annotated[
-        str | None, Parameter(help="These topics alone, by comma; all the group's otherwise.")
+        str | None, Parameter(help="Topics, comma-separated. Default: all topics of the group.")
     ] = None,
     topic: Annotated[
         list[str] | None,
-        Parameter(
-            negative="", help="These partitions of a topic alone, as name:0,1; may be repeated."
-        ),
+        Parameter(negative="", help="Partitions of a topic, as name:0,1. Repeatable."),
     ] = None,
     allow_new_topics: Annotated[
-        bool, Parameter(negative="", help="Also topics that the group has no offsets for yet.")
+        bool, Parameter(negative="", help="Accept topics without committed offsets of the group.")
     ] = False,
     dry_run: Annotated[
-        bool, Parameter(negative="", help="Show what would be committed, and commit nothing.")
+        bool, Parameter(negative="", help="Print the offsets without committing them.")
     ] = False,
     json: JsonFlag = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
-    """Commit other offsets for a group whose members are stopped."""
+    """Reset the committed offsets of a group. Its members must be stopped."""
     target = group_seek.Target(
         to=parse_bound(to, runtime.now_ms()),
         topics=_chosen(topics, topic or []),
@@ -119,7 +115,7 @@ def _chosen(whole: str | None, parts: Sequence[str]) -> dict[str, list[int] | No
         if not name:
             raise UsageError("a topic's name is empty: write --topics a,b or --topic a:0,1")
         if name in chosen:
-            raise UsageError(f"topic {name} is given twice")
+            raise UsageError(f"topic {name} is given twice: remove one")
         chosen[name] = numbers("--topic", listed) if colon else None
     return chosen
 

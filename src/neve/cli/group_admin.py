@@ -1,4 +1,4 @@
-"""What `neve group list`, `describe` and `delete` do."""
+"""Implementation of `neve group list`, `describe` and `delete`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from neve.cli.connection import BrokerError, Connection, explained
 from neve.cli.group_lag import Lag, committed, lags
 
 GONE = "Dead"
-"""The state that Kafka tells of a group that it does not know."""
+"""The state that Kafka reports for an unknown group."""
 
 
 def state_name(state: Any) -> str:
-    """Kafka's name of a state: PreparingRebalance, Stable, Empty, …"""
+    """Return Kafka's name of a state: PreparingRebalance, Stable, Empty, …"""
     name = state if isinstance(state, str) else getattr(state, "name", "Unknown")
     words = "".join(word.capitalize() for word in str(name).split("_"))
     return words.replace("Rebalancing", "Rebalance")  # as librdkafka has it
 
 
 def show_all(connection: Connection, *, states: Sequence[str], as_json: bool) -> int:
-    """List groups; 1 where a broker could not tell its own."""
+    """List groups. Returns the exit code: 1 if a broker could not list its groups."""
     connection.metadata()
     found = connection.result(
         connection.admin.list_consumer_groups(request_timeout=connection.timeout_seconds), "groups"
@@ -47,7 +47,7 @@ def _as_error(error: Any) -> Any:
 
 
 def find(connection: Connection, name: str) -> Any:
-    """A group's description; a group that is not there is an error."""
+    """Return a group's description. Raises BrokerError if the group does not exist."""
     connection.metadata()
     futures = connection.admin.describe_consumer_groups(
         [name], request_timeout=connection.timeout_seconds
@@ -56,8 +56,8 @@ def find(connection: Connection, name: str) -> Any:
 
 
 def describe(connection: Connection, names: Sequence[str], *, as_json: bool) -> int:
-    """Show groups with their members and lags; 1 where one of them is not there."""
-    connection.metadata()  # a broker that does not answer is told once
+    """Show groups with members and lags. Returns the exit code: 1 if a group does not exist."""
+    connection.metadata()  # raises once, not for each group, if no broker responds
     documents = []
     failed = 0
     for name in names:
@@ -77,12 +77,12 @@ def describe(connection: Connection, names: Sequence[str], *, as_json: bool) -> 
 
 
 def described(connection: Connection, name: str) -> dict[str, Any]:
-    """One group as JSON has it."""
+    """Return one group as a JSON document."""
     group = find(connection, name)
     offsets = committed(connection, name)
     if state_name(group.state) == GONE and not offsets:
         raise BrokerError(
-            f"group {name} does not exist: `neve group list` shows which there are",
+            f"group {name} does not exist: `neve group list` lists the groups",
             "GROUP_ID_NOT_FOUND",
         )
     owners: dict[tuple[str, int], str] = {}
@@ -187,7 +187,7 @@ def _seconds(seconds: float | None) -> str:
 
 
 def delete(connection: Connection, names: Sequence[str]) -> int:
-    """Delete groups with their offsets; 1 where one could not be."""
+    """Delete groups with their offsets. Returns the exit code: 1 if a deletion failed."""
     connection.metadata()
     futures = connection.admin.delete_consumer_groups(
         list(names), request_timeout=connection.timeout_seconds

@@ -1,8 +1,7 @@
-"""How far groups are behind: committed offsets against the ends of their partitions.
+"""Lag of consumer groups.
 
-A lag in records is the log's end less the committed offset. A lag in seconds is the age of the
-first record that was not consumed, found by fetching that one record; a partition without such a
-record has a lag of 0 s.
+The lag in records is the log's end minus the committed offset. The lag in seconds is the age of the
+first unconsumed record, which is fetched to get its timestamp; without such a record it is 0 s.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from neve.cli.consume import next_messages
 
 Place = tuple[str, int]
 FETCH_BYTES = 64 * 1024
-"""A broker sends at least one whole batch: asking for little keeps it at that."""
+"""A broker sends at least one batch. A small limit keeps it at one."""
 
 
 @dataclass(frozen=True)
 class Lag:
-    """One partition of a group. What is not known is None."""
+    """One partition of a group. None means unknown."""
 
     topic: str
     partition: int
@@ -33,7 +32,7 @@ class Lag:
 
     @property
     def records(self) -> int | None:
-        """Offsets between what was committed and the end; those that expired do not count."""
+        """The offsets between the committed offset, or the log's start if later, and the end."""
         if self.committed is None or self.end is None or self.start is None:
             return None
         return max(self.end - max(self.committed, self.start), 0)
@@ -42,7 +41,7 @@ class Lag:
 def committed(
     connection: Connection, group: str, places: Sequence[Place] | None = None
 ) -> dict[Place, int]:
-    """A group's committed offsets: of these partitions, or all there are."""
+    """Return a group's committed offsets, of these partitions or of all."""
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     asked = None if places is None else [TopicPartition(*place) for place in places]
@@ -57,7 +56,7 @@ def committed(
 def lags(
     connection: Connection, offsets: Mapping[Place, int], assigned: Sequence[Place]
 ) -> list[Lag]:
-    """The lag of every partition that is committed or assigned."""
+    """Return the lag of every partition with a committed offset or an assignment."""
     places = sorted({*offsets, *assigned})
     topics = sorted({topic for topic, _ in places})
     there = {(topic, number) for topic in topics for number in _numbers(connection, topic)}
@@ -71,13 +70,13 @@ def lags(
     now_ms = runtime.now_ms()
     ages = {place: max(now_ms - at, 0) / 1000 for place, at in timestamps.items()}
     ages |= {place: 0.0 for place in offsets if place in marks and place not in behind}
-    # Behind an end before the log's are records of an open transaction, whose age is not known.
+    # If the readable end is before the log's, an open transaction follows, of unknown age.
     ages |= {place: 0.0 for place, end in ends.items() if end >= marks[place].high}
     return [_lag(place, offsets.get(place), marks.get(place), ages.get(place)) for place in places]
 
 
 def _numbers(connection: Connection, topic: str) -> list[int]:
-    """A topic that was deleted has none, though a group still has offsets for it."""
+    """Return no partitions for a deleted topic, for which a group may still have offsets."""
     found = connection.metadata(topic).topics.get(topic)
     return [] if found is None or found.error is not None else sorted(found.partitions)
 
@@ -91,10 +90,10 @@ def _lag(place: Place, offset: int | None, marks: Watermarks | None, seconds: fl
 def first_timestamps(
     connection: Connection, offsets: Mapping[Place, int]
 ) -> tuple[dict[Place, int], dict[Place, int]]:
-    """The timestamp of the first record at or after each offset, where it comes in time.
+    """Return the timestamp of the first record at or after each offset, if it arrives in time.
 
-    And the ends of partitions without such a record: a log may end with what no consumer is given,
-    such as the marks of transactions.
+    Also returns the ends of partitions without such a record: a log may end with control records,
+    which consumers do not receive.
     """
     from confluent_kafka import TopicPartition
 
@@ -124,7 +123,7 @@ def first_timestamps(
                     found[place] = message.timestamp()[1]
                 elif message.error().name() == "_PARTITION_EOF":
                     ends[place] = message.offset()
-                del open_places[place]  # an end or an error: there is nothing to be had
+                del open_places[place]  # the end or an error: there is no record
                 closed.append(TopicPartition(*place))
             if closed and open_places:
                 consumer.pause(closed)

@@ -1,4 +1,4 @@
-"""What `neve group seek` does: new committed offsets for a group that has no members."""
+"""Implementation of `neve group seek`: reset the committed offsets of a group without members."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.cli import output, ranges
-from neve.cli.connection import BrokerError, Connection
+from neve.cli.connection import BrokerError, Connection, unknown_partition
 from neve.cli.group_admin import GONE, find, state_name
 from neve.cli.group_lag import Place, committed
 from neve.cli.offsets import Bound, Span
@@ -17,7 +17,7 @@ SEEKABLE = ("Empty", GONE)
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where a group is to be, and in which partitions: all of a topic where None are named."""
+    """The new position, and the partitions of each topic; None means all of them."""
 
     to: Bound
     topics: Mapping[str, Sequence[int] | None]
@@ -27,7 +27,7 @@ class Target:
 def seek(
     connection: Connection, group: str, target: Target, *, dry_run: bool, as_json: bool
 ) -> int:
-    """Commit the offsets that were asked for, or only show them."""
+    """Commit the requested offsets, or only print them."""
     _refuse_members(connection, group)
     before = committed(connection, group)
     places = _places(connection, group, target, before)
@@ -54,7 +54,7 @@ def seek(
         [(topic, number, "-" if old is None else old, new) for topic, number, old, new in rows],
     )
     if dry_run:
-        print("nothing was changed")
+        print("dry run: no offset was committed")
     return 0
 
 
@@ -62,13 +62,13 @@ def _refuse_members(connection: Connection, group: str) -> None:
     try:
         found: Any = find(connection, group)
     except BrokerError as error:
-        if error.code == "GROUP_ID_NOT_FOUND":  # it comes into being with its first commit
+        if error.code == "GROUP_ID_NOT_FOUND":  # the first commit creates the group
             return
         raise
     if state_name(found.state) not in SEEKABLE:
         raise BrokerError(
             f"group {group} has {len(found.members)} members (it is {state_name(found.state)}): "
-            "stop them first, they would overwrite what is committed for them",
+            "stop them first, or they would overwrite the offsets",
             "NON_EMPTY_GROUP",
         )
 
@@ -79,7 +79,8 @@ def _places(
     if not target.topics:
         if not before:
             raise BrokerError(
-                f"group {group} has committed nothing yet: name topics, with --allow-new-topics"
+                f"group {group} has no committed offsets: name topics with --topics and add "
+                "--allow-new-topics"
             )
         return sorted(before)
     known = {topic for topic, _ in before}
@@ -87,15 +88,13 @@ def _places(
     for topic, numbers in sorted(target.topics.items()):
         if topic not in known and not target.allow_new_topics:
             raise BrokerError(
-                f"group {group} has committed nothing for topic {topic}: is the name right? "
-                "--allow-new-topics commits all the same"
+                f"group {group} has no committed offsets for topic {topic}: check the name, or "
+                "add --allow-new-topics"
             )
         there = connection.partitions(topic)
         chosen = there if numbers is None else sorted(numbers)
         if missing := sorted(set(chosen) - set(there)):
-            raise BrokerError(
-                f"topic {topic} has no partition {missing[0]}, but {len(there)} from 0 on"
-            )
+            raise unknown_partition(topic, missing[0], there)
         places += [(topic, number) for number in chosen]
     return places
 

@@ -1,4 +1,4 @@
-"""`neve import kafscale URL`: bringing a KafScale bucket's topics under Neve's manifests."""
+"""`neve import kafscale URL`: import the topics of a KafScale bucket in place."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
     from neve.bucket.maintain.jobs import Outcome
     from neve.store.port import Store
 
-app = App(name="import", help="Bring topics of other systems in, where they lie.")
+app = App(name="import", help="Import topics of other systems in place.")
 
 
 @app.command
 def kafscale(
-    url: Annotated[str, Parameter(help="The KafScale bucket, which becomes a Neve cluster's too.")],
+    url: Annotated[str, Parameter(help="The KafScale bucket. It becomes a Neve bucket too.")],
     /,
     *,
-    namespace: Annotated[str | None, Parameter(help="This namespace alone.")] = None,
+    namespace: Annotated[str | None, Parameter(help="Only this namespace.")] = None,
     topic: Annotated[
-        list[str] | None, Parameter(negative="", help="These topics alone; may be repeated.")
+        list[str] | None, Parameter(negative="", help="Only this topic. Repeatable.")
     ] = None,
     trust: Annotated[
         bool,
-        Parameter(negative="", help="Read headers and footers only, and check nothing else."),
+        Parameter(negative="", help="Check only headers and footers of segments."),
     ] = False,
     skip_damaged: Annotated[
         bool,
-        Parameter(negative="", help="Leave damaged segments out; their offsets are skipped."),
+        Parameter(negative="", help="Omit damaged segments. Readers skip their offsets."),
     ] = False,
     take_ownership: Annotated[
         bool,
-        Parameter(negative="", help="From now on the objects are Neve's to merge and delete."),
+        Parameter(negative="", help="Allow Neve to merge and delete the objects."),
     ] = False,
     dry_run: Annotated[
-        bool, Parameter(negative="", help="Say what would be done, and write nothing.")
+        bool, Parameter(negative="", help="Print what would be done without writing.")
     ] = False,
     json: Annotated[bool, Parameter(negative="", help="Print JSON.")] = False,
     settings: output.SettingsFlags = output.DEFAULT_FLAGS,
 ) -> int:
-    """List KafScale's segments in manifests of Neve's, without copying them.
+    """Import a KafScale bucket: list its segments in Neve manifests, without copying them.
 
-    It may be killed and run again. KafScale must no longer write to the topics.
+    An interrupted import can be repeated. KafScale must no longer write to the topics.
     """
     from neve.bucket.maintain.import_kafscale import ImportOptions
 
@@ -104,10 +104,10 @@ async def _take(
 
 
 def _as_json(result: ImportResult, taken: list[Outcome]) -> dict[str, Any]:
-    told: dict[str, Any] = dataclasses.asdict(result)
+    document: dict[str, Any] = dataclasses.asdict(result)
     if taken:
-        told["taken"] = [dataclasses.asdict(row) for row in taken]
-    return told
+        document["taken"] = [dataclasses.asdict(row) for row in taken]
+    return document
 
 
 def _print(
@@ -120,34 +120,34 @@ def _print(
 ) -> None:
     for row in result.topics:
         print(f"{row.topic}: {_outcome(row)}")
-        if take_ownership and row.outcome == "planned":  # its manifests are still to be made
+        if take_ownership and row.outcome == "planned":  # its manifests do not exist yet
             print(f"  {_taken(row.segments, dry_run=True)}")
         for note in row.notes:
             print(f"  {note}")
     for key in result.half_pairs:
-        print(f"half a pair, left alone: {key}")
+        print(f"ignored, a segment or index without the other: {key}")
     for outcome in taken:
-        told = outcome.error or _taken(outcome.result["taken"], dry_run=options.dry_run)
-        print(f"{outcome.topic}-{outcome.partition}: {told}")
+        outcome_text = outcome.error or _taken(outcome.result["taken"], dry_run=options.dry_run)
+        print(f"{outcome.topic}-{outcome.partition}: {outcome_text}")
     counted = "planned" if options.dry_run else "imported"
     done = sum(row.outcome == counted for row in result.topics)
     refused = sum(row.outcome == "refused" for row in result.topics)
-    said = "would be imported" if options.dry_run else "imported"
-    print(f"{url}: {done} topics {said}, {refused} refused")
+    verb = "would be imported" if options.dry_run else "imported"
+    print(f"{url}: {done} topics {verb}, {refused} refused")
 
 
 def _taken(segments: int, *, dry_run: bool) -> str:
     if dry_run:
-        return f"{segments} segments would become Neve's own"
-    return f"{segments} segments are Neve's own now"
+        return f"{segments} segments would be owned by Neve"
+    return f"{segments} segments are now owned by Neve"
 
 
 def _outcome(row: ImportedTopic) -> str:
     if row.outcome == "refused":
         return f"refused: {row.reason}"
     if row.outcome == "there":
-        return "imported before"
-    told = "imported" if row.outcome == "imported" else "would be imported"
+        return "already imported"
+    verb = "imported" if row.outcome == "imported" else "would be imported"
     size = output.human_bytes(row.bytes)
-    lost = f", {row.skipped_offsets} offsets that no segment has" if row.skipped_offsets else ""
-    return f"{told}: {row.partitions} partitions, {row.segments} segments, {size}{lost}"
+    lost = f", {row.skipped_offsets} offsets missing" if row.skipped_offsets else ""
+    return f"{verb}: {row.partitions} partitions, {row.segments} segments, {size}{lost}"

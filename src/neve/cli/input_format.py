@@ -1,13 +1,13 @@
-"""How `neve topic produce` reads records from its input.
+"""Input formats of `neve topic produce`.
 
-A format such as `%k\\t%v\\n` is read the way `consume -f` writes it. `%k` and `%v` run up to the
-text that follows them, the last one up to the end of the record; or they have so many bytes as
-`%K` and `%V` said before (-1: null), so that any bytes pass: what `consume -f '%K %V %k%v'` wrote
-is read back unchanged. `%p` is the partition, `%d` the timestamp in milliseconds. `{hex}`,
-`{base64}` and `{json}` decode. A format that ends in a field without a length ends with the line.
-The format `json` reads what `consume --json` writes.
+A format such as `%k\\t%v\\n` reads what `consume -f` writes. `%k` and `%v` end at the text that
+follows them, the last one at the end of the record. If `%K` and `%V` precede them, they have that
+many bytes (-1: null) and may contain anything: what `consume -f '%K %V %k%v'` wrote is read back
+unchanged. `%p` is the partition, `%d` the timestamp in milliseconds. `{hex}`, `{base64}` and
+`{json}` decode. A format that ends in a field without a length ends with the line. The format
+`json` reads what `consume --json` writes.
 
-Memory is bounded by `RECORD_BYTES_MAX`, whatever the input looks like.
+`RECORD_BYTES_MAX` bounds the memory for any input.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from neve.cli.format_syntax import Field, FormatSyntaxError, Piece, parse
+from neve.cli.format_syntax import Field, FormatSyntaxError, Token, parse
 from neve.errors import InvalidError
 
 RECORD_BYTES_MAX = 256 * 1024 * 1024
-"""An input without the delimiter would otherwise be read into memory as a whole."""
+"""Without it, an input that lacks the delimiter would be read into memory as a whole."""
 
 READ_BYTES = 256 * 1024
 
@@ -32,11 +32,11 @@ Read: TypeAlias = Callable[[int], bytes]
 
 
 class InputError(InvalidError):
-    """The input does not have the shape that the format says."""
+    """The input does not match the format."""
 
 
 class Row(NamedTuple):
-    """One record to be sent."""
+    """One record to send."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -46,60 +46,60 @@ class Row(NamedTuple):
 
 
 def rows(text: str, read: Read) -> Iterator[Row]:
-    """The records of an input. `read(n)` gives up to n bytes, none at the end."""
+    """Yield the records of an input. `read(n)` returns up to n bytes, none at the end."""
     if text == "json":
         return _json_rows(_Input(read))
     try:
-        pieces = _checked(parse(text))
+        tokens = _checked(parse(text))
     except FormatSyntaxError as error:
         raise FormatSyntaxError(f"-f {text!r}: {error}") from None
-    reader = _sized if any(isinstance(p, Field) and p.letter in "KV" for p in pieces) else _lines
-    return reader(pieces, _Input(read))
+    reader = _sized if any(isinstance(p, Field) and p.letter in "KV" for p in tokens) else _lines
+    return reader(tokens, _Input(read))
 
 
-def _checked(pieces: list[Piece]) -> list[Piece]:
+def _checked(tokens: list[Token]) -> list[Token]:
     seen: list[str] = []
-    for position, piece in enumerate(pieces):
-        if isinstance(piece, bytes):
+    for position, token in enumerate(tokens):
+        if isinstance(token, bytes):
             continue
-        _check_field(piece, seen)
-        seen.append(piece.letter)
-        if _open_ended(piece, seen) and position + 1 < len(pieces):
-            behind = pieces[position + 1]
+        _check_field(token, seen)
+        seen.append(token.letter)
+        if _open_ended(token, seen) and position + 1 < len(tokens):
+            behind = tokens[position + 1]
             if isinstance(behind, Field):
-                raise FormatSyntaxError(f"text must stand between {piece} and {behind}")
+                raise FormatSyntaxError(f"put a delimiter between {token} and {behind}")
     if not {"k", "v"} & set(seen):
-        raise FormatSyntaxError("it has neither %k nor %v")
-    last = pieces[-1]
+        raise FormatSyntaxError("the format has neither %k nor %v: add one")
+    last = tokens[-1]
     if isinstance(last, Field) and _open_ended(last, seen):
-        return [*pieces, b"\n"]
-    return pieces
+        return [*tokens, b"\n"]
+    return tokens
 
 
 def _open_ended(field: Field, seen: Sequence[str]) -> bool:
-    """Whether only the text behind it says where it ends."""
+    """Return whether the field ends at the text that follows it."""
     return field.letter.upper() not in seen or field.letter in "pdKV"
 
 
 def _check_field(field: Field, seen: Sequence[str]) -> None:
     if field.letter not in "kvpdKV":
-        raise FormatSyntaxError(f"{field} cannot be read: there are %k %v %p %d %K %V")
+        raise FormatSyntaxError(f"{field} is not an input field: use %k %v %p %d %K %V")
     if field.letter in seen:
-        raise FormatSyntaxError(f"%{field.letter} is there twice")
+        raise FormatSyntaxError(f"%{field.letter} occurs twice: remove one")
     if field.letter in "KV" and field.letter.lower() in seen:
         raise FormatSyntaxError(f"{field} must come before %{field.letter.lower()}")
     allowed = (None, "hex", "base64", "json") if field.letter in "kv" else (None,)
     if field.modifier not in allowed:
-        raise FormatSyntaxError(f"{field}: what is in braces is not known here")
+        raise FormatSyntaxError(f"{field}: unknown modifier in braces")
     if field.modifier is not None and field.letter.upper() in seen:
-        raise FormatSyntaxError(f"{field} with a length is read as it is: leave the braces out")
+        raise FormatSyntaxError(f"{field} has a length and cannot be decoded: remove the braces")
 
 
 # --- the input
 
 
 class _Input:
-    """Bytes as they come, with what was read and not yet used."""
+    """Buffered input: bytes that were read and not yet consumed."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -112,7 +112,7 @@ class _Input:
         return InputError(f"record {self.record} of the input: {reason}")
 
     def more(self) -> bool:
-        """Whether any byte is left."""
+        """Return whether any byte is left."""
         return self._at < len(self._held) or self._fill()
 
     def _fill(self) -> bool:
@@ -122,26 +122,26 @@ class _Input:
             del self._held[: self._at]
             self._at = 0
         if len(self._held) > RECORD_BYTES_MAX:
-            raise self.wrong(f"it is longer than {RECORD_BYTES_MAX} bytes: is the format right?")
+            raise self.wrong(f"longer than {RECORD_BYTES_MAX} bytes: check the format")
         data = self._read(READ_BYTES)
         self._ended = not data
         self._held += data
         return bool(data)
 
     def up_to(self, delimiter: bytes) -> bytes | None:
-        """The bytes before a delimiter, which is passed over; None where it does not come."""
+        """Return the bytes before a delimiter and skip it; None if there is no delimiter."""
         looked = self._at
         while (found := self._held.find(delimiter, looked)) < 0:
             seen = len(self._held) - self._at
             if not self._fill():
                 return None
-            looked = max(0, seen - len(delimiter) + 1)  # it may have come in two parts
+            looked = max(0, seen - len(delimiter) + 1)  # a delimiter may arrive in two parts
         data = bytes(self._held[self._at : found])
         self._at = found + len(delimiter)
         return data
 
     def rest(self) -> bytes:
-        """Everything that is held; for the end of the input."""
+        """Return all buffered bytes, at the end of the input."""
         data = bytes(self._held[self._at :])
         self._at = len(self._held)
         return data
@@ -149,7 +149,7 @@ class _Input:
     def exactly(self, count: int) -> bytes:
         while len(self._held) - self._at < count:
             if not self._fill():
-                raise self.wrong(f"the input ends before {count} bytes have come")
+                raise self.wrong(f"the input ends before {count} bytes were read")
         data = bytes(self._held[self._at : self._at + count])
         self._at += count
         return data
@@ -158,77 +158,77 @@ class _Input:
 # --- records that end with a text
 
 
-def _lines(pieces: Sequence[Piece], source: _Input) -> Iterator[Row]:
-    end = pieces[-1]
+def _lines(tokens: Sequence[Token], source: _Input) -> Iterator[Row]:
+    end = tokens[-1]
     assert isinstance(end, bytes)
-    inner = pieces[:-1]
+    inner = tokens[:-1]
     only = inner[0] if len(inner) == 1 else None
     plain = only == Field("v")
     while source.more():
         source.record += 1
         data = source.up_to(end)
         if data is None:
-            data = source.rest()  # the last line need not be closed
+            data = source.rest()  # the last line may lack its delimiter
         yield Row(value=data) if plain else _split(inner, data, source)
 
 
-def _split(pieces: Sequence[Piece], data: bytes, source: _Input) -> Row:
+def _split(tokens: Sequence[Token], data: bytes, source: _Input) -> Row:
     row, at = Row(), 0
-    for number, piece in enumerate(pieces):
-        if isinstance(piece, bytes):
-            if not data.startswith(piece, at):
-                raise source.wrong(f"{_shown(piece)} is missing")
-            at += len(piece)
+    for number, token in enumerate(tokens):
+        if isinstance(token, bytes):
+            if not data.startswith(token, at):
+                raise source.wrong(f"{_shown(token)} is missing")
+            at += len(token)
             continue
-        behind = pieces[number + 1] if number + 1 < len(pieces) else None
+        behind = tokens[number + 1] if number + 1 < len(tokens) else None
         end = len(data) if behind is None else data.find(_literal(behind), at)
         if end < 0:
-            raise source.wrong(f"no {_shown(_literal(behind))} follows {piece}")
-        row = _with(row, piece, data[at:end], source)
+            raise source.wrong(f"no {_shown(_literal(behind))} follows {token}")
+        row = _with(row, token, data[at:end], source)
         at = end
     return row
 
 
-def _literal(piece: Piece | None) -> bytes:
-    assert isinstance(piece, bytes)
-    return piece
+def _literal(token: Token | None) -> bytes:
+    assert isinstance(token, bytes)
+    return token
 
 
 def _shown(data: bytes) -> str:
     return repr(data)[1:]
 
 
-# --- records whose fields tell their lengths
+# --- records with the lengths of their fields
 
 
-def _sized(pieces: Sequence[Piece], source: _Input) -> Iterator[Row]:
+def _sized(tokens: Sequence[Token], source: _Input) -> Iterator[Row]:
     while source.more():
         source.record += 1
-        yield _sized_row(pieces, source)
+        yield _sized_row(tokens, source)
 
 
-def _sized_row(pieces: Sequence[Piece], source: _Input) -> Row:
+def _sized_row(tokens: Sequence[Token], source: _Input) -> Row:
     row = Row()
     lengths: dict[str, int] = {}
-    passed = False  # the text at this place was the delimiter of the field before it
-    for number, piece in enumerate(pieces):
-        if isinstance(piece, bytes):
-            if not passed and source.exactly(len(piece)) != piece:
-                raise source.wrong(f"{_shown(piece)} is missing")
+    passed = False  # this text was already consumed as the delimiter of the previous field
+    for number, token in enumerate(tokens):
+        if isinstance(token, bytes):
+            if not passed and source.exactly(len(token)) != token:
+                raise source.wrong(f"{_shown(token)} is missing")
             passed = False
-        elif piece.letter in lengths:
-            length = lengths[piece.letter]
+        elif token.letter in lengths:
+            length = lengths[token.letter]
             data = None if length < 0 else source.exactly(length)
-            row = row if data is None else _with(row, piece, data, source)
+            row = row if data is None else _with(row, token, data, source)
         else:
-            found = source.up_to(_literal(pieces[number + 1]))
+            found = source.up_to(_literal(tokens[number + 1]))
             if found is None:
-                raise source.wrong(f"the input ends within {piece}")
+                raise source.wrong(f"the input ends within {token}")
             passed = True
-            if piece.letter in "KV":
-                lengths[piece.letter.lower()] = _number(piece, found, source, least=-1)
+            if token.letter in "KV":
+                lengths[token.letter.lower()] = _number(token, found, source, least=-1)
             else:
-                row = _with(row, piece, found, source)
+                row = _with(row, token, found, source)
     return row
 
 
@@ -244,7 +244,7 @@ def _with(row: Row, field: Field, data: bytes, source: _Input) -> Row:
 def _number(field: Field, data: bytes, source: _Input, *, least: int) -> int:
     number = int(data) if re.fullmatch(rb"-?[0-9]{1,19}", data) else None
     if number is None or number < least or number > 2**63 - 1:
-        raise source.wrong(f"{field} is {_shown(data[:40])}, not a whole number from {least}")
+        raise source.wrong(f"{field} must be an integer >= {least}, not {_shown(data[:40])}")
     if field.letter in "KV" and number > RECORD_BYTES_MAX:
         raise source.wrong(f"{field} is {number}, more than {RECORD_BYTES_MAX} bytes")
     return number
@@ -260,7 +260,7 @@ def _decoded(field: Field, data: bytes, source: _Input) -> bytes | None:
             case "json":
                 return _from_shown(msgspec.json.decode(data, type=_Shown))
     except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise source.wrong(f"{_shown(data[:40])} is not {field.modifier}") from None
+        raise source.wrong(f"{_shown(data[:40])} is not valid {field.modifier}") from None
     return data
 
 
@@ -280,7 +280,7 @@ class _JsonHeader(msgspec.Struct):
 
 
 class _JsonRecord(msgspec.Struct):
-    """What `consume --json` writes; where it came from (topic, partition, offset) is not used."""
+    """Read what `consume --json` writes; its topic, partition and offset are ignored."""
 
     key: _Shown = None
     value: _Shown = None
@@ -307,5 +307,5 @@ def _json_rows(source: _Input) -> Iterator[Row]:
             headers = [(each.key, _from_shown(each.value)) for each in record.headers]
             key, value = _from_shown(record.key), _from_shown(record.value)
         except (ValueError, msgspec.MsgspecError) as error:
-            raise source.wrong(f"it is no record as `consume --json` writes it: {error}") from None
+            raise source.wrong(f"not a record in the format of `consume --json`: {error}") from None
         yield Row(key, value, None, record.timestamp, headers)

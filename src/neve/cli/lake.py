@@ -1,4 +1,4 @@
-"""`neve lake …`: topics into Iceberg tables, and how far they have come."""
+"""`neve lake …`: pipelines from topics to Iceberg tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 REASONS_SHOWN = 5
 _UNKNOWN = "unknown"
 
-app = App(name="lake", help="Fill Iceberg tables from topics, on Spark, without asking a broker.")
+app = App(name="lake", help="Write topics to Iceberg tables with Spark, without a broker.")
 
 
 @app.command
@@ -32,10 +32,10 @@ def run(
     *,
     file: File,
     once: Annotated[
-        bool, Parameter(negative="", help="Bring the tables to where topics end now, and stop.")
+        bool, Parameter(negative="", help="Stop at the current ends of the topics.")
     ] = False,
     interval: Annotated[
-        str | None, Parameter(help="How often to commit, such as 10s; otherwise the file's.")
+        str | None, Parameter(help="Commit interval, such as 10s. Default: the file's.")
     ] = None,
     master: Annotated[str, Parameter(help="Where Spark runs.")] = "local[*]",
     conf: Annotated[
@@ -44,20 +44,20 @@ def run(
     ] = None,
     http: Annotated[
         str,
-        Parameter(help="HOST:PORT for /healthz, /readyz and /metrics; port 0 takes a free one. "
-                       "Default: none"),
+        Parameter(help="HOST:PORT for /healthz, /readyz and /metrics; port 0 selects a free port. "
+                       "Default: none."),
     ] = "",
     max_dead_letters: Annotated[
         str | None,
-        Parameter(help="Fail where a topic has more of them: a number, or a share of its values "
-                       "such as 5%. Without --once, stop. Default: 90% with --once"),
+        Parameter(help="Fail if a topic has more dead letters: a number, or a share of its values "
+                       "such as 5%. Without --once, stop. Default: 90% with --once."),
     ] = None,
     json: JsonFlag = False,
 ) -> int:  # fmt: skip
-    """Fill the tables of a pipeline, until stopped.
+    """Run a pipeline until it is stopped.
 
-    With --once, exit code 1 where something failed, offsets were found to be lost, or nearly all
-    values became dead letters.
+    With --once, the exit code is 1 if a step failed, offsets were lost, or nearly all values became
+    dead letters.
     """
     from neve.cli.lake_run import RunOptions, run_pipeline
 
@@ -67,7 +67,7 @@ def run(
 
 @app.command
 def status(*, file: File, json: JsonFlag = False) -> int:
-    """Show for each topic how far its table has come, and what is in it."""
+    """Show the progress and the content of each topic's table."""
     from neve.lake.pipeline.status import pipeline_status
 
     topics = pipeline_status(_config(file, None))
@@ -82,17 +82,17 @@ def status(*, file: File, json: JsonFlag = False) -> int:
 def replay(
     *,
     file: File,
-    topic: Annotated[str | None, Parameter(help="Only this topic's letters.")] = None,
+    topic: Annotated[str | None, Parameter(help="Only dead letters of this topic.")] = None,
     dry_run: Annotated[
         bool, Parameter(negative="", help="Say what would be done, and do nothing.")
     ] = False,
     json: JsonFlag = False,
 ) -> int:
-    """Put dead letters that can be read by now into their tables.
+    """Decode dead letters again and write them to their tables.
 
-    Mend the values' schema in the pipeline's file, or the values in the table of dead letters,
-    before. What still cannot be read stays a dead letter. Needs neither Spark nor a broker, and may
-    run beside the pipeline.
+    First correct the schema in the pipeline's file, or the values in the table of dead letters.
+    Values that still cannot be decoded stay dead letters. Needs neither Spark nor a broker. The
+    pipeline may be running.
     """
     from neve.lake.pipeline.replay import replay as replay_letters
 
@@ -104,13 +104,11 @@ def replay(
         return 0
     done = "could be replayed" if dry_run else "replayed"
     for each in reports:
-        print(f"{each.table}: {each.replayed} {done}, {each.left} still cannot be read")
+        print(f"{each.table}: {each.replayed} {done}, {each.left} still cannot be decoded")
         for reason, count in each.reasons.most_common(REASONS_SHOWN):
             print(f"  {count}: {reason}")
         if each.twice:
-            print(
-                f"  {each.twice} stand there more than once: leave one of each, and run this again"
-            )
+            print(f"  {each.twice} occur more than once: delete the copies and run this again")
     return 0
 
 
@@ -124,10 +122,10 @@ def rebuild(
     ] = False,
     json: JsonFlag = False,
 ) -> int:
-    """Give columns of integers or decimals the wider type that the pipeline's file has now.
+    """Widen columns of integers or decimals to the types in the pipeline's file.
 
-    Writes all rows of such a table again, in one commit; stop its pipeline before. Run neve lake
-    replay afterwards: values that did not fit the old type are dead letters. Needs no Spark.
+    Rewrites all rows of such a table in one commit. Stop its pipeline first. Run `neve lake replay`
+    afterwards: values that did not fit the old type are dead letters. Needs no Spark.
     """
     from neve.lake.pipeline.rebuild import rebuild_tables
 
@@ -137,7 +135,7 @@ def rebuild(
         return 0
     for each in reports:
         types = ", ".join(f"{column} is {kind}" for column, kind in each.types.items())
-        done = "would be rebuilt" if dry_run else f"{each.rows} rows written again"
+        done = "would be rebuilt" if dry_run else f"{each.rows} rows rewritten"
         print(f"{each.table}: {f'{types}: {done}' if types else 'nothing to do'}")
     return 0
 
@@ -149,30 +147,28 @@ def relocate(
         Path | None, Parameter(name=["--file", "-f"], help="The pipeline, a YAML file.")
     ] = None,
     store: Annotated[
-        str | None, Parameter(help="Instead: the folder, where the catalog is beside the bucket.")
+        str | None, Parameter(help="Alternatively, the folder that contains bucket and catalog.")
     ] = None,
 ) -> int:
-    """Give the tables of a moved or copied folder the paths of where they are now.
+    """Update the paths in the tables of a folder that was moved or copied.
 
-    Iceberg's tables name their files by absolute paths, so a catalog in a folder is refused
-    anywhere but where it was made. Run this once at the new place, while no pipeline uses it. The
-    original of a copy is not touched.
+    Iceberg tables refer to their files by absolute path, so Neve rejects a catalog in a folder that
+    was moved. Run this once in the new place, while no pipeline uses it. The original of a copy is
+    not changed.
     """
     from neve.lake.tables.relocation import relocate_tables
 
     if (file is None) == (store is None):
-        raise output.UsageError(
-            "give the pipeline's file (-f) or the folder (--store), one of them"
-        )
+        raise output.UsageError("give either the pipeline's file (-f) or the folder (--store)")
     if file is not None:
         config = _config(file, None)
         moved = relocate_tables(config.catalog, config.store)
     else:
         moved = relocate_tables({}, str(store))
     for name in moved:
-        print(f"{name}: its paths are those of this place now")
+        print(f"{name}: paths updated")
     if not moved:
-        print("nothing to do: the catalog is where it was made, or has no tables")
+        print("nothing to do: the catalog was not moved, or has no tables")
     return 0
 
 
@@ -244,7 +240,7 @@ def _last_commit(each: TopicStatus) -> str:
 
 
 def _offsets(each: TopicStatus) -> str:
-    """Sums over the partitions; JSON has each of them."""
+    """Return sums over the partitions. The JSON output has each partition."""
     if each.partitions is None:
         return _UNKNOWN
     return f"{'-' if each.committed is None else each.committed} / {_known(each.end)}"
@@ -288,7 +284,7 @@ def _complaints_written() -> Iterator[None]:
 
 
 class _Complaints(logging.Handler):
-    """What goes wrong while a pipeline runs, as commands tell it."""
+    """Print a pipeline's warnings as the command's error lines."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,7 +1,6 @@
-"""What `neve lake run` does: a pipeline as a process, with its lines, HTTP port and exit code.
+"""Implementation of `neve lake run`: a pipeline as a process with an HTTP port and an exit code.
 
-Lines about what was done go to standard output, what went wrong to standard error; each begins with
-its time.
+Progress goes to standard output, failures to standard error. Each line begins with its time.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 
 TABLES_NAMED_MAX = 10
 NEARLY_ALL = "90%"
-"""Of a topic's values: more dead letters than these mean that the pipeline does not work."""
+"""A larger share of dead letters means that the pipeline does not work."""
 VALUES_LEAST = 100
-"""A pipeline that goes on is judged by the share of dead letters among no fewer values."""
+"""The minimum number of values for which a running pipeline's share of dead letters counts."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a pipeline is run."""
+    """The options of a run."""
 
     once: bool
     master: str
@@ -43,11 +42,11 @@ class RunOptions:
     http: str
     as_json: bool
     max_dead_letters: str | None
-    """As given; None: a run to the end fails by `NEARLY_ALL`, and one that goes on reports it."""
+    """The given limit. None: `NEARLY_ALL`, which fails a --once run and is logged otherwise."""
 
 
 def run_pipeline(config: PipelineConfig, folder: Path, options: RunOptions) -> int:
-    """Run it until its end, or until it is stopped; the exit code."""
+    """Run the pipeline until its end or until it is stopped. Returns the exit code."""
     from neve.bucket.reader import settings_of
     from neve.lake.pipeline.dead_letter_limit import DeadLetterLimit
     from neve.lake.pipeline.http_pages import PipelinePages
@@ -74,7 +73,7 @@ def run_pipeline(config: PipelineConfig, folder: Path, options: RunOptions) -> i
 
 
 def _run(pipeline: Pipeline, options: RunOptions, shown: _Shown, letters: _DeadLetters) -> bool:
-    """Whether nothing failed that the exit code has to tell."""
+    """Return whether the exit code is 0: nothing failed."""
     if options.once:
         done = pipeline.run_once(shown.step)
         return letters.judge(pipeline.reports) and done
@@ -90,7 +89,7 @@ def _run(pipeline: Pipeline, options: RunOptions, shown: _Shown, letters: _DeadL
 
 @contextlib.contextmanager
 def _errors_written(settings: LogSettings) -> Iterator[None]:
-    """What goes wrong while a pipeline runs goes to standard error, with its time."""
+    """Send the pipeline's warnings to standard error, with the time."""
     from neve.serving import logs
 
     handler = logging.StreamHandler()
@@ -106,7 +105,7 @@ def _errors_written(settings: LogSettings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _http(settings: HttpSettings, pages: PipelinePages) -> Iterator[str]:
-    """The HTTP port on a thread of its own: the pipeline's waits for Spark. Gives its address."""
+    """Serve HTTP in a thread, because the main thread waits for Spark. Yields the address."""
     from neve.serving.http import HttpServer
 
     if not settings.listen.strip():
@@ -121,9 +120,9 @@ def _http(settings: HttpSettings, pages: PipelinePages) -> Iterator[str]:
 
 
 class _DeadLetters:
-    """Whether a topic has too many dead letters, each reported once.
+    """Checks for too many dead letters; each topic is reported once.
 
-    `ended` is set where that ends a pipeline that would go on.
+    `ended` is set if that stops a running pipeline.
     """
 
     def __init__(self, limit: DeadLetterLimit, *, stops: bool) -> None:
@@ -133,12 +132,12 @@ class _DeadLetters:
         self.ended = False
 
     def judge(self, reports: Sequence[TopicReport]) -> bool:
-        """At the end of a run, however few values there were; whether none has too many."""
+        """Check all topics at the end of a run, for any number of values. Returns success."""
         exceeding = [each.table for each in reports if self._exceeds(each, values_least=1)]
         return not exceeding
 
     def look(self, report: TopicReport) -> None:
-        """After a step of a pipeline that goes on."""
+        """Check a topic after a step of a running pipeline."""
         if self._exceeds(report, values_least=VALUES_LEAST) and self._stops:
             self.ended = True
 
@@ -157,7 +156,7 @@ class _DeadLetters:
 
 
 class _Stopped:
-    """Whether somebody asked to stop: the portion at hand is finished first."""
+    """A stop request. The current micro-batch is finished first."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -172,22 +171,22 @@ class _Stopped:
 
 
 class _Shown:
-    """Tells how topics come forward: a bar, a line for each commit, or one JSON at the end."""
+    """Reports progress: a bar, a line for each commit, or one JSON document at the end."""
 
     def __init__(self, bar: output.Bar, *, as_json: bool) -> None:
         self._bar = bar
         self._as_json = as_json
-        self._told: dict[str, int] = {}
+        self._reported_commits: dict[str, int] = {}
         self._counts: dict[str, tuple[int, int]] = {}
 
     def begin(self, config: PipelineConfig, options: RunOptions, http: str) -> None:
-        """The first line: what is filled, how often, and where the process answers."""
+        """Print the first line: tables, interval and HTTP address."""
         tables = [each.table for each in config.topics]
         named = ", ".join(tables[:TABLES_NAMED_MAX])
         if len(tables) > TABLES_NAMED_MAX:
             named += f" and {len(tables) - TABLES_NAMED_MAX} more"
         often = "once" if options.once else f"every {config.interval}"
-        self._line(f"neve {__version__} lake run: fills {named} {often}, http {http}")
+        self._line(f"neve {__version__} lake run: writes {named} {often}, http {http}")
 
     def step(self, report: TopicReport) -> None:
         if self._as_json:
@@ -195,8 +194,8 @@ class _Shown:
         self._counts[report.topic] = (report.rows + report.bad, report.left or 0)
         done = sum(count for count, _ in self._counts.values())
         self._bar.show(done, done + sum(left for _, left in self._counts.values()))
-        if report.commits > self._told.get(report.topic, 0):
-            self._told[report.topic] = report.commits
+        if report.commits > self._reported_commits.get(report.topic, 0):
+            self._reported_commits[report.topic] = report.commits
             self._line(f"{report.table}: {report.rows} rows, {report.bad} dead letters")
 
     def _line(self, text: str) -> None:

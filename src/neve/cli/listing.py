@@ -1,4 +1,4 @@
-"""What `neve storage ls` prints: a table for people, JSON for programs."""
+"""Output of `neve storage ls`: tables, or JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neve.settings import Settings
 
 
 async def list_bucket(url: str, layout: LayoutName, settings: Settings, *, as_json: bool) -> int:
-    """Print a bucket at a glance; 1 where some of it could not be looked at."""
+    """Print an overview of a bucket. Returns the exit code: 1 if parts could not be read."""
     async with await AsyncBucket.connect(url, layout=layout, settings=settings) as bucket:
         with output.naming(url), output.progress("partitions") as bar:
             info = await bucket.describe(bar.show)
@@ -25,7 +25,7 @@ async def list_bucket(url: str, layout: LayoutName, settings: Settings, *, as_js
 
 
 def as_document(info: BucketInfo) -> dict[str, Any]:
-    """Everything, as JSON has it."""
+    """Return everything as a JSON document."""
     return {
         "cluster_id": info.cluster_id,
         "topics": [
@@ -42,7 +42,7 @@ def as_document(info: BucketInfo) -> dict[str, Any]:
 
 
 def print_info(url: str, info: BucketInfo) -> None:
-    """The same as tables."""
+    """Print the document as tables."""
     print(f"{url}: cluster {info.cluster_id}" if info.cluster_id else url)
     print()
     titles = ("topic", "partition", "start", "end", "segments", "bytes", "tail", "streams")

@@ -1,4 +1,4 @@
-"""`neve maintain …`: merging, expiring, checking and indexing partitions, on Spark or here."""
+"""`neve maintain …`: merge, expire, verify and index partitions, with Spark or locally."""
 
 from __future__ import annotations
 
@@ -25,31 +25,33 @@ AT_ONCE_MAX = 2
 
 Url = Annotated[str, Parameter(help="The bucket: s3://, gs://, az://, file:// or a plain path.")]
 LayoutFlag = Annotated[
-    Literal["neve", "kafscale"], Parameter(help="Whose files they are: Neve's, or KafScale's.")
+    Literal["neve", "kafscale"], Parameter(help="The system that wrote the files.")
 ]
-DryRun = Annotated[bool, Parameter(negative="", help="Say what would be done, and write nothing.")]
+DryRun = Annotated[bool, Parameter(negative="", help="Print what would be done without writing.")]
 
-app = App(name="maintain", help="Merge, expire, check and index partitions, beside live brokers.")
+app = App(
+    name="maintain", help="Merge, expire, verify and index partitions while brokers are running."
+)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """The flags that say which partitions, and who does the work."""
+    """The flags that select the partitions and where the work runs."""
 
     topic: Annotated[
-        list[str] | None, Parameter(negative="", help="These topics alone; may be repeated.")
+        list[str] | None, Parameter(negative="", help="Only this topic. Repeatable.")
     ] = None
     partition: Annotated[
-        list[int] | None, Parameter(negative="", help="These partitions alone; may be repeated.")
+        list[int] | None, Parameter(negative="", help="Only this partition. Repeatable.")
     ] = None
-    local: Annotated[
-        bool, Parameter(negative="", help="Do the work in this process, without Spark.")
-    ] = False
-    master: Annotated[str, Parameter(help="The Spark cluster that does the work.")] = MASTER
-    tasks: Annotated[
-        int | None, Parameter(help="Spark tasks to deal the partitions to; 4 a core otherwise.")
-    ] = None
+    local: Annotated[bool, Parameter(negative="", help="Run in this process, without Spark.")] = (
+        False
+    )
+    master: Annotated[str, Parameter(help="The Spark master URL.")] = MASTER
+    tasks: Annotated[int | None, Parameter(help="Number of Spark tasks. Default: 4 per core.")] = (
+        None
+    )
     json: Annotated[bool, Parameter(negative="", help="Print JSON.")] = False
 
 
@@ -62,11 +64,11 @@ def merge(
     /,
     *,
     target_bytes: Annotated[
-        int, Parameter(help="Segments are merged up to this size; one is held in memory.")
+        int, Parameter(help="Maximum size of a merged segment. One is held in memory per task.")
     ] = 256 * 1024 * 1024,
     imported: Annotated[
         bool,
-        Parameter(negative="", help="Merge imported segments too: theirs stay, so it is a copy."),
+        Parameter(negative="", help="Also merge imported segments. Their originals stay."),
     ] = False,
     dry_run: DryRun = False,
     where: Where = EVERYWHERE,
@@ -74,7 +76,7 @@ def merge(
 ) -> int:
     """Merge small neighbouring segments into large ones."""
     if not 1 <= target_bytes < 2**31:
-        raise output.UsageError(f"--target-bytes {target_bytes}: give 1 to {2**31 - 1}")
+        raise output.UsageError(f"--target-bytes {target_bytes}: must be from 1 to {2**31 - 1}")
     options = {"target_bytes": target_bytes, "imported": imported}
     return _run("merge", url, where, settings, options, dry_run=dry_run)
 
@@ -90,7 +92,7 @@ def expire(
 ) -> int:
     """Apply the topics' retention.ms and retention.bytes.
 
-    Refused where this machine's clock is more than a minute from the store's.
+    Fails if this machine's clock differs from the store's by more than a minute.
     """
     return _run("expire", url, where, settings, {}, dry_run=dry_run)
 
@@ -102,17 +104,17 @@ def verify(
     *,
     settle_seconds: Annotated[
         float,
-        Parameter(help="An object that nobody lists for so long is an orphan, not an upload."),
+        Parameter(help="Minimum age of an unreferenced object to count as an orphan."),
     ] = 30.0,
     where: Where = EVERYWHERE,
     settings: output.SettingsFlags = output.DEFAULT_FLAGS,
 ) -> int:
-    """Check every object of the partitions, and what lies between; exit 1 if anything is wrong.
+    """Verify every object of the partitions, and find gaps. Exit code 1 if anything is wrong.
 
-    `neve storage verify` finds the same, in one process, tries the store's rules, and repairs.
+    `neve storage verify` finds the same in one process, tests the store's guarantees, and repairs.
     """
     if settle_seconds < 0:
-        raise output.UsageError(f"--settle-seconds {settle_seconds}: give 0 or more")
+        raise output.UsageError(f"--settle-seconds {settle_seconds}: must be >= 0")
     return _run("verify", url, where, settings, {"settle_seconds": settle_seconds})
 
 
@@ -126,7 +128,7 @@ def build_index(
     where: Where = EVERYWHERE,
     settings: output.SettingsFlags = output.DEFAULT_FLAGS,
 ) -> int:
-    """Build indexes that are missing or damaged; in a KafScale bucket `.kfst` files as well."""
+    """Rebuild missing or damaged indexes; in a KafScale bucket also `.kfst` files."""
     return _run("build-index", url, where, settings, {}, dry_run=dry_run, layout=layout)
 
 
@@ -143,7 +145,7 @@ def _run(
     from neve.bucket.maintain.jobs import Job, settings_given
 
     if where.tasks is not None and where.tasks < 1:
-        raise output.UsageError(f"--tasks {where.tasks}: give 1 or more")
+        raise output.UsageError(f"--tasks {where.tasks}: must be >= 1")
     settings = flags.load()
     given = settings_given(settings)
     job = Job(kind, url, layout, dry_run, given, tuple(options.items()))
@@ -166,15 +168,15 @@ async def _maintain(job: Job, where: Where, settings: Settings) -> int:
     outcomes.sort(key=lambda row: (row.topic, row.partition))
     ok = all(row.ok for row in outcomes) and (rest is None or rest["ok"])
     if where.json:
-        told = [{"topic": o.topic, "partition": o.partition, **_told(o)} for o in outcomes]
+        rows = [{"topic": o.topic, "partition": o.partition, **_document(o)} for o in outcomes]
         more = {} if rest is None else {"rest": rest}
-        output.write_json({"url": job.url, "job": job.kind, "ok": ok, "partitions": told, **more})
+        output.write_json({"url": job.url, "job": job.kind, "ok": ok, "partitions": rows, **more})
     else:
         print_outcomes(job, outcomes, rest)
     return 0 if ok else 1
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _document(outcome: Outcome) -> dict[str, Any]:
     return {"error": outcome.error} if outcome.error else {**outcome.result}
 
 
@@ -185,12 +187,12 @@ async def _done(store: Store, job: Job, units: Sequence[Unit], where: Where) -> 
 
             ended: list[Outcome] = []
 
-            def told(outcome: Outcome) -> None:
+            def report(outcome: Outcome) -> None:
                 ended.append(outcome)
                 bar.show(len(ended), len(units))
 
             at_once = min(AT_ONCE_MAX, os.cpu_count() or 1)
-            return await do_here(store, job, units, at_once=at_once, told=told)
+            return await do_here(store, job, units, at_once=at_once, on_outcome=report)
         return await _done_on_spark(job, units, where, bar)
 
 
@@ -198,7 +200,7 @@ async def _done_on_spark(
     job: Job, units: Sequence[Unit], where: Where, bar: output.Bar
 ) -> list[Outcome]:
     if job.url.startswith("memory:"):
-        raise InvalidError("a bucket in memory is this process's own: maintain it with --local")
+        raise InvalidError("a memory:// bucket exists in this process only: use --local")
     try:
         from neve.lake import session
         from neve.lake.spark.jobs import run_maintenance
@@ -206,7 +208,7 @@ async def _done_on_spark(
         spark = await runtime.offload(session, "neve maintain", master=where.master)
     except ImportError as error:
         raise InvalidError(
-            f"Spark is not installed ({error}): {INSTALL_LAKE}, or do it here with --local"
+            f"Spark is not installed ({error}): {INSTALL_LAKE}, or use --local"
         ) from error
     try:
         return await run_maintenance(spark, job, units, tasks=where.tasks, on_progress=bar.show)
@@ -215,7 +217,7 @@ async def _done_on_spark(
 
 
 async def _rest(store: Store, job: Job, units: Sequence[Unit] | None) -> dict[str, Any] | None:
-    """What partitions share, and what belongs to none: verified here, once."""
+    """Verify what belongs to no single partition, once, in this process."""
     if job.kind != "verify" or job.layout != "neve":
         return None
     from neve.bucket.maintain.checks import verify_rest
@@ -227,31 +229,31 @@ async def _rest(store: Store, job: Job, units: Sequence[Unit] | None) -> dict[st
 
 
 def print_outcomes(job: Job, outcomes: Sequence[Outcome], rest: dict[str, Any] | None) -> None:
-    """For people: a line for each partition where something was done, and a sum."""
+    """Print a line for each changed partition, and a total."""
     for outcome in outcomes:
         for line in _lines(job, outcome):
             print(f"{outcome.topic}-{outcome.partition}: {line}")
     for finding in (rest or {}).get("findings", ()):
-        if not _is_leaving(finding):
+        if not _is_garbage(finding):
             print(f"{finding['severity']:<9} {finding['key']}: {finding['what']}")
     failed = sum(not row.ok for row in outcomes)
-    would = " (nothing was written: a dry run)" if job.dry_run else ""
+    would = " (dry run: nothing was written)" if job.dry_run else ""
     if job.kind == "verify":
-        _print_leavings([*(row.result for row in outcomes), *([rest] if rest else [])])
+        _print_garbage([*(row.result for row in outcomes), *([rest] if rest else [])])
     print(f"{job.url}: {job.kind} of {len(outcomes)} partitions, {failed} failed{would}")
 
 
-def _print_leavings(reports: Sequence[dict[str, Any]]) -> None:
-    from neve.cli.verify import leavings_line
+def _print_garbage(reports: Sequence[dict[str, Any]]) -> None:
+    from neve.cli.verify import garbage_line
 
-    found = [row for report in reports for row in report.get("findings", ()) if _is_leaving(row)]
+    found = [row for report in reports for row in report.get("findings", ()) if _is_garbage(row)]
     if found:
         can = sum(row["repairable"] for row in found)
-        told = leavings_line(len(found), sum(row["bytes"] for row in found), can)
-        print(f"{told}; --json lists them")
+        line = garbage_line(len(found), sum(row["bytes"] for row in found), can)
+        print(f"{line}; --json lists them")
 
 
-def _is_leaving(finding: dict[str, Any]) -> bool:
+def _is_garbage(finding: dict[str, Any]) -> bool:
     return "bytes" in finding
 
 
@@ -259,7 +261,7 @@ def _lines(job: Job, outcome: Outcome) -> list[str]:
     if outcome.error:
         return [outcome.error]
     result = outcome.result
-    lines = [f"left alone: {text}" for text in result.get("damaged", ())]
+    lines = [f"damaged, skipped: {text}" for text in result.get("damaged", ())]
     lines += [f"failed: {text}" for text in result.get("failed", ())]
     if job.kind == "merge" and result["into"]:
         size = output.human_bytes(result["bytes"])
@@ -272,6 +274,6 @@ def _lines(job: Job, outcome: Outcome) -> list[str]:
     lines += [
         f"{row['severity']} {row['key']}: {row['what']}"
         for row in result.get("findings", ())
-        if not _is_leaving(row)
+        if not _is_garbage(row)
     ]
     return lines

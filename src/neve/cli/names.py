@@ -1,7 +1,6 @@
-"""Names of topics and groups, looked at before a client's library sees them.
+"""Validation of topic and group names before librdkafka receives them.
 
-librdkafka, which is written in C, ends the process at some of them: at an empty group's name, for
-one.
+librdkafka aborts the process for some names, such as an empty group id.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ NAME_BYTES_MAX = 2**15 - 1
 
 
 def named(kind: str) -> Callable[[object, str | list[str] | None], None]:
-    """A validator of the names of such things, one or several."""
+    """Return a validator for one or several names of this kind."""
 
     def check(_: object, given: str | list[str] | None) -> None:
         for name in [given] if isinstance(given, str) else given or []:
             size = len(name.encode())
             if not size:
-                raise UsageError(f"the {kind}'s name is empty: give one")
+                raise UsageError(f"the {kind} name is empty: give one")
             if size > NAME_BYTES_MAX:
                 raise UsageError(
-                    f"the {kind}'s name has {size} bytes: give one of {NAME_BYTES_MAX} at most"
+                    f"the {kind} name has {size} bytes; the maximum is {NAME_BYTES_MAX}"
                 )
 
     return check
 
 
 def check_text(tokens: Iterable[str]) -> None:
-    """Refuse what is no text: all that Kafka's protocol has of a command line is UTF-8."""
+    """Raise UsageError for arguments that are not UTF-8: Kafka's protocol cannot carry them."""
     for token in tokens:
         try:
             token.encode()

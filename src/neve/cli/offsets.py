@@ -1,7 +1,7 @@
-"""Which offsets are meant: `start`, `end`, `47`, `+2`, `-3`, `10:20`, `@-1h`, `@2026-01-01:1d`.
+"""Syntax of offsets: `start`, `end`, `47`, `+2`, `-3`, `10:20`, `@-1h`, `@2026-01-01:1d`.
 
-The grammar is rpk's. A *bound* is one place in a partition; a *span* runs from a bound up to, and
-not including, another one. A span without an end goes as far as its reader does.
+The grammar is rpk's. A *bound* is one position in a partition. A *span* runs from a bound up to but
+excluding another one. A span without an end extends as far as the reader does.
 
     start       where the log starts          +2   two after the start
     end         where the log ends            -3   three before the end
@@ -11,7 +11,8 @@ Times are `@2026-01-01` (midnight, UTC), `@2026-01-01T10:00:00Z`, `@170000000000
 `@1700000000` (seconds), `@-1h30m` (before now). In a span of times, `@first:end`, the end may also
 be `end`, or a length such as `1h`, counted from the first.
 
-Parsing is pure: now is handed in. What a partition holds is handed to `Span.within`.
+Parsing is pure: the caller passes the current time, and the offsets of a partition to
+`Span.within`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ GRAMMAR = "start, end, 47, +2 (after the start), -3 (before the end), 10:20, @-1
 
 
 class OffsetSyntaxError(UsageError):
-    """A text that means no offsets."""
+    """The text is not a valid offset or span."""
 
 
 @dataclass(frozen=True)
@@ -41,48 +42,48 @@ class Exact:
 
 @dataclass(frozen=True)
 class AfterStart:
-    """So many offsets after the log's start."""
+    """A number of offsets after the log's start."""
 
     count: int = 0
 
 
 @dataclass(frozen=True)
 class BeforeEnd:
-    """So many offsets before the log's end."""
+    """A number of offsets before the log's end."""
 
     count: int = 0
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """The first record with this timestamp or a later one; the end where there is none."""
+    """The first record at or after this timestamp; the end if there is none."""
 
     timestamp_ms: int
 
 
 Bound: TypeAlias = Exact | AfterStart | BeforeEnd | AtTime
 OffsetAtTime: TypeAlias = Callable[[int], int | None]
-"""From a timestamp to the offset of the first record that is not older, None past the end."""
+"""Maps a timestamp to the offset of the first record at or after it; None past the end."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """From a bound up to another one; None means as far as the reader goes."""
+    """From a bound up to but excluding another one; None means as far as the reader goes."""
 
     first: Bound
     end: Bound | None = None
 
     def within(self, low: int, high: int, offset_at: OffsetAtTime) -> tuple[int, int | None]:
-        """The span as offsets of a partition that holds low up to, not including, high.
+        """Resolve the span in a partition with the offsets from low up to but excluding high.
 
-        Neither is clamped to what is there, except where it is counted from the start or the end.
+        Only bounds relative to the start or the end are clamped to these offsets.
         """
         first = placed(self.first, low, high, offset_at)
         return first, None if self.end is None else placed(self.end, low, high, offset_at)
 
 
 def placed(bound: Bound, low: int, high: int, offset_at: OffsetAtTime) -> int:
-    """A bound as an offset of a partition that holds low up to, not including, high."""
+    """Resolve a bound in a partition with the offsets from low up to but excluding high."""
     match bound:
         case Exact(offset):
             return offset
@@ -96,19 +97,19 @@ def placed(bound: Bound, low: int, high: int, offset_at: OffsetAtTime) -> int:
 
 
 def parse_span(text: str, now_ms: int) -> Span:
-    """A text as a span of offsets or of times."""
+    """Parse a span of offsets or of times."""
     wanted = text.strip()
     try:
         return _times(wanted[1:], now_ms) if wanted.startswith("@") else _offsets(wanted)
     except OffsetSyntaxError as error:
-        raise OffsetSyntaxError(f"{text!r} means no offsets: {error}") from None
+        raise OffsetSyntaxError(f"{text!r} is not a valid offset: {error}") from None
 
 
 def parse_bound(text: str, now_ms: int) -> Bound:
-    """A text as one place: a span with an end is refused."""
+    """Parse a single position. Raises OffsetSyntaxError for a span with an end."""
     span = parse_span(text, now_ms)
     if span.end is not None:
-        raise OffsetSyntaxError(f"{text!r} means no offset: it is a range, one place is needed")
+        raise OffsetSyntaxError(f"{text!r} is a range: give a single offset")
     return span.first
 
 
@@ -120,7 +121,7 @@ def _offsets(text: str) -> Span:
     if not colon:
         return Span(_bound(first))
     if ":" in end:
-        raise OffsetSyntaxError("it has more than one colon")
+        raise OffsetSyntaxError("more than one colon")
     if not first and not end:
         raise OffsetSyntaxError("one side of the colon must be given")
     span = Span(_bound(first) if first else AfterStart(), _bound(end) if end else None)
@@ -137,14 +138,14 @@ def _bound(text: str) -> Bound:
         raise OffsetSyntaxError(f"write {GRAMMAR}")
     number = abs(int(text))
     if number > OFFSET_MAX:
-        raise OffsetSyntaxError(f"no offset is above {OFFSET_MAX}")
+        raise OffsetSyntaxError(f"the maximum offset is {OFFSET_MAX}")
     if text[0] == "+":
         return AfterStart(number)
     return BeforeEnd(number) if text[0] == "-" else Exact(number)
 
 
 def _refuse_reversed(span: Span) -> None:
-    """Two bounds of one kind can be compared before anything is known of the partition."""
+    """Check that the end is not before the start, if both are of the same kind."""
     match span:
         case Span(Exact(first), Exact(end)) | Span(AfterStart(first), AfterStart(end)):
             reversed_ = first > end
@@ -155,7 +156,7 @@ def _refuse_reversed(span: Span) -> None:
         case _:
             reversed_ = False
     if reversed_:
-        raise OffsetSyntaxError("its end lies before its start")
+        raise OffsetSyntaxError("the end is before the start")
 
 
 # --- times
@@ -178,8 +179,8 @@ _DATE_TIME = re.compile(
 )
 _NUMBER = re.compile(r"[0-9]+", re.ASCII)
 _TIME_HELP = (
-    "write a time as 2026-01-31, 2026-01-31T12:00:00Z, milliseconds (13 digits) or seconds "
-    "(10 digits) since 1970, or as -1h (ms, s, m, h, d, w) before now"
+    "use 2026-01-31, 2026-01-31T12:00:00Z, milliseconds (13 digits) or seconds "
+    "(10 digits) since 1970, or -1h (ms, s, m, h, d, w) for a time before now"
 )
 
 
@@ -210,9 +211,9 @@ def _times(text: str, now_ms: int) -> Span:
 
 
 def _moment(text: str, now_ms: int, length_from_ms: int | None) -> tuple[int, str]:
-    """A time at the beginning of a text, and what follows it.
+    """Parse a time at the beginning of a text. Returns it and the rest of the text.
 
-    A negative length is counted back from now, a positive one on from `length_from_ms`.
+    A negative duration counts back from now, a positive one forward from `length_from_ms`.
     """
     if found := _DATE_TIME.match(text):
         if found[1] is None:
@@ -225,7 +226,7 @@ def _moment(text: str, now_ms: int, length_from_ms: int | None) -> tuple[int, st
         if found[1]:
             return max(now_ms - length, 0), text[found.end() :]
         if length_from_ms is None:
-            raise OffsetSyntaxError(f"{found[0]} from now is not written yet: write -{found[0]}")
+            raise OffsetSyntaxError(f"{found[0]} is in the future: write -{found[0]}")
         return min(length_from_ms + length, TIME_MS_MAX), text[found.end() :]
     if found := _NUMBER.match(text):
         return _from_number(found[0]), text[found.end() :]
@@ -236,8 +237,10 @@ def _from_iso(text: str) -> int:
     try:
         since_1970_ms = round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise OffsetSyntaxError(f"there is no time {text}") from None
-    return max(since_1970_ms, 0)  # Kafka's negative times are names of offsets: -1 is the end
+        raise OffsetSyntaxError(f"{text} is not a valid time") from None
+    return max(
+        since_1970_ms, 0
+    )  # in Kafka, negative timestamps have special meanings: -1 is the end
 
 
 def _length_ms(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What all commands print: JSON, tables, progress, complaints; and the flags that all share."""
+"""Output of commands: JSON, tables, progress and error lines; and the flags that they share."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PROGRESS_AFTER_SECONDS = 2.0
-"""What is done sooner needs no bar."""
+"""A progress bar appears after this time."""
 
 
 STANDARD_INPUT = 0
-"""Its descriptor. Python has no `sys.stdin` where it was closed; the descriptor is always there."""
+"""The descriptor of standard input. `sys.stdin` is None if it was closed."""
 
 
 class UsageError(InvalidError):
-    """Flags or settings that are not understood, or do not go together: exit code 2."""
+    """Invalid flags or settings, or an invalid combination: exit code 2."""
 
 
 @contextlib.contextmanager
 def reading_settings() -> Iterator[None]:
-    """A value that a setting cannot have is a usage error, wherever it was given."""
+    """An invalid setting, from any source: exit code 2."""
     try:
         yield
     except UsageError:
@@ -47,27 +47,25 @@ def reading_settings() -> Iterator[None]:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SettingsFlags:
-    """The flags that give settings; `load` adds the environment's."""
+    """The flags for settings. `load` adds those of the environment."""
 
     config: Annotated[
         Path | None, Parameter(help="A TOML file with settings (docs/operators/configure.md).")
     ] = None
     assignments: Annotated[
         list[str],
-        Parameter(
-            name="--set", negative="", help="One setting as name=value; may be given repeatedly."
-        ),
+        Parameter(name="--set", negative="", help="A setting as name=value. Repeatable."),
     ] = field(default_factory=list)
 
     def load(self) -> Settings:
-        """Settings from file, environment and flags, the later ones stronger."""
+        """Load the settings from file, environment and flags; later ones take precedence."""
         given: dict[str, object] = {}
         for assignment in self.assignments:
             name, separator, value = assignment.partition("=")
             if not separator:
-                raise UsageError(f"--set {assignment}: write name=value")
+                raise UsageError(f"--set {assignment}: must be name=value")
             if name.strip() in given:
-                raise UsageError(f"--set {name.strip()} is given twice")
+                raise UsageError(f"--set {name.strip()} is given twice: remove one")
             given[name.strip()] = value.strip()
         with reading_settings():
             return load(file=self.config, environment=os.environ, flags=given)
@@ -77,7 +75,7 @@ DEFAULT_FLAGS = SettingsFlags()
 
 
 def complain(reason: object) -> None:
-    """One line on standard error."""
+    """Print one line to standard error."""
     text = masked(" ".join(str(reason).split()))
     with contextlib.suppress(BrokenPipeError):
         print(f"neve: {text}", file=sys.stderr, flush=True)
@@ -85,8 +83,8 @@ def complain(reason: object) -> None:
 
 @contextlib.contextmanager
 def naming(url: str) -> Iterator[None]:
-    """Say which URL it is that holds no cluster: most often it is mistyped."""
-    from neve.cluster.log import NoClusterError  # slow to load, and few commands come here
+    """Add the URL to the error for a bucket without a cluster: it is often misspelled."""
+    from neve.cluster.log import NoClusterError  # slow to import, and rarely needed
 
     try:
         yield
@@ -95,7 +93,7 @@ def naming(url: str) -> Iterator[None]:
 
 
 def write_json(value: Any) -> None:
-    """One JSON document, for programs and readable for people."""
+    """Print one indented JSON document."""
     write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
@@ -109,7 +107,7 @@ def flush() -> None:
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns that line up; numbers to the right. Nothing is ever cut off."""
+    """Print aligned columns, numbers to the right. Nothing is cut off."""
     texts = [[str(cell) for cell in row] for row in rows]
     columns = range(len(titles))
     widths = [max([len(titles[c]), *(len(row[c]) for row in texts)]) for c in columns]
@@ -128,7 +126,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def human_bytes(count: int) -> str:
-    """A size that a person reads."""
+    """Format a size with a unit."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -138,7 +136,7 @@ def human_bytes(count: int) -> str:
 
 
 class Bar:
-    """A progress bar on a terminal's standard error, once something takes longer than a moment."""
+    """A progress bar on standard error, if it is a terminal, for work that takes some time."""
 
     def __init__(self, title: str, *, hidden: bool = False) -> None:
         self._title = title
@@ -148,7 +146,7 @@ class Bar:
         self._task: TaskID | None = None
 
     def show(self, done: int, total: int | None = None) -> None:
-        """So much is done. Cheap where nothing is shown."""
+        """Update the bar. Cheap if it is hidden."""
         if self._silent:
             return
         if self._progress is None:
@@ -180,7 +178,7 @@ class Bar:
 
 @contextlib.contextmanager
 def progress(title: str, *, hidden: bool = False) -> Iterator[Bar]:
-    """A bar for the time of a `with`."""
+    """Show a progress bar during a `with` statement."""
     bar = Bar(title, hidden=hidden)
     try:
         yield bar

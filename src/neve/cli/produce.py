@@ -1,7 +1,7 @@
-"""What `neve topic produce` does: records from standard input to a topic, each one accounted for.
+"""Implementation of `neve topic produce`: records from standard input to a topic.
 
-A record counts as sent once the broker has acknowledged it. One that was not is told with the
-reason, and the command ends with 1. Memory is bounded by librdkafka's queue: when it is full,
+A record counts as sent once the broker has acknowledged it. If one is not acknowledged, the command
+prints the reason and exits with 1. Memory is bounded by librdkafka's queue: when it is full,
 reading waits.
 """
 
@@ -14,19 +14,19 @@ from typing import Any
 
 from neve import runtime
 from neve.cli import output
-from neve.cli.connection import BrokerError, Connection, plain
+from neve.cli.connection import Connection, plain, unknown_partition
 from neve.cli.input_format import Row
 
 QUEUE_WAIT_SECONDS = 0.1
 POLL_EVERY_ROWS = 256
 REASONS_MAX = 5
 DELIVERY_TIMEOUT_MS = 30_000
-"""librdkafka would try for five minutes, which a person takes for a hang."""
+"""librdkafka's default is five minutes, which looks like a hang."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """How records are sent."""
+    """The options for sending records."""
 
     topic: str
     key: bytes | None = None
@@ -40,7 +40,7 @@ class Sending:
 
 @dataclass
 class Outcome:
-    """What became of the records that were read."""
+    """The numbers of records read, sent and failed."""
 
     read: int = 0
     sent: int = 0
@@ -61,16 +61,13 @@ class Outcome:
 
 
 def produce(connection: Connection, sending: Sending, rows: Iterable[Row], *, as_json: bool) -> int:
-    """Send all rows; 1 where one of them was not acknowledged."""
+    """Send all rows. Returns the exit code: 1 if a record was not acknowledged."""
     if sending.auto_create:
         connection.metadata()
     else:
         known = connection.partitions(sending.topic)
         if sending.partition is not None and sending.partition not in known:
-            raise BrokerError(
-                f"topic {sending.topic} has no partition {sending.partition}, but {len(known)} "
-                "from 0 on"
-            )
+            raise unknown_partition(sending.topic, sending.partition, known)
     producer = connection.producer(
         acks=sending.acks,
         compression__type=sending.compression,
@@ -82,7 +79,7 @@ def produce(connection: Connection, sending: Sending, rows: Iterable[Row], *, as
     try:
         _send(producer, sending, rows, outcome)
     finally:
-        # Also after Ctrl-C or a row that cannot be read: what was handed over is accounted for.
+        # Also after Ctrl-C or invalid input: wait for the records already queued.
         _drain(producer, outcome)
         _report(sending.topic, outcome, runtime.monotonic() - started_at, as_json=as_json)
     return 1 if outcome.failed else 0
@@ -122,7 +119,7 @@ def _arguments(sending: Sending, row: Row) -> dict[str, Any]:
 
 
 def _drain(producer: Any, outcome: Outcome) -> None:
-    """Wait until each record is acknowledged or given up, which librdkafka does in bounded time."""
+    """Wait until each record is acknowledged or has failed. librdkafka bounds the time."""
     with output.progress("records") as bar:
         while len(producer):
             producer.flush(QUEUE_WAIT_SECONDS)

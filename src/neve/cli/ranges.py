@@ -1,4 +1,4 @@
-"""A span of offsets placed in the partitions it is meant for, with as few requests as it takes."""
+"""Resolution of a span of offsets in partitions, with few requests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from neve.cli.offsets import AtTime, Span
 
 @dataclass(frozen=True)
 class Range:
-    """What to read of one partition: first up to, not including, end; None means on and on.
+    """The offsets to read of one partition: first up to but excluding end; None means endlessly.
 
-    `low` and `high` are what could be read of the partition when it was looked at.
+    `low` and `high` were the readable offsets of the partition at the lookup.
     """
 
     topic: str
@@ -29,18 +29,18 @@ class Range:
 
     @property
     def begin(self) -> int:
-        """Where a reader can start: what lies before the log's start is gone."""
+        """The first offset that can be read: not before the log's start."""
         return min(max(self.first, self.low), self.high)
 
     @property
     def expected(self) -> int:
-        """How many offsets there are to read at most, of those there are now."""
+        """The maximum number of offsets to read, of those that exist now."""
         end = self.high if self.end is None else min(self.end, self.high)
         return max(end - self.begin, 0)
 
 
 def place(connection: Connection, span: Span, places: Sequence[tuple[str, int]]) -> list[Range]:
-    """A span in each of these partitions."""
+    """Resolve a span in each of these partitions."""
     marks = connection.watermarks(places, readable=True)
     times = {
         bound.timestamp_ms: connection.offsets_at(places, bound.timestamp_ms)

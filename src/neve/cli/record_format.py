@@ -1,13 +1,13 @@
-"""How `neve topic consume -f` writes a record: a format compiled once into a list of functions.
+"""Output formats of `neve topic consume -f`, compiled into a list of functions.
 
 | field | written as |
 | --- | --- |
 | `%t` `%p` `%o` | topic, partition, offset |
-| `%k` `%v` | key, value: the bytes themselves, nothing where they are null |
+| `%k` `%v` | key, value: the bytes themselves, nothing if null |
 | `%k{hex}` `%k{base64}` `%k{json}` | the same as text; as JSON, null stays null |
-| `%T` `%K` `%V` `%H` | lengths of topic, key and value, -1 where null; the number of headers |
+| `%T` `%K` `%V` `%H` | lengths of topic, key and value, -1 if null; the number of headers |
 | `%d` `%d{iso}` | timestamp: milliseconds since 1970; ISO 8601 in UTC |
-| `%h` `%h{%k=%v,}` | headers; each as JSON's key:value with a blank, or in a format of its own |
+| `%h` `%h{%k=%v,}` | headers; each as JSON's key:value with a blank, or in its own format |
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from neve import runtime
 from neve.bucket.model import Record
-from neve.cli.format_syntax import Field, FormatSyntaxError, Piece, parse
+from neve.cli.format_syntax import Field, FormatSyntaxError, Token, parse
 from neve.cli.shown import shown_as_text
 
 Renderer: TypeAlias = Callable[[Record], bytes]
@@ -31,9 +31,9 @@ HEADERS_DEFAULT = "%k{json}:%v{json} "
 
 
 def compile_format(text: str) -> Renderer:
-    """A function from a record to its bytes. Everything wrong with a format is told here."""
+    """Compile a format into a function from a record to bytes. Raises FormatSyntaxError."""
     try:
-        parts = [_part(piece) for piece in parse(text)]
+        parts = [_part(token) for token in parse(text)]
     except FormatSyntaxError as error:
         raise FormatSyntaxError(f"-f {text!r}: {error}") from None
     if len(parts) == 1:
@@ -41,21 +41,21 @@ def compile_format(text: str) -> Renderer:
     return lambda record: b"".join([part(record) for part in parts])
 
 
-def _part(piece: Piece) -> Renderer:
-    if isinstance(piece, bytes):
-        return lambda _: piece
-    if piece.letter in _BYTES:
-        take, shown = _BYTES[piece.letter], _encoded(piece)
+def _part(token: Token) -> Renderer:
+    if isinstance(token, bytes):
+        return lambda _: token
+    if token.letter in _BYTES:
+        take, shown = _BYTES[token.letter], _encoded(token)
         return lambda record: shown(take(record))
-    if piece.letter == "d":
-        return _timestamp(piece)
-    if piece.letter == "h":
-        return _headers(piece.modifier if piece.modifier is not None else HEADERS_DEFAULT)
-    if piece.letter not in _PLAIN:
-        raise FormatSyntaxError(f"{piece} is no field: there are {_fields()}")
-    if piece.modifier is not None:
-        raise FormatSyntaxError(f"{piece}: %{piece.letter} takes nothing in braces")
-    return _PLAIN[piece.letter]
+    if token.letter == "d":
+        return _timestamp(token)
+    if token.letter == "h":
+        return _headers(token.modifier if token.modifier is not None else HEADERS_DEFAULT)
+    if token.letter not in _PLAIN:
+        raise FormatSyntaxError(f"{token} is not a field: use {_fields()}")
+    if token.modifier is not None:
+        raise FormatSyntaxError(f"{token}: %{token.letter} has no modifier: remove the braces")
+    return _PLAIN[token.letter]
 
 
 def _length(data: bytes | None) -> bytes:
@@ -94,7 +94,7 @@ def _encoded(field: Field) -> Callable[[bytes | None], bytes]:
         return _ENCODINGS[field.modifier]
     except KeyError:
         raise FormatSyntaxError(
-            f"{field}: %{field.letter} is written plainly, or as {{hex}}, {{base64}} or {{json}}"
+            f"{field}: the modifiers of %{field.letter} are {{hex}}, {{base64}} and {{json}}"
         ) from None
 
 
@@ -103,15 +103,15 @@ def _timestamp(field: Field) -> Renderer:
         return lambda record: b"%d" % record.timestamp
     if field.modifier == "iso":
         return lambda record: iso_time(record.timestamp).encode()
-    raise FormatSyntaxError(f"{field}: a timestamp is written as %d (milliseconds) or %d{{iso}}")
+    raise FormatSyntaxError(f"{field}: use %d (milliseconds) or %d{{iso}} for a timestamp")
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A timestamp in ISO 8601, with milliseconds, in UTC."""
+    """Format a timestamp in ISO 8601, with milliseconds, in UTC."""
     try:
         moment = runtime.wall_from_ms(timestamp_ms)
     except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)  # a producer may claim any time, also one that no calendar has
+        return str(timestamp_ms)  # a producer may send any timestamp, also one beyond the calendar
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -119,7 +119,7 @@ def iso_time(timestamp_ms: int) -> str:
 
 
 def _headers(text: str) -> Renderer:
-    parts = [_header_part(piece) for piece in parse(text)]
+    parts = [_header_part(token) for token in parse(text)]
 
     def render(record: Record) -> bytes:
         return b"".join([part(header) for header in record.headers for part in parts])
@@ -127,19 +127,19 @@ def _headers(text: str) -> Renderer:
     return render
 
 
-def _header_part(piece: Piece) -> Callable[[_Header], bytes]:
-    if isinstance(piece, bytes):
-        return lambda _: piece
-    if piece.letter in "kv":
-        shown = _encoded(piece)
-        if piece.letter == "k":
+def _header_part(token: Token) -> Callable[[_Header], bytes]:
+    if isinstance(token, bytes):
+        return lambda _: token
+    if token.letter in "kv":
+        shown = _encoded(token)
+        if token.letter == "k":
             return lambda header: shown(_key_bytes(header[0]))
         return lambda header: shown(header[1])
-    if piece.letter in "KV" and piece.modifier is None:
-        if piece.letter == "K":
+    if token.letter in "KV" and token.modifier is None:
+        if token.letter == "K":
             return lambda header: _length(_key_bytes(header[0]))
         return lambda header: _length(header[1])
-    raise FormatSyntaxError(f"{piece} is no field of a header: there are %k %v %K %V")
+    raise FormatSyntaxError(f"{token} is not a field of a header: use %k %v %K %V")
 
 
 def _key_bytes(key: str | bytes) -> bytes:

@@ -1,12 +1,11 @@
 """`neve serve`: one broker process, from its settings to its exit code.
 
-It needs no configuration: a bucket in `./neve-data`, clients on 127.0.0.1:9092. When it serves, it
-prints one line to standard output; everything else goes to standard error as logs.
+It needs no configuration: the defaults are a bucket in `./neve-data` and clients on 127.0.0.1:9092.
+It prints one line to standard output when it is ready. Logs go to standard error.
 
-Exit codes: 0 stopped by a signal, with everything that was accepted committed and answered; 1 it
-could not start, or failed; 2 flags or settings were not understood; 3 another process took its
-place; 4 the store takes no more writes; 128 and the signal's number for a second signal, which does
-not wait.
+Exit codes: 0 stopped by a signal, with all accepted requests committed and answered; 1 failed, or
+could not start; 2 invalid flags or settings; 3 another process took over; 4 the store does not
+accept writes; 128 plus the signal's number after a second signal, which ends the process at once.
 """
 
 from __future__ import annotations
@@ -49,40 +48,40 @@ T = TypeVar("T")
 log = logging.getLogger("neve.serve")
 
 EXIT_STOPPED, EXIT_FAILED, EXIT_FENCED, EXIT_STORE = 0, 1, 3, 4
-# What ending takes beyond broker.stop.grace.ms; past it the process goes without waiting.
+# Time to close everything after broker.stop.grace.ms; then the process exits without waiting.
 STOP_MARGIN_SECONDS = 1.5
-# Pauses between two attempts to start on a store that does not answer.
+# Pauses between attempts to start while the store does not respond.
 START_PAUSE_MS, START_PAUSE_MS_MAX = 200, 5_000
-# Objects made before young ones are looked at. Requests, answers and batches hold no cycles and are
-# freed the moment they are done with, so looking often finds nothing and costs a busy broker time.
+# Allocations before a collection of the youngest generation. Requests, responses and batches
+# have no reference cycles, so frequent collections find nothing and cost a busy broker time.
 GC_THRESHOLDS = (50_000, 20, 50)
 
 
 class StartError(NeveError):
-    """The store lets no broker start, and will not by itself."""
+    """The broker cannot start on this store, and a retry would not help."""
 
 
 def serve(
     *,
     store: Annotated[
-        str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data")
+        str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data.")
     ] = None,
     listen: Annotated[
         str | None,
-        Parameter(help="HOST:PORT for Kafka clients; port 0 takes a free one. Default: "
-                       "127.0.0.1:9092"),
+        Parameter(help="HOST:PORT for Kafka clients; port 0 selects a free port. Default: "
+                       "127.0.0.1:9092."),
     ] = None,
     advertise: Annotated[
-        str | None, Parameter(help="HOST:PORT that clients are told. Default: as --listen")
+        str | None, Parameter(help="HOST:PORT that clients connect to. Default: --listen.")
     ] = None,
-    node_id: Annotated[int | None, Parameter(help="This broker's number. Default: 1")] = None,
-    rack: Annotated[str | None, Parameter(help="The zone this broker is in.")] = None,
+    node_id: Annotated[int | None, Parameter(help="Node id of this broker. Default: 1.")] = None,
+    rack: Annotated[str | None, Parameter(help="Zone of this broker.")] = None,
     settings: SettingsFlags = DEFAULT_FLAGS,
 ) -> int:  # fmt: skip
     """Serve Kafka clients from a bucket, until SIGTERM or SIGINT.
 
-    Prints one line when it is ready. Exit codes: 0 stopped, 1 failed, 2 not understood,
-    3 another process took over, 4 the store takes no more writes.
+    Prints one line when it is ready. Exit codes: 0 stopped, 1 failed, 2 invalid flags or settings,
+    3 another process took over, 4 the store does not accept writes.
     """
     named = {
         "broker.store": store,
@@ -93,7 +92,7 @@ def serve(
     }
     given = [f"{name}={value}" for name, value in named.items() if value is not None]
     flags = dataclasses.replace(settings, assignments=[*settings.assignments, *given])
-    # Before libraries are loaded that start threads: each would have its own share of memory.
+    # Before libraries start threads, each of which would get its own malloc arena.
     runtime.keep_freed_memory()
     runtime.favour_the_loop()
     loaded = flags.load()
@@ -115,7 +114,7 @@ async def _serve(settings: Settings) -> int:
     logs.configure(settings.logs)
     logs.Repeated(log, settings.logs).log_accept_failures(asyncio.get_running_loop())
     signals = _Signals()
-    # Bound before anything is asked of the bucket: a second start by mistake must end nobody.
+    # Bind before using the bucket: an accidental second start must not fence the running broker.
     where = bind("broker.listen", asked)
     with where:
         bound = address_of(where, asked)
@@ -133,7 +132,7 @@ async def _serve(settings: Settings) -> int:
             starting = _start(settings, stack, counted, where, asked=asked, advertised=advertised)
             broker = await _unless(signals.asked, starting)
             if broker is None:
-                return EXIT_STOPPED  # stopped before it had begun
+                return EXIT_STOPPED  # stopped before it was ready
             pages.broker = broker
             print(_ready_line(settings, broker, bound, http), flush=True)
             _tune_collector()
@@ -147,9 +146,9 @@ async def _memory_looked_after(settings: Settings) -> AsyncIterator[None]:
     from neve.store.url import parse
 
     if parse(settings.broker.store).scheme == "memory":
-        yield  # the bucket is in it, and has no bound
+        yield  # the bucket itself is in memory, without a bound
         return
-    keeper = runtime.Tasks(on_failure=_tell_unkept_memory)
+    keeper = runtime.Tasks(on_failure=_log_memory_check_failure)
     keeper.start(stay_below(settings.broker.memory_bytes), name="memory")
     try:
         yield
@@ -157,8 +156,8 @@ async def _memory_looked_after(settings: Settings) -> AsyncIterator[None]:
         await keeper.close()
 
 
-def _tell_unkept_memory(failure: BaseException) -> None:
-    log.error("nobody looks after broker.memory.bytes any more", exc_info=failure)
+def _log_memory_check_failure(failure: BaseException) -> None:
+    log.error("the check of broker.memory.bytes has failed and stopped", exc_info=failure)
 
 
 async def _start(
@@ -170,7 +169,7 @@ async def _start(
     asked: Address,
     advertised: Address,
 ) -> Broker:
-    """Start as soon as the store lets us: one that is slow or away is no reason to give up."""
+    """Start the broker, retrying while the store is slow or unavailable."""
     from neve.store.url import connect
 
     backoff = runtime.Backoff(START_PAUSE_MS, START_PAUSE_MS_MAX)
@@ -179,7 +178,7 @@ async def _start(
         try:
             return await _started(settings, counted_stack, where, asked, advertised)
         except UnavailableError as error:
-            log.warning("the store does not let this broker start yet, trying again: %s", error)
+            log.warning("the store is unavailable, retrying the start: %s", error)
         await backoff.pause()
         stack = connect(settings.broker.store, settings.store)
         counted.inner = stack.store
@@ -202,23 +201,23 @@ async def _started(
             advertised=advertised,
             puts_cost=not parse(url).is_local,
         )
-    except OSError as error:  # two that bound the same port: only one may listen
+    except OSError as error:  # two processes bound the same port: only one may listen
         await stack.close()
         raise refused("broker.listen", asked, error) from error
     except (StoreFailedError, DeniedError) as error:
         await stack.close()
-        raise StartError(f"this broker cannot start on {url}: {error}") from error
+        raise StartError(f"the broker cannot start on {url}: {error}") from error
     except BaseException:
         await stack.close()
         raise
 
 
 async def _until_the_end(broker: Broker, pages: BrokerPages, signals: _Signals) -> int:
-    """Wait for a signal, or until the broker can go on no longer; the exit code."""
+    """Wait for a signal or a fatal failure of the broker. Returns the exit code."""
     failure = await _unless(signals.asked, _outcome(broker))
     pages.stopping = True
     if failure is None:
-        log.info("stopping: answering and committing what was accepted")
+        log.info("stopping: committing and answering accepted requests")
     else:
         log.error("%s", _explained(failure, broker))
     grace_seconds = broker.settings.broker.stop_grace_ms / 1000 + STOP_MARGIN_SECONDS
@@ -229,7 +228,7 @@ async def _until_the_end(broker: Broker, pages: BrokerPages, signals: _Signals) 
             await broker.abort()
             return _exit_code(failure)
     except TimeoutError:
-        log.error("it does not end by itself within %.1f s: leaving", grace_seconds)
+        log.error("not stopped within %.1f s: exiting", grace_seconds)
         os._exit(EXIT_FAILED)
 
 
@@ -237,8 +236,8 @@ async def _stopped(broker: Broker) -> int:
     if await broker.stop():
         return EXIT_STOPPED
     log.error(
-        "stopped after broker.stop.grace.ms with requests that were taken and not answered, or not "
-        "committed: their clients have to send them again"
+        "stopped after broker.stop.grace.ms with requests that were not committed or not answered: "
+        "their clients must send them again"
     )
     return EXIT_FAILED
 
@@ -254,17 +253,17 @@ def _exit_code(failure: NeveError) -> int:
 
 
 def _explained(failure: NeveError, broker: Broker) -> str:
-    """The last line of a broker that cannot go on: what happened, and what to do."""
+    """Return the last log line of a failed broker: what happened, and what to do."""
     code = _exit_code(failure)
     if code == EXIT_FENCED:
         return (
-            f"this broker (node {broker.node_id}) ends: {failure}. One process serves a "
-            "bucket at a time, whatever its --node-id: stop one of the two, or give it a bucket of "
-            "its own (--store)"
+            f"the broker (node {broker.node_id}) stops: {failure}. Only one process can serve a "
+            "bucket, whatever its --node-id: stop one of the two, or give it another bucket "
+            "(--store)"
         )
     if code == EXIT_STORE:
-        return f"the store takes no more writes, so this broker ends: {failure}"
-    return f"this broker cannot go on: {failure}"
+        return f"the broker stops because the store does not accept writes: {failure}"
+    return f"the broker has failed: {failure}"
 
 
 def _ready_line(settings: Settings, broker: Broker, bound: Address, http: HttpServer | None) -> str:
@@ -280,7 +279,7 @@ def _ready_line(settings: Settings, broker: Broker, bound: Address, http: HttpSe
 
 
 def _shown_url(url: str) -> str:
-    """The store as a URL that means the same from any folder."""
+    """Return the store's URL, with an absolute path for a folder."""
     from neve.store.url import parse
 
     location = parse(url)
@@ -288,7 +287,7 @@ def _shown_url(url: str) -> str:
 
 
 def _tune_collector() -> None:
-    """What start-up made stays until the end: the collector need not walk over it again."""
+    """Exclude the objects of the start-up from garbage collection: they live until the end."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -317,7 +316,7 @@ async def _http(settings: Settings, pages: BrokerPages) -> AsyncIterator[HttpSer
 
 
 async def _unless(asked: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` gives; None, with it cancelled, where a stop was asked for first."""
+    """Return the result of `work`. If a stop is requested first, cancel it and return None."""
     working, stopping = runtime.spawn(work), runtime.spawn(asked.wait())
     try:
         await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -329,7 +328,7 @@ async def _unless(asked: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | Non
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first asks to stop, the second ends the process at once."""
+    """Handle SIGTERM and SIGINT: the first stops the broker, the second ends the process."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

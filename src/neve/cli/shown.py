@@ -1,4 +1,4 @@
-"""Records and their bytes as text that a person or a program can read."""
+"""Records and their bytes as text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shown_as_base64(data: bytes | None) -> Shown:
 
 
 def record_line(record: Record, encoding: Encoding) -> bytes:
-    """One record as a line of JSON."""
+    """Return one record as a line of JSON."""
     shown = shown_as_text if encoding == "text" else shown_as_base64
     return (
         _encoder.encode(

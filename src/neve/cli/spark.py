@@ -1,4 +1,4 @@
-"""Starts Spark for a command, quietly."""
+"""Start of Spark for a command, without its log lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAIL_CHARACTERS = 500
 
 @contextlib.contextmanager
 def quiet_spark(name: str, master: str, conf: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """A Spark of this command's own, gone at the end. What its JVM writes is told if it fails."""
+    """Run a Spark session during a `with`. If the start fails, the error has the JVM output."""
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log:
         try:
             with _errors_to(log.fileno()), _waiting("starting Spark"):
@@ -37,7 +37,7 @@ def quiet_spark(name: str, master: str, conf: Mapping[str, str] | None = None) -
 
 @contextlib.contextmanager
 def _errors_to(descriptor: int) -> Iterator[None]:
-    """What the JVM and its workers write while they live: not among the user's rows."""
+    """Redirect the output of the JVM and its workers, to keep it out of the results."""
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(descriptor, 2)
@@ -50,7 +50,7 @@ def _errors_to(descriptor: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _waiting(what: str) -> Iterator[None]:
-    """Say on a terminal what takes so long."""
+    """Show on a terminal what the command waits for."""
     if not sys.stdout.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""`neve sql`: Spark SQL over a bucket's topics and its Iceberg tables, without any broker."""
+"""`neve sql`: Spark SQL over a bucket's topics and its Iceberg tables, without a broker."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 def sql(
     query: Annotated[
-        str | None, Parameter(help="One statement. Without one: a prompt, or what a pipe brings.")
+        str | None, Parameter(help="One statement. Default: a prompt, or the statements of a pipe.")
     ] = None,
     /,
     *,
     store: Annotated[
-        str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data")
+        str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data.")
     ] = None,
     layout: Annotated[
-        Literal["neve", "kafscale"], Parameter(help="Whose files they are: Neve's, or KafScale's.")
+        Literal["neve", "kafscale"], Parameter(help="The system that wrote the files.")
     ] = "neve",
-    json: Annotated[bool, Parameter(negative="", help="Print one JSON object a row.")] = False,
+    json: Annotated[bool, Parameter(negative="", help="Print one JSON object per row.")] = False,
     csv: Annotated[bool, Parameter(negative="", help="Print CSV, with a header.")] = False,
     catalog: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Where Iceberg tables are, as name=value: type, uri, "
-                  "warehouse, … Default: the catalog beside the bucket. May be repeated."),
+        Parameter(negative="", help="A property of the Iceberg catalog as name=value: type, uri, "
+                  "warehouse, … Default: the catalog next to the bucket. Repeatable."),
     ] = None,
-    master: Annotated[str, Parameter(help="Where Spark runs.")] = "local[*]",
+    master: Annotated[str, Parameter(help="The Spark master URL.")] = "local[*]",
     conf: Annotated[
         list[str] | None,
-        Parameter(negative="", help="A setting of Spark as name=value. May be repeated."),
+        Parameter(negative="", help="A Spark setting as name=value. Repeatable."),
     ] = None,
     results: ResultFlags = DEFAULT_RESULTS,
     server: ServeFlags = NO_SERVER,
@@ -53,13 +53,13 @@ def sql(
 
     A topic is a table with the columns key, value, topic, partition, offset, timestamp,
     timestampType and headers; value:customer.id is a field of a JSON value. An Iceberg table is
-    namespace.table. Only queries are answered: nothing is ever written.
+    namespace.table. Only queries are allowed.
     """
     if json and csv:
-        raise UsageError("--json and --csv exclude each other")
+        raise UsageError("--json and --csv cannot be combined: choose one")
     options = server.options()
     if options is not None and (query is not None or json or csv):
-        raise UsageError("--serve takes its queries from clients: leave the query and format out")
+        raise UsageError("--serve cannot be combined with a query, --json or --csv")
     form: Format = "json" if json else "csv" if csv else "table"
     named = [f"broker.store={store}"] if store is not None else []
     loaded = dataclasses.replace(settings, assignments=[*settings.assignments, *named]).load()

@@ -1,4 +1,4 @@
-"""How `neve sql` prints a result: a table, lines of JSON, or CSV; batch by batch."""
+"""Output of `neve sql`: a table, lines of JSON, or CSV, batch by batch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["table", "json", "csv"]
 TABLE_ROWS = 1_000
-"""How many rows a table's widths are taken from, and how many are printed at a time."""
+"""Rows printed at a time. The first of them determine the widths of the columns."""
 
 
 def print_result(result: Result, form: Format) -> int:
-    """Print all rows as they come; how many there were."""
+    """Print all rows as they arrive. Returns their number."""
     started_at = runtime.monotonic()
     printers: dict[Format, Callable[[Result], int]] = {
         "json": _print_json,
@@ -57,7 +57,7 @@ def _lines(result: Result, encode: Callable[[pa.RecordBatch], bytes]) -> int:
 
 
 def _print_table(result: Result) -> int:
-    """Rows in portions: the first decides how wide columns are."""
+    """Print rows in chunks. The first chunk determines the widths of the columns."""
     count = 0
     widths: list[int] | None = None
     for rows in _portions(result):
@@ -106,7 +106,7 @@ def _draw(schema: pa.Schema, rows: list[list[str]], widths: list[int], *, header
         table.add_column(Text(field.name), justify=side, min_width=width, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    # What is not a terminal has no width: nothing is folded there.
+    # Without a terminal there is no width: do not fold.
     wide = sum(widths) + 4 * len(widths) + 8
     columns = None if output.stdout_is_terminal() else max(wide, 80)
     console = Console(file=sys.stdout, width=columns, highlight=False)

@@ -1,6 +1,6 @@
-"""The interactive prompt of `neve sql`: statements end with a semicolon, Ctrl-C stops one.
+"""The interactive prompt of `neve sql`: statements end with a semicolon, Ctrl-C cancels one.
 
-`\\d` lists relations, `\\d NAME` shows columns, `\\?` helps, `\\q` or Ctrl-D ends. The same
+`\\d` lists relations, `\\d NAME` shows columns, `\\?` shows help, `\\q` or Ctrl-D quits. The same
 statements can come from a pipe.
 """
 
@@ -21,12 +21,12 @@ HISTORY_LINES_MAX = 2_000
 HELP = """\
 Statements end with a semicolon: SELECT …; SHOW TABLES; DESCRIBE name; EXPLAIN SELECT …;
   \\d          topics and tables        \\d NAME     columns of one
-  \\q, Ctrl-D  leave                    Ctrl-C      stop the statement
+  \\q, Ctrl-D  quit                     Ctrl-C      cancel the statement
   value:a.b   a field of a JSON value, as text     `odd-name`  names with dots or dashes"""
 
 
 def run_script(text: str, run: Callable[[str], None]) -> int:
-    """Run the statements of a text, up to the first that fails."""
+    """Run the statements of a text and stop at the first failure."""
     from neve.lake.sql.statements import has_statement, split
 
     statements, rest = split(text)
@@ -36,9 +36,9 @@ def run_script(text: str, run: Callable[[str], None]) -> int:
 
 
 def run_prompt(run: Callable[[str], None]) -> int:
-    """Ask for statements and run them until the input ends; mistakes do not end it."""
+    """Read statements and run them until the input ends; a failed one does not end it."""
     _use_history()
-    print("Statements end with a semicolon; \\? helps, \\q leaves.")
+    print("Statements end with a semicolon; \\? shows help, \\q quits.")
     waiting = ""
     while True:
         try:
@@ -60,7 +60,7 @@ def run_prompt(run: Callable[[str], None]) -> int:
 
 
 def _run_complete(text: str, run: Callable[[str], None]) -> str:
-    """Run what is complete; the rest."""
+    """Run the complete statements. Returns the rest of the text."""
     from neve.lake.sql.statements import split
 
     statements, rest = split(text)
@@ -94,7 +94,7 @@ def _command(line: str, run: Callable[[str], None]) -> str:
 
 
 def _use_history() -> None:
-    """Arrow keys and yesterday's statements, where the system has readline."""
+    """Enable line editing and history, if readline is available."""
     try:
         import atexit
         import readline

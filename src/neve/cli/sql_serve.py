@@ -1,4 +1,4 @@
-"""`neve sql --serve`: the engine behind PostgreSQL's wire protocol, until a signal ends it."""
+"""`neve sql --serve`: the SQL engine behind PostgreSQL's wire protocol."""
 
 from __future__ import annotations
 
@@ -32,38 +32,43 @@ class ServeFlags:
 
     serve: Annotated[
         str | None,
-        Parameter(help="HOST:PORT to speak PostgreSQL's protocol on; port 0 takes a free one."),
+        Parameter(help="Serve PostgreSQL clients on HOST:PORT; port 0 selects a free port."),
     ] = None
     users: Annotated[
         Path | None,
-        Parameter(help="Who may log in: a file of name:password lines (or SCRAM verifiers)."),
+        Parameter(help="File of users: lines of name:password or name:SCRAM-verifier."),
     ] = None
     trust: Annotated[
-        bool, Parameter(negative="", help="Ask nobody for a password. Only where all are trusted.")
+        bool,
+        Parameter(
+            negative="", help="Accept every client without a password. For trusted networks."
+        ),
     ] = False
-    tls_cert: Annotated[Path | None, Parameter(help="A certificate, PEM, to offer TLS.")] = None
-    tls_key: Annotated[Path | None, Parameter(help="Its key, PEM, not encrypted.")] = None
-    tls_required: Annotated[
-        bool, Parameter(negative="", help="Refuse clients that come without TLS.")
-    ] = False
+    tls_cert: Annotated[Path | None, Parameter(help="TLS certificate, PEM.")] = None
+    tls_key: Annotated[
+        Path | None, Parameter(help="Key of the certificate, PEM, not encrypted.")
+    ] = None
+    tls_required: Annotated[bool, Parameter(negative="", help="Reject clients without TLS.")] = (
+        False
+    )
 
     statement_seconds: Annotated[
-        float, Parameter(help="The longest that a statement may run; 0: no limit.")
+        float, Parameter(help="Timeout of a statement in seconds; 0: no limit.")
     ] = 600.0
     connections_per_address_max: Annotated[
-        int, Parameter(help="Connections of one address; a pool or a proxy may need more.")
+        int, Parameter(help="Maximum connections per address. Raise it for a pool or a proxy.")
     ] = 32
 
     def options(self) -> ServeOptions | None:
-        """What the server is told, or None where none is wanted."""
+        """Return the server's options; None without --serve."""
         if self.serve is None:
             if self.users or self.trust or self.tls_cert or self.tls_key or self.tls_required:
-                raise UsageError("--users, --trust and --tls-… go with --serve HOST:PORT")
+                raise UsageError("--users, --trust and --tls-… need --serve HOST:PORT")
             return None
         from neve.lake.pgwire.options import Limits, ServeOptions, Tls
 
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise UsageError("--tls-cert and --tls-key go together")
+            raise UsageError("--tls-cert and --tls-key must be given together")
         if self.tls_required and self.tls_cert is None:
             raise UsageError("--tls-required needs --tls-cert and --tls-key")
         tls = None
@@ -95,22 +100,24 @@ def _users(file: Path | None) -> dict[str, str]:
         return {}
     try:
         if file.stat().st_mode & _OPEN_TO_OTHERS:
-            complain(f"warning: {file} holds passwords and others may read it: chmod 600 {file}")
+            complain(
+                f"warning: {file} contains passwords and is readable by others: chmod 600 {file}"
+            )
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidError(f"{file} cannot be read: {error}") from error
+        raise InvalidError(f"cannot read {file}: {error}") from error
     found = {}
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.startswith("#"):
             name, colon, password = line.partition(":")
             if not colon or not name.strip() or not password:
-                raise InvalidError(f"{file}, line {number}: write name:password")
+                raise InvalidError(f"{file}, line {number}: must be name:password")
             found[name.strip()] = password
     return found
 
 
 async def serve_postgres(engine: Engine, options: ServeOptions) -> int:
-    """Serve until SIGINT or SIGTERM, or until the engine has failed; the exit code."""
+    """Serve until SIGINT, SIGTERM or a failure of the engine. Returns the exit code."""
     from neve.lake.pgwire.server import serve
 
     ended = asyncio.Event()
@@ -123,7 +130,7 @@ async def serve_postgres(engine: Engine, options: ServeOptions) -> int:
         print(f"neve sql is ready: postgres {host}:{server.port}", flush=True)
         failure = await _failure(engine, server, ended)
         if failure:
-            log.error("%s: the server ends", failure)
+            log.error("%s: the server stops", failure)
             await server.close(failure)
             return EXIT_ENGINE_LOST
     return 0
@@ -142,8 +149,8 @@ async def _failure(engine: Engine, server: PostgresServer, ended: asyncio.Event)
 
 
 def run_server(engine: Engine, options: ServeOptions, settings: Settings) -> int:
-    """The same for callers that are not asynchronous."""
+    """Serve, for synchronous callers."""
     logs.configure(settings.logs)
-    # What it writes about a bridge that is gone, errors of queries and of the server say.
+    # Errors of queries and of the server already report a lost connection to the JVM.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return runtime.run(serve_postgres(engine, options))

@@ -1,4 +1,4 @@
-"""Starts what `neve sql` runs on: Spark, quietly, and the engine over a bucket and its tables."""
+"""Start of Spark and of the SQL engine for `neve sql`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neve.lake.spark.query.engine import Engine
 
 SPARK_SETTINGS = {
-    # A task that runs out of memory fails with its query. Otherwise it would end the whole JVM.
+    # A task that runs out of memory must fail only its query, not end the JVM.
     "spark.executor.killOnFatalError.depth": "0",
 }
 
@@ -25,13 +25,13 @@ SPARK_SETTINGS = {
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ResultFlags:
-    """The flags that bound results."""
+    """The flags that limit results."""
 
-    row_bytes_max: Annotated[int, Parameter(help="The largest row of a result, in bytes.")] = (
-        64 * 1024**2
-    )
+    row_bytes_max: Annotated[
+        int, Parameter(help="Maximum size of a row of a result, in bytes.")
+    ] = 64 * 1024**2
     partition_bytes_max: Annotated[
-        int, Parameter(help="The largest partition of a result, in bytes: it may go to disk.")
+        int, Parameter(help="Maximum size of a partition of a result, in bytes. May use disk.")
     ] = 8 * 1024**3
 
 
@@ -39,18 +39,18 @@ DEFAULT_RESULTS = ResultFlags()
 
 
 def pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
-    """`name=value` flags as a mapping."""
+    """Parse `name=value` flags into a mapping."""
     found = {}
     for each in given:
         name, sign, value = each.partition("=")
         if not sign or not name.strip():
-            raise UsageError(f"{flag} {each}: write name=value")
+            raise UsageError(f"{flag} {each}: must be name=value")
         found[name.strip()] = value.strip()
     return found
 
 
 def changed_settings(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Settings that are not their default, as workers are told them."""
+    """Return the settings that differ from their defaults, for Spark's workers."""
     found = []
     for about in declared().values():
         value = getattr(getattr(settings, about.group), about.field)
@@ -71,14 +71,14 @@ def open_engine(
     conf: Mapping[str, str],
     results: ResultFlags,
 ) -> Iterator[Engine]:
-    """An engine with a Spark of its own, both gone at the end."""
+    """Start an engine with its own Spark session and stop both at the end."""
     from neve.lake.scan.tasks import StoreRef
     from neve.lake.spark.query.engine import Engine
     from neve.lake.spark.query.spool import ResultLimits
     from neve.lake.sql.tables import open_catalog
 
     store = StoreRef(url, layout, changed_settings(settings))
-    # Before Spark starts, which takes a while: a wrong URL or catalog is told at once.
+    # Before Spark starts, which takes a while: report a wrong URL or catalog immediately.
     with store.open() as bucket:
         bucket.topics()
     tables = open_catalog(catalog, url, settings.store)

@@ -1,7 +1,7 @@
-"""Ctrl-C while a statement runs: Spark is told to end it, and the command waits until it has.
+"""Ctrl-C while a statement runs: cancel it in Spark, and wait until it has ended.
 
-The statement runs in a thread of its own. A signal that broke into its call would leave the bridge
-to Spark with an answer that nobody takes.
+The statement runs in a thread. An interrupted call to the JVM would leave an unread response in the
+connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AGAIN_SECONDS = 0.5
 
 
 def run_stoppable(work: Callable[[], object], stop: Callable[[], object]) -> None:
-    """Run some work. On Ctrl-C, stop it and raise KeyboardInterrupt; on a second one, just end."""
+    """Run some work. Ctrl-C stops it and raises KeyboardInterrupt; a second one ends at once."""
     runtime.run(_run(work, stop))
 
 
@@ -52,6 +52,6 @@ async def _run(work: Callable[[], object], stop: Callable[[], object]) -> None:
 
 async def _stop_when(asked: asyncio.Event, stop: Callable[[], object]) -> None:
     await asked.wait()
-    while True:  # until the work ends: a stop may come just before what it is meant for begins
+    while True:  # repeat until the work ends: a stop may arrive before the statement has started
         await runtime.offload(stop)
         await runtime.sleep(_AGAIN_SECONDS)

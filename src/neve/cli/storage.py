@@ -1,4 +1,4 @@
-"""`neve storage …`: looking into a bucket, without any broker."""
+"""`neve storage …`: inspect a bucket without a broker."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Url = Annotated[
     str, Parameter(help="The bucket: s3://, gs://, az://, file://, memory:// or a plain path.")
 ]
 LayoutFlag = Annotated[
-    Literal["neve", "kafscale"], Parameter(help="Whose files they are: Neve's, or KafScale's.")
+    Literal["neve", "kafscale"], Parameter(help="The system that wrote the files.")
 ]
 
-app = App(name="storage", help="Look into a bucket, check it and mend it, without any broker.")
+app = App(name="storage", help="Inspect, verify and repair a bucket without a broker.")
 app.command(verifying.verify)
 app.command(verifying.skip)
 
@@ -43,39 +43,40 @@ def dump(
     url: Url,
     /,
     *,
-    topic: Annotated[str | None, Parameter(help="This topic alone; all topics otherwise.")] = None,
+    topic: Annotated[str | None, Parameter(help="Only this topic. Default: all topics.")] = None,
     partition: Annotated[
-        list[int] | None, Parameter(negative="", help="This partition alone; may be repeated.")
+        list[int] | None, Parameter(negative="", help="Only this partition. Repeatable.")
     ] = None,
     from_offset: Annotated[
-        int | None, Parameter(name="--from", help="The first offset; the log's start otherwise.")
+        int | None, Parameter(name="--from", help="First offset. Default: the start of the log.")
     ] = None,
     to_offset: Annotated[
-        int | None, Parameter(name="--to", help="Stop before this offset; at the end otherwise.")
+        int | None,
+        Parameter(name="--to", help="Stop before this offset. Default: the end of the log."),
     ] = None,
     from_time: Annotated[
         str | None,
-        Parameter(help="No record before this time: ISO 8601, or milliseconds since 1970."),
+        Parameter(help="Only records at or after this time: ISO 8601, or ms since 1970."),
     ] = None,
     to_time: Annotated[str | None, Parameter(help="Only records before this time.")] = None,
     follow: Annotated[
-        bool, Parameter(negative="", help="Go on with records as they are committed.")
+        bool, Parameter(negative="", help="Continue with new records as they are committed.")
     ] = False,
     encoding: Annotated[
-        Literal["text", "base64"], Parameter(help="How keys and values are written.")
+        Literal["text", "base64"], Parameter(help="Encoding of keys and values.")
     ] = "text",
     layout: LayoutFlag = "neve",
     settings: SettingsFlags = DEFAULT_FLAGS,
 ) -> int:
-    """Write records, one JSON object a line.
+    """Write records, one JSON object per line.
 
     Its fields are topic, partition, offset, timestamp (milliseconds since 1970), key, value and
-    headers. As text, what is not UTF-8 is written as {"base64": "..."}; null stays null.
+    headers. As text, bytes that are not UTF-8 are written as {"base64": "..."}; null stays null.
     """
     if partition is not None and topic is None:
-        raise UsageError("--partition needs --topic: say whose partition it is")
+        raise UsageError("--partition needs --topic")
     if follow and (from_time is not None or to_time is not None):
-        raise UsageError("--follow goes by offsets: leave --from-time and --to-time out")
+        raise UsageError("--follow cannot be combined with --from-time or --to-time")
     wanted = dumping.DumpSelection(
         topic=topic,
         partitions=partition,
@@ -93,13 +94,13 @@ def dump(
 
 def _offset(flag: str, given: int | None) -> int | None:
     if given is not None and given < 0:
-        raise UsageError(f"{flag} {given}: offsets start at 0")
+        raise UsageError(f"{flag} {given}: must be >= 0")
     return given
 
 
 def _in_order(first_flag: str, first: int | None, end_flag: str, end: int | None) -> None:
     if first is not None and end is not None and first > end:
-        raise UsageError(f"{first_flag} {first} is above {end_flag} {end}: nothing lies between")
+        raise UsageError(f"{first_flag} {first} is above {end_flag} {end}: the range is empty")
 
 
 def _milliseconds(flag: str, given: str | None) -> int | None:
@@ -113,7 +114,7 @@ def _milliseconds(flag: str, given: str | None) -> int | None:
         moment = datetime.fromisoformat(given)
     except ValueError:
         raise UsageError(
-            f"{flag} {given}: write 2026-01-31T12:00:00Z, or milliseconds since 1970"
+            f"{flag} {given}: must be like 2026-01-31T12:00:00Z, or milliseconds since 1970"
         ) from None
     if moment.tzinfo is None:
         raise UsageError(f"{flag} {given}: add the time zone, such as Z for UTC")

@@ -1,4 +1,4 @@
-"""`neve topic …`: topics of any Kafka-compatible broker, their records in and out."""
+"""`neve topic …`: topics of any Kafka-compatible broker, and their records."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from neve.cli.output import STANDARD_INPUT, UsageError
 from neve.cli.shown import record_line
 
 Topic = Annotated[str, Parameter(help="The topic.", validator=named("topic"))]
-Topics = Annotated[
-    list[str], Parameter(help="The topic; several may be given.", validator=named("topic"))
-]
+Topics = Annotated[list[str], Parameter(help="One or more topics.", validator=named("topic"))]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 GroupFlag = Annotated[
     str | None,
@@ -32,14 +30,14 @@ GroupFlag = Annotated[
 ConfigFlags = Annotated[
     list[str] | None,
     Parameter(
-        name=["--config", "-c"], negative="", help="A topic config as key=value; may be repeated."
+        name=["--config", "-c"], negative="", help="A topic config as key=value. Repeatable."
     ),
 ]
 
 PARTITIONS_MAX, REPLICAS_MAX = 100_000, 10_000
-"""What librdkafka takes; brokers may take less."""
+"""librdkafka's maximum. Brokers may accept less."""
 
-app = App(name="topic", help="Create, look at, change, fill and read topics of any Kafka broker.")
+app = App(name="topic", help="Create, describe, alter, delete, write and read topics.")
 
 
 @app.command
@@ -55,7 +53,7 @@ def create(
     ] = None,
     config: ConfigFlags = None,
     if_not_exists: Annotated[
-        bool, Parameter(negative="", help="Leave a topic that exists as it is, and end with 0.")
+        bool, Parameter(negative="", help="Do not fail if the topic exists.")
     ] = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
@@ -78,7 +76,7 @@ def create(
 def list_(
     *,
     internal: Annotated[
-        bool, Parameter(negative="", help="Show topics whose names begin with __ too.")
+        bool, Parameter(negative="", help="Include topics whose names begin with __.")
     ] = False,
     json: JsonFlag = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
@@ -107,23 +105,24 @@ def alter(
     /,
     *,
     partitions: Annotated[
-        int | None, Parameter(name=["--partitions", "-p"], help="So many, more than there are.")
+        int | None,
+        Parameter(name=["--partitions", "-p"], help="New number of partitions; it can only grow."),
     ] = None,
     config: ConfigFlags = None,
     delete_config: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Give a config its default again; may be repeated."),
+        Parameter(negative="", help="Reset a config to its default. Repeatable."),
     ] = None,
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
-    """Add partitions to a topic, and set or unset its configs."""
+    """Add partitions to a topic, and set or reset its configs."""
     _between("--partitions", partitions, 1, PARTITIONS_MAX)
     configs = assignments("--config", config or [])
     removed = delete_config or []
     if partitions is None and not configs and not removed:
-        raise UsageError("nothing is to be changed: give --partitions, --config or --delete-config")
+        raise UsageError("nothing to change: give --partitions, --config or --delete-config")
     if both := sorted(set(configs) & set(removed)):
-        raise UsageError(f"{both[0]} is both set and deleted")
+        raise UsageError(f"{both[0]} is both set and deleted: choose one")
     with broker.connect() as connection:
         return topic_admin.alter(
             connection, name, partitions=partitions, configs=configs, removed=removed
@@ -149,28 +148,26 @@ def produce(
     /,
     *,
     key: Annotated[
-        str | None, Parameter(name=["--key", "-k"], help="The key of records that have none.")
+        str | None, Parameter(name=["--key", "-k"], help="Key of records without one.")
     ] = None,
     header: Annotated[
         list[str] | None,
-        Parameter(name=["--header", "-H"], negative="", help="A header as key=value; repeatable."),
+        Parameter(name=["--header", "-H"], negative="", help="A header as key=value. Repeatable."),
     ] = None,
     partition: Annotated[
-        int | None, Parameter(name=["--partition", "-p"], help="Send to this partition alone.")
+        int | None, Parameter(name=["--partition", "-p"], help="Send to this partition.")
     ] = None,
     format: Annotated[
         str,
         Parameter(
             name=["--format", "-f"],
-            help=r"What a record of the input looks like, such as %k\t%v\n; or `json`.",
+            help=r"Format of a record of the input, such as %k\t%v\n; or `json`.",
         ),
     ] = "%v\\n",
     compression: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"], Parameter(help="How batches are packed.")
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], Parameter(help="Compression of batches.")
     ] = "none",
-    acks: Annotated[
-        Literal["0", "1", "all"], Parameter(help="When a record counts as sent.")
-    ] = "all",
+    acks: Annotated[Literal["0", "1", "all"], Parameter(help="Required acknowledgements.")] = "all",
     null: Annotated[
         bool,
         Parameter(
@@ -178,12 +175,12 @@ def produce(
         ),
     ] = False,
     allow_auto_topic_creation: Annotated[
-        bool, Parameter(negative="", help="Send to a topic that does not exist yet.")
+        bool, Parameter(negative="", help="Create the topic if it does not exist.")
     ] = False,
     json: JsonFlag = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
-    r"""Send records from standard input, a line each unless --format says otherwise.
+    r"""Send records from standard input, by default one per line.
 
     Fields: %k key, %v value, %p partition, %d timestamp in milliseconds, %K and %V lengths of key
     and value; %v{hex}, %v{base64}, %v{json}. Escapes: \n \t \r \0 \\\\ \xNN.
@@ -220,32 +217,30 @@ def consume(
     ] = "start",
     partitions: Annotated[
         str | None,
-        Parameter(name=["--partitions", "-p"], help="These partitions alone, such as 0,2,5."),
+        Parameter(name=["--partitions", "-p"], help="Only these partitions, such as 0,2,5."),
     ] = None,
     count: Annotated[
-        int | None, Parameter(name=["--count", "-n"], help="Stop after so many records.")
+        int | None, Parameter(name=["--count", "-n"], help="Maximum number of records.")
     ] = None,
     group: GroupFlag = None,
     format: Annotated[
         str | None,
-        Parameter(
-            name=["--format", "-f"], help=r"How a record is written; the value and \n otherwise."
-        ),
+        Parameter(name=["--format", "-f"], help=r"Format of a record. Default: %v\n."),
     ] = None,
-    json: Annotated[bool, Parameter(negative="", help="Write a JSON object a line.")] = False,
+    json: Annotated[bool, Parameter(negative="", help="Write one JSON object per line.")] = False,
     follow: Annotated[
-        bool, Parameter(negative="", help="Go on with records as they arrive.")
+        bool, Parameter(negative="", help="Continue with new records as they arrive.")
     ] = False,
     broker: BrokerFlags = DEFAULT_FLAGS,
 ) -> int:
-    r"""Write records to standard output, up to the end that each partition has now.
+    r"""Write records to standard output, up to the current end of each partition.
 
     Fields: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %d timestamp (%d{iso}),
-    %T %K %V lengths, %H how many headers; %v{hex}, %v{base64}, %v{json}, %h{%k=%v,}. Escapes:
+    %T %K %V lengths, %H number of headers; %v{hex}, %v{base64}, %v{json}, %h{%k=%v,}. Escapes:
     \n \t \r \0 \\\\ \xNN.
     """
     if json and format is not None:
-        raise UsageError("--json and --format exclude each other")
+        raise UsageError("--json and --format cannot be combined: choose one")
     _at_least("--count", count, 0)
     wanted = consuming.ConsumeSelection(
         topics=_distinct(topics),
@@ -266,17 +261,17 @@ def consume(
 
 
 def numbers(flag: str, text: str) -> list[int]:
-    """Partition numbers by comma."""
+    """Parse comma-separated partition numbers."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise UsageError(f"{flag} {text}: write partitions as 0,2,5")
+        raise UsageError(f"{flag} {text}: must be partition numbers such as 0,2,5")
     return sorted({int(part) for part in parts})
 
 
 def _header(text: str) -> tuple[str, bytes]:
     key, separator, value = text.partition("=")
     if not separator:
-        raise UsageError(f"--header {text}: write key=value")
+        raise UsageError(f"--header {text}: must be key=value")
     return key, value.encode()
 
 
@@ -286,9 +281,9 @@ def _distinct(names: list[str]) -> list[str]:
 
 def _at_least(flag: str, given: int | None, least: int) -> None:
     if given is not None and given < least:
-        raise UsageError(f"{flag} {given}: give {least} or more")
+        raise UsageError(f"{flag} {given}: must be >= {least}")
 
 
 def _between(flag: str, given: int | None, least: int, most: int) -> None:
     if given is not None and not least <= given <= most:
-        raise UsageError(f"{flag} {given}: give {least} to {most}")
+        raise UsageError(f"{flag} {given}: must be from {least} to {most}")

@@ -1,7 +1,7 @@
-"""What `neve topic create`, `list`, `describe`, `alter` and `delete` do.
+"""Implementation of `neve topic create`, `list`, `describe`, `alter` and `delete`.
 
-Each name of several is dealt with by itself: one that fails is told, the others are done, and the
-command ends with 1.
+With several names, each is processed independently. If one fails, the command prints the error,
+continues with the others, and exits with 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neve.errors import NeveError
 INTERNAL_PREFIX = "__"
 BROKER_DECIDES = -1
 KNOWN_SECONDS_MAX, KNOWN_WAIT_SECONDS = 5.0, 0.05
-"""How long a change may take to reach a broker, and how often it is asked."""
+"""How long a change may take to reach a broker, and how often the command polls for it."""
 
 CONFIG_SOURCES = {
     1: "topic",
@@ -29,14 +29,14 @@ CONFIG_SOURCES = {
     4: "broker's file",
     5: "default",
 }
-"""Kafka's numbers of where a value comes from."""
+"""Kafka's numbers for the source of a config value."""
 
 KAFKA_BASE64 = str.maketrans("+/", "-_")
-"""Kafka writes ids in the base64 of URLs, librdkafka in the other one."""
+"""Kafka writes ids in URL-safe base64, librdkafka in standard base64."""
 
 
 class NotDoneError(NeveError):
-    """Somebody was asked, and did not say yes."""
+    """The user did not confirm."""
 
 
 def create(
@@ -48,7 +48,7 @@ def create(
     configs: Mapping[str, str],
     if_not_exists: bool,
 ) -> int:
-    """Create topics; 1 where one could not be."""
+    """Create topics. Returns the exit code: 1 if one could not be created."""
     from confluent_kafka.admin import NewTopic
 
     connection.metadata()
@@ -70,14 +70,14 @@ def create(
     def left_as_it_is(name: str, error: BrokerError) -> bool:
         if not (if_not_exists and error.code == "TOPIC_ALREADY_EXISTS"):
             return False
-        print(f"{name} exists already")
+        print(f"{name} already exists")
         return True
 
     return _each(connection, futures, created, left_as_it_is)
 
 
 def delete(connection: Connection, names: Sequence[str], *, confirmed: bool) -> int:
-    """Delete topics with all their records; 1 where one could not be."""
+    """Delete topics with all their records. Returns the exit code: 1 if one failed."""
     connection.metadata()
     if not confirmed:
         _confirm(names)
@@ -112,12 +112,12 @@ def _each(
 
 
 def _await_partitions(connection: Connection, name: str, known: Callable[[int], bool]) -> None:
-    """Wait until the broker that is asked knows of a change, for the sake of the next command.
+    """Wait until the broker knows of a change, so that the next command sees it.
 
-    It is Kafka's controller that makes a change, and brokers hear of it a moment later.
+    Kafka's controller makes the change, and brokers learn of it a moment later.
     """
     given_up_at = runtime.monotonic() + KNOWN_SECONDS_MAX
-    with contextlib.suppress(BrokerError):  # the change was made, whatever happens now
+    with contextlib.suppress(BrokerError):  # the change itself has succeeded
         while runtime.monotonic() < given_up_at:
             found = connection.metadata(name).topics.get(name)
             if known(0 if found is None or found.error is not None else len(found.partitions)):
@@ -127,10 +127,10 @@ def _await_partitions(connection: Connection, name: str, known: Callable[[int], 
 
 def _confirm(names: Sequence[str]) -> None:
     if not os.isatty(output.STANDARD_INPUT):
-        raise UsageError("deleting asks first, and nobody can answer here: add --yes")
+        raise UsageError("cannot ask for confirmation without a terminal: add --yes")
     try:
         answer = input(f"Delete {', '.join(names)} with all records? [y/N] ")
-    except EOFError:  # Ctrl-D: no answer is no
+    except EOFError:  # Ctrl-D means no
         answer = ""
         print()
     if answer.strip().lower() not in ("y", "yes"):
@@ -145,7 +145,7 @@ def alter(
     configs: Mapping[str, str],
     removed: Sequence[str],
 ) -> int:
-    """Add partitions, set and remove configs."""
+    """Add partitions, set and reset configs."""
     before = connection.partitions(name)
     if partitions is not None:
         _grow(connection, name, len(before), partitions)
@@ -159,17 +159,17 @@ def _grow(connection: Connection, name: str, before: int, wanted: int) -> None:
 
     if wanted < before:
         raise BrokerError(
-            f"topic {name} has {before} partitions: their number can grow, not shrink to {wanted}"
+            f"topic {name} has {before} partitions: the number cannot shrink to {wanted}"
         )
     if wanted == before:
-        print(f"{name} has {wanted} partitions already")
+        print(f"{name} already has {wanted} partitions")
         return
     futures = connection.admin.create_partitions(
         [NewPartitions(name, wanted)], request_timeout=connection.timeout_seconds
     )
     connection.result(futures[name], f"topic {name}")
     _await_partitions(connection, name, lambda count: count >= wanted)
-    print(f"{name} has {wanted} partitions now, {before} before")
+    print(f"{name}: partitions increased from {before} to {wanted}")
 
 
 def _configure(
@@ -191,13 +191,13 @@ def _configure(
     for future in futures.values():
         connection.result(future, f"topic {name}")
     for key, value in configs.items():
-        print(f"{name}: {key} is {value} now")
+        print(f"{name}: {key} set to {value}")
     for key in removed:
-        print(f"{name}: {key} has its default again")
+        print(f"{name}: {key} reset to its default")
 
 
 def show_all(connection: Connection, *, internal: bool, as_json: bool) -> int:
-    """List topics; 1 where one of them has an error."""
+    """List topics. Returns the exit code: 1 if one of them has an error."""
     found = connection.metadata()
     topics = [
         topic
@@ -224,7 +224,7 @@ def _replicas(topic: Any) -> int:
 
 
 def describe(connection: Connection, name: str, *, as_json: bool) -> int:
-    """Show one topic: its id, partitions with leader and offsets, and configs that were changed."""
+    """Show one topic: id, partitions with leader and offsets, and configs that were changed."""
     document = described(connection, name)
     if as_json:
         output.write_json(document)
@@ -234,10 +234,10 @@ def describe(connection: Connection, name: str, *, as_json: bool) -> int:
 
 
 def described(connection: Connection, name: str) -> dict[str, Any]:
-    """One topic as JSON has it."""
+    """Return one topic as a JSON document."""
     from confluent_kafka import TopicCollection
 
-    connection.partitions(name)  # tells a topic that does not exist
+    connection.partitions(name)  # raises if the topic does not exist
     seconds = connection.timeout_seconds
     futures = connection.admin.describe_topics(TopicCollection([name]), request_timeout=seconds)
     topic = connection.result(futures[name], f"topic {name}")

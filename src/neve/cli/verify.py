@@ -1,4 +1,4 @@
-"""`neve storage verify` and `neve storage skip`: checking a bucket, mending it, giving up."""
+"""`neve storage verify` and `neve storage skip`: verify and repair a bucket, skip lost offsets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from neve.settings import Settings
 from neve.store.port import Store
 from neve.store.url import Stack, connect, open_store, stack
 
-# A person reads these; a crash in the middle of a roll-up leaves some hundred of them.
-LEAVINGS_SHOWN_MAX = 20
+# Lines on a terminal; a crash during a roll-up leaves about a hundred objects.
+GARBAGE_SHOWN_MAX = 20
 
 Url = Annotated[str, Parameter(help="The bucket: s3://, gs://, az://, file:// or a plain path.")]
 
@@ -31,34 +31,34 @@ def verify(
     /,
     *,
     repair: Annotated[
-        bool, Parameter(negative="", help="Mend what can be mended without losing anything.")
+        bool, Parameter(negative="", help="Repair what can be repaired without loss of data.")
     ] = False,
     json: Annotated[bool, Parameter(negative="", help="Print JSON.")] = False,
     layout: Annotated[
         Literal["neve", "kafscale"],
-        Parameter(help="Whose files they are: Neve's, or KafScale's, which are only read."),
+        Parameter(help="The system that wrote the files. KafScale's are only read."),
     ] = "neve",
     probe: Annotated[
         bool,
-        Parameter(help="Try the store's rules, which writes and removes a few small objects."),
+        Parameter(help="Test the store's guarantees: writes and deletes a few small objects."),
     ] = True,
     settle_seconds: Annotated[
         float,
-        Parameter(help="An object that nobody lists for so long is an orphan, not an upload."),
+        Parameter(help="Minimum age of an unreferenced object to count as an orphan."),
     ] = SETTLE_SECONDS,
     settings: output.SettingsFlags = output.DEFAULT_FLAGS,
 ) -> int:
-    """Check every checksum, every gap, every orphan and the store's rules.
+    """Verify all checksums, find gaps and orphans, and test the store's guarantees.
 
-    It may run beside brokers that write. What a crash left behind is listed as leavings and is
-    harmless. The exit code is 1 where anything is damaged, missing or lost, or a rule is broken.
+    Brokers may be running. What a crash left behind is listed as garbage and is harmless. The exit
+    code is 1 if anything is damaged, missing or lost, or the store breaks a guarantee.
     """
     if settle_seconds < 0 or not math.isfinite(settle_seconds):
-        raise output.UsageError(f"--settle-seconds {settle_seconds}: give 0 or more")
+        raise output.UsageError(f"--settle-seconds {settle_seconds}: must be >= 0")
     if layout == "kafscale" and repair:
         raise output.UsageError(
-            "--repair is for Neve's own files; `neve maintain build-index --layout kafscale` "
-            "writes KafScale's indexes"
+            "--repair is only for Neve's files; use `neve maintain build-index --layout kafscale` "
+            "to write KafScale's indexes"
         )
     options = Options(url=url, probe=probe, settle_seconds=settle_seconds)
     if layout == "kafscale":
@@ -74,17 +74,17 @@ def skip(
     partition: Annotated[int, Parameter(help="The partition.")],
     from_offset: Annotated[int, Parameter(name="--from", help="The first offset to give up.")],
     to_offset: Annotated[
-        int, Parameter(name="--to", help="Up to this offset, which is not given up.")
+        int, Parameter(name="--to", help="The end of the range, which is excluded.")
     ],
     accept_loss: Annotated[
-        bool, Parameter(negative="", help="The offsets are lost to every reader, for ever.")
+        bool, Parameter(negative="", help="Confirm that readers lose these offsets permanently.")
     ] = False,
-    reason: Annotated[str, Parameter(help="Why; it is kept on record.")] = skipping.REASON_DEFAULT,
+    reason: Annotated[str, Parameter(help="Reason, kept on record.")] = skipping.REASON_DEFAULT,
     settings: output.SettingsFlags = output.DEFAULT_FLAGS,
 ) -> int:
-    """Give damaged offsets up for lost, so that readers get past them.
+    """Give up damaged offsets, so that readers skip them.
 
-    It is recorded in the manifest, counted by readers, and shown by verify. Nothing is deleted.
+    The manifest records the range, readers count it, and verify shows it. Nothing is deleted.
     """
     return runtime.run(
         skip_offsets(
@@ -103,7 +103,7 @@ def skip(
 async def verify_bucket(
     url: str, settings: Settings, options: Options, *, repair: bool, as_json: bool
 ) -> int:
-    """Print what is wrong with a bucket, and what was done about it; 0 only if all is well."""
+    """Print the findings and repairs. Returns the exit code: 0 if nothing is wrong."""
     raw = open_store(url, settings.store)
     work = verify_and_repair if repair else verifying.verify
 
@@ -114,7 +114,7 @@ async def verify_bucket(
 
 
 async def verify_foreign(url: str, settings: Settings, options: Options, *, as_json: bool) -> int:
-    """The same for a KafScale bucket, of which nothing is written."""
+    """Verify a KafScale bucket, which is only read."""
 
     async def report(store: Store, progress: Callable[[Progress], None]) -> Report:
         return await verify_kafscale(store, options, progress=progress)
@@ -146,19 +146,19 @@ async def _reported(
 
 
 def print_report(url: str, report: Report) -> None:
-    """The same for people."""
-    leavings = [row for row in report.findings if row.severity.is_leaving]
-    others = [row for row in report.findings if not row.severity.is_leaving]
-    for finding in [*others, *leavings[:LEAVINGS_SHOWN_MAX]]:
+    """Print the report as text."""
+    garbage = [row for row in report.findings if row.severity.is_garbage]
+    others = [row for row in report.findings if not row.severity.is_garbage]
+    for finding in [*others, *garbage[:GARBAGE_SHOWN_MAX]]:
         _print_finding(finding)
-    if len(leavings) > LEAVINGS_SHOWN_MAX:
-        print(f"{len(leavings) - LEAVINGS_SHOWN_MAX} more leavings: --json lists them")
+    if len(garbage) > GARBAGE_SHOWN_MAX:
+        print(f"{len(garbage) - GARBAGE_SHOWN_MAX} more garbage: --json lists them")
     for deed in report.repaired:
         print(f"repaired  {deed.key}")
         print(f"          {deed.did}")
     counts = report.counts
     print(
-        f"{url}: looked at {_counted(counts['partitions'], 'partition')}, "
+        f"{url}: verified {_counted(counts['partitions'], 'partition')}, "
         f"{_counted(counts['segments'], 'segment')}, "
         f"{_counted(counts['stream_numbers'] + counts['rollups'], 'WAL object')}, "
         f"{output.human_bytes(counts['bytes'])}"
@@ -166,23 +166,22 @@ def print_report(url: str, report: Report) -> None:
     left_out = counts["findings_left_out"] + counts["wrong_left_out"]
     if left_out:
         print(f"not shown: {_counted(left_out, 'more finding')}")
-    if report.leavings:
-        can = sum(row.repairable for row in report.leavings)
-        print(leavings_line(len(report.leavings), sum(row.bytes for row in report.leavings), can))
+    if report.garbage:
+        can = sum(row.repairable for row in report.garbage)
+        print(garbage_line(len(report.garbage), sum(row.bytes for row in report.garbage), can))
     mended = sum(row.repaired for row in report.findings)
     if report.ok:
-        print(f"all is well; {_counted(mended, 'thing')} repaired" if mended else "all is well")
+        print(f"no problems; {mended} repaired" if mended else "no problems")
         return
     left = len(report.wrong) + counts["wrong_left_out"]
     can = sum(row.repairable for row in report.wrong)
-    wrong_now = f"{_counted(left, 'thing')} {'is' if left == 1 else 'are'} wrong"
-    print(wrong_now + (f"; --repair takes care of {can}" if can else ""))
+    print(_counted(left, "problem") + (f"; --repair can fix {can}" if can else ""))
 
 
-def leavings_line(objects: int, size: int, repairable: int) -> str:
-    """How much a crash left, and what removes it."""
+def garbage_line(objects: int, size: int, repairable: int) -> str:
+    """Return the line about garbage: its amount, and what removes it."""
     does = f"`neve storage verify --repair` removes {repairable}"
-    return f"leavings: {_counted(objects, 'object')}, {output.human_bytes(size)}, harmless; {does}"
+    return f"garbage: {_counted(objects, 'object')}, {output.human_bytes(size)}, harmless; {does}"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -209,7 +208,7 @@ async def skip_offsets(
     reason: str,
     accept_loss: bool,
 ) -> int:
-    """Record a loss, and say what was recorded."""
+    """Record lost offsets and print what was recorded."""
     stacked = stack(open_store(url, settings.store), settings.store)
     try:
         with output.naming(url):
@@ -218,15 +217,15 @@ async def skip_offsets(
             )
     finally:
         await stacked.close()
-    print(_told(done))
+    print(_skipped_line(done))
     return 0
 
 
-def _told(done: skipping.Skipped) -> str:
+def _skipped_line(done: skipping.Skipped) -> str:
     where = f"offsets {done.first} to {done.end - 1} of {done.topic}-{done.partition}"
     if done.number is None and not done.offsets:
-        return f"{where} were given up for lost before: nothing to do"
+        return f"{where} are already skipped: nothing to do"
     return (
-        f"{_counted(done.offsets, 'offset')} given up for lost: {where} are passed over by every "
-        "reader; the manifest keeps this on record"
+        f"{_counted(done.offsets, 'offset')} given up: every reader skips {where}; the manifest "
+        "keeps this on record"
     )

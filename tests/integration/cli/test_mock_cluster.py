@@ -178,10 +178,10 @@ def test_what_goes_wrong_is_one_line(mock: str, filled: str) -> None:
     produce, consume = ["topic", "produce"], ["topic", "consume"]
     neve(mock, *consume, "nope", code=1, told="topic nope does not exist")
     neve(mock, *produce, "nope", data=b"x\n", code=1, told="topic nope does not exist")
-    neve(mock, *produce, "t", "-p", "9", code=1, told="no partition 9, but 4 from 0 on")
+    neve(mock, *produce, "t", "-p", "9", code=1, told="partition 9 does not exist in topic t; valid partitions: 0-3")
     neve(mock, *consume, "t", "-X", "nonsense=1", code=2, told='property: "nonsense"')
-    neve(mock, "group", "list", code=1, told="does not offer")
-    neve(mock, "topic", "create", "x", "--timeout", "0.5", code=1, told="did not answer in time")
+    neve(mock, "group", "list", code=1, told="does not support")
+    neve(mock, "topic", "create", "x", "--timeout", "0.5", code=1, told="did not respond in time")
 
 
 def test_a_record_that_cannot_be_read_is_told_and_those_before_it_are_sent(mock: str) -> None:
@@ -192,7 +192,7 @@ def test_a_record_that_cannot_be_read_is_told_and_those_before_it_are_sent(mock:
 
 
 def test_nobody_listens() -> None:
-    neve("127.0.0.1:1", "topic", "list", code=1, told="no broker answers at 127.0.0.1:1")
+    neve("127.0.0.1:1", "topic", "list", code=1, told="no broker responds at 127.0.0.1:1")
 
 
 # --- loads
@@ -233,6 +233,6 @@ def test_latencies(mock: str) -> None:
 def test_loads_that_cannot_be_run(mock: str) -> None:
     neve(mock, "bench", "consume", "--topic", "nope", code=1, told="topic nope")
     neve(mock, "bench", "produce", "--partitions", "9", code=1, told="4 partitions, not 9")
-    neve(mock, "bench", "produce", "--records", "1", "--seconds", "1", code=2, told="exclude")
+    neve(mock, "bench", "produce", "--records", "1", "--seconds", "1", code=2, told="cannot be combined")
     large = ["--value-bytes", "2000000", "--records", "5"]
     neve(mock, "bench", "produce", *large, code=1, told="Message size too large")

@@ -47,5 +47,5 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5GB", "many", "1XB", "1bb"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match="write a size"):
+    with pytest.raises(UsageError, match="must be a size"):
         parse_bytes("--bytes", text)

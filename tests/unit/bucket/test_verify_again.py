@@ -91,7 +91,7 @@ async def test_a_stream_that_is_retired_while_it_is_walked_is_not_damaged() -> N
     await heir.close()
     assert store.happened
     assert rollup not in samples.objects(url).objects
-    assert [*report.wrong, *report.leavings] == []
+    assert [*report.wrong, *report.garbage] == []
 
 
 async def test_a_topic_that_is_deleted_while_it_is_read_has_no_findings() -> None:

@@ -135,7 +135,7 @@ def test_nothing_is_reported_beside_a_live_writer(seed: int) -> None:
         return await Life().play(lambda store: verify(store, options), rounds=3)
 
     reports = runtime.simulate(main(), seed=seed)
-    alarms = [row for report in reports for row in (*report.wrong, *report.leavings)]
+    alarms = [row for report in reports for row in (*report.wrong, *report.garbage)]
     assert [row for row in alarms if not is_of_a_lost_merge(row)] == []
     assert reports[-1].counts["segments"] > 3
     assert reports[-1].counts["stream_numbers"] > 0

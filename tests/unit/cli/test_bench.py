@@ -65,4 +65,4 @@ def test_a_load_is_told_in_lines_unless_json_is_asked_for(
     assert main(["bench", command, "--topic", "t", "--json"]) == 0
     assert json.loads(capfd.readouterr().out) == result
     assert main(["bench", command, "--help"]) == 0
-    assert "Print one JSON document; otherwise a line" in capfd.readouterr().out
+    assert "Print one JSON document instead of lines" in capfd.readouterr().out

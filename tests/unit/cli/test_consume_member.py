@@ -16,7 +16,7 @@ from support.kafka_fakes import FakeCluster, member
 
 WE, OTHER = "we", "other"
 ALL = (("t", 0), ("t", 1))
-SAYS_ALL = "neve: the other members of the group read all partitions\n"
+SAYS_ALL = "neve: the other members of the group own all partitions\n"
 
 
 def record(partition: int, offset: int) -> Any:
@@ -198,10 +198,10 @@ def test_a_group_that_gives_nothing_is_told(cluster: FakeCluster, reads: Reads) 
     cluster.timeout_seconds = 0.0
     code, out, err = reads(ScriptedConsumer([lambda it: it.given(), []]))
     assert (code, out) == (1, "")
-    assert "the group gave us no partition within 0 s" in err
+    assert "the group assigned no partition within 0 s" in err
 
 
-NOT_COMMITTED = "neve: what was written is not committed, and will be read again: "
+NOT_COMMITTED = "neve: the written records are not committed and will be read again: "
 
 
 def test_what_cannot_be_committed_is_told(reads: Reads) -> None:

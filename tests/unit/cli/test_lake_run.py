@@ -66,7 +66,7 @@ def test_every_line_has_its_time_and_the_first_says_what_runs(
     assert run(scene, "--once") == 0
     first, commit = capfd.readouterr().out.splitlines()
     assert STAMPED.match(first)
-    assert "lake run: fills lake.t once, http off" in first
+    assert "lake run: writes lake.t once, http off" in first
     assert STAMPED.sub("", commit) == "lake.t: 2 rows, 1 dead letters"
 
 

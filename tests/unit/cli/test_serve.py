@@ -136,7 +136,10 @@ def test_that_memory_is_not_looked_after_any_more_is_told(
 
     monkeypatch.setattr(memory, "stay_below", stay_below)
     assert main(["serve", *FREE]) == 0, "it serves on"
-    assert "nobody looks after broker.memory.bytes any more: can't start" in capsys.readouterr().err
+    assert (
+        "the check of broker.memory.bytes has failed and stopped: can't start"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_store_that_is_away_is_waited_for(
@@ -198,10 +201,10 @@ def test_what_was_made_at_the_start_is_not_collected_again(scene: Scene) -> None
             FencedError("a seal"),
             None,
             3,
-            "this broker (node 1) ends: a seal. One process serves a bucket",
+            "the broker (node 1) stops: a seal. Only one process can serve a bucket",
         ),
-        (FencedError("full"), StoreFailedError("k", "disk full"), 4, "the store takes no more"),
-        (NeveError("odd"), None, 1, "this broker cannot go on: odd"),
+        (FencedError("full"), StoreFailedError("k", "disk full"), 4, "the store does not accept"),
+        (NeveError("odd"), None, 1, "the broker has failed: odd"),
     ],
 )
 def test_a_broker_that_ends_says_why_and_exits_with_its_code(
@@ -314,7 +317,7 @@ def test_a_stop_that_could_not_commit_all_is_told_by_its_exit_code(
 
     scene.then = then
     assert main(["serve", *FREE]) == 1
-    assert "taken and not answered" in capsys.readouterr().err
+    assert "not committed or not answered" in capsys.readouterr().err
 
 
 def test_a_stop_that_does_not_end_is_left(
@@ -334,4 +337,4 @@ def test_a_stop_that_does_not_end_is_left(
     monkeypatch.setattr(serving, "STOP_MARGIN_SECONDS", 0.05)
     with pytest.raises(LeftError, match="1"):
         main(["serve", *FREE, "--set", "broker.stop.grace.ms=0"])
-    assert "does not end by itself" in capsys.readouterr().err
+    assert "not stopped within" in capsys.readouterr().err

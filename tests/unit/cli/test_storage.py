@@ -169,7 +169,7 @@ def test_an_output_that_cannot_be_written_is_told(command: list[str], bucket: st
             [NEVE, *command, bucket], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert done.returncode == 1
-    told = b"neve: standard output cannot be written: No space left on device\n"
+    told = b"neve: cannot write to standard output: No space left on device\n"
     assert done.stderr == told
 
 
@@ -292,7 +292,7 @@ def test_dump_says_what_it_passed_over(capfd: pytest.CaptureFixture[str]) -> Non
     code, out, err = run(capfd, "storage", "dump", url, "--layout", "kafscale")
     assert code == 0
     assert [json.loads(line)["offset"] for line in out.splitlines()] == [5, 9]
-    assert "passed over 3 offsets" in err
+    assert "skipped 3 offsets" in err
 
 
 RECORD = Record(

@@ -221,7 +221,7 @@ async def do_here(
     units: Sequence[Unit],
     *,
     at_once: int = 1,
-    told: Callable[[Outcome], None] = lambda _: None,
+    on_outcome: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
     """Do all units in this process, so many at once; outcomes in the order of the units."""
     done: dict[Unit, Outcome] = {}
@@ -231,7 +231,7 @@ async def do_here(
     async def take() -> None:
         for unit in source:
             done[unit] = await worker.do(unit)
-            told(done[unit])
+            on_outcome(done[unit])
 
     await runtime.gather(*(take() for _ in range(max(1, min(at_once, len(units))))))
     await worker.end()

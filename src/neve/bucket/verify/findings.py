@@ -1,8 +1,8 @@
 """What verifying finds, and the report that it ends in.
 
 A finding says how bad it is, which object it is about, what was seen and what to do. Damage, gaps
-and broken rules mean that something is wrong. Leavings (orphans and leftovers), which every crash
-leaves behind, only take up room; a loss that is on record and a note are there to be known.
+and broken rules mean that something is wrong. Garbage (orphans and leftovers), which every crash
+leaves behind, only takes up space; a loss that is on record and a note are there to be known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Severity(enum.StrEnum):
         return self in (Severity.DAMAGE, Severity.GAP, Severity.RULE)
 
     @property
-    def is_leaving(self) -> bool:
+    def is_garbage(self) -> bool:
         return self in (Severity.ORPHAN, Severity.LEFTOVER)
 
 
@@ -97,7 +97,7 @@ class Finding:
         }
         if self.place is not None:
             told["topic"], told["partition"] = self.place.topic, self.place.partition
-        if self.severity.is_leaving:
+        if self.severity.is_garbage:
             told["bytes"] = self.bytes
         if self.lost:
             told["lost"] = [{"from": first, "to": end} for first, end in self.lost]
@@ -133,7 +133,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong, or no more: leavings are not."""
+        """Return whether nothing is wrong. Garbage does not count."""
         return not self.counts["wrong_left_out"] and not self.wrong
 
     @property
@@ -142,9 +142,9 @@ class Report:
         return [row for row in self.findings if row.severity.is_wrong and not row.repaired]
 
     @property
-    def leavings(self) -> list[Finding]:
+    def garbage(self) -> list[Finding]:
         """What a crash left and repair did not remove, as far as it was kept."""
-        return [row for row in self.findings if row.severity.is_leaving and not row.repaired]
+        return [row for row in self.findings if row.severity.is_garbage and not row.repaired]
 
     def begin(self, stage: str) -> None:
         """Tell what is looked at from now on."""
@@ -163,10 +163,10 @@ class Report:
 
     def add(self, finding: Finding) -> None:
         self.counts[finding.severity.value] += 1
-        if finding.severity.is_leaving:
-            self.counts["leavings"] += 1
-            self.counts["leavings_bytes"] += finding.bytes
-        # However many leavings there are, they push out nothing that is wrong.
+        if finding.severity.is_garbage:
+            self.counts["garbage"] += 1
+            self.counts["garbage_bytes"] += finding.bytes
+        # No amount of garbage displaces findings about what is wrong.
         wrong = finding.severity.is_wrong
         if self.kept[wrong] < FINDINGS_MAX:
             self.kept[wrong] += 1

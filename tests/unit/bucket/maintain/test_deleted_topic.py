@@ -104,7 +104,7 @@ class Scene:
         self._prefix = topic_prefix(TOPIC, topic_of(self._node).id_bytes)
         job = Job(self._kind, URL, options=OPTIONS[self._kind])
         units = await plan_units(MemoryStore(self._bucket), job)
-        outcomes = await do_here(self._store, job, units, told=self._told)
+        outcomes = await do_here(self._store, job, units, on_outcome=self._told)
         if self._store.interrupted:
             if self._manner == "swept long ago":
                 self._check_nothing_left()

@@ -26,7 +26,7 @@ async def test_every_partition_is_maintained_and_told() -> None:
     job = Job("merge", URL)
     units = await plan_units(store, job)
     told: list[Outcome] = []
-    outcomes = await do_here(store, job, units, at_once=2, told=told.append)
+    outcomes = await do_here(store, job, units, at_once=2, on_outcome=told.append)
     assert [(row.topic, row.partition) for row in outcomes] == [(TOPIC, at) for at in range(3)]
     assert all(row.ok and row.result["merged"] == 4 for row in outcomes)
     assert len(told) == 3

@@ -192,7 +192,7 @@ def test_the_command_says_what_it_did(
     assert "neve lake relocate" in capfd.readouterr().err
     assert main(["lake", "relocate"]) == 2
     assert main(["lake", "relocate", "--store", f"{there}/store"]) == 0
-    assert f"{NAME}: its paths are those of this place now" in capfd.readouterr().out
+    assert f"{NAME}: paths updated" in capfd.readouterr().out
     assert main(["lake", "relocate", "-f", str(file)]) == 0
     assert "nothing to do" in capfd.readouterr().out
     file.write_text("store: s3://bucket\ntopics: [{topic: orders}]\n")
