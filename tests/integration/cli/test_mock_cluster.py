@@ -178,7 +178,15 @@ def test_what_goes_wrong_is_one_line(mock: str, filled: str) -> None:
     produce, consume = ["topic", "produce"], ["topic", "consume"]
     neve(mock, *consume, "nope", code=1, told="topic nope does not exist")
     neve(mock, *produce, "nope", data=b"x\n", code=1, told="topic nope does not exist")
-    neve(mock, *produce, "t", "-p", "9", code=1, told="partition 9 does not exist in topic t; valid partitions: 0-3")
+    neve(
+        mock,
+        *produce,
+        "t",
+        "-p",
+        "9",
+        code=1,
+        told="partition 9 does not exist in topic t; valid partitions: 0-3",
+    )
     neve(mock, *consume, "t", "-X", "nonsense=1", code=2, told='property: "nonsense"')
     neve(mock, "group", "list", code=1, told="does not support")
     neve(mock, "topic", "create", "x", "--timeout", "0.5", code=1, told="did not respond in time")
@@ -233,6 +241,16 @@ def test_latencies(mock: str) -> None:
 def test_loads_that_cannot_be_run(mock: str) -> None:
     neve(mock, "bench", "consume", "--topic", "nope", code=1, told="topic nope")
     neve(mock, "bench", "produce", "--partitions", "9", code=1, told="4 partitions, not 9")
-    neve(mock, "bench", "produce", "--records", "1", "--seconds", "1", code=2, told="cannot be combined")
+    neve(
+        mock,
+        "bench",
+        "produce",
+        "--records",
+        "1",
+        "--seconds",
+        "1",
+        code=2,
+        told="cannot be combined",
+    )
     large = ["--value-bytes", "2000000", "--records", "5"]
     neve(mock, "bench", "produce", *large, code=1, told="Message size too large")
