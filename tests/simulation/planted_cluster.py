@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from unittest import mock
 
-from neve.broker.handlers.leadership_look import LeadershipLook
+from neve.broker.admin.partitions import LeadershipCheck
 from neve.cluster import log as cluster_log
 from neve.cluster import node as cluster_node
 from neve.cluster import state as cluster_state
@@ -39,10 +39,10 @@ def skip_recovery_of_a_whole_topic() -> Iterator[None]:
 def answer_by_time_without_a_look() -> Iterator[None]:
     """A deposed leader says that nothing is as young as it was asked for."""
 
-    async def trusting(self: LeadershipLook, leader: PartitionLeader) -> None:
+    async def trusting(self: LeadershipCheck, leader: PartitionLeader) -> None:
         del self, leader
 
-    with mock.patch.object(LeadershipLook, "check", trusting):
+    with mock.patch.object(LeadershipCheck, "check", trusting):
         yield
 
 

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from neve import runtime
+from neve.broker.admin.topics import TopicAdmin
 from neve.broker.context import Client, Context
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
@@ -49,6 +50,10 @@ class StandIn:
     rack: str = ""
     changing: runtime.Tasks = field(default_factory=runtime.Tasks)
     searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+
+    @property
+    def topics(self) -> TopicAdmin:
+        return TopicAdmin(self.node, self.settings)
 
     @property
     def cluster_id(self) -> str:

@@ -8,6 +8,7 @@ import socket
 from typing import Protocol
 
 from neve import runtime
+from neve.broker.admin.topics import TopicAdmin
 from neve.broker.fetch.sessions import Sessions
 from neve.broker.group_state import GroupState
 from neve.broker.metrics import Metrics
@@ -61,6 +62,7 @@ class Broker:
         self.rack = settings.broker.rack
         self.advertised = advertised
         self.store_url = masked(store_url)  # for people: never opened
+        self.topics = TopicAdmin(node, settings)
         self.metrics = Metrics()
         self.sessions = Sessions(
             settings.fetch.sessions_max,

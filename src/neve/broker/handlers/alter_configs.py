@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from neve.broker.handlers.resources import ConfigEdit, ResourceEdit, Target, alter
+from neve.broker.admin.config_changes import ConfigEdit, replaced
+from neve.broker.handlers.config_resources import ResourceEdit, alter
 from neve.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ async def handle(
         )
         for each in request.resources
     ]
-    outcomes = await alter(broker, edits, _replaced, validate_only=request.validate_only)
+    outcomes = await alter(broker, edits, replaced, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponse.Resource(
@@ -37,8 +37,3 @@ async def handle(
             for each in outcomes
         ]
     )
-
-
-def _replaced(target: Target, edits: Sequence[ConfigEdit]) -> dict[str, str]:
-    del target
-    return {edit.name: edit.given_value for edit in edits}

@@ -6,17 +6,11 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from neve.broker.admin.changes import Changes
 from neve.broker.error_codes import admin_error
 from neve.broker.errors import AssignmentError
 from neve.broker.handlers.assignments import check_brokers_named
-from neve.broker.handlers.changes import Changes
-from neve.broker.handlers.topic_names import (
-    check_named_once,
-    check_not_internal,
-    each_once,
-    existing_topic,
-)
-from neve.cluster.topic_rules import PartitionCountError, check_partition_count
+from neve.broker.handlers.duplicates import check_named_once, each_once
 from neve.errors import NeveError
 from neve.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -47,7 +41,7 @@ async def _row(
         check_named_once(f"topic {asked.name!r}", times)
         _check(broker, asked)
         if changes is not None:
-            await changes.make(partial(broker.node.add_partitions, asked.name, asked.count))
+            await changes.make(partial(broker.topics.grow, asked.name, asked.count))
     except NeveError as error:
         code, reason = admin_error(error)
         return CreatePartitionsResponse.Topic(
@@ -57,20 +51,12 @@ async def _row(
 
 
 def _check(broker: Broker, asked: CreatePartitionsRequest.Topic) -> None:
-    topic = existing_topic(broker, asked.name)
-    check_not_internal(asked.name, "changed")
-    present = len(topic.partitions)
-    if asked.count <= present:
-        raise PartitionCountError(
-            f"topic {asked.name!r} has {present} partitions; a total of {asked.count} is not more"
-        )
-    limits = broker.settings.cluster
-    check_partition_count(broker.node.cluster.state, limits, asked.name, asked.count, present)
+    new = broker.topics.plan_growth(asked.name, asked.count)
     if asked.assignments is None:
         return
-    if len(asked.assignments) != asked.count - present:
+    if len(asked.assignments) != new:
         raise AssignmentError(
-            f"{len(asked.assignments)} assignments are given for "
-            f"{asked.count - present} new partitions of {asked.name!r}"
+            f"{len(asked.assignments)} assignments are given for {new} new partitions of "
+            f"{asked.name!r}"
         )
     check_brokers_named(asked.name, asked.assignments)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from neve.broker.admin.changes import Changes
+from neve.broker.admin.configs import topic_rows
+from neve.broker.admin.topics import NewTopic
 from neve.broker.error_codes import admin_error
 from neve.broker.errors import AssignmentError, ReplicationFactorError
 from neve.broker.handlers.assignments import check_brokers_named
-from neve.broker.handlers.changes import Changes
-from neve.broker.handlers.config_rows import topic_rows
-from neve.broker.handlers.topic_names import check_named_once, check_new_name, each_once
-from neve.cluster.topic_config import InvalidConfigError, check_configs
-from neve.cluster.topic_rules import check_partition_count
+from neve.broker.handlers.duplicates import check_named_once, each_once
 from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -28,14 +27,6 @@ if TYPE_CHECKING:
 _AS_THE_BROKER_LIKES = -1
 _REPLICATION_FACTOR = 1
 _NO_ID = bytes(16)
-
-
-class _Plan(NamedTuple):
-    """A topic that may be created."""
-
-    name: str
-    partitions: int
-    configs: dict[str, str]
 
 
 async def handle(
@@ -58,7 +49,7 @@ async def _row(
         check_named_once(f"topic {asked.name!r}", times)
         plan = _planned(broker, asked)
         if changes is not None:
-            created = await changes.make(partial(broker.node.create_topic, *plan))
+            created = await changes.make(partial(broker.topics.create, plan))
             topic_id = created.id_bytes
     except NeveError as error:
         code, reason = admin_error(error)
@@ -79,29 +70,19 @@ async def _row(
     )
 
 
-def _planned(broker: Broker, asked: CreateTopicsRequest.Topic) -> _Plan:
-    check_new_name(broker, asked.name)
-    partitions = _assigned(asked) if asked.assignments else _counted(broker, asked)
-    limits = broker.settings.cluster
-    check_partition_count(broker.node.cluster.state, limits, asked.name, partitions)
-    configs: dict[str, str] = {}
-    for config in asked.configs:
-        if config.value is None:
-            raise InvalidConfigError(f"{config.name} is given no value, but null")
-        configs[config.name] = config.value
-    check_configs(configs)
-    return _Plan(asked.name, partitions, configs)
+def _planned(broker: Broker, asked: CreateTopicsRequest.Topic) -> NewTopic:
+    broker.topics.check_new_name(asked.name)
+    partitions = _assigned(asked) if asked.assignments else _counted(asked)
+    configs = {config.name: config.value for config in asked.configs}
+    return broker.topics.plan(asked.name, partitions, configs)
 
 
-def _counted(broker: Broker, asked: CreateTopicsRequest.Topic) -> int:
-    partitions = asked.num_partitions
-    if partitions == _AS_THE_BROKER_LIKES:
-        partitions = broker.node.broker_configs.settings.topics.default_partitions
+def _counted(asked: CreateTopicsRequest.Topic) -> int | None:
     if asked.replication_factor != _AS_THE_BROKER_LIKES and asked.replication_factor < 1:
         raise ReplicationFactorError(
             f"a replication factor of {asked.replication_factor} is none: 1 or more, or -1"
         )
-    return partitions
+    return None if asked.num_partitions == _AS_THE_BROKER_LIKES else asked.num_partitions
 
 
 def _assigned(asked: CreateTopicsRequest.Topic) -> int:

@@ -6,10 +6,9 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from neve.broker.admin.changes import Changes
 from neve.broker.error_codes import admin_error
-from neve.broker.errors import UnknownTopicIdError
-from neve.broker.handlers.changes import Changes
-from neve.broker.handlers.topic_names import check_named_once, check_not_internal, existing_topic
+from neve.broker.handlers.duplicates import check_named_once
 from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -55,8 +54,7 @@ async def _row(
     try:
         topic = _found(broker, named, times)
         name = topic.name
-        check_not_internal(name, "deleted")
-        await changes.make(partial(broker.node.delete_topic, name))
+        await changes.make(partial(broker.topics.delete, topic))
     except NeveError as error:
         code, reason = admin_error(error)
         return DeleteTopicsResponse.Topic(
@@ -70,9 +68,4 @@ def _found(broker: Broker, named: _Named, times: int) -> Topic:
     if (name is None) == (topic_id == _NO_ID):
         raise InvalidError("name a topic by its name or by its id, and not by both")
     check_named_once(f"topic {name!r}" if name is not None else f"topic id {topic_id.hex()}", times)
-    if name is not None:
-        return existing_topic(broker, name)
-    topic = broker.node.topic_by_id(topic_id)
-    if topic is None:
-        raise UnknownTopicIdError(topic_id)
-    return topic
+    return broker.topics.find(name) if name is not None else broker.topics.find_by_id(topic_id)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve.broker.access import CLUSTER_OPERATIONS, authorized_operations
+from neve.broker.admin.cluster import live_brokers
 from neve.broker.error_codes import admin_error
 from neve.broker.errors import ControllerEndpointError, EndpointTypeError
-from neve.broker.handlers.cluster_view import live_brokers
 from neve.errors import NeveError
 from neve.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 

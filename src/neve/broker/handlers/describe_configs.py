@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import admin_error
-from neve.broker.handlers.config_rows import (
+from neve.broker.admin.configs import (
     DEFAULT,
     ConfigRow,
     all_brokers_rows,
     broker_rows,
     topic_rows,
 )
-from neve.broker.handlers.resources import BROKER, TOPIC, node_named, refuse_type
-from neve.broker.handlers.topic_names import existing_topic
+from neve.broker.error_codes import admin_error
+from neve.broker.handlers.config_resources import BROKER, TOPIC, node_named, refuse_type
 from neve.cluster.records import ALL_NODES
 from neve.errors import NeveError
 from neve.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -59,7 +58,7 @@ def _result(
 
 def _rows(broker: Broker, resource_type: int, name: str) -> list[ConfigRow]:
     if resource_type == TOPIC:
-        return topic_rows(existing_topic(broker, name).configs, broker)
+        return topic_rows(broker.topics.find(name).configs, broker)
     if resource_type != BROKER:
         raise refuse_type(resource_type)
     is_about_all = node_named(broker, name) == ALL_NODES

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.admin.partitions import size_bytes
 from neve.broker.error_codes import admin_error
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.broker.context import Context
     from neve.cluster.state import Topic
-    from neve.log.partition import PartitionLog
 
 
 async def handle(
@@ -39,8 +39,7 @@ def _wanted(
     broker: Broker, asked: list[DescribeLogDirsRequest.Topic] | None
 ) -> list[tuple[Topic, list[int]]]:
     if asked is None:
-        every = sorted(broker.node.cluster.state.topics.values(), key=lambda topic: topic.name)
-        return [(topic, list(range(len(topic.partitions)))) for topic in every]
+        return [(topic, list(range(len(topic.partitions)))) for topic in broker.topics.all()]
     numbers: dict[str, set[int]] = {}
     for each in asked:
         numbers.setdefault(each.topic, set()).update(each.partitions)
@@ -57,13 +56,3 @@ async def _rows(
         return []
     size = await size_bytes(leader.log)
     return [DescribeLogDirsResponse.Partition(partition_index=number, partition_size=size)]
-
-
-async def size_bytes(log: PartitionLog) -> int:
-    """Bytes of a partition's segments, and of what is not in segments yet."""
-    state = log.manifest.state
-    if state.removed:  # what runs count includes what retention took out of them
-        tiered = sum(segment.bytes for segment in await log.manifest.segments())
-    else:
-        tiered = sum(run.bytes for run in state.runs) + sum(row.bytes for row in state.loose)
-    return tiered + log.tail_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.admin.partitions import led_partition
 from neve.broker.error_codes import admin_error
-from neve.broker.handlers.led_partitions import led_partition
 from neve.errors import NeveError
 from neve.protocol.messages.describe_producers import (
     DescribeProducersRequest,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve.broker.access import TOPIC_OPERATIONS
+from neve.broker.admin.cluster import view_partitions
 from neve.broker.error_codes import admin_error, code_of
-from neve.broker.handlers.cluster_view import view_partition
-from neve.broker.handlers.topic_names import existing_topic
+from neve.broker.errors import LeaderNotAvailableError
 from neve.errors import InvalidError, NeveError
 from neve.log.segment.state_table import is_internal
 from neve.protocol.codes import ErrorCode
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from neve.broker.context import Context
     from neve.cluster.state import Topic
 
+_NO_LEADER = code_of(LeaderNotAvailableError)
 PARTITIONS_MAX = 2_000
 """Partitions of one answer, however many the client would take."""
 
@@ -34,7 +35,7 @@ def handle(
     del context
     names = sorted({topic.name for topic in request.topics})
     if not names:
-        names = sorted(topic.name for topic in broker.node.cluster.state.topics.values())
+        names = [topic.name for topic in broker.topics.all()]
     first_name, first_number = "", 0
     if request.cursor is not None:
         first_name, first_number = request.cursor.topic_name, request.cursor.partition_index
@@ -50,7 +51,7 @@ def handle(
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=_cursor(name, 0))
         start = first_number if name == first_name else 0
         try:
-            topic = existing_topic(broker, name)
+            topic = broker.topics.find(name)
         except NeveError as error:
             rows.append(_failed(name, admin_error(error)[0]))
             continue
@@ -75,14 +76,20 @@ def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponse.Topic
 def _row(
     broker: Broker, topic: Topic, start: int, end: int
 ) -> DescribeTopicPartitionsResponse.Topic:
-    partitions = []
-    for number in range(start, end):
-        view = view_partition(broker, topic, number)._asdict()
-        partitions.append(
-            DescribeTopicPartitionsResponse.Partition(
-                **view, eligible_leader_replicas=[], last_known_elr=[]
-            )
+    partitions = [
+        DescribeTopicPartitionsResponse.Partition(
+            error_code=ErrorCode.NONE if view.is_led else _NO_LEADER,
+            partition_index=view.partition_index,
+            leader_id=view.leader_id,
+            leader_epoch=view.leader_epoch,
+            replica_nodes=view.replica_nodes,
+            isr_nodes=view.isr_nodes,
+            offline_replicas=view.offline_replicas,
+            eligible_leader_replicas=[],
+            last_known_elr=[],
         )
+        for view in view_partitions(broker, topic, range(start, end))
+    ]
     return DescribeTopicPartitionsResponse.Topic(
         name=topic.name,
         topic_id=topic.id_bytes,

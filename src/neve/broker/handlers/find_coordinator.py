@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.admin.changes import Changes
 from neve.broker.error_codes import coordinator_error
 from neve.broker.errors import CoordinatorTypeError, TransactionsUnsupportedError
-from neve.broker.handlers.changes import Changes
 from neve.errors import NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.admin.changes import Changes
 from neve.broker.error_codes import producer_id_error
 from neve.broker.errors import TransactionsUnsupportedError
-from neve.broker.handlers.changes import Changes
 from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

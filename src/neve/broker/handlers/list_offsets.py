@@ -11,10 +11,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from neve import runtime
+from neve.broker.admin.partitions import LeadershipCheck, check_epoch, led_partition
 from neve.broker.error_codes import fetch_error
-from neve.broker.handlers.leadership_look import LeadershipLook
-from neve.broker.handlers.led_partitions import check_epoch, led_partition
-from neve.broker.handlers.topic_names import check_named_once
+from neve.broker.handlers.duplicates import check_named_once
 from neve.errors import NeveError, UnsupportedError
 from neve.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -46,7 +45,7 @@ async def handle(
     """
     asked = [(topic, part) for topic in request.topics for part in topic.partitions]
     times = Counter((topic.name, part.partition_index) for topic, part in asked)
-    look = LeadershipLook(broker)
+    look = LeadershipCheck(broker)
 
     def answer(
         topic: ListOffsetsRequest.Topic, part: ListOffsetsRequest.Partition
@@ -86,7 +85,7 @@ async def _answer(
     broker: Broker,
     name: str,
     asked: ListOffsetsRequest.Partition,
-    look: LeadershipLook,
+    look: LeadershipCheck,
     *,
     times: int,
     version: int,
@@ -106,7 +105,7 @@ async def _answer(
 
 
 async def _found(
-    broker: Broker, leader: PartitionLeader, index: int, timestamp: int, look: LeadershipLook
+    broker: Broker, leader: PartitionLeader, index: int, timestamp: int, look: LeadershipCheck
 ) -> _Partition:
     log = leader.log
     if timestamp == LATEST:

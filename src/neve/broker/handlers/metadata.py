@@ -11,11 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.access import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
-from neve.broker.error_codes import admin_error
-from neve.broker.errors import LeaderNotAvailableError, TimedOutError, UnknownTopicIdError
-from neve.broker.handlers.changes import Changes
-from neve.broker.handlers.cluster_view import live_brokers, view_partition
-from neve.broker.handlers.topic_names import check_new_name, existing_topic
+from neve.broker.admin.changes import Changes
+from neve.broker.admin.cluster import live_brokers, view_partitions
+from neve.broker.error_codes import admin_error, code_of
+from neve.broker.errors import LeaderNotAvailableError, TimedOutError
 from neve.cluster.topic_rules import TopicExistsError
 from neve.errors import InvalidError, NeveError
 from neve.log.segment.state_table import is_internal
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from neve.cluster.state import Topic
 
 _NO_ID = bytes(16)
+_NO_LEADER = code_of(LeaderNotAvailableError)
 # Requests have a place for topic ids since version 10, and mean it since this one.
 _IDS_SINCE = 12
 _NULL_MEANS_ALL_SINCE = 1
@@ -67,8 +67,7 @@ async def _topics(
     wanted = request.topics
     bits = authorized_operations(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
     if wanted is None or (version < _NULL_MEANS_ALL_SINCE and not wanted):
-        every = sorted(broker.node.cluster.state.topics.values(), key=lambda topic: topic.name)
-        return [_topic_row(broker, topic, bits) for topic in every]
+        return [_topic_row(broker, topic, bits) for topic in broker.topics.all()]
     settings = broker.node.broker_configs.settings.topics
     may_create = settings.auto_create and request.allow_auto_topic_creation
     changes = Changes(broker) if may_create else None
@@ -89,32 +88,36 @@ async def _found(broker: Broker, asked: _Asked, changes: Changes | None) -> Topi
     if version < _IDS_SINCE and (name is None or topic_id != _NO_ID):
         raise InvalidError(f"topics are asked for by id since version {_IDS_SINCE}")
     if topic_id != _NO_ID:
-        topic = broker.node.topic_by_id(topic_id)
-        if topic is None:
-            raise UnknownTopicIdError(topic_id)
-        return topic
+        return broker.topics.find_by_id(topic_id)
     if name is None:
         raise InvalidError("a topic is named by neither name nor id")
     if broker.node.topic(name) is None and changes is not None and not is_internal(name):
         await _create(broker, name, changes)
-    return existing_topic(broker, name)
+    return broker.topics.find(name)
 
 
 async def _create(broker: Broker, name: str, changes: Changes) -> None:
-    check_new_name(broker, name)
-    partitions = broker.node.broker_configs.settings.topics.default_partitions
+    plan = broker.topics.plan(name)
     # If somebody else is as quick, the topic is there; its partitions may have no leader yet. A
     # store that is slow keeps nobody from hearing of other topics: clients ask again.
     with contextlib.suppress(TopicExistsError, TimedOutError):
-        await changes.make(partial(broker.node.create_topic, name, partitions))
+        await changes.make(partial(broker.topics.create, plan))
     if broker.node.topic(name) is None:
         raise LeaderNotAvailableError(f"topic {name!r} is being created: ask again")
 
 
 def _topic_row(broker: Broker, topic: Topic, bits: int) -> MetadataResponse.Topic:
     partitions = [
-        MetadataResponse.Partition(**view_partition(broker, topic, number)._asdict())
-        for number in range(len(topic.partitions))
+        MetadataResponse.Partition(
+            error_code=ErrorCode.NONE if view.is_led else _NO_LEADER,
+            partition_index=view.partition_index,
+            leader_id=view.leader_id,
+            leader_epoch=view.leader_epoch,
+            replica_nodes=view.replica_nodes,
+            isr_nodes=view.isr_nodes,
+            offline_replicas=view.offline_replicas,
+        )
+        for view in view_partitions(broker, topic, range(len(topic.partitions)))
     ]
     return MetadataResponse.Topic(
         name=topic.name,

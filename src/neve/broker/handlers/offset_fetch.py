@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from neve.broker.admin.partitions import LeadershipCheck
 from neve.broker.error_codes import code_of
 from neve.broker.errors import UnknownTopicIdError
-from neve.broker.handlers.leadership_look import LeadershipLook
 from neve.coordinator.offset_requests import FetchedOffsets
 from neve.coordinator.offsets import UNCOMMITTED, CommittedOffset, TopicPartition
 from neve.protocol.codes import ErrorCode
@@ -41,7 +41,7 @@ class _Asked(NamedTuple):
 async def handle(
     broker: Broker, request: OffsetFetchRequest, context: Context
 ) -> OffsetFetchResponse:
-    look = LeadershipLook(broker)
+    look = LeadershipCheck(broker)
     version = context.api_version
     if version < _MANY_SINCE:
         topics = None
@@ -79,7 +79,7 @@ def _group_topics(
 
 
 async def _fetch(
-    broker: Broker, group_id: str, topics: list[_Asked] | None, look: LeadershipLook
+    broker: Broker, group_id: str, topics: list[_Asked] | None, look: LeadershipCheck
 ) -> FetchedOffsets:
     wanted: list[TopicPartition] | None = None
     if topics is not None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.admin.partitions import LeadershipCheck, check_epoch, led_partition
 from neve.broker.error_codes import fetch_error
-from neve.broker.handlers.leadership_look import LeadershipLook
-from neve.broker.handlers.led_partitions import check_epoch, led_partition
 from neve.errors import NeveError
 from neve.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -22,7 +21,7 @@ async def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: Context
 ) -> OffsetForLeaderEpochResponse:
     del context
-    look = LeadershipLook(broker)
+    look = LeadershipCheck(broker)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
@@ -37,7 +36,7 @@ async def handle(
 
 
 async def _row(
-    broker: Broker, name: str, asked: OffsetForLeaderEpochRequest.Partition, look: LeadershipLook
+    broker: Broker, name: str, asked: OffsetForLeaderEpochRequest.Partition, look: LeadershipCheck
 ) -> OffsetForLeaderEpochResponse.Partition:
     try:
         leader = led_partition(broker, name, asked.partition)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from neve.broker.admin.config_changes import DELETE, SET
 from neve.broker.group_state import GroupState
 from neve.broker.handlers import (
     alter_configs,
@@ -15,7 +16,6 @@ from neve.broker.handlers import (
     incremental_alter_configs,
     metadata,
 )
-from neve.broker.handlers.incremental_alter_configs import DELETE, SET
 from neve.cluster.records import ALL_NODES
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.alter_configs import ALTER_CONFIGS

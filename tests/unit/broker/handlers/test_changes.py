@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from neve import runtime
+from neve.broker.admin import changes
 from neve.broker.handlers import (
     alter_configs,
-    changes,
     create_partitions,
     create_topics,
     delete_records,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from neve.broker.admin.configs import broker_rows, topic_rows
 from neve.broker.handlers import describe_configs
-from neve.broker.handlers.config_rows import broker_rows, topic_rows
 from neve.cluster.broker_config import BROKER_CONFIGS
 from neve.cluster.topic_config import CONFIGS
 from neve.protocol.codes import ErrorCode

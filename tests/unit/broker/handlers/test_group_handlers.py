@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from neve import runtime
+from neve.broker.admin import changes
 from neve.broker.group_state import GroupState
 from neve.broker.handlers import (
-    changes,
     delete_groups,
     describe_groups,
     find_coordinator,

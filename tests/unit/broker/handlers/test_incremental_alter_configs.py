@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from neve.broker.admin.config_changes import APPEND, DELETE, SET, SUBTRACT
 from neve.broker.handlers import incremental_alter_configs
-from neve.broker.handlers.incremental_alter_configs import APPEND, DELETE, SET, SUBTRACT
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS as API
 from support.broker_world import NODE_ID, alter, start_broker, versions

@@ -1,42 +1,36 @@
-"""Changing the configs of resources: what AlterConfigs and IncrementalAlterConfigs share.
+"""Change the configs of topics, of single brokers, and of all brokers together.
 
-Topics have configs that can be changed while a broker runs, and so have brokers: single ones, and
-all of them together. Each resource is decided by itself; what it has not been asked to change is
-left as it is.
+Each resource is decided by itself, and keeps what it has not been asked to change.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from neve.broker.error_codes import admin_error
-from neve.broker.handlers.changes import Changes
-from neve.broker.handlers.topic_names import (
-    check_named_once,
-    check_not_internal,
-    each_once,
-    existing_topic,
-)
+from neve.broker.admin.changes import Changes
+from neve.broker.admin.topics import check_not_internal
 from neve.cluster.broker_config import check_broker_configs, configs_of_node, known_broker_config
-from neve.cluster.records import ALL_NODES
-from neve.cluster.topic_config import ConfigDeclared, check_configs, default_text, known_config
-from neve.errors import InvalidError, NeveError
-from neve.protocol.codes import ErrorCode
+from neve.cluster.topic_config import (
+    ConfigDeclared,
+    InvalidConfigError,
+    check_configs,
+    default_text,
+    known_config,
+)
+from neve.errors import InvalidError
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.cluster.state import Topic
 
-TOPIC, BROKER = 2, 4
-ALL_BROKERS = ""
+# Kafka's numbers for what is done to one config.
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
-class Target(ABC):
+class ConfigTarget(ABC):
     """A resource whose configs can be changed. `kept` is what was given for it before."""
 
     kept: Mapping[str, str]
@@ -58,7 +52,7 @@ class Target(ABC):
         """Give some and take others back."""
 
 
-class _TopicTarget(Target):
+class _TopicTarget(ConfigTarget):
     def __init__(self, broker: Broker, topic: Topic) -> None:
         self._broker = broker
         self._name = topic.name
@@ -79,7 +73,7 @@ class _TopicTarget(Target):
         return self._broker.node.set_configs(self._name, values, removed)
 
 
-class _BrokerTarget(Target):
+class _BrokerTarget(ConfigTarget):
     def __init__(self, broker: Broker, node_id: int) -> None:
         self._broker = broker
         self._node_id = node_id
@@ -118,79 +112,64 @@ class ConfigEdit(NamedTuple):
         return self.value
 
 
-class ResourceEdit(NamedTuple):
-    """What a request asks of one resource."""
-
-    kind: int
-    name: str
-    configs: Sequence[ConfigEdit]
-
-
-class EditOutcome(NamedTuple):
-    """Whether a resource was changed. `code` is NONE if it was."""
-
-    kind: int
-    name: str
-    code: ErrorCode
-    reason: str | None
-
-
-Derive: TypeAlias = Callable[[Target, Sequence[ConfigEdit]], dict[str, str]]
-"""From a resource and what is asked of its configs to all that it keeps afterwards."""
-
-
-async def alter(
-    broker: Broker, edits: Iterable[ResourceEdit], derive: Derive, *, validate_only: bool
-) -> list[EditOutcome]:
-    """Change each resource that may be changed, one after the other."""
-    changes = None if validate_only else Changes(broker)
-    outcomes = []
-    for edit, times in each_once(list(edits), attrgetter("kind", "name")):
-        code, reason = ErrorCode.NONE, None
-        try:
-            check_named_once(f"resource {edit.name!r}", times)
-            target = _target(broker, edit.kind, edit.name)
-            for config, named in each_once(edit.configs, attrgetter("name")):
-                check_named_once(f"config {config.name!r}", named)
-            await _change(target, derive(target, edit.configs), changes)
-        except NeveError as error:
-            code, reason = admin_error(error)
-        outcomes.append(EditOutcome(edit.kind, edit.name, code, reason))
-    return outcomes
-
-
-def _target(broker: Broker, resource_type: int, name: str) -> Target:
-    if resource_type == BROKER:
-        return _BrokerTarget(broker, node_named(broker, name))
-    if resource_type != TOPIC:
-        raise refuse_type(resource_type)
-    topic = existing_topic(broker, name)
+def topic_target(broker: Broker, name: str) -> ConfigTarget:
+    """The configs of a topic. Raises an error if there is no such topic for clients to change."""
+    topic = broker.topics.find(name)
     check_not_internal(name, "changed")
     return _TopicTarget(broker, topic)
 
 
-async def _change(target: Target, wanted: dict[str, str], changes: Changes | None) -> None:
+def broker_target(broker: Broker, node_id: int) -> ConfigTarget:
+    """The configs of a broker, or of all brokers (ALL_NODES)."""
+    return _BrokerTarget(broker, node_id)
+
+
+def replaced(target: ConfigTarget, edits: Sequence[ConfigEdit]) -> dict[str, str]:
+    """All configs of a resource after these have replaced what it had."""
+    del target
+    return {edit.name: edit.given_value for edit in edits}
+
+
+def edited(target: ConfigTarget, edits: Sequence[ConfigEdit]) -> dict[str, str]:
+    """All configs of a resource after single ones are set, removed or edited as lists."""
+    wanted = dict(target.kept)
+    for edit in edits:
+        if edit.operation == DELETE:
+            if edit.name not in wanted:
+                target.known(edit.name)
+            wanted.pop(edit.name, None)
+        elif edit.operation == SET:
+            wanted[edit.name] = edit.given_value
+        elif edit.operation in (APPEND, SUBTRACT):
+            wanted[edit.name] = _edited_list(target, edit)
+        else:
+            raise InvalidError(f"{edit.name}: there is no operation {edit.operation}")
+    return wanted
+
+
+def _edited_list(target: ConfigTarget, edit: ConfigEdit) -> str:
+    about = target.known(edit.name)
+    if about.kind != "list":
+        raise InvalidConfigError(f"{about.name} is not a list: set it, nothing can be appended")
+    present = target.kept.get(about.name, target.default(about))
+    entries, given = _entries(present), _entries(edit.given_value)
+    if edit.operation == APPEND:
+        entries += [entry for entry in given if entry not in entries]
+    else:
+        entries = [entry for entry in entries if entry not in given]
+    return ",".join(entries)
+
+
+def _entries(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+async def change_configs(
+    target: ConfigTarget, wanted: dict[str, str], changes: Changes | None
+) -> None:
+    """Make `wanted` all that a resource keeps. Only checks it if `changes` is None."""
     values = {name: value for name, value in wanted.items() if target.kept.get(name) != value}
     removed = tuple(name for name in target.kept if name not in wanted)
     target.check(values, removed)
     if changes is not None and (values or removed):
         await changes.make(partial(target.change, values, removed))
-
-
-def node_named(broker: Broker, name: str) -> int:
-    """The node that a broker resource names, ALL_NODES for all of them together."""
-    if name == ALL_BROKERS:
-        return ALL_NODES
-    if name != str(broker.node_id):
-        raise InvalidError(
-            f"this is broker {broker.node_id}, and it knows its own configs and those of all "
-            f"brokers (resource name {ALL_BROKERS!r}), not those of broker {name!r}"
-        )
-    return broker.node_id
-
-
-def refuse_type(resource_type: int) -> InvalidError:
-    return InvalidError(
-        f"resources of type {resource_type} have no configs here: "
-        f"topics ({TOPIC}) and brokers ({BROKER}) have"
-    )

@@ -1,17 +1,15 @@
-"""What clients are told of brokers and partitions: who is there, who leads.
+"""The brokers of the cluster, and the leaders of its partitions.
 
-A partition is in the bucket, not on brokers: its leader is its only replica, and in sync. One that
-nobody leads at the moment names its last leader, as an offline replica.
+A partition is in the bucket, not on brokers: its leader is its only replica, and in sync. A
+partition without a leader names its last one, as an offline replica.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from neve.broker.error_codes import code_of
-from neve.broker.errors import LeaderNotAvailableError
 from neve.cluster.state import NO_LEADER
-from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -30,13 +28,16 @@ class BrokerAddress(NamedTuple):
 class PartitionView(NamedTuple):
     """One partition as metadata shows it, by the names that its fields have in every answer."""
 
-    error_code: ErrorCode
     partition_index: int
     leader_id: int
     leader_epoch: int
     replica_nodes: list[int]
     isr_nodes: list[int]
     offline_replicas: list[int]
+
+    @property
+    def is_led(self) -> bool:
+        return self.leader_id != NO_LEADER
 
 
 def live_brokers(broker: Broker) -> list[BrokerAddress]:
@@ -51,7 +52,12 @@ def live_brokers(broker: Broker) -> list[BrokerAddress]:
     return sorted(found)
 
 
-def view_partition(broker: Broker, topic: Topic, number: int) -> PartitionView:
+def view_partitions(broker: Broker, topic: Topic, numbers: Iterable[int]) -> list[PartitionView]:
+    """Show these partitions of a topic."""
+    return [_view(broker, topic, number) for number in numbers]
+
+
+def _view(broker: Broker, topic: Topic, number: int) -> PartitionView:
     partition = topic.partitions[number]
     # Without a leader, the last process that wrote to it: its part of the streams is the last one.
     last = partition.streams[-1].incarnation if partition.streams else partition.leader
@@ -63,6 +69,5 @@ def view_partition(broker: Broker, topic: Topic, number: int) -> PartitionView:
         led = partition.leader != NO_LEADER
     if led:
         at = [node_id]
-        return PartitionView(ErrorCode.NONE, number, node_id, partition.epoch, at, at, [])
-    unavailable = code_of(LeaderNotAvailableError)
-    return PartitionView(unavailable, number, NO_LEADER, partition.epoch, [node_id], [], [node_id])
+        return PartitionView(number, node_id, partition.epoch, at, at, [])
+    return PartitionView(number, NO_LEADER, partition.epoch, [node_id], [], [node_id])

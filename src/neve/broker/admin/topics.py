@@ -1,0 +1,120 @@
+"""Find, create, extend and delete topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from neve.broker.errors import InternalTopicError, UnknownTopicIdError
+from neve.cluster import topic_rules
+from neve.cluster.topic_config import InvalidConfigError, check_configs
+from neve.cluster.topic_rules import NoTopicError, PartitionCountError, check_partition_count
+from neve.errors import InvalidError
+from neve.log.segment.state_table import is_internal
+
+if TYPE_CHECKING:
+    from neve.cluster.node import Node
+    from neve.cluster.state import Topic
+    from neve.settings import Settings
+
+_NO_CONFIGS: Mapping[str, str | None] = {}
+
+
+class NewTopic(NamedTuple):
+    """A topic that may be created."""
+
+    name: str
+    partitions: int
+    configs: dict[str, str]
+
+
+class TopicAdmin:
+    """The topics of a node's cluster."""
+
+    def __init__(self, node: Node, settings: Settings) -> None:
+        self._node = node
+        self._settings = settings
+
+    def all(self) -> list[Topic]:
+        """Every topic, in the order of their names."""
+        return sorted(self._node.cluster.state.topics.values(), key=lambda topic: topic.name)
+
+    def find(self, name: str) -> Topic:
+        """The topic of this name. Raises TopicNameError or NoTopicError."""
+        topic = self._node.topic(name)
+        if topic is not None:
+            return topic
+        topic_rules.check_topic_name(name)
+        raise NoTopicError(f"there is no topic {name!r}: check its name")
+
+    def find_by_id(self, topic_id: bytes) -> Topic:
+        """The topic of this id. Raises UnknownTopicIdError."""
+        topic = self._node.topic_by_id(topic_id)
+        if topic is None:
+            raise UnknownTopicIdError(topic_id)
+        return topic
+
+    def check_new_name(self, name: str) -> None:
+        """Raise an error if no new topic may have this name, or if it is taken."""
+        topic_rules.check_topic_name(name)
+        if is_internal(name):
+            # Such a log is kept as a table: a record goes when its key has a newer one.
+            raise InternalTopicError(
+                f"{name!r} cannot be a client's topic: the broker keeps its own state under that "
+                "name"
+            )
+        topic_rules.check_new_name(self._node.cluster.state, name)
+
+    def plan(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, str | None] = _NO_CONFIGS,
+    ) -> NewTopic:
+        """Check a topic that is to be created, by default with the broker's number of partitions.
+
+        Raises an error if it may not be created so.
+        """
+        self.check_new_name(name)
+        if partitions is None:
+            partitions = self._node.broker_configs.settings.topics.default_partitions
+        check_partition_count(self._node.cluster.state, self._settings.cluster, name, partitions)
+        given: dict[str, str] = {}
+        for config, value in configs.items():
+            if value is None:
+                raise InvalidConfigError(f"{config} is given no value, but null")
+            given[config] = value
+        check_configs(given)
+        return NewTopic(name, partitions, given)
+
+    async def create(self, plan: NewTopic) -> Topic:
+        """Create a topic. Raises TopicExistsError if another client was faster."""
+        return await self._node.create_topic(plan.name, plan.partitions, plan.configs)
+
+    def plan_growth(self, name: str, total: int) -> int:
+        """Check that a topic may grow to `total` partitions. Returns how many would be new."""
+        topic = self.find(name)
+        check_not_internal(name, "changed")
+        present = len(topic.partitions)
+        if total <= present:
+            raise PartitionCountError(
+                f"topic {name!r} has {present} partitions; a total of {total} is not more"
+            )
+        limits = self._settings.cluster
+        check_partition_count(self._node.cluster.state, limits, name, total, present)
+        return total - present
+
+    async def grow(self, name: str, total: int) -> None:
+        """Add partitions to a topic, up to `total`."""
+        await self._node.add_partitions(name, total)
+
+    async def delete(self, topic: Topic) -> None:
+        """Delete a topic. Its objects are removed later."""
+        check_not_internal(topic.name, "deleted")
+        await self._node.delete_topic(topic.name)
+
+
+def check_not_internal(name: str, done: str) -> None:
+    """Raise InvalidError for a topic of the broker's own."""
+    if is_internal(name):
+        raise InvalidError(f"{name} holds the broker's own state and cannot be {done} by clients")
