@@ -145,3 +145,34 @@ def test_every_error_named_exists(page: Path) -> None:
     declared_here = set(re.findall(r"^class (\w+Error)\b", source, flags=re.MULTILINE))
     named = set(re.findall(r"\b[A-Z]\w+Error\b", "\n".join(spans_of(page))))
     assert sorted(name for name in named - declared_here if not hasattr(builtins, name)) == []
+
+
+# Flags of other programs that pages mention, and the suffix of S3 Express buckets.
+FOREIGN_FLAGS = {"--entity-type", "--entity-default", "--explore", "--py-files", "--soak", "--x-s"}
+
+
+def flags_of_neve() -> set[str]:
+    """Every flag in the source of the command line, by its name or by its parameter."""
+    folder = ROOT / "src" / "neve" / "cli"
+    source = "\n".join(file.read_text(encoding="utf-8") for file in folder.rglob("*.py"))
+    parameters = re.findall(r"^\s+(\w+): ", source, flags=re.MULTILINE)
+    named = {f"--{name.strip('_').replace('_', '-')}" for name in parameters}
+    return named | set(re.findall(r"--[a-z][a-z-]+", source)) | {"--help", "--version"}
+
+
+@pytest.mark.parametrize("page", pages(), ids=shown_name)
+def test_every_flag_named_exists(page: Path) -> None:
+    shown = [span for span in spans_of(page) if span.startswith(("--", "neve "))]
+    indented = re.findall(r"^    (neve .*)$", prose_of(page), flags=re.MULTILINE)
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join([*shown, *indented])))
+    named = {flag.replace("--no-", "--", 1) for flag in named}
+    assert sorted(named - flags_of_neve() - FOREIGN_FLAGS) == [], "no such flag: see neve --help"
+
+
+def test_every_event_described_is_logged() -> None:
+    monitor = (ROOT / "docs" / "operators" / "monitor.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?`) \| (?:info|warning|debug) \|", monitor, flags=re.MULTILINE)
+    described = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    source = "\n".join(file.read_text(encoding="utf-8") for file in source_files())
+    assert len(described) > 15
+    assert sorted(name for name in described if f'"{name}"' not in source) == []
