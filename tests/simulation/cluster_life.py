@@ -539,7 +539,7 @@ async def _disorder(cluster: Cluster, last: Process) -> list[str]:
         found.append(f"unswept streams: {sorted(node.rollups.unswept)}")
     if state.deleted:
         found.append(f"deleted and kept: {sorted(row.name for row in state.deleted.values())}")
-    if not last.broker.group_state.is_whole and node.topic("__consumer_offsets") is not None:
+    if not last.broker.group_state.is_loaded and node.topic("__consumer_offsets") is not None:
         await last.broker.group_state.ensure()
         found.append("groups are not served")
     return found + _leftovers(cluster, state, node.incarnation)

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from neve import runtime
 from neve.cluster.node import Node
+from neve.cluster.records import Handover, Release
 from neve.cluster.state import Topic
-from neve.errors import NeveError
+from neve.errors import FencedError, NeveError
 from neve.log.partition import Appended
 from neve.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from neve.records.reference import Record, build_batch
@@ -91,6 +92,27 @@ async def successor(store: Store, settings: Settings | None = None, *, node_id: 
     node = await Node.start(store, settings or small_settings(), node_id=node_id)
     await node.takeover.lead()
     return node
+
+
+async def release(node: Node, to: Node, topic_name: str = TOPIC, partition: int = 0) -> None:
+    """Move a partition from one live node to another, as the owner's release record does."""
+    topic = node.cluster.state.topic(topic_name)
+    assert topic is not None
+    log = node.leader(topic_name, partition).log
+    await node.writer.flush()
+    row = Handover(
+        topic_id=topic.topic_id,
+        partition=partition,
+        epoch=log.epoch,
+        end=node.writer.committed_end,
+        end_offset=log.high_watermark,
+        successor=to.incarnation,
+    )
+    await node.cluster.propose(lambda _: Release((row,)))
+    assert node.leader_of(topic.id_bytes, partition) is None
+    assert isinstance(log.closed, FencedError)
+    await to.cluster.refresh()
+    assert await to.takeover.lead_unled([(topic.topic_id, partition)]) == {}
 
 
 def topic_of(node: Node) -> Topic:

@@ -1,7 +1,9 @@
-"""Where groups and their offsets are kept: the partitions of an internal topic that we lead.
+"""The groups that this broker coordinates: those of the internal partitions that it leads.
 
-The topic is made when the first group needs it. A partition's groups are loaded from its state
-table: the last STATE section and what was committed after it, however long its history is.
+A group belongs to one partition of the internal topic, and the leader of that partition coordinates
+it. Groups are loaded when this broker comes to lead their partition, from the partition's state
+table (the last STATE section and everything committed after it), and unloaded when it loses it. The
+topic is created when the first client asks for a coordinator.
 """
 
 from __future__ import annotations
@@ -13,109 +15,146 @@ from collections.abc import Sequence
 from neve import runtime
 from neve.cluster.log import TopicExistsError
 from neve.cluster.node import Node
-from neve.cluster.state import Topic
+from neve.cluster.partition_leader import PartitionLeader
+from neve.cluster.state import NO_LEADER
 from neve.coordinator.groups import Complain, Groups
 from neve.coordinator.offset_requests import TopicFacts
+from neve.coordinator.placement import partition_of
 from neve.errors import ClosedError, NeveError, StoreError
-from neve.log.partition import PartitionLog
 from neve.records.reference import Record, build_batch
 from neve.settings import GroupSettings
 
 log_line = logging.getLogger("neve.broker.groups")
 
 GROUPS_TOPIC = "__consumer_offsets"
-# Small segments: what is loaded at a start is the last table and at most one segment's records.
+# Small segments: a load reads the last table and at most one segment of records.
 _CONFIGS = {"segment.bytes": str(8 * 1024 * 1024)}
 
 
 class GroupState:
-    """The groups of one broker, over its node."""
+    """The groups of one broker. Call `start` once, and `close` before the node's."""
 
     def __init__(
         self, node: Node, settings: GroupSettings, complain: Complain = lambda *_: None
     ) -> None:
         self._node = node
         self._settings = settings
-        self._making = asyncio.Lock()
+        self._creating = asyncio.Lock()
         self._tasks = runtime.Tasks(_failed)
-        self._settled: set[int] = set()  # partitions that are loaded, or never can be
-        self._is_catching_up = False
+        self._is_closed = False
+        self._loads: dict[PartitionLeader, asyncio.Task[None]] = {}
+        self._settled: set[PartitionLeader] = set()  # loaded, or damaged: not loaded again
         self.groups = Groups(settings, _Topics(node), _failed, complain, node.memory)
         node.broker_configs.on_change.append(self._configure)
+        node.led.on_led.append(self._led)
+        node.led.on_lost.append(self._lost)
 
     def _configure(self) -> None:
         self.groups.configure(self._node.broker_configs.settings.groups)
 
     async def load(self) -> None:
-        """Load what there is, and begin to serve groups."""
+        """Serve groups, once those of all partitions led here are loaded."""
         self.groups.start()
-        topic = self._node.topic(GROUPS_TOPIC)
-        if topic is not None:
-            await self._load(topic)
+        await self._load_led()
 
     async def ensure(self) -> None:
-        """Make the internal topic if there is none yet.
+        """Create the internal topic if it does not exist, and load its groups.
 
-        What of it could not be led or loaded before is tried again, and not waited for: clients ask
-        once more, and groups that are served already must not wait for others.
+        If it exists, partitions whose groups could not be loaded are retried in the background:
+        clients ask again, and must not wait for groups other than their own.
         """
-        async with self._making:
-            topic = self._node.topic(GROUPS_TOPIC)
-            if topic is None:
-                await self._load(await self._made())
-            elif not self.is_whole and not self._is_catching_up:
-                self._is_catching_up = True
-                self._tasks.start(self._catch_up(topic), name="late groups")
+        async with self._creating:
+            if self._node.topic(GROUPS_TOPIC) is None:
+                await self._create()
+                await self._load_led()
+            else:
+                self._retry()
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all there is of the internal topic is served: nothing has to be ensured."""
+    def is_loaded(self) -> bool:
+        """Whether the internal topic exists, and every partition led here is loaded or damaged."""
+        if self._node.topic(GROUPS_TOPIC) is None:
+            return False
+        return all(leader in self._settled for leader in self._leaders())
+
+    def coordinator_of(self, group_id: str) -> int | None:
+        """The incarnation that leads a group's partition; None if no process does."""
         topic = self._node.topic(GROUPS_TOPIC)
-        return topic is not None and len(self._settled) == len(topic.partitions)
+        if topic is None:
+            return None
+        leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
+        return None if leader == NO_LEADER else leader
 
-    async def _made(self) -> Topic:
+    async def _create(self) -> None:
         try:
-            return await self._node.create_topic(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
-        except TopicExistsError:  # an earlier try went further than it knew
+            await self._node.create_topic(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
+        except TopicExistsError:  # created by an earlier attempt or by another broker
             await self._node.takeover.lead_unled()
-            found = self._node.topic(GROUPS_TOPIC)
-            assert found is not None
-            return found
 
-    async def _catch_up(self, topic: Topic) -> None:
+    # -- following leadership ----------------------------------------------------------------
+
+    def _leaders(self) -> list[PartitionLeader]:
+        """The partitions of the internal topic that this broker leads."""
+        topic = self._node.topic(GROUPS_TOPIC)
+        if topic is None:
+            return []
+        found = (self._node.leader_of(topic.id_bytes, at) for at in range(len(topic.partitions)))
+        return [leader for leader in found if leader is not None]
+
+    def _led(self, leader: PartitionLeader) -> None:
+        topic = self._node.topic(GROUPS_TOPIC)
+        if topic is None or topic.id_bytes != leader.log.topic_id or self._is_closed:
+            return
+        self._start_load(leader)
+
+    def _lost(self, leader: PartitionLeader) -> None:
+        """Unload the groups of a lost partition. Waiting members get NOT_COORDINATOR."""
+        load = self._loads.pop(leader, None)
+        if load is not None:
+            load.cancel()
+        if load is not None or leader in self._settled:
+            self._settled.discard(leader)
+            self.groups.unload(leader.log.partition)
+
+    async def _load_led(self) -> None:
+        self._retry()
+        loads = list(self._loads.values())
+        if loads:
+            await asyncio.wait(loads)
+
+    def _retry(self) -> None:
+        for leader in self._leaders():
+            if leader not in self._settled:
+                self._start_load(leader)
+
+    def _start_load(self, leader: PartitionLeader) -> None:
+        topic = self._node.topic(GROUPS_TOPIC)
+        if topic is not None and leader not in self._loads:
+            self.groups.spread_over(len(topic.partitions))
+            self._loads[leader] = self._tasks.start(self._load(leader), name="group load")
+
+    async def _load(self, leader: PartitionLeader) -> None:
         try:
-            await self._load(topic)
-        finally:
-            self._is_catching_up = False
-
-    async def _load(self, topic: Topic) -> None:
-        self.groups.spread_over(len(topic.partitions))
-        missing = [at for at in range(len(topic.partitions)) if at not in self._settled]
-        await runtime.gather(*(self._load_partition(topic, number) for number in missing))
-
-    async def _load_partition(self, topic: Topic, number: int) -> None:
-        leader = self._node.leader_of(topic.id_bytes, number)
-        if leader is None:
-            return  # its groups are answered NOT_COORDINATOR
-        log = leader.log
-        try:
-            rows = await log.load_state()
-            await self.groups.load(number, rows, _PartitionStateLog(self._node, log))
+            rows = await leader.log.load_state()
+            await self.groups.load(leader.log.partition, rows, _PartitionStateLog(leader))
         except StoreError as error:
-            log_line.error("the groups of %s cannot be served yet: %s", log.name, error)
+            log_line.error("the groups of %s cannot be served yet: %s", leader.name, error)
         except NeveError as error:
-            self._settled.add(number)
-            log_line.error("the groups of %s cannot be served: %s", log.name, error)
+            self._settled.add(leader)
+            log_line.error("the groups of %s cannot be served: %s", leader.name, error)
         else:
-            self._settled.add(number)
+            self._settled.add(leader)
+        finally:
+            self._loads.pop(leader, None)
 
     async def close(self) -> None:
+        self._is_closed = True
         await self._tasks.close()
         await self.groups.close()
 
 
 class _Topics:
-    """What there is to commit offsets for."""
+    """The topics that offsets can be committed for."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -129,21 +168,20 @@ class _Topics:
 
 
 class _PartitionStateLog:
-    """One partition of the internal topic, written by the coordinator alone."""
+    """One partition of the internal topic. Only the coordinator writes to it."""
 
-    def __init__(self, node: Node, log: PartitionLog) -> None:
-        self._node = node
-        self._log = log
+    def __init__(self, leader: PartitionLeader) -> None:
+        self._leader = leader
 
     async def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Return when the records are committed."""
-        if self._log.closed is not None:
-            raise ClosedError(f"{self._log.name} is no longer led here")
+        if not self._leader.is_leading:
+            raise ClosedError(f"{self._leader.name} is no longer led here")
         now_ms = runtime.now_ms()
         rows = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(records)]
-        # Commits go on while producers have filled the buffer: it may overflow by what groups
-        # have on their way, which is bounded where they hand it in.
-        done = self._log.append(bytearray(build_batch(rows)), admitted=True)
+        # Groups may append while producers have filled the buffer. The coordinator bounds what it
+        # has in flight, and so the overflow.
+        done = self._leader.append(bytearray(build_batch(rows)), admitted=True)
         await done.commit.wait()
 
 

@@ -16,6 +16,7 @@ from support.node_world import (
     TOPIC,
     append,
     batch_of,
+    release,
     send,
     small_settings,
     started,
@@ -26,26 +27,6 @@ from support.node_world import (
 from support.scripted_store import ScriptedStore, first, in_simulation, refuse
 
 WIDE = small_settings(segment_bytes=1 << 20)
-
-
-async def released(store: ScriptedStore, node: Node, to: Node, partition: int = 0) -> None:
-    """The owner hands a partition over: stopped, its last object committed, then the record."""
-    topic = topic_of(node)
-    log = node.leader(topic.name, partition).log
-    await node.writer.flush()
-    row = Handover(
-        topic_id=topic.topic_id,
-        partition=partition,
-        epoch=log.epoch,
-        end=node.writer.committed_end,
-        end_offset=log.high_watermark,
-        successor=to.incarnation,
-    )
-    await node.cluster.propose(lambda _: Release((row,)))
-    assert node.leader_of(topic.id_bytes, partition) is None
-    assert isinstance(log.closed, FencedError)
-    await to.cluster.refresh()
-    assert await to.takeover.lead_unled([(topic.topic_id, partition)]) == {}
 
 
 # --- the order
@@ -159,7 +140,7 @@ async def test_a_released_partition_is_recovered_without_sealing_its_stream() ->
     await send(old, ["a"], 0)
     await send(old, ["x"], 1)
     new = await Node.start(store, WIDE, node_id=2)
-    await released(store, old, new)
+    await release(old, new)
     assert new.takeover.sealed == {}
     assert sorted(partition for _, partition in new.led.partitions) == [0]
     assert await send(new, ["b"], 0) == 1
@@ -182,7 +163,7 @@ async def test_what_a_released_partition_has_in_a_live_stream_is_found_after_a_r
     for value in values:
         await send(old, [value * 3], 0)
     new = await Node.start(store, WIDE, node_id=2)
-    await released(store, old, new)
+    await release(old, new)
     await send(old, ["x"], 1)
     assert await old.rollups.roll_up()
     assert wal_stream(old.incarnation).number(0) not in store.listed()
@@ -201,7 +182,7 @@ async def test_a_partition_with_only_released_streams_is_recovered_from_all_of_t
     for at in range(3):
         await send(nodes[-1], [f"{at}"])
         nodes.append(await Node.start(store, WIDE, node_id=at + 2))
-        await released(store, nodes[-2], nodes[-1])
+        await release(nodes[-2], nodes[-1])
     streams = topic_of(nodes[-1]).partitions[0].streams
     assert [part.end for part in streams] == [1, 1, 1, None]
     assert await values_of(store) == ["0", "1", "2"]

@@ -129,7 +129,10 @@ async def test_groups_are_served_though_a_superseded_process_made_their_topic() 
     for _ in range(10):
         await runtime.sleep(10)
         await served.ensure()
-    assert served.is_whole
+    assert served.is_loaded
+    topic = new.topic("__consumer_offsets")
+    assert topic is not None
+    assert all(new.leader_of(topic.id_bytes, at) for at in range(len(topic.partitions)))
     assert (await served.groups.fetch_offsets("g", [], _leads)).error == ErrorCode.NONE
     for each in (upkeep, groups, served):
         await each.close()

@@ -1,13 +1,13 @@
-"""FindCoordinator: who answers for a group. This broker, for every group.
+"""FindCoordinator: the broker that leads a group's partition of the internal topic.
 
-The internal topic that groups are kept in is made when somebody first asks. Transactions are not
-supported: who asks for their coordinator is refused with the one error that every client takes for
-final (others make librdkafka ask again for ever), and a message that says what it is about.
+The internal topic is created when the first client asks. Transactions are not supported. A request
+for their coordinator gets the one error that every client treats as final (after others librdkafka
+asks again for ever), with a message that says so.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.admin.changes import Changes
 from neve.broker.error_codes import coordinator_error
@@ -22,44 +22,56 @@ if TYPE_CHECKING:
 
 _GROUP, _TRANSACTION = 0, 1
 _MANY_SINCE = 4
-_NO_NODE = _NO_PORT = -1
+
+
+class _Found(NamedTuple):
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
 
 
 async def handle(
     broker: Broker, request: FindCoordinatorRequest, context: Context
 ) -> FindCoordinatorResponse:
-    code, reason, node_id, host, port = ErrorCode.NONE, None, _NO_NODE, "", _NO_PORT
+    has_many = context.api_version >= _MANY_SINCE
+    keys = request.coordinator_keys if has_many else [request.key]
     try:
         await _check_coordinating(broker, request.key_type)
-        node_id, (host, port) = broker.node_id, broker.advertised
+        found = [_coordinator(broker, key) for key in keys]
     except NeveError as error:
-        code, reason = coordinator_error(error)
-    if context.api_version < _MANY_SINCE:
-        return FindCoordinatorResponse(
-            error_code=code, error_message=reason, node_id=node_id, host=host, port=port
-        )
+        found = [_Found(*coordinator_error(error)) for _ in keys]
+    if not has_many:
+        return FindCoordinatorResponse(**found[0]._asdict())
     return FindCoordinatorResponse(
         coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key,
-                error_code=code,
-                error_message=reason,
-                node_id=node_id,
-                host=host,
-                port=port,
-            )
-            for key in request.coordinator_keys
+            FindCoordinatorResponse.Coordinator(key=key, **row._asdict())
+            for key, row in zip(keys, found, strict=True)
         ]
     )
 
 
 async def _check_coordinating(broker: Broker, key_type: int) -> None:
-    """Make sure that this broker coordinates groups, and that the client asks for no other kind."""
+    """Raise an error unless the client asks for a group's coordinator and groups are kept."""
     if key_type == _TRANSACTION:
         raise TransactionsUnsupportedError(
             "transactions are not supported: produce without a transactional id"
         )
     if key_type != _GROUP:
         raise CoordinatorTypeError(f"there is no coordinator of kind {key_type}")
-    if not broker.group_state.is_whole:
+    if not broker.group_state.is_loaded:
         await Changes(broker).make(broker.group_state.ensure)
+
+
+def _coordinator(broker: Broker, group_id: str) -> _Found:
+    """The broker that coordinates a group.
+
+    This broker if no process leads the group's partition, or one that serves no clients: requests
+    are then answered NOT_COORDINATOR, and clients ask again.
+    """
+    leader = broker.group_state.coordinator_of(group_id)
+    other = None if leader is None else broker.node.cluster.state.brokers.get(leader)
+    if other is None or other.incarnation == broker.node.incarnation or not other.port:
+        return _Found(ErrorCode.NONE, None, broker.node_id, *broker.advertised)
+    return _Found(ErrorCode.NONE, None, other.node_id, other.host, other.port)

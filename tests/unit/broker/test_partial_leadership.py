@@ -1,0 +1,265 @@
+"""Two live brokers on one bucket, each of which leads some partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from neve import runtime
+from neve.broker.group_state import GROUPS_TOPIC, GroupState
+from neve.broker.handlers import (
+    delete_records,
+    describe_log_dirs,
+    describe_producers,
+    find_coordinator,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+)
+from neve.cluster.node import Node
+from neve.coordinator.group_messages import JoinRequest
+from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit
+from neve.log.partition import PartitionLog
+from neve.protocol.codes import ErrorCode
+from neve.protocol.messages import APIS
+from neve.settings import GroupSettings
+from neve.store.memory import MemoryBucket, MemoryStore
+from support.broker_world import ADVERTISED, StandIn, ask, produce
+from support.node_world import release, small_settings
+
+GROUPS = GroupSettings(partitions=2, initial_rebalance_delay_ms=0)
+SETTINGS = dataclasses.replace(small_settings(), groups=GROUPS)
+NOT_LED = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class GroupBroker(StandIn):
+    """A stand-in that coordinates groups."""
+
+    group_state: GroupState
+
+    @property
+    def groups(self) -> Any:
+        return self.group_state.groups
+
+
+@asynccontextmanager
+async def two_brokers() -> AsyncIterator[tuple[GroupBroker, GroupBroker]]:
+    """Brokers 1 and 2 lead partitions 0 and 1 of topic `t`; broker 1 leads all groups."""
+    bucket = MemoryBucket()
+    brokers = []
+    for node_id in (1, 2):
+        node = await Node.start(
+            MemoryStore(bucket),
+            SETTINGS,
+            node_id=node_id,
+            probe=False,
+            host=f"host{node_id}",
+            port=9092,
+        )
+        broker = GroupBroker(node, SETTINGS, bucket, node_id=node_id)
+        broker.group_state = GroupState(node, GROUPS)
+        await broker.group_state.load()
+        brokers.append(broker)
+    one, two = brokers
+    await one.node.create_topic("t", 1)
+    await two.node.add_partitions("t", 2)
+    await one.group_state.ensure()
+    for broker in brokers:
+        await broker.node.cluster.refresh()
+    try:
+        yield one, two
+    finally:
+        for broker in brokers:
+            await broker.group_state.close()
+            await broker.node.close()
+
+
+async def until_loaded(broker: GroupBroker) -> None:
+    async with runtime.deadline(10):
+        while not broker.group_state.is_loaded:
+            await runtime.sleep(0.001)
+
+
+async def call(broker: GroupBroker, handler: ModuleType, **content: Any) -> Any:
+    name = handler.__name__.rpartition(".")[2].title().replace("_", "")
+    api = next(api for api in APIS.values() if api.name == name)
+    return await ask(broker, handler, api, api.max_version, **content)
+
+
+async def coordinator(broker: GroupBroker, *groups: str) -> list[tuple[int, str]]:
+    answer = await call(broker, find_coordinator, key_type=0, coordinator_keys=list(groups))
+    assert {row.error_code for row in answer.coordinators} == {ErrorCode.NONE}
+    return [(row.node_id, row.host) for row in answer.coordinators]
+
+
+async def commit(broker: GroupBroker, group: str, offset: int) -> ErrorCode:
+    request = CommitRequest(group_id=group, offsets=[OffsetToCommit("t", 0, offset)])
+    answers = await broker.groups.commit_offsets(request)
+    return answers["t", 0]
+
+
+async def committed(broker: GroupBroker, group: str) -> tuple[ErrorCode, int | None]:
+    found = await broker.groups.fetch_offsets(group, [("t", 0)], broker.node.writer.still_leading)
+    return found.error, found.offsets["t", 0].offset if found.offsets else None
+
+
+def groups_by_partition(broker: GroupBroker) -> dict[int, str]:
+    """A group for each partition of the internal topic."""
+    names = [f"g{at}" for at in range(50)]
+    return {broker.groups.partition_of(name): name for name in names}
+
+
+# --- partitions
+
+
+async def test_each_broker_serves_its_own_partitions_only() -> None:
+    async with two_brokers() as (one, two):
+        assert await produce(one, "t", 3, partition=0) == 0
+        assert await produce(two, "t", 3, partition=1) == 0
+        for broker, own in ((one, 0), (two, 1)):
+            request = APIS[2].Request
+            parts = [request.Partition(partition_index=at, timestamp=-1) for at in (0, 1)]
+            topics = [request.Topic(name="t", partitions=parts)]
+            answer = await call(broker, list_offsets, replica_id=-1, topics=topics)
+            rows = {row.partition_index: row for row in answer.topics[0].partitions}
+            assert (rows[own].error_code, rows[own].offset) == (ErrorCode.NONE, 3)
+            assert (rows[1 - own].error_code, rows[1 - own].offset) == (NOT_LED, -1)
+
+
+async def test_both_brokers_name_the_same_leaders() -> None:
+    async with two_brokers() as (one, two):
+        for broker in (one, two):
+            answer = await call(broker, metadata, topics=[APIS[3].Request.Topic(name="t")])
+            found = [
+                (row.partition_index, row.leader_id, row.error_code)
+                for row in answer.topics[0].partitions
+            ]
+            assert found == [(0, 1, ErrorCode.NONE), (1, 2, ErrorCode.NONE)]
+
+
+async def test_every_api_about_one_partition_refuses_what_another_broker_leads() -> None:
+    async with two_brokers() as (one, _):
+        request = APIS[21].Request
+        parts = [request.Partition(partition_index=1, offset=0)]
+        topics = [request.Topic(name="t", partitions=parts)]
+        answer = await call(one, delete_records, topics=topics, timeout_ms=1_000)
+        assert answer.topics[0].partitions[0].error_code == NOT_LED
+
+        request = APIS[23].Request
+        parts = [request.Partition(partition=1, current_leader_epoch=-1, leader_epoch=0)]
+        topics = [request.Topic(topic="t", partitions=parts)]
+        answer = await call(one, offset_for_leader_epoch, replica_id=-1, topics=topics)
+        assert answer.topics[0].partitions[0].error_code == NOT_LED
+
+        topics = [APIS[61].Request.Topic(name="t", partition_indexes=[1])]
+        answer = await call(one, describe_producers, topics=topics)
+        assert answer.topics[0].partitions[0].error_code == NOT_LED
+
+        answer = await call(one, describe_log_dirs, topics=None)
+        rows = {row.name: row.partitions for row in answer.results[0].topics}
+        assert [row.partition_index for row in rows["t"]] == [0]
+
+
+async def test_a_partition_that_moves_is_lost_by_one_broker_and_served_by_the_other() -> None:
+    async with two_brokers() as (one, two):
+        await produce(one, "t", 3)
+        await one.node.create_topic("kept", 1)
+        leader = one.node.leader("t", 0)
+        await release(one.node, two.node, "t", 0)
+        assert not leader.is_leading
+        assert leader not in one.node.queues.tiering
+        assert await produce(two, "t", 2) == 3
+        assert await produce(one, "kept", 1) == 0, "the other partitions are served on"
+        assert one.node.ended is None
+
+
+# --- groups
+
+
+async def test_the_coordinator_of_a_group_is_the_leader_of_its_partition() -> None:
+    async with two_brokers() as (one, two):
+        group = groups_by_partition(one)
+        own = ADVERTISED.host
+        assert await coordinator(one, group[0], group[1]) == [(1, own), (1, own)]
+        assert await coordinator(two, group[0], group[1]) == [(1, "host1"), (1, "host1")]
+        await release(one.node, two.node, GROUPS_TOPIC, 1)
+        assert await coordinator(one, group[0], group[1]) == [(1, own), (2, "host2")]
+        assert await coordinator(two, group[0], group[1]) == [(1, "host1"), (2, own)]
+
+
+async def test_groups_follow_their_partition_to_its_leader_and_back() -> None:
+    async with two_brokers() as (one, two):
+        group = groups_by_partition(one)
+        for number in (0, 1):
+            assert await commit(one, group[number], 10 + number) == ErrorCode.NONE
+        assert await commit(two, group[1], 99) == ErrorCode.NOT_COORDINATOR
+        assert await committed(two, group[1]) == (ErrorCode.NOT_COORDINATOR, None)
+
+        await release(one.node, two.node, GROUPS_TOPIC, 1)
+        await until_loaded(two)
+        assert await committed(one, group[1]) == (ErrorCode.NOT_COORDINATOR, None)
+        assert await commit(one, group[1], 99) == ErrorCode.NOT_COORDINATOR
+        assert one.groups.describe(group[1])[0] == ErrorCode.NOT_COORDINATOR
+        assert await committed(one, group[0]) == (ErrorCode.NONE, 10)
+        assert await committed(two, group[1]) == (ErrorCode.NONE, 11)
+        assert await committed(two, group[0]) == (ErrorCode.NOT_COORDINATOR, None)
+        assert await commit(two, group[1], 21) == ErrorCode.NONE
+
+        await release(two.node, one.node, GROUPS_TOPIC, 1)
+        await until_loaded(one)
+        assert await committed(two, group[1]) == (ErrorCode.NOT_COORDINATOR, None)
+        assert await committed(one, group[1]) == (ErrorCode.NONE, 21)
+
+
+async def test_a_member_that_waits_is_sent_to_the_new_coordinator() -> None:
+    async with two_brokers() as (one, two):
+        name = groups_by_partition(one)[1]
+        settings = dataclasses.replace(GROUPS, initial_rebalance_delay_ms=60_000)
+        one.groups.configure(settings)
+        request = JoinRequest(
+            group_id=name,
+            member_id="",
+            client_id="c",
+            client_host="/h",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=(("range", b""),),
+        )
+        waiting = runtime.spawn(one.groups.join(request))
+        await runtime.sleep(0.01)
+        assert not waiting.done()
+        await release(one.node, two.node, GROUPS_TOPIC, 1)
+        assert (await waiting).error == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_partition_lost_while_its_groups_load_is_not_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+    load_state = PartitionLog.load_state
+
+    async def slow(log: PartitionLog) -> dict[bytes, bytes]:
+        began.set()
+        await go_on.wait()
+        return await load_state(log)
+
+    async with two_brokers() as (one, two):
+        name = groups_by_partition(one)[1]
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionLog, "load_state", slow)
+            await release(one.node, two.node, GROUPS_TOPIC, 1)
+            await began.wait()
+        assert await commit(two, name, 1) == ErrorCode.NOT_COORDINATOR
+        await release(two.node, one.node, GROUPS_TOPIC, 1)
+        go_on.set()
+        await until_loaded(one)
+        await runtime.sleep(0.01)
+        assert await committed(two, name) == (ErrorCode.NOT_COORDINATOR, None)
+        assert await commit(one, name, 1) == ErrorCode.NONE
