@@ -1,4 +1,4 @@
-"""docs/contributors/format.md describes each JSON struct, field, default and tag."""
+"""docs/contributors/format-payloads.md describes each JSON struct, field, default and tag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neve.log.manifest import records as manifest_records
 from neve.log.manifest import state as manifest_state
 from neve.log.wal import checkpoint as wal_checkpoint
 
-PAGE = Path(__file__).parents[4] / "docs" / "contributors" / "format.md"
+PAGE = Path(__file__).parents[4] / "docs" / "contributors" / "format-payloads.md"
 PARTS: dict[str, tuple[ModuleType, ...]] = {
     "cluster log": (cluster_records, cluster_state),
     "manifest": (manifest_records, manifest_state),
@@ -40,7 +40,7 @@ def structs_of(modules: tuple[ModuleType, ...]) -> dict[str, dict[str, object]]:
 
 def tables_of(heading: str) -> dict[str, dict[str, object]]:
     text = PAGE.read_text(encoding="utf-8")
-    section = re.split(r"\n##+ ", text.split(f"### Payload: {heading}\n", 1)[1], maxsplit=1)[0]
+    section = re.split(r"\n##+ ", text.split(f"## Payload: {heading}\n", 1)[1], maxsplit=1)[0]
     found: dict[str, dict[str, object]] = {}
     for title, tag, rows in re.findall(
         r"\*\*(\w+)\*\*(?:, tag `([a-z-]+)`)?[^\n]*\n\n((?:\|[^\n]*\n)+)", section
