@@ -24,8 +24,8 @@ from neve.lake.tables.last_error import TEXT_MAX, record_error
 from unit.lake.pipeline.pipeline_scene import FakeSpark, Scene
 
 LOST = (
-    "t: 6 offsets were removed by retention (or DeleteRecords) before they came into lake.t, which "
-    "lacks them for good: 1 to 4 of partition 0, 1 to 2 of partition 1"
+    "t: 6 offsets were removed by retention (or DeleteRecords) before they were read into lake.t, "
+    "which lacks them permanently: 1 to 4 of partition 0, 1 to 2 of partition 1"
 )
 
 
@@ -146,8 +146,8 @@ def test_nothing_is_lost_or_counted_where_somebody_else_was_in_time(
 
 def lost_of(which: str, offsets: int) -> str:
     return (
-        f"t: {offsets} offsets were removed by retention (or DeleteRecords) before they came into "
-        f"lake.t, which lacks them permanently: {which}"
+        f"t: {offsets} offsets were removed by retention (or DeleteRecords) before they were "
+        f"read into lake.t, which lacks them permanently: {which}"
     )
 
 
