@@ -1,6 +1,6 @@
-"""From checked batches to what a caller gets: records, or Arrow columns.
+"""Decoding of checked batches into records or Arrow columns.
 
-Both give exactly the records within the chunk's offsets and the selection's times; control batches
+Both yield exactly the records within the chunk's offsets and the selection's times; control batches
 are left out. Few records are decoded in plain Python: loading the compiled kernel takes longer.
 """
 
@@ -30,19 +30,19 @@ COLUMNS = (
     "value",
     "headers",
 )
-"""What Arrow batches have unless asked otherwise, in this order."""
+"""The default columns of Arrow batches, in this order."""
 
 PLAIN_BYTES_MAX = 256 * 1024
-"""Batches that one decoder reads in plain Python before it loads the kernel."""
+"""Bytes of batches that one decoder reads in plain Python before it loads the kernel."""
 RECORDS_AT_ONCE = 16 * 1024
 ARROW_BYTES_MAX = 8 * 1024 * 1024
-"""Decompressed records of one Arrow batch: what is done for each, by us and by those who take it,
-is little beside that, and it is still in a processor's caches."""
+"""Decompressed bytes of one Arrow batch: large beside the cost per batch, here and in consumers,
+and small enough for a processor's caches."""
 _REPLACEMENT = "\ufffd"
 
 
 class RecordDecoder:
-    """Chunks as lists of records. It keeps count, to know when the kernel is worth loading."""
+    """Decodes chunks into lists of records. Counts bytes to decide when to load the kernel."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
         self._plain_bytes_left = plain_bytes_max
@@ -97,7 +97,7 @@ def _too_old(header: BatchHeader, selection: Selection) -> bool:
 
 
 def _keep(selection: Selection) -> Callable[[BatchHeader], bool] | None:
-    """What tells batches to be read by their headers; None where all are, and none is looked at."""
+    """Return what selects batches by their headers; None if all are wanted."""
     if selection.from_timestamp is None:
         return None
     return lambda header: not _too_old(header, selection)
@@ -192,7 +192,7 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
 def decode_arrow(
     name: PartitionName, chunks: Sequence[RecordChunk], selection: Selection, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Chunks as Arrow batches, never an empty one."""
+    """Yield chunks as Arrow batches; none is empty."""
     import pyarrow as pa
 
     from neve.records.arrow import parts_to_arrow_batches

@@ -130,7 +130,7 @@ class Bucket:
         from_offset: Offsets = LATEST,
         to_offset: int | Mapping[int, int] | None = None,
     ) -> Iterator[Record]:
-        """Records as they are committed, from the end as it is now unless told otherwise."""
+        """Yield records as they are committed, by default from the current end on."""
         bounds = Bounds(from_offset, to_offset)
         return self._flat(self._runner.run(self._bucket.follow_lists(topic, partitions, bounds)))
 

@@ -1,10 +1,9 @@
 """KafScale's layout, read in place: `{namespace}/{topic}/{partition}/segment-*.kfs`.
 
-There is no list of segments there, so the bucket's listing is one. A `.kfs` stands for itself; its
-`.index` and `.kfst` are used where they are sound and otherwise done without. Offsets between two
-segments that neither holds are passed over and counted: KafScale can lose a write that way, and
-nothing tells. Where two segments hold the same offset, the one with the higher base counts, as it
-does for KafScale's own reader.
+KafScale has no list of segments, so the bucket's listing is used. A `.kfs` is read with its
+`.index` and `.kfst` if they are sound, and without them otherwise. Offsets that no segment holds
+are passed over and counted: KafScale can lose a write that way without any trace. If two segments
+hold the same offset, the one with the higher base counts, as in KafScale's own reader.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ class KafScaleSource:
                 (row for row in found if row.key.startswith(self._prefix)),
                 key=lambda row: row.name.base_offset,
             )
-        self._looked = False  # the next look asks the store
+        self._looked = False  # the next resolve lists the bucket again
         if not self.listed:
             raise NoTopicError(f"{self.name}: all its segments are gone from {self._prefix}")
         start, last = self.listed[0].name.base_offset, self.listed[-1]
@@ -152,7 +151,7 @@ class KafScaleSource:
         return Resolved(start, self._end)
 
     async def _end_of(self, row: ForeignSegment) -> int:
-        """The offset behind a segment's last, which its footer tells."""
+        """Return the offset behind a segment's last, from its footer."""
         size = row.segment_bytes
         start = max(0, size - kfs.FOOTER_BYTES)
         footer = await fetch_range_checked(
@@ -217,7 +216,7 @@ class KafScaleSource:
 
 
 def _described(row: ForeignSegment, last: int) -> Segment:
-    """A segment as Neve lists one, as far as a listing tells."""
+    """Return a segment as Neve lists one. A listing has no times, records or checksum."""
     return Segment(
         key=row.key,
         base=row.name.base_offset,
@@ -235,7 +234,7 @@ def _described(row: ForeignSegment, last: int) -> Segment:
 
 
 class _ListingWatcher:
-    """Nothing but the listing tells what is new, so every look is one at the listing."""
+    """Polls by listing: nothing else shows what is new."""
 
     def __init__(self, names: Sequence[PartitionName]) -> None:
         self._names = names

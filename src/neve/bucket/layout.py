@@ -1,6 +1,6 @@
-"""What a layout of a bucket offers its readers: topics, and where a partition's records lie.
+"""The port to a bucket's layout: topics, and where a partition's records are.
 
-Two exist: Neve's own, and KafScale's files as they are. Everything above this reads both alike.
+There are two: Neve's own layout, and KafScale's files in place. Readers treat both alike.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from neve.log.tail import TailSlice
 
 @dataclass(frozen=True)
 class Resolved:
-    """A partition as it stood at one look: its first offset, its committed end, its tail.
+    """A partition at one moment: its first offset, its committed end, its tail.
 
-    `failure` is why more than `end` could not be seen; it is raised when a reader gets there.
+    `failure` is why nothing behind `end` could be resolved; a reader that arrives there raises it.
     """
 
     start: int
@@ -37,14 +37,14 @@ class PartitionSource(Protocol):
 
     @property
     def gaps_allowed(self) -> bool:
-        """Whether offsets that no object holds are passed over, and counted; else it is a loss."""
+        """Whether offsets that no object holds are passed over and counted, or are a loss."""
 
     @property
     def remedy(self) -> str:
-        """What to do about damage of it: which command says more, and what gets past it."""
+        """What to do about damage: the command that shows more, and the one that skips it."""
 
     async def resolve(self) -> Resolved:
-        """Look where the partition's records are now."""
+        """Find out where the partition's records are now."""
 
     async def segments(self, first: int, end: int, *, with_times: bool) -> list[Segment]:
         """Return the segments with offsets from `first` up to `end`, as of the last resolve.
@@ -53,28 +53,28 @@ class PartitionSource(Protocol):
         """
 
     async def totals(self) -> tuple[int, int]:
-        """How many segments are listed in all, and their bytes, as of the last look."""
+        """Return the number of listed segments and their bytes, as of the last resolve."""
 
 
 class News(NamedTuple):
-    """What a look at the tails brought for one partition: slices, or that it must be resolved."""
+    """The result of a poll for one partition: new slices, or that it must be resolved."""
 
     slices: tuple[TailSlice, ...]
     stale: bool
 
 
 class Watcher(Protocol):
-    """Looks at the tails of many partitions at once, for those who follow them."""
+    """Polls the tails of many partitions at once."""
 
     async def poll(self) -> dict[PartitionName, News]:
-        """What is new since the last look, by partition; partitions without news are left out.
+        """Return what is new since the last poll, by partition.
 
-        At the first look every partition is stale: whoever resolves it then misses nothing.
+        At the first poll every partition is stale: a reader that resolves it misses nothing.
         """
 
 
 class PartitionInfo(NamedTuple):
-    """One partition for people to look at. `error` says why some of it could not be seen."""
+    """One partition for display. `error` is why some of it could not be resolved."""
 
     partition: int
     start: int
@@ -90,7 +90,7 @@ class PartitionInfo(NamedTuple):
 
 
 class StreamInfo(NamedTuple):
-    """One WAL stream that some partition still needs."""
+    """One WAL stream that a partition still needs."""
 
     incarnation: int
     node: int
@@ -105,31 +105,31 @@ class Layout(Protocol):
     """One bucket in one layout."""
 
     async def refresh(self) -> None:
-        """Look which topics there are now."""
+        """Read the current list of topics."""
 
     def topics(self) -> list[TopicInfo]:
-        """All topics as of the last look, by name."""
+        """Return all topics as of the last refresh, by name."""
 
     def sources(self, names: Sequence[PartitionName]) -> Sequence[PartitionSource]:
-        """Partitions to read, in this order."""
+        """Return sources of these partitions, in this order."""
 
     async def look(
         self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
     ) -> None:
-        """Look at what partitions share, once for all of them: their next resolve uses it.
+        """Read what partitions share, once for all of them. Their next resolve uses it.
 
-        `ends` are the offsets up to which each will be read, where that is known.
+        `ends` are the offsets up to which each will be read, if known.
         """
 
     def watcher(self, sources: Sequence[PartitionSource]) -> Watcher:
         """Watch these partitions."""
 
     async def partition_info(self, source: PartitionSource) -> PartitionInfo:
-        """What there is to say about a partition."""
+        """Describe a partition."""
 
     async def stream_infos(self) -> list[StreamInfo]:
-        """The streams that partitions need."""
+        """Describe the streams that partitions need."""
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id; empty where the layout has none."""
+        """The cluster's id; empty if the layout has none."""

@@ -1,4 +1,4 @@
-"""What a reader of a bucket is given and gives back: topics, records, selections, failures."""
+"""The types of the reader's API: topics, records, selections, errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITION_ERRORS = (
     NotFoundError,
     UnsupportedError,
 )
-"""What concerns one partition: the others are read first. A failing store is told at once."""
+"""Errors of one partition: the others are read first. All other errors are raised at once."""
 
 EARLIEST: Literal["earliest"] = "earliest"
 LATEST: Literal["latest"] = "latest"
@@ -76,8 +76,8 @@ class PartitionsFailedError(NeveError):
     """Several partitions could not be read; all others were. `failures` has each one's error."""
 
     def __init__(self, failures: Mapping[PartitionName, NeveError]) -> None:
-        told = "; ".join(f"{name}: {error}" for name, error in failures.items())
-        super().__init__(f"{len(failures)} partitions could not be read to their end: {told}")
+        errors = "; ".join(f"{name}: {error}" for name, error in failures.items())
+        super().__init__(f"{len(failures)} partitions could not be read to their end: {errors}")
         self.failures = dict(failures)
 
 
@@ -87,7 +87,7 @@ class TopicReplacedError(NeveError):
     def __init__(self, topic: str, wanted_id: str, found_id: str) -> None:
         super().__init__(
             f"topic {topic!r} with the id {wanted_id} was deleted, and another one of that name "
-            f"has the id {found_id}: begin anew with that one"
+            f"has the id {found_id}: start again with that topic"
         )
         self.topic = topic
         self.wanted_id = wanted_id
@@ -148,7 +148,9 @@ class Bounds:
 def _first(given: Offsets, partition: int) -> int | Edge:
     if isinstance(given, str):
         if given not in (EARLIEST, LATEST):
-            raise InvalidError(f"{given!r} is no offset: give a number, 'earliest' or 'latest'")
+            raise InvalidError(
+                f"invalid offset {given!r}: must be an integer >= 0, 'earliest' or 'latest'"
+            )
         return given
     found = _offset(given, partition)
     return EARLIEST if found is None else found
@@ -159,7 +161,7 @@ def _offset(given: int | Mapping[int, int] | None, partition: int) -> int | None
     if found is None:
         return None
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise InvalidError(f"{found!r} is no offset: give a whole number from 0 on")
+        raise InvalidError(f"invalid offset {found!r}: must be an integer >= 0")
     return found
 
 
@@ -170,5 +172,7 @@ def milliseconds(moment: Moment | None) -> int | None:
             raise InvalidError(f"{moment.isoformat()} has no time zone: add one, such as UTC")
         return round(moment.timestamp() * 1000)
     if moment is not None and (not isinstance(moment, int) or isinstance(moment, bool)):
-        raise InvalidError(f"{moment!r} is no moment: give milliseconds since 1970 or a datetime")
+        raise InvalidError(
+            f"invalid time {moment!r}: must be milliseconds since 1970 or a datetime"
+        )
     return moment

@@ -151,8 +151,8 @@ class NeveSource:
 
     gaps_allowed = False
     remedy = (
-        "`neve storage verify URL` tells which offsets are damaged, and the `neve storage skip` "
-        "that gives them up for lost"
+        "`neve storage verify URL` lists the damaged offsets and the `neve storage skip` commands "
+        "that let readers continue"
     )
 
     def __init__(
@@ -201,7 +201,7 @@ class NeveSource:
         try:
             state = await self.manifest.refresh()
         except PARTITION_ERRORS:
-            return False  # whoever resolves it will be told
+            return False  # the next resolve raises it
         if state.next < end:
             return False
         self._tiered = Resolved(state.start, max(state.start, state.next), (), state.skips)

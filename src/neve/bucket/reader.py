@@ -1,9 +1,8 @@
-"""`AsyncBucket`: a bucket's topics and records, without any broker.
+"""`AsyncBucket`: a bucket's topics and records, without a broker.
 
-What is promised: every committed record of a selection once, in the order of offsets within its
-partition, checked to the last byte; or an error that names what is wrong. Partitions are read one
-after another. One that fails does not keep the others from being read: its error is raised when
-all of them have been delivered.
+A read yields every committed record of a selection once, in the order of offsets within its
+partition, checked to the last byte, or raises an error that names what is wrong. Partitions are
+read one after another. If one fails, the others are still read, and its error is raised at the end.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Url: TypeAlias = str | os.PathLike[str]
 NEAR_BYTES_MAX = 3 * PART_BYTES_DEFAULT
-"""Read ahead from memory and folders: a part that is taken in, one that waits, and one to come."""
+"""Read-ahead from memory and folders: one part being consumed, one waiting, one downloading."""
 LayoutName: TypeAlias = Literal["neve", "kafscale"]
 LAYOUTS: tuple[LayoutName, ...] = ("neve", "kafscale")
 Topics: TypeAlias = str | Sequence[str] | None
@@ -70,7 +69,7 @@ GivenSettings: TypeAlias = Settings | Mapping[str, object] | None
 
 
 def settings_of(given: GivenSettings) -> Settings:
-    """Settings as they are, or by name over those of the environment."""
+    """Return settings as given, or by name on top of those of the environment."""
     if isinstance(given, Settings):
         return given
     return load(environment=os.environ, flags=given)
@@ -93,7 +92,7 @@ class AsyncBucket:
     async def connect(
         cls, url: Url, *, layout: LayoutName = "neve", settings: GivenSettings = None
     ) -> AsyncBucket:
-        """Open the bucket at a URL or path; nothing is asked of it before the first call."""
+        """Open the bucket at a URL or path. Sends no request."""
         chosen = _near(os.fspath(url), settings_of(settings))
         return await cls.over(connect(os.fspath(url), chosen.store), layout=layout, settings=chosen)
 
@@ -101,7 +100,7 @@ class AsyncBucket:
     async def over(
         cls, stack: Stack, *, layout: LayoutName = "neve", settings: Settings
     ) -> AsyncBucket:
-        """The same over a store that is connected already; it is closed with the bucket."""
+        """Open a bucket over a connected store, which is closed with the bucket."""
         if layout not in LAYOUTS:
             raise InvalidError(f"there is no layout {layout!r}: use {' or '.join(LAYOUTS)}")
         remote = BucketRemoteStorage(stack.store)
@@ -116,16 +115,16 @@ class AsyncBucket:
 
     @property
     def skipped(self) -> int:
-        """How many offsets reads have passed over: given up on purpose, or held by no object."""
+        """The number of offsets that reads have passed over: skipped, or held by no object."""
         return self._counters.skipped_offsets
 
     async def topics(self) -> list[TopicInfo]:
-        """All topics, by name."""
+        """Return all topics, by name."""
         await self._layout.refresh()
         return self._layout.topics()
 
     async def topic(self, name: str) -> TopicInfo:
-        """One topic; NoTopicError if there is none of that name."""
+        """Return one topic. Raises NoTopicError if it does not exist."""
         await self._layout.refresh()
         return self._topic(name)
 
@@ -136,7 +135,7 @@ class AsyncBucket:
         raise NoTopicError(f"there is no topic {name!r} in this bucket")
 
     async def offsets(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset of a partition, and the one that its next record will have."""
+        """Return the first offset of a partition, and the offset of its next record."""
         (source,) = await self._sources(topic, partition)
         resolved = await source.resolve()
         if resolved.failure is not None:
@@ -144,7 +143,7 @@ class AsyncBucket:
         return resolved.start, resolved.end
 
     async def describe(self, advanced: Callable[[int, int], None] | None = None) -> BucketInfo:
-        """Everything at a glance. `advanced` is told how many partitions are done, of how many."""
+        """Describe the bucket. `advanced` is called with the partitions done and their total."""
         return await describe(self._layout, self._settings.reader.partitions_ahead, advanced)
 
     async def plan(
@@ -157,7 +156,7 @@ class AsyncBucket:
         from_timestamp: Moment | None = None,
         to_timestamp: Moment | None = None,
     ) -> list[PartitionPlan]:
-        """What a selection would read of each partition, without reading any of it."""
+        """Return what a selection would read of each partition, without reading it."""
         bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
         sources = await self._sources(topic, partitions)
         topics = self._layout.topics()
@@ -177,7 +176,7 @@ class AsyncBucket:
         from_timestamp: Moment | None = None,
         to_timestamp: Moment | None = None,
     ) -> AsyncGenerator[Record, None]:
-        """Every committed record of a selection, to the end as it is when reading begins."""
+        """Yield every committed record of a selection, up to the end when reading begins."""
         bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
         async with contextlib.aclosing(self.read_lists(topic, partitions, bounds)) as lists:
             async for rows in lists:
@@ -187,7 +186,7 @@ class AsyncBucket:
     def read_lists(
         self, topic: Topics, partitions: Partitions, bounds: Bounds
     ) -> AsyncGenerator[list[Record], None]:
-        """The same in lists, for callers to whom each step costs something."""
+        """Yield the same in lists, for callers that pay for each step."""
         return self._read(topic, partitions, bounds, self._decoder.decode)
 
     def arrow(
@@ -202,14 +201,13 @@ class AsyncBucket:
         columns: Sequence[str] = COLUMNS,
         topic_id: str | None = None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The same records as Arrow batches, each of one partition.
+        """Yield the same records as Arrow batches, each of one partition.
 
-        With a `topic_id`, only of the topic with that id: TopicReplacedError if another has its
-        name by now.
+        Raises TopicReplacedError if the topic's id is not `topic_id`, if that is given.
         """
         bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
         wanted = tuple(columns)
-        arrow_schema(wanted)  # a column that does not exist is told at once
+        arrow_schema(wanted)  # raises at once if a column does not exist
 
         def decode(
             name: PartitionName, chunks: Sequence[RecordChunk], selection: Selection
@@ -226,7 +224,7 @@ class AsyncBucket:
         from_offset: Offsets = LATEST,
         to_offset: int | Mapping[int, int] | None = None,
     ) -> AsyncGenerator[Record, None]:
-        """Records as they are committed, from the end on unless told otherwise; endless."""
+        """Yield records as they are committed, by default from the end on. Endless."""
         bounds = Bounds(from_offset, to_offset)
         lists = await self.follow_lists(topic, partitions, bounds)
         async with contextlib.aclosing(lists):
@@ -237,7 +235,7 @@ class AsyncBucket:
     async def follow_lists(
         self, topic: Topics, partitions: Partitions, bounds: Bounds
     ) -> AsyncGenerator[list[Record], None]:
-        """The same in lists. Where to begin is settled when this returns."""
+        """Return the same in lists. The first offset is fixed when this returns."""
         sources = await self._sources(topic, partitions)
         failures: dict[PartitionName, NeveError] = {}
         readers: list[PartitionReader] = []
@@ -252,7 +250,7 @@ class AsyncBucket:
         return follow(readers, failures, watcher, poll_seconds, self._decoder.decode)
 
     async def close(self) -> None:
-        """End what runs in the background and release connections."""
+        """End background work and release connections."""
         try:
             await self._indexes.aclose()
         finally:
@@ -298,7 +296,7 @@ class AsyncBucket:
     async def _opened(
         self, sources: Sequence[PartitionSource], bounds: Bounds
     ) -> AsyncIterator[tuple[PartitionReader, NeveError | None]]:
-        """Readers in order, some of them looked up ahead of the one that is asked for."""
+        """Yield readers in order. Some partitions are resolved ahead of the requested one."""
 
         async def opened(source: PartitionSource) -> tuple[PartitionReader, NeveError | None]:
             reader = PartitionReader(
@@ -351,9 +349,9 @@ class AsyncBucket:
 
 
 def _near(url: str, settings: Settings) -> Settings:
-    """Settings that read little ahead where that takes no time: it is then still in CPU caches.
+    """Return settings that read little ahead of a near store, so that data is still in CPU caches.
 
-    A disk that is read for many at once also gives the first of them last.
+    A disk that serves many reads at once may also return the first one last.
     """
     if not parse(url).is_local or settings.store.get_delay_ms:
         return settings

@@ -37,7 +37,7 @@ async def verify_and_repair(
     temporary: object = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Verify a bucket, mend what can be mended, and tell both."""
+    """Verify a bucket, repair what can be repaired, and report both."""
     report = await verify(store, options, temporary=temporary, progress=progress)
     report.begin("repair")
     await Repair(store, report, temporary).run()
@@ -116,7 +116,7 @@ class Repair:
                 before = await self._history_before(place, manifest, at)
                 await restore_bundle(self._store, manifest, segment, before)
             except (DamagedError, NotFoundError):
-                continue  # damaged since it was verified: the next look tells
+                continue  # damaged since it was verified: the next run reports it
             old, new = segment.index_key, await _index_now(manifest, segment)
             if new is None or new.index_key == old:
                 continue
@@ -137,7 +137,7 @@ class Repair:
     async def _doom(self, manifest: Manifest, orphans: list[str]) -> None:
         doomed = await manifest.doom(orphans)
         for key in doomed:
-            self._report.did(key, "doomed: nobody may list it any more")
+            self._report.did(key, "doomed: no manifest may list it any more")
         gone = set(await manifest.collect())
         for key in orphans:
             if key in gone:
@@ -159,7 +159,7 @@ class Repair:
         try:
             end = await reader.end()
         except NeveError:
-            return  # damaged: told as such, and left as it is
+            return  # damaged: reported as such, and left as it is
         await trim(self._store, reader, end=end[0] if end is not None else None)
         found = [row for row in self._with(Remedy.TRIM_STREAM) if row.incarnation == incarnation]
         await self._note_gone(found, "removed: nothing in its stream needs it")

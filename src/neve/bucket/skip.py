@@ -92,7 +92,7 @@ async def _found(
 async def _end(
     store: Store, cluster: ClusterLog, place: Place, state: PartitionState, manifest: Manifest
 ) -> int:
-    """Where the log ends as far as can be told, damaged objects or not."""
+    """Return the end of the log as far as it is known, in spite of damaged objects."""
     streams = Streams(VerifyContext(store, cluster, Report(), Bounds()))
     results = await streams.results((part.incarnation for part in state.streams), fresh=True)
     walked = {result.tail.incarnation: result.tail for result in results}

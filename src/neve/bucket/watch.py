@@ -1,9 +1,9 @@
-"""Following streams: what was committed since the last look, for many partitions at once.
+"""Following streams: what was committed since the last poll, for many partitions at once.
 
-Each stream is asked once a look, by its next number, however many partitions follow it. Where a
-checkpoint passed the place that was reached, or a partition went to another stream, its followers
-are told to resolve anew. The cluster log is read now and then, and at every look once a stream that
-somebody follows is sealed or shows an epoch that is not known yet.
+A poll sends one request per stream, for its next number, however many partitions follow it. If a
+checkpoint passed the position that was reached, or a partition moved to another stream, its
+followers must resolve again. The cluster log is read at intervals, and at every poll once a
+followed stream is sealed or shows an unknown epoch.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class StreamWatcher:
         self._behind = False
 
     async def poll(self) -> dict[PartitionName, News]:
-        """What is new. At the first look every partition is to be resolved."""
+        """Return what is new. At the first poll every partition must be resolved."""
         stale = await self._look_at_cluster()
         fresh: dict[PartitionName, list[TailSlice]] = {}
         for incarnation in sorted(self._tails):
             before = self._tails[incarnation]
             more = None if before is None else await self._more(incarnation, before)
             if more is None:
-                # Read anew before its followers resolve, so that nothing falls in between.
+                # Read again before its followers resolve, so that nothing is missed in between.
                 self._tails[incarnation] = await self._tail(incarnation)
                 stale |= self._followers(incarnation)
                 continue
@@ -95,7 +95,7 @@ class StreamWatcher:
             try:
                 parts = source.parts
             except NeveError:
-                changed.add(name)  # its topic is gone: whoever resolves it is told so
+                changed.add(name)  # its topic is gone: resolving it raises that
                 parts = ()
             if self._known.get(name) != parts:
                 changed.add(name)
@@ -111,7 +111,7 @@ class StreamWatcher:
         try:
             return await WalReader(self._store, incarnation).tail()
         except NeveError:
-            return None  # whoever resolves a partition of it is told why
+            return None  # resolving a partition of it raises why
 
     async def _more(self, incarnation: int, before: StreamTail) -> StreamTail | None:
         try:
@@ -145,7 +145,7 @@ class StreamWatcher:
 def _open(parts: tuple[StreamPart, ...]) -> list[StreamPart]:
     """Where new records can still come from: what was not released, though others lead now.
 
-    A leader that was replaced commits until its stream is sealed, and who is to seal it may die.
+    A deposed leader commits until its stream is sealed, and the process that seals it may die.
     Once it is, it costs no request any more.
     """
     return [part for part in parts if part.end is None]

@@ -30,13 +30,13 @@ def test_one_offset_is_for_all_and_a_mapping_is_by_partition() -> None:
 
 @pytest.mark.parametrize("given", [-1, 1.5, "soon", True, {0: -1}])
 def test_what_is_no_offset_is_refused(given: object) -> None:
-    with pytest.raises(InvalidError, match="is no offset"):
+    with pytest.raises(InvalidError, match="invalid offset"):
         Bounds(given).of(0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", [-1, "latest", False])
 def test_what_is_no_end_is_refused(given: object) -> None:
-    with pytest.raises(InvalidError, match="is no offset"):
+    with pytest.raises(InvalidError, match="invalid offset"):
         Bounds(0, given).of(0)  # type: ignore[arg-type]
 
 
@@ -46,7 +46,7 @@ def test_moments_are_milliseconds() -> None:
     assert milliseconds(None) is None
     with pytest.raises(InvalidError, match="no time zone"):
         milliseconds(datetime(2026, 1, 1))  # noqa: DTZ001
-    with pytest.raises(InvalidError, match="is no moment"):
+    with pytest.raises(InvalidError, match="invalid time"):
         milliseconds("2026")  # type: ignore[arg-type]
 
 
