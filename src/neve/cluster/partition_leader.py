@@ -7,7 +7,7 @@ look it up once per request and then call it.
 Background work (tiering, retention, deletion of doomed objects) writes objects of the topic. It
 obeys two bounds, so that a deleted topic can be purged: a leader whose view of the cluster log is
 old reads the log first, and no run takes longer than half of `cluster.purge.delay.ms`.
-docs/cluster.md derives the purge from them.
+docs/contributors/cluster.md derives the purge from them.
 """
 
 from __future__ import annotations
