@@ -285,7 +285,7 @@ def test_what_is_wrong_at_the_start_is_named_in_one_line(tmp_path: Path) -> None
         code, said = refused("--store", store, *FREE, cwd=tmp_path)
         assert code == 1
         assert f"neve: the broker cannot start on {store}: " in said
-        assert "a file is where a folder should be" in said
+        assert "a file is in place of a folder" in said
 
 
 def test_memory_that_does_not_fit_its_bound_ends_a_start(start: Start, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class SlowStore:
         self, key: str, change: Fault | None, start: int = 0, end: int | None = None
     ) -> memoryview:
         if key not in self.objects:
-            raise NotFoundError(key, "there is no such object")
+            raise NotFoundError(key, "the object does not exist")
         data = self.objects[key][start:end]
         assert not isinstance(change, Exception)
         return memoryview(change(data) if change is not None else data)
@@ -84,7 +84,7 @@ class SlowStore:
     async def create(self, key: str, data: Buffer) -> None:
         await self._call("create", key)
         if key in self.objects:
-            raise ExistsError(key, "the key is taken")
+            raise ExistsError(key, "the key exists")
         self.objects[key] = bytes(data)
         if self.lost_answers[key]:
             raise self.lost_answers[key].popleft()

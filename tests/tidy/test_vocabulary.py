@@ -68,7 +68,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/lake/values",
     "src/neve/protocol",
     "src/neve/records",
-    "src/neve/store",
 ]
 
 

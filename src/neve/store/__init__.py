@@ -1,1 +1,1 @@
-"""One port to the bucket, and the wrappers over it."""
+"""The store port, its implementations, and the wrappers around them."""

@@ -1,9 +1,9 @@
-"""Memory for objects, of which a disk can take whole blocks.
+"""Block-aligned memory for objects, as direct I/O requires.
 
-A segment is much larger than anything else that is held for a while. In the heap, something small
-soon lies where the last one was, the next one goes to the heap's end, and now and then a process
-grows by a whole segment for nothing. So what is large has mappings of its own, and they are kept:
-fresh pages cost more than the copy into them. As many are kept as were in use at once.
+Large buffers, such as segments, fragment the heap: small allocations fill the freed space, and the
+process grows by another segment. Large buffers are therefore memory maps. The maps are kept for
+reuse, because fresh pages cost more than the copy into them. Their number is bounded by the peak
+of buffers in use.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-# A file system whose blocks are larger refuses.
+# A file system with larger blocks rejects direct I/O.
 BLOCK_BYTES = 4096
 LARGE_BYTES = 16 * 1024 * 1024
-# Segments differ by a batch or two: the next one should fit into the last one's place.
+# Segments differ by a batch or two: the next one should fit into the map of the last one.
 ROUNDED_TO_BYTES = 4 * 1024 * 1024
-# A bucket in memory holds on to what it is given. Beyond these, it does so without being kept.
+# Maps kept for reuse. A bucket in memory holds on to buffers, and may hold more than these.
 KEPT_MAX = 16
 
 
@@ -34,7 +34,7 @@ def aligned_buffer(size: int) -> npt.NDArray[np.uint8]:
 
 
 def give_back_free_mappings() -> None:
-    """Return to the system every map that no view refers to."""
+    """Unmap every kept map that no view refers to."""
     _mapped.give_back_free()
 
 
@@ -59,10 +59,10 @@ class MappedBuffers:
             free = [pages for pages in self._kept if _is_free(pages)]
             found = next((pages for pages in free if len(pages) >= size), None)
             if found is None:
-                # What is free and too small was for segments of another size.
+                # Free maps that are too small were for segments of another size.
                 self._kept = [pages for pages in self._kept if pages not in free][1 - KEPT_MAX :]
                 found = _fresh(size)
-                if _is_free(found):  # where not even a fresh one is, none ever is told to be
+                if _is_free(found):  # if a fresh map does not count as free, none ever will
                     self._kept.append(found)
             return np.frombuffer(found, np.uint8, size)
 
@@ -73,18 +73,18 @@ class MappedBuffers:
 
 def _fresh(size: int) -> mmap.mmap:
     pages = mmap.mmap(-1, -(-size // ROUNDED_TO_BYTES) * ROUNDED_TO_BYTES, flags=_PRIVATE)
-    with contextlib.suppress(OSError, AttributeError):  # advice, and not every kernel takes it
+    with contextlib.suppress(OSError, AttributeError):  # advice that not every kernel supports
         pages.madvise(mmap.MADV_HUGEPAGE)
     return pages
 
 
 def _is_free(pages: mmap.mmap) -> bool:
-    """Whether nobody has a view: only then may a mapping be resized, here to what it is."""
+    """Return whether no view exists: only then can a map be resized, here to its own size."""
     try:
         pages.resize(len(pages))
     except BufferError:  # in use
         return False
-    except (SystemError, AttributeError):  # a system on which none can be resized
+    except (SystemError, AttributeError):  # a system that cannot resize maps
         return False
     return True
 

@@ -1,9 +1,9 @@
-"""Buckets of S3, Google Cloud Storage and Azure, and what speaks like them.
+"""Buckets of S3, Google Cloud Storage, Azure and compatible servers.
 
-The only module that knows obstore. Credentials come from each cloud's standard variables, or from
-the machine's or pod's role, in which case obstore fetches new ones before the old expire. Retries
-are ours, not obstore's, so that the gate and the counters see every request. obstore holds on to
-the buffer it uploads from until the upload has ended.
+The only module that uses obstore. Credentials come from each cloud's standard variables, or from
+the machine's or pod's role; obstore renews the latter before they expire. obstore's own retries are
+off, so that the gate and the counters see every request. obstore references the buffer that it
+uploads until the upload has ended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ S3_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOIN
 
 
 class BucketStore:
-    """The port over one of obstore's stores."""
+    """The store port over an obstore store."""
 
     def __init__(self, remote: ObjectStore) -> None:
         self._remote = remote
@@ -65,7 +65,7 @@ class BucketStore:
 
     async def create(self, key: str, data: Buffer) -> None:
         async with self._call(key):
-            # One PUT with If-None-Match: *, or what the cloud has in its place.
+            # One PUT with If-None-Match: *, or the cloud's equivalent.
             await obstore.put_async(
                 self._remote, checked_key(key), data, mode="create", use_multipart=False
             )
@@ -75,7 +75,7 @@ class BucketStore:
             async with self._call(key):
                 await obstore.delete_async(self._remote, checked_key(key))
         except NotFoundError:
-            return  # S3 answers 204, the others 404
+            return  # S3 responds with 204, the others with 404
 
     async def list(self, prefix: str, after: str = "") -> Sequence[ObjectInfo]:
         folder = prefix.rpartition("/")[0]
@@ -99,7 +99,7 @@ class BucketStore:
     @asynccontextmanager
     async def _call(self, key: str) -> AsyncIterator[None]:
         if self._closed:
-            raise ClosedError("the bucket's store is closed")
+            raise ClosedError("the store is closed")
         try:
             yield
         except NeveError:
@@ -118,12 +118,12 @@ async def _clamped(asked: Awaitable[obstore.Bytes]) -> memoryview:
 
 
 def _offset(folder: str, after: str) -> str | None:
-    """What the server may be told to start after, to save pages; the rest is compared here.
+    """Return the key that the server may start after, to save pages; None to list all.
 
-    Servers that list folder by folder (SeaweedFS) order `a/b` before `a-b`, and not above `a`,
-    so they would leave out keys that are above `after` by their bytes. Just below a name that is
-    right in the folder and has no character up to the slash, as the numbers of a series have, both
-    orders agree.
+    The caller filters the result. Servers that list folder by folder (SeaweedFS) order `a/b` before
+    `a-b`, and would omit keys that sort above `after` by their bytes. Both orders agree just below
+    a name directly in the folder whose characters all sort above the slash, such as the numbers of
+    a series.
     """
     start = f"{folder}/" if folder else ""
     name = after.removeprefix(start)
@@ -139,13 +139,13 @@ def _milliseconds(row: Any) -> int:
 
 
 def _without_markers(rows: Sequence[ObjectInfo]) -> Sequence[ObjectInfo]:
-    """Drop the empty objects that consoles make for folders: obstore shows `a/` as `a`."""
+    """Drop the empty objects that cloud consoles create for folders: obstore lists `a/` as `a`."""
     folders = {row.key.rpartition("/")[0] for row in rows}
     return [row for row in rows if row.size or row.key not in folders]
 
 
 def s3_endpoint(settings: StoreSettings, environment: Mapping[str, str]) -> str:
-    """Where a server that speaks S3 is; empty for S3 itself."""
+    """Return the endpoint of an S3-compatible server; empty for S3 itself."""
     if settings.endpoint:
         return settings.endpoint
     name = next((name for name in S3_ENDPOINT_VARIABLES if environment.get(name)), "")
@@ -154,10 +154,10 @@ def s3_endpoint(settings: StoreSettings, environment: Mapping[str, str]) -> str:
 
 
 def s3_region(settings: StoreSettings, environment: Mapping[str, str]) -> str:
-    """The bucket's region; empty where none was chosen and S3 itself can be asked."""
+    """Return the bucket's region; empty if none is set and S3 itself determines it."""
     if settings.region or not s3_endpoint(settings, environment):
         return settings.region
-    # Other servers have no regions, and take any in a signature.
+    # Other servers have no regions and accept any in a signature.
     return _first_of(S3_REGION_VARIABLES, environment) or S3_REGION_DEFAULT
 
 
@@ -171,12 +171,12 @@ def open_s3(
     settings: StoreSettings,
     environment: Mapping[str, str] | None = None,
 ) -> BucketStore:
-    """A bucket of S3, or of a server that speaks S3."""
+    """Open a bucket of S3 or of an S3-compatible server."""
     given = os.environ if environment is None else environment
     endpoint = s3_endpoint(settings, given)
     config: dict[str, Any] = {
         "conditional_put": "etag",
-        "disable_bulk_delete": True,  # not every server has it, and we delete one at a time
+        "disable_bulk_delete": True,  # not every server has it, and Neve deletes keys one by one
         "unsigned_payload": settings.unsigned_payload,
         "virtual_hosted_style_request": not (endpoint and settings.path_style),
     }
@@ -199,7 +199,7 @@ def open_s3(
 
 
 def open_gcs(bucket: str, prefix: str, settings: StoreSettings) -> BucketStore:
-    """A bucket of Google Cloud Storage."""
+    """Open a bucket of Google Cloud Storage."""
     return BucketStore(
         GCSStore(
             bucket,
@@ -212,7 +212,7 @@ def open_gcs(bucket: str, prefix: str, settings: StoreSettings) -> BucketStore:
 
 
 def open_azure(container: str, prefix: str, settings: StoreSettings) -> BucketStore:
-    """A container of Azure Blob Storage; the account is the environment's."""
+    """Open a container of Azure Blob Storage. The environment gives the account."""
     return BucketStore(
         AzureStore(
             container,
@@ -242,7 +242,7 @@ def _with_host(endpoint: str, bucket: str) -> str:
 
 
 def _profile_credentials(environment: Mapping[str, str]) -> S3CredentialProvider | None:
-    """obstore does not read profiles; where one is asked for, boto3 does."""
+    """Return boto3's credentials for AWS_PROFILE, which obstore does not read."""
     profile = environment.get("AWS_PROFILE")
     if not profile or environment.get("AWS_ACCESS_KEY_ID"):
         return None

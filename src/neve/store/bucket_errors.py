@@ -1,7 +1,7 @@
-"""What an object store's failure means to a caller.
+"""Translation of obstore's failures into Neve's errors.
 
-obstore tells failures as text around the server's answer. The status and the server's own code in
-it decide the kind. A failure without a status never reached an answer, and is one that passes.
+obstore's errors contain the server's response as text. Its status and error code decide the kind of
+error. A failure without a status got no response and is transient.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ REASON_CHARACTERS_MAX = 400
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-# A query may carry a signature, which belongs in no log.
+# A query may contain a signature, which must not be logged.
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
-# Where credentials are fetched: failing there says nothing about the object that was asked for.
+# Sources of credentials: a failure there is not about the requested object.
 _CREDENTIAL_SOURCE = re.compile(
     r"://(169\.254\.\d+\.\d+|\[?fd00:ec2::\w+|sts\.|metadata\.google|login\.microsoftonline|oauth2)"
     r"|/latest/(api/token|meta-data/)|token request|AssumeRoleWithWebIdentity",
@@ -37,20 +37,20 @@ _BAD_CREDENTIALS = frozenset(
     {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestExpired", "AccessDenied"}
     | {"InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed"}
 )
-# Answers with a 4xx status that say that the transmission went wrong, not the request.
+# Responses with a 4xx status for a failed transmission, not for an invalid request.
 _PASSING = frozenset({"RequestTimeout", "IncompleteBody", "BadDigest", "SlowDown", "Throttling"})
 _PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 529})
 _WRONG_PLACE_STATUS = frozenset({301, 302, 307, 308})
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status of the answer, or None if there was none."""
+    """Return the HTTP status of the response; None if there was none."""
     found = _STATUS.search(str(error))
     return int(found.group(1)) if found else None
 
 
 def translated(key: str, error: Exception) -> NeveError:
-    """The error of the port that tells what obstore told."""
+    """Return the Neve error for an error of obstore."""
     text = masked(str(error).split("\n\nDebug source", 1)[0])
     code_found = _CODE.search(text)
     code = code_found.group(1) if code_found else ""
@@ -58,37 +58,41 @@ def translated(key: str, error: Exception) -> NeveError:
     reason = _QUERY.sub(r"\1?…", " ".join(text.split()))[:REASON_CHARACTERS_MAX]
     if code in _MISSING_BUCKET:
         return StoreFailedError(
-            key, f"the bucket does not exist: make it, or correct the URL ({reason})"
+            key, f"the bucket does not exist: create it, or correct the URL ({reason})"
         )
     if isinstance(error, FileNotFoundError):
-        return NotFoundError(key, "there is no such object")
+        return NotFoundError(key, "the object does not exist")
     if isinstance(error, ValueError):
         return InvalidError(f"{key!r}: {reason}")
     if _CREDENTIAL_SOURCE.search(text):
         return DeniedError(
-            key, f"no credentials: set those of the cloud in the environment ({reason})"
+            key, f"no credentials: set the cloud's variables in the environment ({reason})"
         )
     if status is None or status == 404:
-        # A 404 that is not told as FileNotFoundError is about something else than the object.
+        # A 404 that is not a FileNotFoundError is not about the object.
         return _unanswered(key, reason)
     return _answered(key, status, code, reason)
 
 
 def _unanswered(key: str, reason: str) -> NeveError:
     if "redirect" in reason:
-        return StoreFailedError(key, f"the bucket is elsewhere: set store.region ({reason})")
+        return StoreFailedError(
+            key, f"the bucket is in another region: set store.region ({reason})"
+        )
     return UnavailableError(key, reason)
 
 
 def _answered(key: str, status: int, code: str, reason: str) -> NeveError:
     if status in {304, 412} or code == "BlobAlreadyExists":
-        return ExistsError(key, "the key is taken: read it to see by whom")
+        return ExistsError(key, "the key exists: read it to find its writer")
     if status == 409:
-        return ConflictError(key, f"a passing conflict, undecided: read the key ({reason})")
+        return ConflictError(key, f"a transient conflict, undecided: read the key ({reason})")
     if status in {401, 403} or code in _BAD_CREDENTIALS:
-        return DeniedError(key, f"the store refuses our credentials ({reason})")
+        return DeniedError(key, f"the store rejected the credentials ({reason})")
     if status in _PASSING_STATUS or code in _PASSING:
         return UnavailableError(key, reason)
     if status in _WRONG_PLACE_STATUS:
-        return StoreFailedError(key, f"the bucket is elsewhere: set store.region ({reason})")
-    return StoreFailedError(key, f"the store does not do this ({reason})")
+        return StoreFailedError(
+            key, f"the bucket is in another region: set store.region ({reason})"
+        )
+    return StoreFailedError(key, f"the store rejected the request ({reason})")

@@ -1,4 +1,4 @@
-"""A store that answers gets late: what a faraway bucket feels like, on a local one."""
+"""A wrapper that delays gets, to give a local store the latency of a remote one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class DelayedGets(Wrapper):
-    """So many milliseconds are added to every get. Writes are as they were."""
+    """Adds `delay_ms` to every get. Writes are not delayed."""
 
     def __init__(self, inner: Store, delay_ms: int) -> None:
         super().__init__(inner)

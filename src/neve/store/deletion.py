@@ -1,4 +1,4 @@
-"""Deleting many objects: side by side, but only so many at once."""
+"""Concurrent deletion of many objects, with a limit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from neve import runtime
 from neve.store.port import Store
 
-# Enough to hide a store's latency; a task for each of a hundred thousand keys would only cost.
+# Enough to hide a store's latency, without a task for each of a hundred thousand keys.
 DELETES_AT_ONCE = 32
-# For what a broker deletes all day beside its clients: it keeps up, and does not crowd them out.
+# For a broker's background deletions: enough to keep up without delaying clients.
 DELETES_BESIDE_CLIENTS = 4
 
 
 async def delete_all(store: Store, keys: Sequence[str], *, at_once: int = DELETES_AT_ONCE) -> None:
-    """Delete all of these objects. The first failure ends it, and is raised."""
+    """Delete all of these objects. Stops at the first failure and raises it."""
     waiting = iter(keys)
 
     async def worker() -> None:

@@ -1,11 +1,9 @@
-"""Writing and reading files past the system's cache.
+"""Direct I/O: writing and reading files without the page cache.
 
-The cache takes a fresh page for every 4 KiB, copies them there, and keeps account of each until it
-is given back: with a quick disk that is most of what a write costs, or a read of what nobody read
-before. A disk can also take bytes from where they lie and put them where they are wanted, if
-memory, place in the file and length are whole blocks. Who makes a large object makes it in `room`;
-what is left behind the last block, and whatever a file system does not take this way, is written
-and read as usual.
+With a fast disk, allocating, filling and tracking a page for every 4 KiB is most of the cost of a
+write, or of a read of uncached data. Direct I/O avoids it, if address, file position and length are
+multiples of a block. Large objects are therefore built in `aligned_buffer`s. The bytes after the
+last block, and files on file systems without direct I/O, are written and read through the cache.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ import numpy as np
 
 from neve.store.aligned_buffers import BLOCK_BYTES, address, aligned_buffer
 
-# Of what is large so much at once: what is small, and waited for, need not wait behind all of it.
+# Size of one call, so that small, urgent requests do not wait behind a whole large one.
 STEP_BYTES = 1024 * 1024
-# Where the system has no such way, nothing goes it.
+# 0 on systems without direct I/O.
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def write_blocks(descriptor: int, data: memoryview) -> int:
-    """Write as many blocks as can go directly to a new file; how many bytes they are."""
+    """Write whole blocks directly to a new file. Returns the number of bytes written."""
     if not _DIRECT or address(np.frombuffer(data, np.uint8)) % BLOCK_BYTES:
         return 0
     rest = data[: len(data) - len(data) % BLOCK_BYTES]
@@ -42,7 +40,7 @@ def write_blocks(descriptor: int, data: memoryview) -> int:
 
 
 def read_blocks(descriptor: int, start: int, end: int) -> tuple[memoryview, int]:
-    """Memory for these bytes of a file, and how many of them are there: what could go directly."""
+    """Read a range of a file directly. Returns its buffer and how many bytes of it were read."""
     first = start - start % BLOCK_BYTES
     blocks = aligned_buffer(-(-(end - first) // BLOCK_BYTES) * BLOCK_BYTES).data
     read = 0
@@ -51,7 +49,7 @@ def read_blocks(descriptor: int, start: int, end: int) -> tuple[memoryview, int]
             fcntl.fcntl(descriptor, fcntl.F_SETFL, _DIRECT)
             while first + read < end:
                 count = os.preadv(descriptor, [blocks[read : read + STEP_BYTES]], first + read)
-                if count == 0:  # the file has become shorter
+                if count == 0:  # the file was truncated
                     break
                 read += count
     wanted = blocks[start - first : end - first]
@@ -60,11 +58,11 @@ def read_blocks(descriptor: int, start: int, end: int) -> tuple[memoryview, int]
 
 @contextlib.contextmanager
 def _until_refused(descriptor: int) -> Iterator[None]:
-    """What is done in here ends where the file system refuses, and the file is as it was."""
+    """End the body without an error if the file system rejects direct I/O; then turn it off."""
     try:
         yield
     except OSError as error:
-        if error.errno != errno.EINVAL:  # that is how a file system refuses
+        if error.errno != errno.EINVAL:  # how a file system rejects direct I/O
             raise
     finally:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)

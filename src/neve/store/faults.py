@@ -1,9 +1,8 @@
-"""A store that is slow and goes wrong, by chance or by script, for tests and benches.
+"""A wrapper that injects latency and faults, randomly or by script, for tests and benchmarks.
 
-All chance is drawn from `neve.runtime`, so a simulation replays exactly. Every wrong thing here
-is one that a real store may do: Neve's promises have to hold whatever this wrapper does. What
-takes effect late does so in tasks that the wrapper owns: `settle` waits for them, `close` ends
-them.
+All randomness comes from `neve.runtime`, so a simulation replays exactly. Every fault is one that a
+real store may show: Neve's promises must hold under all of them. Late effects run in tasks that the
+wrapper owns: `settle` waits for them, `close` cancels them.
 """
 
 from __future__ import annotations
@@ -28,46 +27,45 @@ from neve.store.wrapper import OPERATIONS, Call, Operation, Wrapper
 
 T = TypeVar("T")
 
-# A log-normal's 99th percentile lies so many standard deviations above its median.
+# The 99th percentile of a log-normal, in standard deviations above its median.
 _P99_DEVIATIONS = 2.3263478740408408
-# How often a create that waits for its key to be deleted looks again.
+# How often a create that waits for a delete of its key retries.
 _LATE_POLL_SECONDS = 0.05
 
 
 class Fault(Enum):
-    """What can go wrong with one call. The value is the field of `Faults` with its probability."""
+    """A fault of one call. The value is the field of `Faults` with its probability."""
 
     FAILS = "fails"
-    """Fails in a passing way; nothing took effect."""
+    """Fails transiently, without effect."""
     HANGS = "hangs"
-    """Never answers; nothing took effect."""
+    """Never returns, without effect."""
     SLOW_DOWN = "slow_down"
-    """503 SlowDown; nothing took effect."""
+    """503 SlowDown, without effect."""
     FAILS_AFTER_EFFECT = "fails_after_effect"
-    """A write that took effect, and whose answer was lost."""
+    """A write that took effect, and whose response was lost."""
     HANGS_AFTER_EFFECT = "hangs_after_effect"
-    """A write that took effect, and whose answer never comes."""
+    """A write that took effect, and never returns."""
     LANDS_LATE = "lands_late"
     """A put or create that fails now and takes effect later."""
     LANDS_AFTER_DELETE = "lands_after_delete"
-    """A create that fails now, and later lands as soon as the key is free: perhaps after others
-    have deleted it."""
+    """A create that fails now and takes effect once the key is free, such as after a delete."""
     CONFLICT = "conflict"
-    """409 for a create; nothing landed."""
+    """409 for a create, without effect."""
     CONFLICT_AFTER_EFFECT = "conflict_after_effect"
-    """409 for a create that landed."""
+    """409 for a create that took effect."""
     REFUSED = "refused"
-    """412 for a create although nothing is there."""
+    """412 for a create although the key does not exist."""
     ANSWERS_LATE = "answers_late"
-    """A call that takes effect at once, and whose answer comes late."""
+    """A call that takes effect immediately and returns late."""
     DENIED = "denied"
-    """403; nothing took effect."""
+    """403, without effect."""
     FULL = "full"
-    """A write that finds no room; nothing took effect."""
+    """A write that finds the disk full, without effect."""
     DELETE_LANDS_LATE = "delete_lands_late"
     """A delete that fails now and takes effect later."""
     TORN_READ = "torn_read"
-    """A get that returns its bytes cut short, or with one bit flipped."""
+    """A get that returns truncated bytes, or one flipped bit."""
 
 
 _ALL = frozenset(OPERATIONS)
@@ -95,7 +93,7 @@ _AFTER_EFFECT = {Fault.FAILS_AFTER_EFFECT, Fault.HANGS_AFTER_EFFECT, Fault.CONFL
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """The probability of each fault for a call that it can befall; at most one befalls a call."""
+    """The probability of each fault, for the calls that it applies to. A call has at most one."""
 
     fails: float = 0.0
     hangs: float = 0.0
@@ -113,14 +111,14 @@ class Faults:
     delete_lands_late: float = 0.0
     torn_read: float = 0.0
     late_ms_max: float = 5_000.0
-    """What lands or is answered late does so within this time."""
+    """Maximum delay of late effects and late responses."""
     after_delete_ms_max: float = 60_000.0
     """A create that waits for its key to be deleted gives up after this time."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Log-normal: half of the calls take less than the median, one in a hundred more than p99."""
+    """A log-normal distribution of latencies, given by its median and 99th percentile."""
 
     median_ms: float
     p99_ms: float
@@ -132,7 +130,7 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True)
 class Latencies:
-    """The latency of each operation; None: at once."""
+    """The latency of each operation; None means no delay."""
 
     get: Latency | None = None
     get_range: Latency | None = None
@@ -143,13 +141,13 @@ class Latencies:
 
     @classmethod
     def of(cls, *, write: Latency, read: Latency) -> Latencies:
-        """Writes and reads each alike."""
+        """Return one latency for all writes and one for all reads."""
         return cls(get=read, get_range=read, list=read, put=write, create=write, delete=write)
 
 
 @dataclass
 class Rule:
-    """A scripted fault: the calls that match, from the nth on, so many times."""
+    """A scripted fault for `times` matching calls, starting with the nth."""
 
     fault: Fault
     operation: Operation | None = None
@@ -160,7 +158,7 @@ class Rule:
     seen: int = field(default=0, init=False)
 
     def befalls(self, call: Call) -> bool:
-        """Whether this call is one of them; counts it if it matches."""
+        """Return whether the fault applies to this call; counts the call if it matches."""
         if call.operation not in _APPLIES[self.fault] or self.key_part not in call.key:
             return False
         if self.operation not in {None, call.operation}:
@@ -172,7 +170,7 @@ class Rule:
 
 
 class FaultyStore(Wrapper):
-    """`inner`, slower and less reliable. `faults` may be exchanged while it runs."""
+    """Injects faults into the calls of `inner`. `faults` may be replaced at any time."""
 
     def __init__(
         self,
@@ -192,16 +190,16 @@ class FaultyStore(Wrapper):
 
     @property
     def injected(self) -> int:
-        """Faults so far, of all kinds."""
+        """The number of injected faults of all kinds."""
         return sum(self.counts.values())
 
     @property
     def outstanding(self) -> int:
-        """Effects that have yet to land."""
+        """The number of pending late effects."""
         return len(self._late)
 
     async def settle(self) -> None:
-        """Wait until everything that lands late has landed, or been given up."""
+        """Wait until all late effects have landed or were given up."""
         await self._late.join()
 
     async def close(self) -> None:
@@ -209,7 +207,7 @@ class FaultyStore(Wrapper):
         await super().close()
 
     async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
-        """What befalls a call of any kind; writes and late effects are dealt with before."""
+        """Inject a fault into a read or a list; `_write` handles writes."""
         fault = await self._begin(call)
         if fault is None:
             return await work()
@@ -244,8 +242,8 @@ class FaultyStore(Wrapper):
         if fault in _AFTER_EFFECT:
             await work()
         elif fault in {Fault.LANDS_LATE, Fault.DELETE_LANDS_LATE, Fault.LANDS_AFTER_DELETE}:
-            patience_ms = self.faults.after_delete_ms_max
-            until_free = patience_ms if fault is Fault.LANDS_AFTER_DELETE else 0.0
+            wait_ms_max = self.faults.after_delete_ms_max
+            until_free = wait_ms_max if fault is Fault.LANDS_AFTER_DELETE else 0.0
             self._late.start(_land(work, self._late_seconds(), until_free / 1000))
         await self._fail(call, fault)
 
@@ -260,7 +258,7 @@ class FaultyStore(Wrapper):
         return fault
 
     def _chosen(self, call: Call) -> Fault | None:
-        # Every rule counts the call, also when an earlier one has taken it.
+        # Every rule counts the call, also if an earlier rule applies.
         scripted = [rule.fault for rule in self.script if rule.befalls(call)]
         if scripted:
             return scripted[0]
@@ -291,11 +289,11 @@ class FaultyStore(Wrapper):
 
 
 async def _land(
-    work: Callable[[], Awaitable[None]], after_seconds: float, patience_seconds: float
+    work: Callable[[], Awaitable[None]], after_seconds: float, wait_seconds_max: float
 ) -> None:
-    """Let a write take effect later; while its key is taken, try again as long as asked to."""
+    """Let a write take effect later; while its key exists, retry for up to `wait_seconds_max`."""
     await runtime.sleep(after_seconds)
-    give_up_at = runtime.monotonic() + patience_seconds
+    give_up_at = runtime.monotonic() + wait_seconds_max
     while True:
         try:
             await work()
@@ -304,13 +302,13 @@ async def _land(
                 return
             await runtime.sleep(_LATE_POLL_SECONDS)
         except StoreError:
-            return  # the late request itself failed: it never lands
+            return  # the late request itself failed and has no effect
         else:
             return
 
 
 def _torn(result: T) -> T:
-    """The same bytes, cut short or with a bit flipped; an empty answer cannot be torn."""
+    """Return the bytes truncated or with a flipped bit. Empty results stay empty."""
     if not isinstance(result, memoryview) or not result.nbytes:
         return result
     chance = runtime.chance()

@@ -1,4 +1,4 @@
-"""What a folder store asks of single files: which of them are objects, and how the system reads."""
+"""Operations of a folder store on single files."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from neve.errors import NotFoundError
 
-NOT_AN_OBJECT = "there is a folder, pipe, socket or device of this name, not an object"
+NOT_AN_OBJECT = "this is a folder, pipe, socket or device, not an object"
 # A socket, a device without a driver, a link to itself: opening them fails.
 _CANNOT_BE_OPENED = frozenset({errno.ENXIO, errno.ENODEV, errno.ELOOP})
 
 
 def open_object(path: Path, key: str) -> int:
-    """A descriptor to read an object with; NotFoundError for what is not a regular file."""
+    """Open an object for reading. Raises NotFoundError unless it is a regular file."""
     try:
-        # A pipe would be waited for until another process writes to it.
+        # Opening a pipe would block until another process writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(key, "there is no such object") from None
+        raise NotFoundError(key, "the object does not exist") from None
     except OSError as error:
         if error.errno in _CANNOT_BE_OPENED:
             raise NotFoundError(key, NOT_AN_OBJECT) from None
@@ -37,17 +37,17 @@ def is_file(status: os.stat_result) -> bool:
 
 
 def file_in_place_of(root: Path) -> bool:
-    """Whether a file is where the folder of the store should be, or above it."""
+    """Return whether the store's folder, or a parent of it, is a file."""
     return any(path.is_file() for path in (root, *root.absolute().parents))
 
 
 def read_no_further(descriptor: int) -> None:
-    """Have the system read what it is asked for, and not what follows."""
+    """Turn off the kernel's read-ahead for this file."""
     with contextlib.suppress(OSError, AttributeError):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 def leave_cache(descriptor: int) -> None:
-    """Give back the memory in which the system keeps what was written."""
-    with contextlib.suppress(OSError, AttributeError):  # advice, and not every system takes it
+    """Drop the file's pages from the page cache."""
+    with contextlib.suppress(OSError, AttributeError):  # advice that not every system supports
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,15 +1,14 @@
 """A local folder as a durable bucket.
 
-A create writes a temporary file, syncs it, links it under its key (which fails if the key is
-taken), and syncs the folder and every new folder above it; only then is it done. "It exists"
-counts only after a sync of the folder, for a refused create, for a get and for a listing alike,
-so nobody acts on a name that a power cut could take back. A file whose sync fails is thrown away
-and written anew: the kernel may have dropped what it could not write. Several processes may share
-the folder.
+A create writes a temporary file, syncs it, links it under its key (which fails if the key exists),
+and syncs the folder and every new folder above it before it returns. A refused create, a get and a
+listing also sync the folder before they report that a key exists, so that no caller acts on a name
+that a power failure could undo. A file whose sync fails is discarded and written again: the kernel
+may have dropped the unwritten pages. Several processes may share the folder.
 
-Temporary files live in `.tmp` at the top, which no key can reach and no listing shows. Nobody here
-removes folders: one that has held an object and is gone was removed with all that was in it, and
-making it anew would hide that. So a write there fails for good.
+Temporary files are in `.tmp` at the top, which no key can reach and no listing shows. The store
+never removes folders. If a folder that contained an object is missing, it was removed with all its
+objects. Creating it again would hide that, so writes to it fail permanently.
 """
 
 from __future__ import annotations
@@ -46,33 +45,31 @@ from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo
 from neve.store.ranges import get_by_parts
 
 TEMPORARY = ".tmp"
-# A file is written this often before a failing sync is told to the caller.
+# Attempts to write a file before a failed sync is raised to the caller.
 WRITE_ATTEMPTS_MAX = 3
-# Writes have threads of their own: an acknowledgement must not wait behind reads and deletes, nor
-# behind a whole segment. With more than these at once a disk gets slower.
+# Writes have their own threads: an acknowledgement must not wait behind reads and deletes, nor
+# behind a whole segment. More concurrent writes make a disk slower.
 WRITERS_MAX = 4
 LARGE_WRITERS_MAX = 2
 LARGE_WRITE_BYTES = 8 * 1024 * 1024
-# What is written is rarely read from here soon: the newest records are in memory. In the system's
-# cache it takes fresh pages each time, which cost more than to write it, and pushes out what
-# somebody does read. So it goes past it, or else leaves it at once. Smaller objects are not worth
-# the calls.
+# Objects are rarely read soon after they are written: the newest records are in memory. In the page
+# cache they would need fresh pages, which cost more than the write, and evict pages that are read.
+# Objects of this size bypass the cache or leave it at once; smaller ones are not worth the calls.
 UNCACHED_BYTES = 64 * 1024
-# So many bytes are read in less time than it takes to ask a thread for them.
+# Reading this many bytes takes less time than handing the read to a thread.
 SMALL_READ_BYTES = 256 * 1024
-# Who writes reads so much at once, and has the system read nothing beyond it. A disk works off what
-# it is asked for in order, and a write that somebody waits for should not be behind many MiB that
-# somebody will want. Larger reads go past the cache as what they read went: a reader that lags has
-# them once, and the pages would cost it more than all else that is done with the bytes. A process
-# that only reads is left what cache and reading ahead give.
+# A process that writes reads in steps of this size, without the kernel's read-ahead: a disk serves
+# requests in order, and a write that a producer waits for must not be behind many MiB of reads.
+# Larger reads bypass the page cache: a lagging reader reads them once, and the pages would cost
+# more than all other work on the bytes. A process that only reads uses the cache and read-ahead.
 READ_STEP_BYTES = STEP_BYTES
-# No writer holds a temporary file this long; older ones were left by a crash.
+# No writer keeps a temporary file this long; older ones were left by a crash.
 STALE_MS = 3_600_000
-# Whose removal is noticed: those that were written to last. Every topic ever made has its own.
+# Most recently written folders, whose removal is detected. Every topic ever created has its own.
 FOLDERS_REMEMBERED_MAX = 4_096
-# A folder in which files vanish each time it is scanned is told as unavailable after so many scans.
+# After this many scans during which files vanished, listing a folder raises UnavailableError.
 SCANS_MAX = 100
-# Failures that pass by themselves; all others mean that somebody has to do something.
+# Transient failures. All others need an operator.
 _PASSING = frozenset(
     {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
     | {errno.ESTALE, errno.ETIMEDOUT}
@@ -85,21 +82,21 @@ _REMEDIES = {
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        "let this process write there, or give another folder",
+        "allow this process to write there, or use another folder",
     ),
-    errno.ENOENT: "no folder can be made there: give another",
-    errno.ENOTDIR: "a file is where a folder should be: move it, or give another folder",
+    errno.ENOENT: "cannot create a folder there: use another",
+    errno.ENOTDIR: "a file is in place of a folder: move it, or use another folder",
 }
 
 
 class FolderStore:
-    """The port over a folder, which is made at the first write."""
+    """The store port over a folder, which the first write creates."""
 
     def __init__(self, root: Path, *, fsync: bool = True) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 (resolve() would follow links)
         self._fsync = fsync
         self._durable = Durable(self.root, self.root / TEMPORARY / "sync-failed")
-        self._used: dict[Path, None] = {}  # folders in which we have put an object, the last last
+        self._used: dict[Path, None] = {}  # folders with written objects, the most recent last
         self._lock = threading.Lock()
         self._writers = runtime.ThreadPool(WRITERS_MAX, "folder-write")
         self._large_writers = runtime.ThreadPool(LARGE_WRITERS_MAX, "folder-write-large")
@@ -107,14 +104,14 @@ class FolderStore:
         self._closed = False
 
     async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
-        with self._telling(key):
+        with self._translated_errors(key):
             return await runtime.offload(self._read, key, 0, None, bytes_max)
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:
         checked_range(key, start, end)
         if start == end:
             return memoryview(b"")
-        with self._telling(key):
+        with self._translated_errors(key):
             if end - start <= SMALL_READ_BYTES:
                 return await self._small_reads.offload(self._read, key, start, end)
             return await runtime.offload(self._read, key, start, end)
@@ -123,19 +120,19 @@ class FolderStore:
         return await get_by_parts(self.get_range, key, ranges)
 
     async def put(self, key: str, data: Buffer) -> None:
-        with self._telling(key):
-            await self._lane_for(data).offload(self._write, key, data, os.replace)
+        with self._translated_errors(key):
+            await self._writers_for(data).offload(self._write, key, data, os.replace)
 
     async def create(self, key: str, data: Buffer) -> None:
-        with self._telling(key):
-            await self._lane_for(data).offload(self._write, key, data, os.link)
+        with self._translated_errors(key):
+            await self._writers_for(data).offload(self._write, key, data, os.link)
 
     async def delete(self, key: str) -> None:
-        with self._telling(key):
+        with self._translated_errors(key):
             await runtime.offload(self._remove, key)
 
     async def list(self, prefix: str, after: str = "") -> Sequence[ObjectInfo]:
-        with self._telling(prefix):
+        with self._translated_errors(prefix):
             return await runtime.offload(self._list, prefix, after)
 
     async def close(self) -> None:
@@ -144,16 +141,16 @@ class FolderStore:
         self._large_writers.close()
 
     async def stale_temporary(self, age_ms: int = STALE_MS) -> Sequence[ObjectInfo]:
-        """The temporary files that a crash left behind, by name below the folder."""
-        with self._telling(TEMPORARY):
+        """List the temporary files that a crash left behind, relative to the root."""
+        with self._translated_errors(TEMPORARY):
             return await runtime.offload(self._stale, runtime.now_ms() - age_ms)
 
     async def remove_stale_temporary(self, age_ms: int = STALE_MS) -> int:
-        """Remove temporary files that a crash left behind; how many there were."""
-        with self._telling(TEMPORARY):
+        """Remove temporary files that a crash left behind. Returns their number."""
+        with self._translated_errors(TEMPORARY):
             return await runtime.offload(self._sweep, runtime.now_ms() - age_ms)
 
-    def _lane_for(self, data: Buffer) -> runtime.ThreadPool:
+    def _writers_for(self, data: Buffer) -> runtime.ThreadPool:
         return self._large_writers if len(data) > LARGE_WRITE_BYTES else self._writers
 
     @property
@@ -161,8 +158,8 @@ class FolderStore:
         return f"{self.root} or a folder in it was removed while it was in use: restore it"
 
     @contextlib.contextmanager
-    def _telling(self, key: str) -> Iterator[None]:
-        """What fails here is told as the port tells it."""
+    def _translated_errors(self, key: str) -> Iterator[None]:
+        """Translate OSErrors of the body into the errors of the store port."""
         if self._closed:
             raise ClosedError(f"the store {self.root} is closed")
         try:
@@ -173,21 +170,21 @@ class FolderStore:
                 raise UnavailableError(key, reason) from error
             misplaced = error.errno == errno.ENOTDIR and file_in_place_of(self.root)
             if error.errno in _BAD_KEY and not misplaced:
-                raise InvalidError(f"{key!r} cannot be written: {reason}") from error
+                raise InvalidError(f"{key!r} cannot be a key here: {reason}") from error
             remedy = _REMEDIES.get(error.errno or 0)
             reason = f"{reason}: {remedy}" if remedy else reason
-            if error.errno == errno.ENOENT and self._used:  # a missing object never gets here
+            if error.errno == errno.ENOENT and self._used:  # not for a missing object
                 reason = self._removed
             raise StoreFailedError(key, reason) from error
 
     def _path(self, key: str) -> Path:
         checked_key(key)
         if key.split("/", 1)[0] == TEMPORARY:
-            raise InvalidError(f"{key!r} cannot be a key: {TEMPORARY} is for temporary files")
+            raise InvalidError(f"{key!r} is not a valid key: {TEMPORARY} is for temporary files")
         return self.root / key
 
     def _can_be_key(self, name: str) -> bool:
-        """Whether a file of this name is an object; temporary and foreign ones are not."""
+        """Return whether a file of this name is an object, not temporary or foreign."""
         return is_key(name) and name.split("/", 1)[0] != TEMPORARY
 
     # Reading
@@ -209,10 +206,10 @@ class FolderStore:
         return data
 
     def _pread(self, descriptor: int, start: int, end: int) -> memoryview:
-        """The bytes from start up to end, or to where the file ends by now."""
+        """Return the bytes from start up to end, or up to the current end of the file."""
         step = whole = max(0, end - start)
         in_steps = bool(self._used) and whole > READ_STEP_BYTES
-        if in_steps and self._fsync:  # else what was written is in the cache
+        if in_steps and self._fsync:  # without fsync, written data is in the page cache
             data, read = read_blocks(descriptor, start, end)
         else:
             data, read = np.empty(whole, np.uint8).data, 0
@@ -227,7 +224,7 @@ class FolderStore:
         return data[:read].toreadonly()
 
     def _believe(self, folder: Path, files: dict[str, os.stat_result]) -> None:
-        """Sync the folder unless all these files in it are known to have been synced."""
+        """Sync the folder unless all these files in it are known to be synced."""
         if not self._fsync:
             return
         unknown = {k: status for k, status in files.items() if not self._durable.knows(k, status)}
@@ -238,14 +235,14 @@ class FolderStore:
             self._durable.remember(key, status)
 
     def _sync(self, key: str, folder: Path) -> None:
-        """Sync a folder because of this key; StoreFailedError for good once a sync has failed."""
+        """Sync a folder for this key. Raises StoreFailedError forever after a failed sync."""
         if not self._fsync:
             return
         try:
             self._durable.sync(folder)
         except OSError as error:
             raise UnavailableError(
-                key, f"{folder} could not be opened to sync it: {error.strerror or error}"
+                key, f"cannot open {folder} to sync it: {error.strerror or error}"
             ) from error
 
     # Writing
@@ -261,10 +258,10 @@ class FolderStore:
             if not path.is_file():
                 raise StoreFailedError(key, f"{path}: {NOT_AN_OBJECT}: remove it") from None
             self._sync(key, path.parent)
-            raise ExistsError(key, "the key is taken: read it to see by whom") from None
+            raise ExistsError(key, "the key exists: read it to find its writer") from None
         finally:
             temporary.unlink(missing_ok=True)
-        # Taken after the temporary name is gone, which changes it, and before the sync.
+        # After the unlink of the temporary name, which changes it, and before the sync.
         status = _status(path)
         self._sync(key, path.parent)
         self._use(path.parent)
@@ -279,7 +276,7 @@ class FolderStore:
                 del self._used[next(iter(self._used))]
 
     def _write_temporary(self, data: Buffer) -> Path:
-        whole = memoryview(data).cast("B")  # of which every length is one in bytes
+        whole = memoryview(data).cast("B")  # so that lengths are in bytes
         for attempt in range(1, WRITE_ATTEMPTS_MAX + 1):
             path = self.root / TEMPORARY / runtime.token(16).hex()
             try:
@@ -318,7 +315,7 @@ class FolderStore:
             place(temporary, path)
 
     def _make_folder(self, folder: Path) -> None:
-        # A folder that is there was made by another thread since we looked: nothing was removed.
+        # If the folder exists now, another thread has just created it: nothing was removed.
         removed = folder in self._used and not folder.exists()
         if removed or (self._used and not self.root.exists()):
             raise StoreFailedError(str(folder.relative_to(self.root)), self._removed)
@@ -346,7 +343,7 @@ class FolderStore:
         folder = self.root / TEMPORARY
         found: list[ObjectInfo] = []
         for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-            status = _status(path)  # none where its writer finished
+            status = _status(path)  # None if its writer has finished
             if status is not None and is_file(status) and path != self._durable.mark:
                 key, at_ms = f"{TEMPORARY}/{path.name}", status.st_mtime_ns // 1_000_000
                 found.append(ObjectInfo(key, status.st_size, at_ms))
@@ -372,7 +369,7 @@ class FolderStore:
     def _walk(
         self, top: str, prefix: str, after: str
     ) -> Iterator[tuple[Path, dict[str, os.stat_result]]]:
-        """Each folder that can hold wanted keys, with the wanted files in it."""
+        """Yield each folder that can contain matching keys, with the matching files in it."""
         pending = [top]
         while pending:
             name = pending.pop()
@@ -390,10 +387,10 @@ class FolderStore:
     def _scan(
         self, folder: Path, name: str, prefix: str, after: str
     ) -> tuple[Sequence[str], dict[str, os.stat_result]] | None:
-        """The wanted folders and files in one folder; None where one of them went meanwhile.
+        """Return the matching folders and files in one folder; None if a file vanished meanwhile.
 
-        Then something else may have come before it went, which this scan does not show: a listing
-        without either would be of a moment that never was.
+        Another file may have been created before it vanished, which this scan does not show. A
+        listing without both would show a state that never existed.
         """
         below: list[str] = []
         files: dict[str, os.stat_result] = {}
@@ -417,7 +414,7 @@ class FolderStore:
 
 
 def _may_hold(folder: str, prefix: str, after: str) -> bool:
-    """Whether a key below `folder` (which ends in a slash) can be wanted."""
+    """Return whether a key below `folder` (which ends in a slash) can match."""
     right_prefix = folder.startswith(prefix) or prefix.startswith(folder)
     return right_prefix and (folder > after or after.startswith(folder))
 
@@ -426,9 +423,9 @@ def _status(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except FileNotFoundError:
-        return None  # deleted meanwhile
+        return None  # deleted since it was listed
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a link to itself: nothing is there
+        if error.errno == errno.ELOOP:  # a link to itself
             return None
         raise
 

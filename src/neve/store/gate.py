@@ -1,9 +1,9 @@
-"""The gate: one cap on the store calls that this process has in flight.
+"""The gate: a limit on concurrent store calls of this process.
 
-Calls beyond the cap wait in the order they came. A waiter that is cancelled leaves the queue, or
-passes its slot on if it had just been handed one, so no slot is ever lost. `prefetching()` is the
-same store for work that must not delay others: its calls start only if a slot is free at that
-moment and nobody waits, and otherwise raise NoFreeSlotError without touching the store.
+Calls beyond the limit wait in order of arrival. A cancelled call leaves the queue, or passes on the
+slot that it has just received, so that no slot is lost. `prefetching()` returns the same store for
+work that must not delay other calls: its calls start only if a slot is free and no call waits;
+otherwise they raise NoFreeSlotError without a request to the store.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class NoFreeSlotError(FullError):
-    """A call that may not wait found no free slot. Nothing was sent: come back later, or wait."""
+    """There was no free slot for a prefetching call. Nothing was sent; try again later."""
 
 
 class Gate(Wrapper):
-    """At most `concurrency_max` calls of `inner` at once; 0 lets all through and only counts."""
+    """Limits concurrent calls of `inner` to `concurrency_max`; 0 means no limit."""
 
     def __init__(self, inner: Store, concurrency_max: int) -> None:
         super().__init__(inner)
@@ -36,11 +36,11 @@ class Gate(Wrapper):
 
     @property
     def waiting(self) -> int:
-        """Calls in the queue at this moment."""
+        """The number of calls in the queue."""
         return len(self._waiters)
 
     def prefetching(self) -> Store:
-        """The same store, for calls that would rather fail than wait or make others wait."""
+        """Return the same store for calls that fail instead of waiting for a slot."""
         return _FreeSlotsOnly(self)
 
     async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
@@ -51,7 +51,7 @@ class Gate(Wrapper):
             self.leave()
 
     def try_enter(self) -> bool:
-        """Take a slot if one is free and nobody waits; the taker calls `leave`."""
+        """Take a slot if one is free and no call waits. The caller must call `leave`."""
         if self.concurrency_max and (self._waiters or self.in_flight >= self.concurrency_max):
             return False
         self.in_flight += 1
@@ -67,13 +67,13 @@ class Gate(Wrapper):
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave()  # the slot came in the same moment as the cancellation
-            elif turn in self._waiters:  # unless who left in the same moment passed it over
+                self.leave()  # the slot was granted in the same moment as the cancellation
+            elif turn in self._waiters:  # `leave` may have removed it already
                 self._waiters.remove(turn)
             raise
 
     def leave(self) -> None:
-        """Give the slot to the first who waits, or free it."""
+        """Pass the slot to the first waiting call, or free it."""
         while self._waiters:
             turn = self._waiters.popleft()
             if not turn.done():
@@ -91,7 +91,7 @@ class _FreeSlotsOnly(Wrapper):
         if not self._gate.try_enter():
             raise NoFreeSlotError(
                 f"{call.operation} of {call.key}: all {self._gate.concurrency_max} store slots "
-                "are taken or waited for"
+                "are in use"
             )
         try:
             return await work()
@@ -99,4 +99,4 @@ class _FreeSlotsOnly(Wrapper):
             self._gate.leave()
 
     async def close(self) -> None:
-        """The gate owns the store and closes it."""
+        """Do nothing: the gate owns the store and closes it."""

@@ -1,15 +1,13 @@
-"""Hedging: a get or create that is slower than most is sent a second time, and the first answer
-wins.
+"""Hedging: a slow get or create is sent a second time, and the first response wins.
 
-"Slower than most" is the 95th percentile of what was lately observed for the same operation and
-size class, never earlier than a floor, and not before there are enough observations. The share of
-calls that are hedged is bounded, and a hedge takes only a store slot that is free at that moment.
+A call is slow beyond the 95th percentile of recent latencies of the same operation and size class,
+but never below a floor, and only with enough samples. The share of hedged calls is bounded, and a
+hedge uses only a store slot that is free at that moment.
 
-Both attempts of a create send the same bytes, so it does not matter which one lands; the loser is
-cancelled and may still land. A success of either wins. ExistsError is raised only while no
-success is known: when one attempt is refused, the other gets one more hedge delay to answer,
-because the refusal was most likely caused by it. As everywhere, ExistsError means: read the key
-to see who won.
+Both attempts of a create send the same bytes, so it does not matter which one takes effect; the
+loser is cancelled and may still take effect. A success of either wins. ExistsError is raised only
+while no success is known: after a refusal, the other attempt gets one more hedge delay, because it
+most likely caused the refusal. As everywhere, ExistsError means: read the key to find the winner.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ SAMPLES_KEPT = 256
 SAMPLES_BEFORE_HEDGING = 32
 SAMPLES_BETWEEN_ESTIMATES = 16
 QUANTILE = 0.95
-# A call that takes just as long as the percentile is not slow; stores that are steady have many.
+# A call close to the percentile is not slow; steady stores have many of them.
 DELAY_FACTOR = 1.05
-# Hedges that may be saved up while all is quick, so that a sudden stall is met with some at once.
+# Hedges that accumulate while calls are fast, for a burst when the store stalls.
 SAVED_HEDGES_MAX = 10.0
-# Of two failures the one that tells most is raised; everything else is told as it is.
-_LEAST_TELLING = (ConflictError, UnavailableError)
+# Of two failures, one that is not of these types is raised: it is more specific.
+_UNSPECIFIC = (ConflictError, UnavailableError)
 
 
 class Latencies:
-    """The latest latencies of one kind of call, and their 95th percentile."""
+    """Recent latencies of one kind of call, and their 95th percentile."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=SAMPLES_KEPT)
@@ -59,12 +57,12 @@ class Latencies:
 
     @property
     def p95(self) -> float | None:
-        """None until there are enough samples."""
+        """The 95th percentile in seconds; None until there are enough samples."""
         return self._p95
 
 
 class Hedge(Wrapper):
-    """Sends slow calls of `inner` once more through `second`."""
+    """Sends slow calls of `inner` a second time through `second`."""
 
     def __init__(self, inner: Store, second: Store, settings: StoreSettings) -> None:
         super().__init__(inner)
@@ -114,7 +112,7 @@ class Hedge(Wrapper):
         if not self.enabled:
             return await first()
         self._saved_hedges = min(SAVED_HEDGES_MAX, self._saved_hedges + self._share_max)
-        # Sizes within a factor of 16 count as alike.
+        # Sizes within a factor of 16 share a class.
         latencies = self._latencies.setdefault((operation, size.bit_length() // 4), Latencies())
         started = runtime.monotonic()
         race = _Race[T](first())
@@ -159,21 +157,21 @@ class _Race(Generic[T]):
             failure
             for task in self._tasks
             if task.done() and (failure := _failure(task)) is not None
-            # The hedge found no slot: as if it had not been tried.
+            # A hedge without a slot does not count as an attempt.
             if not isinstance(failure, NoFreeSlotError) or task is self._tasks[0]
         ]
 
     @property
     def winner(self) -> asyncio.Task[T] | None:
-        """The attempt that succeeded; the first of them if both did."""
+        """The successful attempt; the first one if both succeeded."""
         return next((task for task in self._tasks if task.done() and _failure(task) is None), None)
 
     @property
     def undecided(self) -> bool:
-        """Whether the answer of an attempt still in flight could matter."""
+        """Whether the result of an attempt in flight still matters."""
         if self.winner is not None or not self.pending:
             return False
-        # Absence is an answer as good as the object: either was true at some moment of the call.
+        # NotFoundError is as good as the object: either was true at some moment of the call.
         return not any(isinstance(failure, NotFoundError) for failure in self.failures)
 
     @property
@@ -193,32 +191,32 @@ class _Race(Generic[T]):
         return len(self._tasks) > 1 and self.winner is self._tasks[1]
 
     async def wait(self, seconds: float | None) -> None:
-        """Until one more attempt has ended, or so many seconds have passed."""
+        """Wait until another attempt has ended, or for `seconds`."""
         await asyncio.wait(self.pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
-    async def decide(self, patience_seconds: float | None) -> None:
+    async def decide(self, grace_seconds: float | None) -> None:
         while self.undecided:
             refused = any(isinstance(failure, ExistsError) for failure in self.failures)
-            await self.wait(patience_seconds if refused else None)
+            await self.wait(grace_seconds if refused else None)
             if refused:
                 return
 
     def result(self) -> T:
         if self.winner is not None:
             return self.winner.result()
-        telling = [fail for fail in self.failures if not isinstance(fail, _LEAST_TELLING)]
+        specific = [fail for fail in self.failures if not isinstance(fail, _UNSPECIFIC)]
         unavailable = [fail for fail in self.failures if isinstance(fail, UnavailableError)]
-        raise (telling or unavailable or self.failures)[0]
+        raise (specific or unavailable or self.failures)[0]
 
     async def end(self) -> None:
-        """Cancel who lost and wait until it is gone."""
+        """Cancel the losing attempt and wait for its end."""
         losers = self.pending
         for task in losers:
             task.cancel()
         if losers:
             await asyncio.wait(losers)
         for task in self._tasks:
-            _failure(task)  # marks it as seen
+            _failure(task)  # marks the exception as retrieved
 
 
 def _failure(task: asyncio.Task[Any]) -> BaseException | None:

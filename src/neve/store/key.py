@@ -1,7 +1,7 @@
-"""Which keys are allowed: the same ones on every store, so that a bucket can move between stores.
+"""Validation of keys: the same rules for every store, so that a bucket can move between stores.
 
-A key is relative, its parts are not empty and are neither `.` nor `..`, it holds no control
-characters, and it fits both S3 (1,024 bytes in all) and a file system (255 bytes a part).
+A key is relative. Its parts are not empty and neither `.` nor `..`. It contains no control
+characters. It fits both S3 (1,024 bytes in total) and a file system (255 bytes per part).
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ PART_BYTES_MAX = 255
 
 
 def checked_key(key: str) -> str:
-    """The key itself, or InvalidError that says what is wrong with it."""
+    """Return the key. Raises InvalidError, with the reason, if it is invalid."""
     reason = _fault(key)
     if reason is not None:
-        raise InvalidError(f"{key!r} cannot be a key: {reason}")
+        raise InvalidError(f"{key!r} is not a valid key: {reason}")
     return key
 
 
 def is_key(text: str) -> bool:
-    """Whether an object can have this key."""
+    """Return whether the text is a valid key."""
     return _fault(text) is None
 
 
 def checked_size(key: str, size: int, bytes_max: int) -> None:
-    """DamagedError for an object of more bytes than its kind can have."""
+    """Raise DamagedError if an object is larger than its kind allows."""
     if size > bytes_max:
         raise DamagedError(
-            key, f"it has {size} bytes, and an object of its kind at most {bytes_max}: not read"
+            key, f"it has {size} bytes; the maximum for its kind is {bytes_max}: not read"
         )
 
 
 def checked_range(key: str, start: int, end: int) -> None:
-    """Refuse a range that no object can have."""
+    """Raise InvalidError unless 0 <= start <= end."""
     if start < 0 or end < start:
-        raise InvalidError(f"{key}: bytes {start} to {end} are not a range: 0 <= start <= end")
+        raise InvalidError(f"{key}: invalid range {start} to {end}: must be 0 <= start <= end")
 
 
 def _fault(key: str) -> str | None:
     if not key:
         return "it is empty"
     if _CONTROL.search(key):
-        return "it holds a control character"
+        return "it contains a control character"
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
         return "it is not valid Unicode"
     if size > KEY_BYTES_MAX:
-        return f"it is {size} bytes long, more than {KEY_BYTES_MAX}"
+        return f"it has {size} bytes; the maximum is {KEY_BYTES_MAX}"
     for part in key.split("/"):
         if part in {"", ".", ".."}:
-            return f"the part {part!r} could lead out of its folder"
+            return f"the part {part!r} is not allowed"
         if len(part.encode()) > PART_BYTES_MAX:
-            return f"a part of it is longer than {PART_BYTES_MAX} bytes"
+            return f"a part has more than {PART_BYTES_MAX} bytes"
     return None

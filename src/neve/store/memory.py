@@ -1,7 +1,7 @@
-"""A bucket in this process, for `memory://`: tests, simulations and trying things out.
+"""A bucket in the memory of this process (`memory://`), for tests, simulations and trials.
 
-Every call gives way to the loop once and then does its work in one step, so calls interleave as
-with a real store and a simulation replays exactly. Nothing outlives the process.
+Every call yields to the event loop once and then works in one step, so calls interleave as with a
+real store and a simulation replays exactly. The data is lost when the process ends.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from neve.store.ranges import get_by_parts
 
 
 class MemoryBucket:
-    """The objects themselves; several stores may have one bucket open."""
+    """The objects of a bucket. Several stores may share one."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[Buffer, int]] = {}
-        self.keys: list[str] = []  # sorted, so that a listing does not sort
+        self.keys: list[str] = []  # sorted, for listings
 
     def write(self, key: str, data: Buffer) -> None:
         if key not in self.objects:
             bisect.insort(self.keys, key)
-        # What nobody can change is kept as it is.
+        # Read-only buffers need no copy.
         kept = data if memoryview(data).readonly else bytes(data)
         self.objects[key] = (kept, runtime.now_ms())
 
@@ -39,12 +39,12 @@ _named: dict[str, MemoryBucket] = {}
 
 
 def named_bucket(name: str) -> MemoryBucket:
-    """The bucket that all stores opened as `memory://name` in this process share."""
+    """Return the bucket that all stores of `memory://name` in this process share."""
     return _named.setdefault(name, MemoryBucket())
 
 
 class MemoryStore:
-    """The port over a MemoryBucket, by default over one of its own."""
+    """The store port over a MemoryBucket; by default a new one."""
 
     def __init__(self, bucket: MemoryBucket | None = None) -> None:
         self.bucket = bucket if bucket is not None else MemoryBucket()
@@ -73,7 +73,7 @@ class MemoryStore:
     async def create(self, key: str, data: Buffer) -> None:
         await self._turn()
         if checked_key(key) in self.bucket.objects:
-            raise ExistsError(key, "the key is taken: read it to see by whom")
+            raise ExistsError(key, "the key exists: read it to find its writer")
         self.bucket.write(key, data)
 
     async def delete(self, key: str) -> None:
@@ -104,4 +104,4 @@ class MemoryStore:
         try:
             return self.bucket.objects[checked_key(key)][0]
         except KeyError:
-            raise NotFoundError(key, "there is no such object") from None
+            raise NotFoundError(key, "the object does not exist") from None

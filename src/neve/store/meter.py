@@ -1,7 +1,7 @@
-"""Counters and latencies of the store, by operation.
+"""Counters and latencies of store calls, by operation.
 
-Every call is counted once with its outcome, its bytes and its time. `snapshot()` gives it all as
-plain data; nothing here knows who shows it. The cost is a bisection and a few additions a call.
+Every call is counted once, with its outcome, bytes and time. `snapshot()` returns plain data. The
+cost per call is a bisection and a few additions.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from neve.store.wrapper import OPERATIONS, Call, Operation, Wrapper
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-# Upper bounds from 64 microseconds to 134 seconds, each 2 ** 0.5 of the one before: a quantile read
-# from them is at most that factor too high.
+# Upper bounds from 64 microseconds to 134 seconds, each 2 ** 0.5 times the previous: a quantile is
+# at most that factor too high.
 BOUNDS_SECONDS = tuple(64e-6 * 2 ** (step / 2) for step in range(43))
 
 _OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
@@ -60,10 +60,10 @@ class Histogram:
         self.max_seconds = max(self.max_seconds, seconds)
 
     def quantile(self, share: float) -> float:
-        """The bound below which at least this share lies; 0.0 where nothing was added."""
-        wanted = share * self.count
+        """Return the bound of the bucket with this quantile; 0.0 without samples."""
+        rank = share * self.count
         for index, below in enumerate(accumulate(self._counts)):
-            if below >= wanted and below:
+            if below >= rank and below:
                 in_bounds = index < len(BOUNDS_SECONDS)
                 bound = BOUNDS_SECONDS[index] if in_bounds else self.max_seconds
                 return min(bound, self.max_seconds)
@@ -77,7 +77,7 @@ class Histogram:
             "p50_seconds": self.quantile(0.5),
             "p95_seconds": self.quantile(0.95),
             "p99_seconds": self.quantile(0.99),
-            # Cumulative, as Prometheus wants it; the last bound is infinite.
+            # Cumulative, as in Prometheus; the last bound is infinite.
             "buckets": list(
                 zip((*BOUNDS_SECONDS, float("inf")), accumulate(self._counts), strict=True)
             ),
@@ -116,23 +116,23 @@ class Meter(Wrapper):
             seconds = runtime.monotonic() - started
             meter.latency.add(seconds)
             if seconds > self._slow_seconds:
-                self._tell_slow(call, seconds, outcome)
+                self._log_slow(call, seconds, outcome)
             meter.outcomes[outcome] = meter.outcomes.get(outcome, 0) + 1
         if isinstance(result, memoryview):
             meter.received_bytes += result.nbytes
         return result
 
-    def _tell_slow(self, call: Call, seconds: float, outcome: str) -> None:
+    def _log_slow(self, call: Call, seconds: float, outcome: str) -> None:
         about = {"operation": call.operation, "key": call.key, "outcome": outcome}
         event(_log, logging.WARNING, "the store is slow", **about, seconds=round(seconds, 3))
 
     def calls(self, operation: Operation, outcome: str | None = None) -> int:
-        """How many calls ended, or ended so."""
+        """Return the number of completed calls, of all outcomes or of one."""
         outcomes = self._meters[operation].outcomes
         return sum(outcomes.values()) if outcome is None else outcomes.get(outcome, 0)
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything counted so far, by operation."""
+        """Return all counters, by operation."""
         return {
             operation: {
                 "outcomes": dict(sorted(meter.outcomes.items())),

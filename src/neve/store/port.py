@@ -1,9 +1,8 @@
-"""The port: everything Neve asks of a bucket.
+"""The store port: all operations that Neve needs of a bucket.
 
-Seven calls. `create` is the one on which all coordination rests: it writes a key only if the key
-does not exist. Implementations raise the store errors of `neve.errors`, DamagedError for an object
-that is too large, and nothing else, and return bytes as read-only memoryviews, so that no layer
-above copies them.
+All coordination rests on `create`, which writes a key only if it does not exist. Implementations
+raise only the store errors of `neve.errors`, and DamagedError for an object that is too large. They
+return bytes as read-only memoryviews, so that no layer above copies them.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 OBJECT_BYTES_MAX = 2**31 - 1
-"""No format of Neve's has larger objects."""
+"""The maximum size of an object in all formats of Neve."""
 
 
 class ObjectInfo(NamedTuple):
-    """One row of a listing. `modified_ms` is the store's clock and decides nothing."""
+    """One row of a listing. `modified_ms` is from the store's clock; no decision depends on it."""
 
     key: str
     size: int
@@ -26,39 +25,40 @@ class ObjectInfo(NamedTuple):
 
 
 class Store(Protocol):
-    """A bucket, or a prefix of one. Keys are relative, with `/` between parts, never a folder."""
+    """A bucket or a prefix of one. Keys are relative, with `/` between parts."""
 
     async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:
-        """The whole object. NotFoundError if there is none.
+        """Return the whole object. Raises NotFoundError if it does not exist.
 
-        DamagedError if it has more than `bytes_max` bytes, of which then none are read: what lies
-        under a key decides nothing about how much memory is taken.
+        Raises DamagedError, without reading it, if the object has more than `bytes_max` bytes: the
+        content of a bucket must not decide how much memory is used.
         """
 
     async def get_range(self, key: str, start: int, end: int) -> memoryview:
-        """Bytes from start up to, not including, end; fewer where the object ends earlier.
+        """Return the bytes from start up to but excluding end; fewer if the object ends earlier.
 
-        An empty range asks the store nothing.
+        An empty range sends no request.
         """
 
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Several ranges of one object, each as with get_range, in the order asked for."""
+        """Return several ranges of one object, each as `get_range` does, in the given order."""
 
     async def put(self, key: str, data: Buffer) -> None:
-        """Write or overwrite. For what does not coordinate (heartbeats, caches)."""
+        """Write or overwrite an object. For data without coordination (heartbeats, caches)."""
 
     async def create(self, key: str, data: Buffer) -> None:
-        """Write only if the key does not exist; ExistsError if it does, ConflictError if undecided.
+        """Write an object only if the key does not exist.
 
-        The caller never changes `data` again, nor after a put: an attempt that was cancelled, timed
-        out or lost to its hedge may still be reading it when the call has returned.
+        Raises ExistsError if it exists, and ConflictError if the outcome is undecided. The caller
+        must not modify `data` afterwards, nor after a put: a cancelled, timed-out or hedged attempt
+        may still read it after the call has returned.
         """
 
     async def delete(self, key: str) -> None:
-        """Remove the object; removing what is not there is fine."""
+        """Delete the object, if it exists."""
 
     async def list(self, prefix: str, after: str = "") -> Sequence[ObjectInfo]:
-        """All objects whose key starts with prefix and sorts above `after`, sorted by key."""
+        """Return all objects whose key starts with prefix and sorts above `after`, by key."""
 
     async def close(self) -> None:
-        """Release connections. Calls after this fail."""
+        """Release connections. Later calls raise ClosedError."""

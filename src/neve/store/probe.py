@@ -1,9 +1,8 @@
-"""The probe: does this store keep the rules that Neve rests on?
+"""The probe: tests whether a store keeps the rules that Neve depends on.
 
-It writes a few small objects under a prefix of its own, looks whether each rule is kept, and
-removes them again. A store that breaks a rule is refused by the name of the rule: nothing above
-could keep Neve's promises on it. It can be asked through the whole stack of wrappers: a create
-whose answer was lost is judged by what can be read.
+It writes a few small objects under its own prefix, checks each rule, and deletes the objects. Neve
+rejects a store that breaks a rule, because it could not keep its promises there. The probe works
+through all wrappers: if the response to a create was lost, it judges by what it reads.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ CONFLICT_PAUSE_SECONDS = 0.05
 
 
 class BrokenRuleError(NeveError):
-    """The store breaks a rule that Neve rests on; it must not be used."""
+    """The store breaks a rule that Neve depends on. It must not be used."""
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(
@@ -46,7 +45,7 @@ class BrokenRuleError(NeveError):
 
 @dataclass(frozen=True)
 class RuleReport:
-    """One rule: what it says, and how the store did."""
+    """The result of one rule's check."""
 
     rule: str
     says: str
@@ -55,11 +54,11 @@ class RuleReport:
 
 
 class _Broken(Exception):  # noqa: N818 (never leaves this module)
-    """A rule's check found it broken; the text is the detail."""
+    """The store breaks the rule; the text is the detail."""
 
 
 class _Noting(Wrapper):
-    """Remembers what was written, so that nothing of it stays."""
+    """Remembers the written keys, for their deletion."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -75,7 +74,7 @@ Check = Callable[[Store, str], Awaitable[None]]
 
 
 async def inspect(store: Store) -> list[RuleReport]:
-    """Check every rule and tell how the store did. Raises only where the store cannot be used."""
+    """Check every rule and return the results. Raises only if the store cannot be reached."""
     prefix = f"probe/{runtime.token(8).hex()}-"
     reports: list[RuleReport] = []
     noting = _Noting(store)
@@ -88,7 +87,7 @@ async def inspect(store: Store) -> list[RuleReport]:
                 detail = str(broken)
             reports.append(RuleReport(rule, says, detail == "kept", detail))
     finally:
-        # Not by listing: the store may be one that shows its keys late.
+        # Not by listing: the store may list its keys late.
         for key in noting.written:
             with suppress(StoreError):
                 await store.delete(key)
@@ -96,7 +95,7 @@ async def inspect(store: Store) -> list[RuleReport]:
 
 
 async def probe(store: Store) -> list[RuleReport]:
-    """Check every rule; BrokenRuleError names the first that is broken."""
+    """Check every rule. Raises BrokenRuleError for the first broken one."""
     reports = await inspect(store)
     for report in reports:
         if not report.ok:
@@ -121,7 +120,7 @@ async def _racing_create(store: Store, prefix: str) -> None:
     winners = [body for body, has_won in zip(bodies, won, strict=True) if has_won]
     held = await _read(store, key)
     if len(winners) > 1:
-        raise _Broken(f"{len(winners)} of {RACERS} racing creates of one key were told they won")
+        raise _Broken(f"{len(winners)} of {RACERS} racing creates of one key succeeded")
     if held not in (winners or bodies):
         raise _Broken(
             f"the winner of {RACERS} racing creates wrote {winners}, the key held {held!r}"
@@ -130,7 +129,7 @@ async def _racing_create(store: Store, prefix: str) -> None:
 
 async def _read_after_write(store: Store, prefix: str) -> None:
     key = f"{prefix}key"
-    # Looked for before it is there: a server or proxy may remember that it was not.
+    # Read before it is written: a server or proxy may cache the absence.
     await _expect(store, key, None, "a key never written held")
     await _created(store, key, b"created")
     await _expect(store, key, b"created", "right after a create the key held")
@@ -193,7 +192,7 @@ RULES: dict[str, tuple[str, Check]] = {
 
 
 async def _created(store: Store, key: str, body: bytes) -> bool:
-    """Whether the store said so; a passing conflict is tried again."""
+    """Return whether the create succeeded. A transient conflict is retried."""
     for _ in range(CONFLICT_RETRIES_MAX):
         try:
             await store.create(key, body)
@@ -203,7 +202,9 @@ async def _created(store: Store, key: str, body: bytes) -> bool:
             await runtime.sleep(CONFLICT_PAUSE_SECONDS)
         else:
             return True
-    raise UnavailableError(key, f"{CONFLICT_RETRIES_MAX} creates in turn met a passing conflict")
+    raise UnavailableError(
+        key, f"{CONFLICT_RETRIES_MAX} consecutive creates had transient conflicts"
+    )
 
 
 async def _read(store: Store, key: str) -> bytes | None:

@@ -1,8 +1,8 @@
-"""Several ranges of one object as few requests: near ones are read together and cut apart.
+"""Reading several ranges of one object with few requests: adjacent ranges are merged.
 
-Every store and wrapper answers `get_ranges` with its own `get_range`, so each request is a call
-of its own to the gate, to retry and to the counters. (obstore's own get_ranges aborts where a
-range starts past the object's end.)
+Every store and wrapper implements `get_ranges` with its own `get_range`, so that the gate, retries
+and counters see each request. (obstore's get_ranges aborts if a range starts past the object's
+end.)
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from neve import runtime
 from neve.settings import MIB
 from neve.store.key import checked_range
 
-# Reading over a gap this wide costs less time than another request.
+# Reading a gap of this size takes less time than another request.
 GAP_BYTES_MAX = MIB
 
 GetRange = Callable[[str, int, int], Awaitable[memoryview]]
 
 
 def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The stretches to read, in order and apart, that cover all ranges that are not empty."""
+    """Return disjoint stretches, in order, that cover all ranges that are not empty."""
     stretches: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if start == end:
@@ -35,7 +35,7 @@ def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 async def get_by_parts(
     get_range: GetRange, key: str, ranges: Sequence[tuple[int, int]]
 ) -> list[memoryview]:
-    """All ranges, in the order asked for, each clamped at the object's end."""
+    """Return all ranges in the given order, each clamped at the object's end."""
     for start, end in ranges:
         checked_range(key, start, end)
     stretches = merged(ranges)

@@ -1,12 +1,11 @@
-"""Trying again what may pass, and nothing else.
+"""Retries of transient failures.
 
-Retried: UnavailableError, up to a number of times a call; DeniedError, for a bounded time, since
-tokens rotate. Pauses double, are jittered, and come out of a budget that all calls share, so that
-a store which is down is not hammered. Everything else is told at once: it would not change
-(NotFoundError, ExistsError, StoreFailedError, InvalidError), or only its caller can decide it. A
-ConflictError on create is such: whoever made the proposal reads the key first. So is the
-ExistsError that a retried create meets when its earlier attempt took effect: reading the key
-tells.
+UnavailableError is retried up to a number of times per call, DeniedError for a bounded time,
+because tokens rotate. Pauses double and are jittered. All calls share a retry budget, so that an
+unavailable store is not overloaded. Other errors are raised immediately: a retry would not change
+them (NotFoundError, ExistsError, StoreFailedError, InvalidError), or only the caller can decide. On
+a ConflictError of a create the caller must read the key first, and likewise on the ExistsError of a
+retried create, whose earlier attempt may have taken effect.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from neve.store.wrapper import Call, Wrapper
 
 T = TypeVar("T")
 
-# What the budget saves up while nothing fails: enough for one retry of all that is in flight when a
-# store stumbles, and not enough to hammer one that is down.
+# What the budget accumulates while nothing fails: enough for one retry of all calls in flight, and
+# not enough to overload a store that is down.
 BUDGET_BURST_SECONDS = 10.0
 
 
 class RetryBudget:
-    """Tokens, one a retry, that come back at a fixed rate. Several stores may share one budget."""
+    """A token bucket for retries. Several stores may share one budget."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
-        self._most = per_second * BUDGET_BURST_SECONDS
-        self._tokens = self._most
+        self._tokens_max = per_second * BUDGET_BURST_SECONDS
+        self._tokens = self._tokens_max
         self._filled_at: float | None = None
 
     def take(self) -> bool:
-        """Whether another retry may be made now."""
+        """Take a token. Returns False if there is none."""
         now = runtime.monotonic()
         if self._filled_at is not None:
             gained = (now - self._filled_at) * self._per_second
-            self._tokens = min(self._most, self._tokens + gained)
+            self._tokens = min(self._tokens_max, self._tokens + gained)
         self._filled_at = now
         if self._tokens < 1:
             return False
@@ -50,7 +49,7 @@ class RetryBudget:
 
 
 class Retry(Wrapper):
-    """Retries around every call."""
+    """Retries the calls of `inner`."""
 
     def __init__(
         self, inner: Store, settings: StoreSettings, budget: RetryBudget | None = None

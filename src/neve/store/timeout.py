@@ -1,8 +1,8 @@
-"""One attempt of one call may take only so long.
+"""Timeout of one attempt of a store call.
 
-It stands below the gate, so that the time spent waiting for a slot does not count: a queue would
-otherwise turn into failures that were never sent, and those into retries. A write that is given
-up may still take effect later, which is what UnavailableError says.
+It is below the gate, so that waiting for a slot does not count: a long queue would otherwise cause
+timeouts of calls that were never sent, and then retries. A write that timed out may still take
+effect later, as UnavailableError documents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Timeout(Wrapper):
-    """Ends a call that hangs, as UnavailableError."""
+    """Raises UnavailableError for a call that takes longer than `timeout_ms`."""
 
     def __init__(self, inner: Store, timeout_ms: int) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""From a URL to a store, and from a store to the stack that Neve works through.
+"""Opening a store by URL, and the standard wrappers around it.
 
 | URL | store |
 | --- | --- |
@@ -8,13 +8,13 @@
 
 The stack, from the store outwards, and why in this order:
 
-- timeout: below the gate, so that a call that hangs gives its slot back, and waiting for a slot
-  is not mistaken for a slow store;
-- meter: sees every request that is really made, with the time the store took;
-- gate: counts real requests, retries and hedges included;
-- hedge: above the gate, and its second request goes in only by a slot that is free; below retry,
-  so that a call which pauses between retries is not hedged around its pause;
-- retry: outermost; while it pauses it holds no slot.
+- timeout: below the gate, so that a call that hangs releases its slot, and waiting for a slot is
+  not mistaken for a slow store;
+- meter: sees every request that is sent, with the time that the store took;
+- gate: limits requests, including retries and hedges;
+- hedge: above the gate, so that the second request needs a free slot; below retry, so that a pause
+  between retries does not trigger a hedge;
+- retry: outermost; it holds no slot during its pauses.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 @dataclass(frozen=True)
 class Location:
-    """Where a store is. `name` is the bucket's, container's or shared memory's name."""
+    """A parsed store URL. `name` is the name of the bucket, container or shared memory."""
 
     scheme: Scheme
     name: str = ""
@@ -57,7 +57,7 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether a PUT costs no money: memory and folders."""
+        """Whether the store is in memory or a folder, where a PUT costs no money."""
         return self.scheme in {"memory", "file"}
 
     @property
@@ -66,20 +66,20 @@ class Location:
 
 
 def parse(url: str) -> Location:
-    """What the URL says, or InvalidError that says what is wrong with it."""
+    """Parse a store URL. Raises InvalidError with the reason."""
     if not url or "\0" in url:
         raise InvalidError(
-            f"{masked(url)!r} is not the URL of a store: give a path, or s3://bucket/prefix"
+            f"{masked(url)!r} is not the URL of a store: use a path, or s3://bucket/prefix"
         )
     scheme, separator, rest = url.partition("://")
     if not separator:
         if re.match(r"(memory|file|s3|gs|az):", url):
             whole = masked(url.replace(":", "://", 1))
-            raise InvalidError(f"the URL of the store lacks its slashes: write {whole}")
+            raise InvalidError(f"the URL of the store has no slashes: write {whole}")
         return Location("file", folder=Path(url))
     if scheme not in SCHEMES:
         raise InvalidError(
-            f"{masked(url)!r}: Neve does not know {scheme}://, only "
+            f"{masked(url)!r}: unknown scheme {scheme}://; use one of "
             + ", ".join(f"{known}://" for known in SCHEMES)
         )
     if scheme == "file":
@@ -88,24 +88,23 @@ def parse(url: str) -> Location:
 
 
 def refuse_one_zone(url: str, durability: str) -> None:
-    """InvalidError for a store in one zone, unless `wal.durability` says that this will do."""
+    """Raise InvalidError for a store in one zone, unless `wal.durability` is `zone`."""
     if durability != "zone" and parse(url).is_in_one_zone:
         raise InvalidError(
-            f"{url} is an S3 Express (directory) bucket, which lives in one availability zone: "
-            "losing the zone loses every acknowledged record that is not tiered yet, and all "
-            "segments in it; use a bucket of the region, or accept that with "
+            f"{url} is an S3 Express (directory) bucket, which is in one availability zone: the "
+            "loss of the zone loses all records in it; use a regional bucket, or accept this with "
             "--set wal.durability=zone"
         )
 
 
 def open_store(url: str, settings: StoreSettings) -> Store:
-    """The bare store at this URL. Nothing is asked of it yet."""
+    """Return the store at this URL, without wrappers. Sends no request."""
     where = parse(url)
     if where.scheme == "memory":
         return MemoryStore(named_bucket(where.name) if where.name else None)
     if where.scheme == "file":
         return FolderStore(where.folder, fsync=settings.folder_fsync)
-    # Loading obstore takes a while, and a folder needs none of it.
+    # Importing obstore takes a while, and a folder does not need it.
     from neve.store import bucket
 
     openers = {"s3": bucket.open_s3, "gs": bucket.open_gcs, "az": bucket.open_azure}
@@ -115,17 +114,17 @@ def open_store(url: str, settings: StoreSettings) -> Store:
         raise
     except Exception as error:
         reason = masked(" ".join(str(error).split("\n\nDebug source", 1)[0].split()))
-        raise InvalidError(f"{masked(url)!r} cannot be opened: {reason}") from error
+        raise InvalidError(f"cannot open {masked(url)!r}: {reason}") from error
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A store with everything around it."""
+    """A store with the standard wrappers."""
 
     store: Store
     """For all ordinary calls."""
     prefetch: Store
-    """For calls that would rather raise NoFreeSlotError than delay others."""
+    """For calls that raise NoFreeSlotError instead of delaying others."""
     meter: Meter
     gate: Gate
     hedge: Hedge
@@ -136,7 +135,7 @@ class Stack:
 
 
 def stack(raw: Store, settings: StoreSettings) -> Stack:
-    """The standard wrappers around a bare store."""
+    """Put the standard wrappers around a store."""
     if settings.get_delay_ms:
         raw = DelayedGets(raw, settings.get_delay_ms)
     meter = Meter(Timeout(raw, settings.request_timeout_ms), settings.slow_ms / 1000)
@@ -149,10 +148,10 @@ def stack(raw: Store, settings: StoreSettings) -> Stack:
 
 
 def connect(url: str, settings: StoreSettings) -> Stack:
-    """The store at this URL with the standard wrappers."""
+    """Open the store at this URL with the standard wrappers."""
     raw = open_store(url, settings)
     if parse(url).is_local:
-        # A second call would wait for the same disk, and each call would cost a task more.
+        # A second call would wait for the same disk, and every call would need another task.
         settings = replace(settings, hedge_enabled=False)
     return stack(raw, settings)
 
@@ -160,7 +159,7 @@ def connect(url: str, settings: StoreSettings) -> Stack:
 def _folder(url: str, rest: str) -> Path:
     if not rest.startswith(("/", "./", "../")) and rest not in {".", ".."}:
         raise InvalidError(
-            f"{masked(url)!r} names a host: write file:///absolute/path or file://./relative/path"
+            f"{masked(url)!r} has a host: use file:///absolute/path or file://./relative/path"
         )
     return Path(rest)
 
@@ -173,14 +172,14 @@ def _named(url: str, scheme: Scheme) -> Location:
         raise InvalidError(f"{masked(url)!r} is not a URL") from error
     if not plain or parts.query or parts.fragment:
         raise InvalidError(
-            f"{masked(url)!r}: only a name and a prefix belong here; credentials come from the "
-            "environment, all else from the settings"
+            f"{masked(url)!r}: only a name and a prefix are allowed; credentials come from the "
+            "environment, other options from the settings"
         )
     prefix = parts.path.strip("/")
     if scheme == "memory":
         if prefix:
-            raise InvalidError(f"{masked(url)!r}: a bucket in memory has a name and no prefix")
+            raise InvalidError(f"{masked(url)!r}: a bucket in memory cannot have a prefix")
         return Location("memory", parts.netloc)
     if not _BUCKET.fullmatch(parts.netloc):
-        raise InvalidError(f"{masked(url)!r}: {parts.netloc!r} cannot be the name of a bucket")
+        raise InvalidError(f"{masked(url)!r}: {parts.netloc!r} is not a valid bucket name")
     return Location(scheme, parts.netloc, checked_key(prefix) if prefix else "")

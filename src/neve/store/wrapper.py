@@ -1,7 +1,7 @@
-"""What the wrappers have in common: a store around a store.
+"""Base of the store wrappers.
 
-A wrapper that treats all operations alike says in `around` what happens around a call. Ranges are
-taken apart on the outermost wrapper, so inner ones see each of them as a `get_range`.
+A wrapper that treats all operations alike overrides `around`. The outermost wrapper splits
+`get_ranges`, so inner ones see a `get_range` for each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OPERATIONS: tuple[Operation, ...] = ("get", "get_range", "put", "create", "delet
 
 
 class Call(NamedTuple):
-    """What is being asked of the store."""
+    """A call to the store."""
 
     operation: Operation
     key: str
@@ -26,13 +26,13 @@ class Call(NamedTuple):
 
 
 class Wrapper:
-    """A store that passes every call on; wrappers override `around`, or single operations."""
+    """A store that forwards every call; subclasses override `around` or single operations."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
     async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
-        """Run `work`, which does the call once each time it is called."""
+        """Run `work`, which performs the call each time it is called."""
         return await work()
 
     async def get(self, key: str, bytes_max: int = OBJECT_BYTES_MAX) -> memoryview:

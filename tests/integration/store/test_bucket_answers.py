@@ -175,7 +175,7 @@ async def test_a_cancelled_upload_ends_quietly() -> None:
 async def test_a_missing_bucket_says_what_to_do() -> None:
     with scripted_server() as server:
         server.fails(404, "NoSuchBucket")
-        with pytest.raises(StoreFailedError, match="make it, or correct the URL"):
+        with pytest.raises(StoreFailedError, match="create it, or correct the URL"):
             await opened(server).get("k")
 
 
