@@ -13,7 +13,7 @@ from neve.broker.fetch.sessions import Sessions
 from neve.broker.group_state import GroupState
 from neve.broker.metrics import Metrics
 from neve.broker.server import Server
-from neve.broker.unsent import Unsent
+from neve.broker.unsent_responses import UnsentResponses
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.node import Node
 from neve.errors import NeveError, UnavailableError
@@ -78,7 +78,7 @@ class Broker:
             ahead=stack.prefetch,
             hot_work=lambda: self.metrics.produce_batches,
         )
-        self.unsent = Unsent(settings.fetch.unsent_bytes)
+        self.unsent = UnsentResponses(settings.fetch.unsent_bytes)
         self.waiting = runtime.MemoryShare("waiting-fetches", settings.fetch.waiting_bytes)
         node.memory.add(
             node.queues.memory,
@@ -179,7 +179,7 @@ class Broker:
             ) from None
 
     def _node_ended(self, error: NeveError) -> None:
-        """Answer no more, so that clients look for the broker that has taken over."""
+        """PendingResponse no more, so that clients look for the broker that has taken over."""
         self.is_ready = False
         # After those who wait for a commit have been called back: what is decided is answered.
         asyncio.get_running_loop().call_soon(self.server.close_all, "fenced")
@@ -189,7 +189,7 @@ class Broker:
     # -- the end -----------------------------------------------------------------------------
 
     async def stop(self) -> bool:
-        """Answer what was accepted, commit it, and end. Bounded by broker.stop.grace.ms.
+        """PendingResponse what was accepted, commit it, and end. Bounded by broker.stop.grace.ms.
 
         False where that was too short: something that was taken has no answer, or is not committed.
         """

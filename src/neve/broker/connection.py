@@ -18,10 +18,10 @@ from neve.broker.client_timeouts import ClientTimeouts, Waiting
 from neve.broker.context import Client
 from neve.broker.fair_queue import Usage
 from neve.broker.framing import Framing
-from neve.broker.outbox import UNREAD, Outbox
 from neve.broker.peers import is_gone
 from neve.broker.produce import Moment
 from neve.broker.requests import Requests
+from neve.broker.response_queue import UNREAD, ResponseQueue
 from neve.errors import InvalidError, NeveError
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._framing = Framing(server.scratch, server.settings.request_bytes_max)
-        self._out = Outbox(server.metrics, server.unsent, self._abort)
-        self._answers = self._out.answers
-        self._requests = Requests(server, self, self._out)
+        self._responses = ResponseQueue(server.metrics, server.unsent, self._abort)
+        self._requests = Requests(server, self, self._responses)
         self._waits_for_buffer = False
         self._waits_for_turn = False
         self._stopped = False  # the broker stops: no more requests
@@ -63,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- the transport's side ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = self._out.to = cast(asyncio.Transport, transport)
+        self._transport = self._responses.to = cast(asyncio.Transport, transport)
         # Written at once, and not after whatever else became ready: we gather answers ourselves.
         self._transport.set_write_buffer_limits(high=0)
         name = transport.get_extra_info("peername")
@@ -79,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.metrics.closed("by-client")
         self._server.closed(self)
         self._framing.close()
-        self._out.clear()
+        self._responses.clear()
         self._requests.cancel_reads()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -98,11 +97,11 @@ class Connection(asyncio.BufferedProtocol):
         return False  # the client does not read any more
 
     def pause_writing(self) -> None:
-        self._out.full = True
+        self._responses.full = True
 
     def resume_writing(self) -> None:
-        self._out.full = False
-        self._out.note_unsent(0)
+        self._responses.full = False
+        self._responses.note_unsent(0)
         self._go_on()
 
     # -- requests ----------------------------------------------------------------------------
@@ -110,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _blocked(self) -> bool:
         return bool(
-            self._out.full
+            self._responses.full
             or self._waits_for_buffer
             or self._waits_for_turn
             or self._stopped
@@ -119,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _serve(self, turn_ends_at: float | None = None) -> None:
-        """Cut frames and handle them, as far as this connection may go."""
+        """Handle the frames that have come, until something blocks the connection."""
         self._now = Moment(runtime.monotonic(), runtime.now_ms())
         self._timeouts.active_at = self._now.monotonic
         if turn_ends_at is None:
@@ -127,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         if turn_ends_at is None:
             self.wait_for_turn()
             turn_ends_at = 0.0
-        # What held us up may be over as soon as the answers are on their way.
+        # What blocked the connection may be over once the responses are on their way.
         while self._serve_some(turn_ends_at) and not self._blocked:
             self._framing.resume()
         if turn_ends_at:
@@ -135,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_as_allowed()
 
     def _serve_some(self, turn_ends_at: float) -> bool:
-        """Handle frames and send what is ready; whether there may be more to handle."""
+        """Handle frames and send what is ready. Returns whether there may be more to handle."""
         self._corked = True
         held_up = False
         try:
@@ -173,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.turns.mute(self, seconds)
 
     def _go_on(self, turn_ends_at: float | None = None) -> None:
-        """Handle what had to wait, if it need not any more."""
+        """Handle what had to wait, unless something still blocks the connection."""
         if not self.is_closing and not self._blocked and not self._corked:
             self._framing.resume()
             self._serve(turn_ends_at)
@@ -212,8 +211,8 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on(ends_at)
 
     def give_up_late(self, now: float) -> None:
-        """Answer what waits for a commit beyond its time-out."""
-        if self._out.give_up_late(now):
+        """PendingResponse what waits for a commit beyond its time-out."""
+        if self._responses.give_up_late(now):
             self.answered()
 
     def answered(self, _: object = None) -> None:
@@ -228,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closing:
             return
         try:
-            self._out.flush()
+            self._responses.flush()
         except Exception:
             self.fail("an answer")
 
@@ -240,8 +239,8 @@ class Connection(asyncio.BufferedProtocol):
             self._abort("by-client")
             return
         unsent = self._transport.get_write_buffer_size()
-        if self._timeouts.saw_unsent(unsent, now) and self._out.full:
-            self._out.note_unsent(unsent)
+        if self._timeouts.saw_unsent(unsent, now) and self._responses.full:
+            self._responses.note_unsent(unsent)
         waiting = self._waiting
         if not self._timeouts.is_over(waiting, now, idle_seconds):
             return
@@ -258,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         One that is not read for a reason of ours is not to blame.
         """
         received_bytes = self._framing.receiving_bytes
-        if received_bytes is None or (self._blocked and not self._out.full):
+        if received_bytes is None or (self._blocked and not self._responses.full):
             return
         if self._timeouts.is_too_slow(received_bytes, now, bytes_per_second):
             self._refuse(InvalidError("a large request came too slowly while others waited"))
@@ -267,16 +266,16 @@ class Connection(asyncio.BufferedProtocol):
     def _waiting(self) -> Waiting:
         if self.is_closing:
             return Waiting.CLOSE
-        if self._out.full:
+        if self._responses.full:
             return Waiting.TAKE_ANSWERS
-        if self._answers or self._blocked:
+        if self._responses.pending or self._blocked:
             return Waiting.NOTHING
         return Waiting.REST_OF_REQUEST if self._framing.pending else Waiting.A_REQUEST
 
     @property
     def owes(self) -> bool:
-        """Whether a request was taken that has to be answered before the end, and is not."""
-        return any(answer.owed for answer in self._answers)
+        """Whether the broker must not stop before it has responded to a request of this client."""
+        return any(response.owed for response in self._responses.pending)
 
     def _refuse(self, error: NeveError) -> None:
         self._server.complain(self.peer, error)

@@ -21,7 +21,14 @@ from neve.broker.errors import (
     UnknownPartitionError,
     UnknownTopicIdError,
 )
-from neve.broker.produce_answer import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Named, ProduceAnswer, Row
+from neve.broker.produce_response import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    BatchOutcome,
+    PendingProduce,
+    TopicName,
+)
 from neve.broker.refused_records import TimesRefusedError
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.producers import OutOfOrderSequenceError, ProducerFencedError
@@ -66,18 +73,18 @@ def produce(
     header: RequestHeader,
     came: Moment,
     refused: Refusals | None = None,
-) -> ProduceAnswer:
+) -> PendingProduce:
     """Append every batch that may be appended. The request's bytes are patched in place."""
     acks = request.acks
     by_id = header.api_version >= _TOPIC_IDS_SINCE
-    rows: list[tuple[Named, list[Row]]] = []
+    rows: list[tuple[TopicName, list[BatchOutcome]]] = []
     refusal: NeveError | None = None
     if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
         refusal = AcksError(f"acks={acks}: use 0, 1 or -1 (all)")
     elif request.transactional_id is not None:
         refusal = TransactionsUnsupportedError()
     for asked in request.topic_data:
-        named, parts = Named(asked.name, asked.topic_id), asked.partition_data
+        named, parts = TopicName(asked.name, asked.topic_id), asked.partition_data
         if refusal is not None:
             rows.append((named, [_refused(part.index, refusal) for part in parts]))
             continue
@@ -89,32 +96,32 @@ def produce(
             for part in parts
         ]
         rows.append((named, appended))
-    return ProduceAnswer(header, acks, rows, came.monotonic, request.timeout_ms)
+    return PendingProduce(header, acks, rows, came.monotonic, request.timeout_ms)
 
 
-def _refused(index: int, error: NeveError) -> Row:
+def _refused(index: int, error: NeveError) -> BatchOutcome:
     code, message = produce_error(error)
-    return Row(index, None, error=code, message=message)
+    return BatchOutcome(index, None, error=code, message=message)
 
 
 def _append(
     broker: Broker, topic: Topic | None, part: ProduceRequest.Partition, by_id: bool, now_ms: int
-) -> Row:
+) -> BatchOutcome:
     index = part.index
     if topic is None:
-        return Row(index, None, error=_UNKNOWN_ID if by_id else _UNKNOWN)
+        return BatchOutcome(index, None, error=_UNKNOWN_ID if by_id else _UNKNOWN)
     leader = broker.node.leader_of(topic.id_bytes, index)
     if leader is None:
         known = 0 <= index < len(topic.partitions)
-        return Row(index, None, error=_NOT_LEADER if known else _UNKNOWN)
+        return BatchOutcome(index, None, error=_NOT_LEADER if known else _UNKNOWN)
     try:
         return _append_to(broker, leader, part.records, index, now_ms)
     except (OutOfOrderSequenceError, ProducerFencedError) as error:
-        return Row(index, _doubted(broker, leader, error), in_doubt=True)
+        return BatchOutcome(index, _doubted(broker, leader, error), in_doubt=True)
     except TimesRefusedError as error:
         assert part.records is not None
         explained = _explained(broker, error, part.records)
-        return Row(index, explained, error=produce_error(error)[0], in_doubt=True)
+        return BatchOutcome(index, explained, error=produce_error(error)[0], in_doubt=True)
     except NeveError as error:
         return _refused(index, error)
 
@@ -158,7 +165,7 @@ def _explained(broker: Broker, refusal: TimesRefusedError, records: memoryview) 
 
 def _append_to(
     broker: Broker, leader: PartitionLeader, records: memoryview | None, index: int, now_ms: int
-) -> Row:
+) -> BatchOutcome:
     log = leader.log
     if log.is_internal:
         raise InternalTopicError(f"{log.name}: only the broker writes to it")
@@ -176,7 +183,7 @@ def _append_to(
     metrics.produce_batches += 1
     metrics.produce_records += header.record_count
     metrics.produce_bytes += len(records)
-    return Row(index, done.commit, done.base_offset, append_time_ms, log.start_offset)
+    return BatchOutcome(index, done.commit, done.base_offset, append_time_ms, log.start_offset)
 
 
 def checked_batch(records: memoryview | None, bytes_max: int, name: str) -> BatchHeader:

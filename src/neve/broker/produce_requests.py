@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from neve.broker.outbox import Outbox
 from neve.broker.produce import Moment, Refusals, produce
 from neve.broker.recompression import ForeignBatch, batches_to_recompress
+from neve.broker.response_queue import ResponseQueue
 from neve.errors import InvalidError, NeveError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.produce import ProduceRequest
@@ -20,7 +20,7 @@ from neve.protocol.messages.produce import ProduceRequest
 if TYPE_CHECKING:
     from neve.broker.connection import Connection
     from neve.broker.framing import Frame
-    from neve.broker.produce_answer import ProduceAnswer
+    from neve.broker.produce_response import PendingProduce
     from neve.broker.server import Server
     from neve.log.wal.pending import Commit
     from neve.protocol.frames import RequestHeader
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class ProduceRequests:
     """What a connection produces. While it is `blocked`, the connection takes no more requests."""
 
-    def __init__(self, server: Server, connection: Connection, out: Outbox) -> None:
+    def __init__(self, server: Server, connection: Connection, responses: ResponseQueue) -> None:
         self._server = server
         self._connection = connection
-        self._out = out
+        self._responses = responses
         self._recompressing = False
         self._waits_for_room = False  # the buffer of the WAL is full
         self._awaited: Commit | None = None
@@ -87,7 +87,7 @@ class ProduceRequests:
         if not answer.silent:
             self._await_commit(answer)
         else:
-            self._out.count_silent(answer)
+            self._responses.count_silent(answer)
             if answer.closes:  # the only way to report it to a producer that wants no answers
                 failure = f"a request with acks=0 failed: {ErrorCode(answer.error).name}"
                 self._server.complain(self._connection.peer, InvalidError(failure))
@@ -96,8 +96,8 @@ class ProduceRequests:
             self._waits_for_room = True
             self._server.wait_for_room(self._connection)
 
-    def _await_commit(self, answer: ProduceAnswer) -> None:
-        self._out.answers.append(answer)
+    def _await_commit(self, answer: PendingProduce) -> None:
+        self._responses.pending.append(answer)
         for commit in answer.commits:
             # One call back for all requests of this connection that share an object.
             if commit is not self._awaited:

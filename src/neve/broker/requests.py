@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.access import authorize
-from neve.broker.answers import PlainAnswer
 from neve.broker.context import Client, Context
 from neve.broker.fair_queue import TURN_SECONDS, Paced
-from neve.broker.outbox import Outbox
+from neve.broker.pending_response import HandlerResponse
 from neve.broker.produce import Moment
 from neve.broker.produce_requests import ProduceRequests
+from neve.broker.response_queue import ResponseQueue
 from neve.broker.router import Handler, Route
 from neve.protocol.compiler import Message
 from neve.protocol.errors import MalformedError
@@ -41,12 +41,12 @@ HELD_BYTES_MAX = 1024 * 1024
 class Requests:
     """The requests that a connection has taken and not finished."""
 
-    def __init__(self, server: Server, connection: Connection, out: Outbox) -> None:
+    def __init__(self, server: Server, connection: Connection, responses: ResponseQueue) -> None:
         self._server = server
         self._connection = connection
-        self._out = out
+        self._responses = responses
         self._router = server.router
-        self._produces = ProduceRequests(server, connection, out)
+        self._produces = ProduceRequests(server, connection, responses)
         self._requests_max = server.settings.connection_requests_max
         self._reads: dict[asyncio.Task[None], None] = {}
         self._fetching = 0
@@ -59,15 +59,15 @@ class Requests:
         return bool(
             self._busy
             or self._produces.blocked
-            or len(self._out.answers) >= self._requests_max
+            or len(self._responses.pending) >= self._requests_max
             or (self._fetching and self._asks_enough)
-            or self._out.held_bytes >= HELD_BYTES_MAX
+            or self._responses.held_bytes >= HELD_BYTES_MAX
         )
 
     @property
     def _asks_enough(self) -> bool:
         """Whether one more fetch would be too much, now that there are some."""
-        room = self._server.unsent.room_bytes(is_reader=self._out.is_reader)
+        room = self._server.unsent.room_bytes(is_reader=self._responses.is_reader)
         return self._fetching >= FETCHES_MAX or not room
 
     def room_again(self) -> None:
@@ -109,20 +109,20 @@ class Requests:
             raise MalformedError(
                 f"api {header.api_key} in version {header.api_version} is not supported"
             )
-        self._out.add_made(parts)
+        self._responses.add_ready(parts)
 
     def _handle(self, frame: Frame, header: RequestHeader, route: Route, handle: Handler) -> None:
         version = header.api_version
-        context = Context(version, header.client_id, self.client, self._out.is_reader)
+        context = Context(version, header.client_id, self.client, self._responses.is_reader)
         request = route.api.Request.decode(frame.data, version, header.end)
         started = runtime.monotonic()
         result = handle(self._server.broker, request, context)
         if isinstance(result, Message):
-            self._out.add_made(route.frame(header, result))
+            self._responses.add_ready(route.frame(header, result))
             self._count(route, result, started)
             return
-        answer = PlainAnswer(owed=not route.waits_for_others)
-        self._out.answers.append(answer)
+        answer = HandlerResponse(owed=not route.waits_for_others)
+        self._responses.pending.append(answer)
         self._busy = not route.may_be_overtaken
         self._fetching += route.may_be_overtaken
         task = self._server.tasks.start(self._finish(answer, result, route, header, started))
@@ -134,7 +134,7 @@ class Requests:
 
     async def _finish(
         self,
-        answer: PlainAnswer,
+        answer: HandlerResponse,
         work: Coroutine[object, None, Message],
         route: Route,
         header: RequestHeader,
@@ -150,7 +150,7 @@ class Requests:
         self._count(route, response, started)
         if connection.is_closing:
             return
-        self._out.complete(answer, parts)
+        self._responses.complete(answer, parts)
         if route.may_be_overtaken:
             self._fetching -= 1
             throttle(connection, response)

@@ -15,10 +15,10 @@ from neve.broker.connection import Connection
 from neve.broker.descriptors import connections_allowed
 from neve.broker.fair_queue import FairQueue
 from neve.broker.framing import Scratch
-from neve.broker.outbox import UNREAD
 from neve.broker.receive_queue import ReceiveQueue
 from neve.broker.recompression import Recompression
 from neve.broker.refused_records import UNPACKED_AT_ONCE_MAX
+from neve.broker.response_queue import UNREAD
 from neve.broker.router import Router
 from neve.errors import NeveError
 

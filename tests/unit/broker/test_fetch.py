@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from neve.broker.fetch.handler import WAITING_ROW_BYTES
-from neve.broker.outbox import Outbox
+from neve.broker.response_queue import ResponseQueue
 from neve.cli import main
 from neve.cluster.node import Node
 from neve.errors import DamagedError
@@ -124,9 +124,9 @@ async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep
     held_share: float, reserved_share: float, pins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[memoryview] = []
-    write = Outbox._write
+    write = ResponseQueue._write
 
-    def seen(self: Outbox, parts: list[Any]) -> None:
+    def seen(self: ResponseQueue, parts: list[Any]) -> None:
         written.extend(part for part in parts if isinstance(part, memoryview))
         write(self, parts)
 
@@ -139,7 +139,7 @@ async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep
         unsent = broker.unsent
         unsent.share.count(int(held_share * unsent.share.bytes_max))
         assert unsent.try_reserve(int(reserved_share * unsent.share.bytes_max), is_reader=True)
-        monkeypatch.setattr(Outbox, "_write", seen)
+        monkeypatch.setattr(ResponseQueue, "_write", seen)
         for offset in range(20):
             wire.send_fetch("t", [(0, offset)], max_bytes=1)
             assert (await wire.receive()).responses[0].partitions[0].records

@@ -81,7 +81,7 @@ def fetch(
     return work.finish(incremental)
 
 
-class _Row:
+class _PartitionRead:
     """One partition of this request: what was found so far."""
 
     __slots__ = ("chunk", "cold", "error", "lacks_bytes", "log", "unsure", "wanted")
@@ -121,10 +121,10 @@ class _Fetch:
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._size = 0
         self._room = room
-        self._rows = [_Row(row) for row in wanted]
+        self._rows = [_PartitionRead(row) for row in wanted]
         self._hurried = False
         self._woken: asyncio.Future[None] | None = None
-        self._changed: dict[int, _Row] = {}
+        self._changed: dict[int, _PartitionRead] = {}
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class _Fetch:
             if row.log is not None:
                 self._read_row(row, row.log)
 
-    def _look_up(self, row: _Row) -> None:
+    def _look_up(self, row: _PartitionRead) -> None:
         wanted, node = row.wanted, self._broker.node
         by_id = self._uses_ids
         topic = node.topic_by_id(wanted.topic_id) if by_id else node.topic(wanted.topic)
@@ -153,7 +153,7 @@ class _Fetch:
         else:
             row.log = leader.log
 
-    def _read_row(self, row: _Row, log: PartitionLog) -> None:
+    def _read_row(self, row: _PartitionRead, log: PartitionLog) -> None:
         """Read from memory what still fits; say what else must be done."""
         offset = row.wanted.offset
         row.cold = row.unsure = False
@@ -172,7 +172,7 @@ class _Fetch:
             else:
                 self._take(row, chunk)
 
-    def _take(self, row: _Row, chunk: RecordChunk) -> None:
+    def _take(self, row: _PartitionRead, chunk: RecordChunk) -> None:
         # At least one batch whatever its size, but only for the first partition that has any.
         if self._size and chunk.size > self._bytes_left:
             return
@@ -252,7 +252,7 @@ class _Fetch:
                 row.error = _OUT_OF_RANGE
 
     async def _read_cold(self, ends_at: float) -> None:
-        cold: list[tuple[_Row, int]] = []
+        cold: list[tuple[_PartitionRead, int]] = []
         # Others may have taken the room since this request came.
         left = min(self._bytes_left, self._room.room_bytes)
         wanting = [row for row in self._rows if row.cold]
@@ -294,7 +294,9 @@ class _Fetch:
         least = self._broker.settings.fetch.cold_wait_ms / 1000
         return max(least, ends_at - runtime.monotonic())
 
-    async def _read_side_by_side(self, cold: list[tuple[_Row, int]], ends_at: float) -> None:
+    async def _read_side_by_side(
+        self, cold: list[tuple[_PartitionRead, int]], ends_at: float
+    ) -> None:
         tasks = [runtime.spawn(self._read_cold_row(row, most)) for row, most in cold]
         # An answer without them is right too: reading goes on, and the next request finds more.
         try:
@@ -307,15 +309,15 @@ class _Fetch:
             if not task.cancelled():
                 task.result()
 
-    async def _read_cold_row(self, row: _Row, most: int) -> None:
+    async def _read_cold_row(self, row: _PartitionRead, most: int) -> None:
         assert row.log is not None
         try:
             chunk = await self._broker.reader.read(row.log, row.wanted.offset, most)
             self._take(row, chunk)
         except NeveError as error:
-            row.error = self._told(row.log, row.wanted.offset, error)
+            row.error = self._report(row.log, row.wanted.offset, error)
 
-    def _told(self, log: PartitionLog, offset: int, error: NeveError) -> int:
+    def _report(self, log: PartitionLog, offset: int, error: NeveError) -> int:
         if isinstance(error, DamagedError):
             reason = explain(error, self._broker.store_url)
             message = f"offset {offset} cannot be read: {reason}"
@@ -355,13 +357,13 @@ class _Fetch:
                 row.chunk = row.chunk._replace(parts=[])
         self._room.release()
 
-    def _recheck(self, logs: list[tuple[_Row, PartitionLog]]) -> None:
+    def _recheck(self, logs: list[tuple[_PartitionRead, PartitionLog]]) -> None:
         """What was committed between the first look and the watching."""
         for row, log in logs:
             if row.chunk is None and row.wanted.offset < log.high_watermark:
                 self._reread(row)
 
-    def _watcher(self, row: _Row) -> Callable[[PartitionLog], None]:
+    def _watcher(self, row: _PartitionRead) -> Callable[[PartitionLog], None]:
         def committed(log: PartitionLog) -> None:  # noqa: ARG001
             self._changed[id(row)] = row
             if self._woken is not None and not self._woken.done():
@@ -388,7 +390,7 @@ class _Fetch:
             self._woken = None
         return True
 
-    def _reread(self, row: _Row) -> None:
+    def _reread(self, row: _PartitionRead) -> None:
         """More was committed: what was found before is replaced by all there is now."""
         assert row.log is not None
         if row.chunk is not None:
@@ -423,16 +425,16 @@ class _Fetch:
             ],
         )
 
-    def _is_news(self, row: _Row) -> bool:
+    def _is_news(self, row: _PartitionRead) -> bool:
         log, wanted = row.log, row.wanted
         if row.error or log is None or (row.chunk is not None and row.chunk.size):
             return True
-        return wanted.told_watermark != log.high_watermark or wanted.told_start != log.start_offset
+        return wanted.sent_watermark != log.high_watermark or wanted.sent_start != log.start_offset
 
-    def _partition(self, row: _Row) -> _Partition:
+    def _partition(self, row: _PartitionRead) -> _Partition:
         log, wanted = row.log, row.wanted
         watermark, start = (-1, -1) if log is None else (log.high_watermark, log.start_offset)
-        wanted.told_watermark, wanted.told_start = watermark, start
+        wanted.sent_watermark, wanted.sent_start = watermark, start
         if row.error:
             watermark = -1
         return _Partition(

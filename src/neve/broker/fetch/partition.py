@@ -1,4 +1,4 @@
-"""What a consumer wants of one partition, and what it was last told of it."""
+"""A partition that a consumer fetches, and what it was last sent about it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class FetchPartition:
         "leader_epoch",
         "max_bytes",
         "offset",
-        "told_start",
-        "told_watermark",
+        "sent_start",
+        "sent_watermark",
         "topic",
         "topic_id",
     )
@@ -25,13 +25,13 @@ class FetchPartition:
         self.topic = topic
         self.topic_id = topic_id
         self.index = asked.partition
-        # What the last answer in this session said: only what changed is said again.
-        self.told_watermark = NEVER
-        self.told_start = NEVER
+        # From the last response of this session: only changes are sent again.
+        self.sent_watermark = NEVER
+        self.sent_start = NEVER
         self.ask(asked)
 
     def ask(self, asked: FetchRequest.Partition) -> None:
-        """The consumer asks anew, from another offset as a rule."""
+        """Take over what the next request asks for, usually from another offset."""
         self.offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
         self.leader_epoch = asked.current_leader_epoch

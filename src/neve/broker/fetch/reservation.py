@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neve.broker.unsent import Unsent
+from neve.broker.unsent_responses import UnsentResponses
 
 
 class Reservation:
@@ -13,7 +13,7 @@ class Reservation:
 
     __slots__ = ("_is_reader", "_reserved_bytes", "_spare_bytes", "_unsent")
 
-    def __init__(self, unsent: Unsent, *, is_reader: bool) -> None:
+    def __init__(self, unsent: UnsentResponses, *, is_reader: bool) -> None:
         self._unsent = unsent
         self._is_reader = is_reader
         self._reserved_bytes = 0

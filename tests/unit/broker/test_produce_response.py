@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from neve.broker.produce_answer import ACKS_ALL, ACKS_LEADER, Named, ProduceAnswer, Row
+from neve.broker.produce_response import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    BatchOutcome,
+    PendingProduce,
+    TopicName,
+)
 from neve.errors import FencedError
 from neve.log.wal.pending import Commit
 from neve.protocol.frames import RequestHeader, decode_response_header
@@ -16,9 +22,13 @@ VERSIONS = range(PRODUCE.min_version, PRODUCE.max_version + 1)
 NUMBERS = (0, 1, 0x7FFF_FFFF, 0x0102_0304_0506_0708, 2**63 - 1)
 
 
-def answer(version: int, row: Row, acks: int = ACKS_ALL, correlation_id: int = 77) -> ProduceAnswer:
+def answer(
+    version: int, row: BatchOutcome, acks: int = ACKS_ALL, correlation_id: int = 77
+) -> PendingProduce:
     header = RequestHeader(0, version, correlation_id, "c", 0)
-    return ProduceAnswer(header, acks, [(Named("topic-\x7f", bytes(range(16))), [row])], 0.0, 1_000)
+    return PendingProduce(
+        header, acks, [(TopicName("topic-\x7f", bytes(range(16))), [row])], 0.0, 1_000
+    )
 
 
 def decided(failure: FencedError | None = None) -> Commit:
@@ -35,7 +45,9 @@ def decided(failure: FencedError | None = None) -> Commit:
 async def test_a_form_gives_the_bytes_that_encoding_gives(version: int) -> None:
     for number in NUMBERS:
         for acks in (ACKS_ALL, ACKS_LEADER):
-            row = Row(number % 1_000, decided(), base_offset=number, start_offset=number // 2)
+            row = BatchOutcome(
+                number % 1_000, decided(), base_offset=number, start_offset=number // 2
+            )
             made = answer(version, row, acks, correlation_id=number % 2**31)
             assert b"".join(made.frame()) == b"".join(made._encoded())
 
@@ -44,14 +56,14 @@ async def test_a_form_gives_the_bytes_that_encoding_gives(version: int) -> None:
 @in_simulation
 async def test_what_is_not_plain_is_told_in_full(version: int) -> None:
     """An error, a failed commit, a time of the append: none of them is lost to a form."""
-    plain = Row(3, decided(), base_offset=5, start_offset=1)
+    plain = BatchOutcome(3, decided(), base_offset=5, start_offset=1)
     failed = plain._replace(commit=decided(FencedError("it is over")))
     late = answer(version, plain._replace(commit=Commit()))
     late.give_up()
     for made, code, offset, time in (
         (answer(version, plain._replace(append_time_ms=9)), 0, 5, 9),
         (answer(version, failed), 6, -1, -1),
-        (answer(version, Row(3, None, error=3)), 3, -1, -1),
+        (answer(version, BatchOutcome(3, None, error=3)), 3, -1, -1),
         (late, 7, -1, -1),
         (answer(version, plain), 0, 5, -1),
     ):
@@ -71,11 +83,11 @@ def _decoded(frame: bytes, version: int) -> PRODUCE.Response.Partition:
 
 @in_simulation
 async def test_answers_are_alike_only_with_the_same_moment_and_outcome() -> None:
-    plain = Row(0, decided(), base_offset=1)
+    plain = BatchOutcome(0, decided(), base_offset=1)
     first = answer(9, plain)
     assert first.is_like(answer(9, plain))
     assert not first.is_like(answer(9, plain, ACKS_LEADER))
-    refused = answer(9, Row(0, None, error=3))
+    refused = answer(9, BatchOutcome(0, None, error=3))
     assert not first.is_like(refused)
     first.started = 1.0
     assert not first.is_like(answer(9, plain))

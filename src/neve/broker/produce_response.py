@@ -1,8 +1,8 @@
-"""The answer to a produce request.
+"""The response to a produce request.
 
-Most answers tell of one partition that its batch is in the log, and differ from one another in
-three numbers. Those are not encoded field by field: the bytes of one such answer, made once, are a
-form for all others.
+Most responses say of one partition that its batch is in the log, and differ from one another in
+three numbers. Those are not encoded field by field: the bytes of one such response, made once, are
+a template for all others.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from neve.store.port import Buffer
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 NO_TIME = -1
-# Forms that are kept: one for each version and partition that is written to.
-FORMS_MAX = 4_096
+# Templates that are kept: one for each version and partition that is written to.
+TEMPLATES_MAX = 4_096
 _Partition = ProduceResponse.Partition
 _Topic = ProduceResponse.Topic
 _TIMED_OUT = code_of(TimedOutError)
-# Numbers that stand in a form where those of an answer go; no name has such bytes, being UTF-8.
+# Numbers that mark the places in a template; no name has such bytes, being UTF-8.
 _CORRELATION_ID, _BASE_OFFSET, _START_OFFSET = 0x7FFFFEFD, 0x7FFFFEFDFCFBFAF9, 0x7FF9FAFBFCFDFEFF
 
 
-class Named(NamedTuple):
-    """A topic as the request names it; its records are not kept for the answer's sake."""
+class TopicName(NamedTuple):
+    """A topic as the request names it. The request itself, with its records, is not kept."""
 
     name: str
     topic_id: bytes
 
 
-class Row(NamedTuple):
+class BatchOutcome(NamedTuple):
     """What happened to one partition's batch. `commit` is None where nothing was appended."""
 
     number: int
@@ -55,12 +55,12 @@ class Row(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Nothing is to be told but where it is in the log."""
+        """Whether the response says only where the batch is in the log."""
         return not self.error and not self.in_doubt and self.append_time_ms == NO_TIME
 
 
-class ProduceAnswer:
-    """The answer to one produce request, ready when what it waits for is decided."""
+class PendingProduce:
+    """The response to one produce request, ready when all that it waits for is decided."""
 
     held_bytes = 0  # what it holds is counted among what waits for the store
     owed = True
@@ -83,7 +83,7 @@ class ProduceAnswer:
         self,
         header: RequestHeader,
         acks: int,
-        rows: list[tuple[Named, list[Row]]],
+        rows: list[tuple[TopicName, list[BatchOutcome]]],
         started: float,
         timeout_ms: int,
     ) -> None:
@@ -120,11 +120,11 @@ class ProduceAnswer:
         return True
 
     def give_up(self) -> None:
-        """Too late: what is not committed by now is answered as timed out."""
+        """Respond with a time-out for what is not committed by now."""
         self._given_up = True
 
-    def is_like(self, other: ProduceAnswer) -> bool:
-        """Whether it counts for the same: of one moment, with the same outcome."""
+    def is_like(self, other: PendingProduce) -> bool:
+        """Whether both are of one moment and have the same outcome, and so count alike."""
         return (
             self.started == other.started
             and self.error == other.error
@@ -137,8 +137,8 @@ class ProduceAnswer:
             named, (row,) = rows[0]
             commit = row.commit
             if row.is_plain and (not self._waits_for_all or commit is None or commit.succeeded):
-                form = _form(self._version, named, row.number)
-                return [form.filled(self._correlation_id, row.base_offset, row.start_offset)]
+                template = _template(self._version, named, row.number)
+                return [template.filled(self._correlation_id, row.base_offset, row.start_offset)]
         return self._encoded()
 
     def _encoded(self) -> list[Buffer]:
@@ -153,14 +153,14 @@ class ProduceAnswer:
         parts = ProduceResponse(responses=topics).encode(self._version)
         return response_frame(PRODUCE, self._version, self._correlation_id, parts)
 
-    def _partition(self, row: Row) -> ProduceResponse.Partition:
+    def _partition(self, row: BatchOutcome) -> ProduceResponse.Partition:
         if row.commit is not None and (self._waits_for_all or row.in_doubt):
             if not row.commit.done:
                 self.error = _TIMED_OUT
                 return _nowhere(row.number, _TIMED_OUT)
             failure = row.commit.failure
             if failure is not None:
-                code, message = produce_error(_told(failure))
+                code, message = produce_error(_as_neve_error(failure))
                 self.error = code
                 return _nowhere(row.number, code, message, _blamed(failure))
         return _Partition(
@@ -195,16 +195,16 @@ def _blamed(failure: BaseException) -> Sequence[Blamed]:
     return failure.blamed if isinstance(failure, TimesRefusedError) else ()
 
 
-class _Form:
-    """The bytes of an answer about one partition, but for what differs from one to the next."""
+class _Template:
+    """The bytes of a response about one partition, without the numbers that differ."""
 
-    __slots__ = ("_pieces", "_struct", "_tells_start")
+    __slots__ = ("_has_start", "_pieces", "_struct")
 
     def __init__(self, frame: bytes) -> None:
         start, frame = _cut(frame, struct.pack(">i", _CORRELATION_ID))
         middle, frame = _cut(frame, struct.pack(">q", _BASE_OFFSET))
-        self._tells_start = struct.pack(">q", _START_OFFSET) in frame
-        if self._tells_start:
+        self._has_start = struct.pack(">q", _START_OFFSET) in frame
+        if self._has_start:
             before, frame = _cut(frame, struct.pack(">q", _START_OFFSET))
             self._pieces = (start, middle, before, frame)
             form = f">{len(start)}si{len(middle)}sq{len(before)}sq{len(frame)}s"
@@ -215,7 +215,7 @@ class _Form:
 
     def filled(self, correlation_id: int, base_offset: int, start_offset: int) -> bytes:
         first, second, third, last = self._pieces
-        if self._tells_start:
+        if self._has_start:
             return self._struct.pack(
                 first, correlation_id, second, base_offset, third, start_offset, last
             )
@@ -227,15 +227,15 @@ def _cut(frame: bytes, mark: bytes) -> tuple[bytes, bytes]:
     return before, behind
 
 
-@functools.lru_cache(maxsize=FORMS_MAX)
-def _form(version: int, named: Named, number: int) -> _Form:
+@functools.lru_cache(maxsize=TEMPLATES_MAX)
+def _template(version: int, named: TopicName, number: int) -> _Template:
     row = _Partition(index=number, base_offset=_BASE_OFFSET, log_start_offset=_START_OFFSET)
     topic = _Topic(name=named.name, topic_id=named.topic_id, partition_responses=[row])
     parts = ProduceResponse(responses=[topic]).encode(version)
-    return _Form(b"".join(response_frame(PRODUCE, version, _CORRELATION_ID, parts)))
+    return _Template(b"".join(response_frame(PRODUCE, version, _CORRELATION_ID, parts)))
 
 
-def _told(failure: BaseException) -> NeveError:
+def _as_neve_error(failure: BaseException) -> NeveError:
     if isinstance(failure, NeveError):
         return failure
     return ClosedError(f"the record was not committed: {failure!r}")

@@ -1,6 +1,7 @@
-"""Answers of one connection, in the order of its requests.
+"""Responses of one connection, in the order of its requests.
 
-A request takes its place when it is read; whatever finishes first, answers leave in that order.
+A request takes its place in the queue when it is read. Responses leave in that order, whichever is
+ready first.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import Protocol
 from neve.store.port import Buffer
 
 
-class Answer(Protocol):
-    """A place in the queue. `ready` says that `frame` may be called, once.
+class PendingResponse(Protocol):
+    """A place in the queue. Once it is `ready`, `frame` may be called, once.
 
-    `owed` says that a broker that stops does not end before it is given.
+    A broker that stops does not end before it has sent a response that is `owed`.
     """
 
     @property
@@ -28,8 +29,8 @@ class Answer(Protocol):
     def frame(self) -> list[Buffer]: ...
 
 
-class PlainAnswer:
-    """The answer of a handler: there at once, or when it is completed."""
+class HandlerResponse:
+    """The response of a handler: ready at once, or when it is completed."""
 
     __slots__ = ("_parts", "held_bytes", "owed")
 
@@ -41,7 +42,7 @@ class PlainAnswer:
             self.complete(parts)
 
     def complete(self, parts: list[Buffer]) -> None:
-        """This whole frame is the answer."""
+        """Set the whole frame."""
         self._parts = parts
         self.held_bytes = sum(map(len, parts))
 

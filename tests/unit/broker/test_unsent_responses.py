@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neve import runtime
-from neve.broker.unsent import SMALL_BYTES, STALLED_SECONDS, Unsent
+from neve.broker.unsent_responses import SMALL_BYTES, STALLED_SECONDS, UnsentResponses
 from support.scripted_store import in_simulation
 
 MIB = 1 << 20
@@ -12,7 +12,7 @@ MIB = 1 << 20
 class Client:
     """A connection's answers, without the connection."""
 
-    def __init__(self, unsent: Unsent) -> None:
+    def __init__(self, unsent: UnsentResponses) -> None:
         self._unsent = unsent
         self.counted_bytes = 0
         self.moves = False
@@ -32,7 +32,7 @@ class Client:
 
 @in_simulation
 async def test_past_the_bound_those_who_took_nothing_for_longest_are_closed() -> None:
-    unsent = Unsent(4 * MIB)
+    unsent = UnsentResponses(4 * MIB)
     clients = [Client(unsent) for _ in range(5)]
     for client in clients[:4]:
         client.hold(MIB)
@@ -45,7 +45,7 @@ async def test_past_the_bound_those_who_took_nothing_for_longest_are_closed() ->
 
 @in_simulation
 async def test_one_answer_that_is_larger_than_all_is_sent() -> None:
-    unsent = Unsent(MIB)
+    unsent = UnsentResponses(MIB)
     client = Client(unsent)
     client.hold(10 * MIB)
     assert not client.dropped
@@ -53,7 +53,7 @@ async def test_one_answer_that_is_larger_than_all_is_sent() -> None:
 
 @in_simulation
 async def test_those_who_wait_get_room_once_others_take_nothing_for_a_while() -> None:
-    unsent = Unsent(4 * MIB)
+    unsent = UnsentResponses(4 * MIB)
     deaf = Client(unsent)
     deaf.hold(4 * MIB)
     waits = runtime.spawn(unsent.reserve(MIB, is_reader=False))
@@ -70,7 +70,7 @@ async def test_those_who_wait_get_room_once_others_take_nothing_for_a_while() ->
 
 @in_simulation
 async def test_small_answers_never_wait_and_a_part_is_kept_for_those_who_read() -> None:
-    unsent = Unsent(4 * MIB)
+    unsent = UnsentResponses(4 * MIB)
     Client(unsent).hold(3 * MIB)
     assert not unsent.try_reserve(MIB, is_reader=False)
     assert unsent.room_bytes(is_reader=False) == 0
