@@ -60,7 +60,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/bench",
     "src/neve/broker",
     "src/neve/bucket",
-    "src/neve/cluster",
     "src/neve/coordinator",
     "src/neve/lake/pgwire",
     "src/neve/lake/sql",

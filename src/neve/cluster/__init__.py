@@ -1,1 +1,1 @@
-"""Who is there, which topics exist, and who leads what: the cluster log and what it amounts to."""
+"""Brokers, topics and partition leadership: the cluster log, and one process's part in it."""

@@ -1,4 +1,4 @@
-"""Failures of background work: told once, and left alone for a growing while."""
+"""Failures of background work: logged once, and retried after a growing pause."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ PAUSE_JITTER = 0.25
 
 
 class Failures:
-    """What keeps failing, by name. A failure of another kind is told again."""
+    """Repeated failures, by the name of the work. A failure of another type is logged again."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._known: dict[Hashable, tuple[int, type[BaseException]]] = {}
 
     def failed(self, what: Hashable, error: Exception) -> float:
-        """Tell of it, unless it is known; for how many seconds it had better be left alone."""
+        """Log a failure, unless it is a repetition. Returns the pause before a retry in seconds."""
         count, kind = self._known.get(what, (0, None))
         if kind is type(error):
             self._log.debug("%s failed again: %s", what, error)
         elif isinstance(error, NeveError):
-            self._log.warning("%s failed and is tried again: %s", what, error)
-        else:  # a mistake of ours: where it was made matters more than what it says
-            self._log.error("%s failed and is tried again", what, exc_info=error)
+            self._log.warning("%s failed and will be retried: %s", what, error)
+        else:  # a programming error: the traceback matters more than the text
+            self._log.error("%s failed and will be retried", what, exc_info=error)
         self._known[what] = (count + 1, type(error))
         return runtime.backoff_seconds(count, PAUSE_MS, PAUSE_MS_MAX, PAUSE_JITTER)
 
@@ -37,5 +37,5 @@ class Failures:
             self._log.info("%s works again", what)
 
     def forget(self, what: Hashable) -> None:
-        """It is done by nobody any more."""
+        """Forget the failures of work that has ended."""
         self._known.pop(what, None)

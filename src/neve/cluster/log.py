@@ -66,7 +66,7 @@ class NoClusterError(NeveError):
 
 
 class ClusterLog:
-    """One process's view of the cluster log. `on_change` is told of every new state."""
+    """One process's view of the cluster log. `on_change` is called with every new state."""
 
     def __init__(self, store: Store, limits: ClusterSettings | None = None) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class ClusterLog:
         return self.view.state
 
     async def must_exist(self) -> ClusterState:
-        """Read what is new; NoClusterError if the bucket never was a cluster's."""
+        """Read what is new. Raises NoClusterError if the bucket holds no cluster."""
         state = await self.refresh()
         if not state.cluster_id:
             raise NoClusterError(
@@ -108,15 +108,15 @@ class ClusterLog:
             self.on_change(view.state)
 
     async def propose(self, derive: Callable[[ClusterState], Change | None]) -> int | None:
-        """Bring a change about; the number it won, or None where it was not needed."""
+        """Propose a change until it is decided. Returns its number; None if it was not needed."""
         return await self._propose(lambda view: derive(view.state))
 
     async def _propose(self, derive: Callable[[View[ClusterState]], Change | None]) -> int | None:
-        """The same for a change that must know the number it will have: the view's position."""
+        """As `propose`, for a change that depends on its own number: the view's position."""
 
         def record(view: View[ClusterState]) -> Record | None:
-            # Before anything is written: what a newer level means is not ours to build on, and a
-            # process that is over changes nothing.
+            # Check before anything is written: this version cannot interpret a newer feature level,
+            # and a process that is not live must change nothing.
             _check_feature_level(view.state)
             if self.incarnation is not None and not is_live(view.state.brokers, self.incarnation):
                 self._reached(view)
@@ -128,7 +128,7 @@ class ClusterLog:
 
         outcome = await self._series.propose(self.view, record)
         self._reached(outcome.view)
-        # The change is won whatever becomes of the checkpoint; the next proposal tries again.
+        # The change is decided even if the checkpoint fails; the next proposal retries it.
         with contextlib.suppress(UnavailableError, ConflictError):
             await self._checkpoint_if_due()
         return outcome.number
@@ -144,7 +144,7 @@ class ClusterLog:
             await self._series.trim()
 
     async def init(self) -> ClusterState:
-        """Make the bucket a cluster's, unless it is one already."""
+        """Create a cluster in the bucket, unless there is one."""
 
         def derive(state: ClusterState) -> Change | None:
             if state.cluster_id:
@@ -159,7 +159,7 @@ class ClusterLog:
     ) -> int:
         """Register a broker process, and return its incarnation.
 
-        An earlier process of the same node ends, and what it led is led by the new one.
+        This ends an earlier process of the same node. The new process leads its partitions.
         """
         session = runtime.token(16).hex()
 
@@ -186,7 +186,7 @@ class ClusterLog:
         return number
 
     async def expire(self, incarnation: int, *, successor: int) -> None:
-        """Declare a process dead, and give all that it led to its successor."""
+        """Declare a process dead, and move its partitions to a successor."""
 
         def derive(state: ClusterState) -> Change | None:
             if not is_live(state.brokers, incarnation):
@@ -199,10 +199,10 @@ class ClusterLog:
     async def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Create a topic; TopicExistsError if there is one of that name."""
+        """Create a topic. Raises TopicExistsError if one has that name."""
         check_topic_name(name)
         check_configs(configs or {})
-        sent: list[str] = []  # an id whose fate a checkpoint hid is never sent a second time
+        sent: list[str] = []  # ids whose outcome is unknown are never sent again
 
         def derive(state: ClusterState) -> Change | None:
             if any(topic_id in state.topics or topic_id in state.deleted for topic_id in sent):
@@ -226,10 +226,10 @@ class ClusterLog:
         return created
 
     async def add_partitions(self, name: str, total: int) -> tuple[Topic, range]:
-        """Give a topic more partitions: `total` in all, which is more than it has.
+        """Grow a topic to `total` partitions.
 
-        Returns the topic, and the numbers of the partitions that this very change has created:
-        none where another process may have created them.
+        Returns the topic, and the numbers of the partitions that this change created: none if
+        another process may have created them.
         """
         topic_id = (await self._found(name)).topic_id
         proposed: list[int] = []
@@ -238,8 +238,8 @@ class ClusterLog:
             topic = _same(state, topic_id, name)
             before = len(topic.partitions)
             if proposed and total == before:
-                return None  # ours was won, or another's that asked for as many
-            if before == 0:  # others would lead what an import is still writing down
+                return None  # won by us, or by another process with the same total
+            if before == 0:  # a leader would serve what an import is still writing
                 raise PartitionCountError(
                     f"topic {name!r} is being imported, which gives it its partitions: run `neve "
                     "import kafscale` again to end it, or delete the topic"
@@ -259,7 +259,7 @@ class ClusterLog:
     async def set_configs(
         self, name: str, values: Mapping[str, str], removed: Collection[str] = ()
     ) -> Topic:
-        """Give configs of a topic and take others back, which have their defaults then."""
+        """Set configs of a topic, and reset others to their defaults."""
         check_configs(values)
         for config in removed:
             known_config(config)
@@ -279,9 +279,9 @@ class ClusterLog:
     async def set_broker_configs(
         self, node_id: int, values: Mapping[str, str], removed: Collection[str] = ()
     ) -> None:
-        """Give configs of one node, or of all (`ALL_NODES`), and take others back.
+        """Set configs of one node, or of all (`ALL_NODES`), and remove others.
 
-        The caller has checked them: what they may be depends on a broker's settings.
+        The caller has validated them: valid values depend on the broker's settings.
         """
         gone = tuple(sorted(removed))
 
@@ -295,7 +295,7 @@ class ClusterLog:
         await self.propose(derive)
 
     async def delete_topic(self, name: str) -> Topic:
-        """Delete a topic, and say what it was; NoTopicError if there is none of that name."""
+        """Delete a topic and return its last state. Raises NoTopicError if none has that name."""
         topic = await self._found(name)
         topic_id = topic.topic_id
         await self.propose(
@@ -304,13 +304,13 @@ class ClusterLog:
         return topic
 
     async def _found(self, name: str) -> Topic:
-        topic = (await self.refresh()).topic(name)  # an older one of that name may be gone
+        topic = (await self.refresh()).topic(name)  # our view may have a deleted topic of that name
         if topic is None:
             raise NoTopicError(f"there is no topic {name!r}")
         return topic
 
     async def dropped(self, incarnation: int, topic_ids: Sequence[str]) -> None:
-        """Note that a process writes no more objects of these deleted topics."""
+        """Record that a process writes no more objects of these deleted topics."""
 
         def derive(state: ClusterState) -> Change | None:
             rows = [
@@ -323,13 +323,13 @@ class ClusterLog:
         await self.propose(derive)
 
     async def purged(self, topic_id: str) -> None:
-        """Note that no object of a deleted topic is left."""
+        """Record that no object of a deleted topic is left."""
         await self.propose(
             lambda state: PurgeTopic(topic_id) if topic_id in state.deleted else None
         )
 
     async def producer_ids(self, incarnation: int, count: int) -> IdBlock:
-        """A block of producer ids for one process, which asks for one at a time."""
+        """Win a block of producer ids. A process must ask for one block at a time."""
         before = self.state.id_blocks.get(incarnation)
 
         def derive(state: ClusterState) -> Change | None:
@@ -340,7 +340,7 @@ class ClusterLog:
         return self.state.id_blocks[incarnation]
 
     async def lead(self, incarnation: int, wanted: Sequence[tuple[str, int]]) -> None:
-        """Take the leadership of those of these partitions that have no leader."""
+        """Take the leadership of each of these partitions that has no leader."""
 
         def derive(state: ClusterState) -> Change | None:
             moves = []
@@ -363,7 +363,7 @@ class ClusterLog:
         await self.propose(derive)
 
     async def tiered(self, parts: list[tuple[str, int, int]]) -> None:
-        """Note that partitions need no stream of an epoch up to the given one any more."""
+        """Record that partitions need no stream of an epoch up to the given one."""
 
         def derive(state: ClusterState) -> Change | None:
             rows = [TieredPart(*row) for row in parts if _needed(state, *row)]

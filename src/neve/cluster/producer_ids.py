@@ -1,4 +1,4 @@
-"""Producer ids, given out one by one from blocks that were won in the cluster log."""
+"""Producer ids, assigned one by one from blocks that were won in the cluster log."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 
 from neve.cluster.log import ClusterLog
 
-# A block is one number of the cluster log; what a process does not give out is lost with it, and
-# there are 2**63 ids.
+# A block costs one number of the cluster log. Ids that a process does not assign are lost with it;
+# there are 2**63.
 BLOCK_IDS = 1_000
 
 
 class ProducerIdSource:
-    """The ids of one process. However many ask at once, one block at a time is won."""
+    """The ids of one process. Concurrent callers win one block at a time."""
 
     def __init__(self, cluster: ClusterLog, incarnation: int) -> None:
         self._cluster = cluster
@@ -21,7 +21,7 @@ class ProducerIdSource:
         self._next = self._end = 0
 
     async def next(self) -> int:
-        """An id that nobody else has or will have."""
+        """An id that is assigned once in the life of the cluster."""
         while self._next == self._end:
             async with self._winning:
                 if self._next == self._end:

@@ -1,12 +1,12 @@
-"""Removing what deleted topics leave behind, and then forgetting them.
+"""Purge of deleted topics: delete their objects, then forget them.
 
 A topic's objects lie under a prefix that carries its random id, so they are never mistaken for
-another topic's; the question is only when nobody adds to them any more. A topic is forgotten once
-every process that was live when it was deleted has dropped it or was started again, a while has
-passed since then in which slower ones must have given up, and a sweep after that found the prefix
-empty. Any process may do any step, several may do it at once, and one that dies is resumed by the
-next: what is still to be done is in the cluster log. docs/contributors/cluster.md has the whole
-argument.
+another topic's. The question is only when no process can add to them. A topic is forgotten once
+three conditions hold: every process that was live when it was deleted has dropped it or was started
+again; then a delay has passed in which slower processes must have given up; then a sweep found the
+prefix empty. Any process may run any step, several may run it at once, and the next process resumes
+after a crash: what is still to be done is in the cluster log. docs/contributors/cluster.md has the
+whole argument.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from neve.log.keys import topic_prefix
 from neve.store.deletion import delete_all
 from neve.store.port import Store
 
-# Sweeps of one prefix in a row until it is found empty; the rest is left to the next round.
+# Sweeps of one prefix in a row until it is empty. After that, the next round goes on.
 SWEEPS_MAX = 10
 
 
@@ -46,11 +46,11 @@ class Purge:
         self._led = led
         self._delay_seconds = delay_ms / 1000
         self._is_taking_over = is_taking_over
-        self._swept: set[str] = set()  # whose objects were deleted once; only asked, not walked
+        self._swept: set[str] = set()  # topics whose objects were deleted once; never iterated
         self._quiet_since: dict[str, float] = {}
 
     def due(self) -> bool:
-        """Whether a round could do anything, told without a request."""
+        """Whether a round could do anything, known without a request."""
         return any(self._is_due(topic) for topic in self._cluster.state.deleted.values())
 
     def _is_due(self, topic: Topic) -> bool:
@@ -72,7 +72,7 @@ class Purge:
                     self._swept.add(topic.topic_id)
             except NeveError as error:
                 failures.append(error)
-        await self._tell_dropped()
+        await self._record_dropped()
         for topic in list(self._cluster.state.deleted.values()):
             try:
                 gone += await self._forget_if_due(topic)
@@ -98,13 +98,13 @@ class Purge:
         return not self._led.may_write(topic.topic_id) and not self._is_taking_over(topic.topic_id)
 
     def _drops(self, topic: Topic) -> bool:
-        """Whether others may wait for us to say that we dropped it, and we have."""
+        """Whether we have dropped it and other processes may wait for us to record that."""
         if self._incarnation not in topic.writers or not self._has_dropped(topic):
             return False
         brokers = self._cluster.state.brokers.values()
         return any(row.live and row.incarnation != self._incarnation for row in brokers)
 
-    async def _tell_dropped(self) -> None:
+    async def _record_dropped(self) -> None:
         rows = [row.topic_id for row in self._cluster.state.deleted.values() if self._drops(row)]
         if rows:
             await self._cluster.dropped(self._incarnation, rows)

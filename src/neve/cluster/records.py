@@ -1,7 +1,7 @@
-"""What the cluster log's numbers hold: one change each.
+"""The records of the cluster log: one change per number.
 
-A kind that a process does not know stops it (it cannot tell what it would miss); the feature level
-keeps new kinds from being written before every broker knows them.
+A process stops at a kind of record that it does not know, because it cannot know what it would
+miss. The feature level prevents new kinds from being written before every broker knows them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Register(Stored, frozen=True, kw_only=True, tag="register"):
     """A broker process starts. The record's own number is its incarnation, and its stream's name.
 
     It ends any earlier incarnation of the same node; `moves` gives what that one led to the new
-    one. `session` is random, so that the process knows its registration again; `inflight` tells a
-    sealer how far ahead the stream may write.
+    one. `session` is random, so that the process knows its registration again; `inflight`
+    bounds how far ahead the stream may write, for a process that seals it.
     """
 
     node_id: int
@@ -73,7 +73,7 @@ class CreateTopic(Stored, frozen=True, kw_only=True, tag="create-topic"):
 
 
 class AddPartitions(Stored, frozen=True, tag="add-partitions"):
-    """A topic has so many partitions now."""
+    """A topic has this total of partitions now."""
 
     topic_id: str
     partitions: int

@@ -1,13 +1,13 @@
-"""Taking over partitions: seal what others may still write, read the tails, then the manifests.
+"""Recovery of partitions: seal their streams, read the tails, then the manifests.
 
 The order is the promise. A stream is sealed before its tail is read, so nothing is committed there
 any more; the manifest is read after the tail, so nothing that was tiered and trimmed in between is
 missed; and a tail with a gap, or that falls short of what a checkpoint promised, is read again.
 Then the tail's bytes are read, for the producers that wrote them: `log/tail_bytes.py`.
 
-A store that fails in a passing way delays a take-over. It ends one only if it goes on for long.
-Partitions share what they read, but none waits for another: each is finished as soon as its own
-streams and its own manifest were read.
+Transient store failures delay a take-over and fail it only if they persist. Partitions share what
+they read, but none waits for another: each is finished as soon as its own streams and manifest were
+read.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ RETRY_PAUSE_MS_MAX = 2_000
 # Partitions whose manifests arrive within this time are finished together, because their tails are
 # read with fewer requests then. Slower ones follow in a group of their own.
 GROUP_SECONDS = 1.0
-# From so many partitions among neighbours on, one listing of their manifests is quicker than a look
-# at each. Neighbours are those whose numbers differ in the last digits only: few enough for a
-# listing of a page or two, so that many are listed side by side.
+# From this count of neighbours on, one listing of their manifests is quicker than reading each.
+# Neighbours are partitions whose numbers differ in the last digits only: few enough for a listing
+# of a page or two, so that many listings run concurrently.
 LISTED_PARTITIONS_MIN = 8
 NEIGHBOUR_DIGITS = 2
-# A broker that the cluster state no longer knows was of this version or older: its most, then.
+# The window of a broker that the cluster state no longer has: the most that any version allowed.
 INFLIGHT_MOST = 64
 
 
@@ -86,7 +86,7 @@ async def recover(
     keep: Callable[[CachedObject], None] = CachedObject.drop,
     on_recovered: Callable[[Sequence[PartitionLog]], None] = lambda _: None,
 ) -> Recovered:
-    """Bring the logs of newly led partitions to where their predecessors ended.
+    """Bring the logs of newly led partitions to where earlier leaders ended.
 
     `keep` is handed the bytes of their tails as these are read, oldest first: a cache that drops
     what it has no room for. `on_recovered` is called with logs as soon as they are recovered.
@@ -310,7 +310,7 @@ def _complete(found: _Found) -> None:
 
 
 async def _outcome(task: asyncio.Task[T]) -> T:
-    """What a shared task returns or raises. Whoever is cancelled waiting leaves it running."""
+    """Return or raise what a shared task does. Cancelling a caller leaves the task running."""
     await asyncio.wait([task])
     return task.result()
 

@@ -1,7 +1,7 @@
-"""What a topic's configs mean for the start of its logs: retention by age and by size.
+"""Retention by age and by size: where a topic's configs put the start of its logs.
 
-All is decided from what the leader knows already. When the next look is due is worked out from the
-oldest segment or slice, so that nothing is looked at in vain.
+The leader decides from what it has in memory, and computes when the next check is due from the
+oldest segment or slice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEVER_MS = 2**63 - 1
 
 
 async def retain(log: PartitionLog, config: TopicConfig) -> int:
-    """Drop the oldest records that the configs no longer keep; when to look again, or NEVER_MS."""
+    """Drop records that have expired. Returns when to check again (wall clock), or NEVER_MS."""
     if log.is_internal:
         return await _retain_state(log)
     segments = await log.manifest.segments()
@@ -31,19 +31,19 @@ async def retain(log: PartitionLog, config: TopicConfig) -> int:
     if start > log.manifest.state.start:
         await move_start(log.manifest, start, end=log.high_watermark)
         segments = [row for row in segments if row.last >= start]
-    # By size, the next look is due after the next segment.
+    # By size, the next check is due after the next segment.
     return _next_by_age(log, segments, config)
 
 
 async def _retain_state(log: PartitionLog) -> int:
-    """An internal partition is a table, whose newest state its last bundle has: the rest may go."""
+    """Drop what an internal partition's table does not need: its last bundle has the state."""
     if log.state_floor > log.start_offset:
         await move_start(log.manifest, log.state_floor, end=log.high_watermark)
     return NEVER_MS
 
 
 def due_ms(log: PartitionLog, config: TopicConfig) -> int:
-    """When a look may find something, from what is known without a request; or NEVER_MS.
+    """When a check may find something, known without a request; or NEVER_MS.
 
     For segments in runs that is a lower bound: their own times are in the run's object.
     """

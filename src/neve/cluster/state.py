@@ -1,11 +1,11 @@
-"""What the cluster log amounts to: pure folding, and the payload of its checkpoint.
+"""The state of the cluster: the pure fold of the cluster log, and the payload of its checkpoint.
 
-A record that no longer fits the state it meets (its topic is gone, its epoch is old) changes
-nothing: whoever proposed it sees that in the state, and everyone who reads it agrees.
+A record that no longer fits the state (its topic is deleted, its epoch is old) changes nothing. The
+process that proposed it sees that in the state, and all readers agree.
 
-In every state the leader of a partition is a live process, or -1. A process that is over gets no
-partition, no row takes a partition from a live leader, and a record that ends a process moves what
-it led.
+In every state the leader of a partition is a live process, or -1. A process that is not live gets
+no partition, no row takes a partition from a live leader, and a record that ends a process moves
+its partitions.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class StreamPart(Stored, frozen=True, kw_only=True):
 
 
 class PartitionState(Stored, frozen=True, kw_only=True):
-    """Who leads a partition, under which epoch, and which streams may hold untiered records.
+    """The leader of a partition, its epoch, and the streams that may hold untiered records.
 
-    `leader` is a live incarnation, or -1 where there is none.
+    `leader` is a live incarnation, or -1 if there is none.
     """
 
     leader: int = NO_LEADER
@@ -130,7 +130,7 @@ class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
         return self._by_id.get(topic_id)
 
     def like(self, name: str) -> Topic | None:
-        """A live topic of this name, or of one that metrics could not tell from it."""
+        """A live topic of this name, or of one with the same name in metrics."""
         return self._by_metric_name.get(metric_name(name))
 
     @functools.cached_property
@@ -297,7 +297,7 @@ def _delete_topic(state: ClusterState, change: DeleteTopic) -> ClusterState:
     if topic is None:
         return state
     left = {key: value for key, value in state.topics.items() if key != change.topic_id}
-    # Whoever led it, and was let go since, may still be writing: only the end of a process tells.
+    # A process that led it earlier may still be writing: only the end of the process rules it out.
     writers = tuple(sorted(key for key, broker in state.brokers.items() if broker.live))
     deleted = {**state.deleted, change.topic_id: _with(topic, writers=writers)}
     return _with(state, topics=left, deleted=deleted)
@@ -428,7 +428,7 @@ def _changed_partitions(
     rows: Iterable[_Row],
     change: Callable[[PartitionState, _Row], PartitionState],
 ) -> ClusterState:
-    """Change one partition for each row, in their order. Each topic is made anew once."""
+    """Change one partition for each row, in their order. Each topic is rebuilt once."""
     changed: dict[str, list[PartitionState]] = {}
     for row in rows:
         topic = state.topics.get(row.topic_id)

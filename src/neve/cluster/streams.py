@@ -1,4 +1,4 @@
-"""Retiring streams: what is left of a dead process once all of its records are in segments.
+"""Retirement of streams: delete what a dead process left once all its records are in segments.
 
 The cluster log decides it. A process that is over gets no partition again, so when none names its
 stream any more, nothing will read it again; a reader with an older view finds out by looking at the
@@ -22,10 +22,9 @@ from neve.store.port import ObjectInfo, Store
 
 
 async def retire_streams(store: Store, cluster: ClusterLog) -> int:
-    """Delete what streams that no partition needs still hold. Returns how many objects went.
+    """Delete the objects of streams that no partition needs. Returns how many were deleted.
 
-    A stream that cannot be read keeps none of the others from being retired; the first failure is
-    raised at the end.
+    A stream that cannot be read does not stop the others. Raises the first failure at the end.
     """
     streams = await _listed(store)
     # The cluster log is read after the listing: a stream that was listed belongs to a process that

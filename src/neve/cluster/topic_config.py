@@ -88,8 +88,8 @@ class ConfigDeclared:
 
 _KIND_NAMES = {
     "boolean": "true or false",
-    "int": "a whole number",
-    "long": "a whole number",
+    "int": "an integer",
+    "long": "an integer",
     "double": "a number",
 }
 _NOT_YET = "is not supported yet: topics are kept by time and size only (cleanup.policy=delete)"
@@ -146,8 +146,8 @@ _DECLARED = (
         "segment.bytes",
         "int",
         None,
-        "a partition is tiered when so many bytes wait; never more than the broker's segment.bytes "
-        "at a time",
+        "a partition is tiered when this many bytes wait; never more than the broker's "
+        "segment.bytes at a time",
         least=14,
     ),
     _config(
@@ -272,7 +272,7 @@ def default_text(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What a topic's configs amount to, typed, for those who act on them."""
+    """A topic's effective configs, typed."""
 
     retention_ms: int
     retention_bytes: int

@@ -1,4 +1,4 @@
-"""What a topic may be called and how large it may be, checked before a change is proposed."""
+"""Rules for names and partition counts of topics, checked before a change is proposed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicExistsError(InvalidError):
-    """A topic of this name is there already."""
+    """A topic of this name exists."""
 
 
 class NoTopicError(InvalidError):
@@ -23,15 +23,15 @@ class NoTopicError(InvalidError):
 
 
 class TopicNameError(InvalidError):
-    """No topic can have this name, or not beside one that there is."""
+    """The name is not valid, or collides with that of an existing topic."""
 
 
 class PartitionCountError(InvalidError):
-    """A topic, or the cluster, cannot have so many partitions, or so few."""
+    """The partition count of a topic, or of the cluster, would be out of bounds."""
 
 
 def check_topic_name(name: str) -> None:
-    """Kafka's rules for names."""
+    """Raise TopicNameError unless the name follows Kafka's rules."""
     if not _TOPIC_NAME.fullmatch(name) or len(name) > TOPIC_NAME_MAX or name in {".", ".."}:
         raise TopicNameError(
             f"{name!r} cannot be a topic's name: 1 to {TOPIC_NAME_MAX} of letters, digits, '.', "
@@ -40,21 +40,21 @@ def check_topic_name(name: str) -> None:
 
 
 def check_new_name(state: ClusterState, name: str) -> None:
-    """A name that is not taken, and that metrics can tell from all others."""
+    """Raise an error if the name is taken, or equals that of another topic in metrics."""
     like = state.like(name)
     if state.topic(name) is not None:
         raise TopicExistsError(f"there is already a topic {name!r}")
     if like is not None:
         raise TopicNameError(
-            f"{name!r} cannot be told from the topic {like.name!r} in metrics, where '.' and '_' "
-            "are the same: choose another name"
+            f"{name!r} collides with the topic {like.name!r} in metrics, where '.' and '_' are "
+            "the same: choose another name"
         )
 
 
 def check_partition_count(
     state: ClusterState, limits: ClusterSettings, name: str, total: int, before: int = 0
 ) -> None:
-    """So many partitions for a topic that has `before` of them."""
+    """Raise PartitionCountError if a topic with `before` partitions cannot have `total`."""
     if not 1 <= total <= limits.topic_partitions_max:
         raise PartitionCountError(
             f"topic {name!r} cannot have {total} partitions: 1 to {limits.topic_partitions_max} "

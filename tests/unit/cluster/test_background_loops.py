@@ -443,7 +443,7 @@ async def test_a_failure_is_told_once_tried_again_and_keeps_nobody_waiting(
             assert [len(segments(store, node, at)) for at in range(3)] == [0, 1, 1]
             told = [record.getMessage() for record in caplog.records]
             assert len(told) == 1
-            assert told[0].startswith("tiering t-0 failed and is tried again: ")
+            assert told[0].startswith("tiering t-0 failed and will be retried: ")
             tries = [call for call in store.calls if call.key.startswith(bad)]
             assert 5 < len(tries) < 60, "with growing pauses"
             store.scripts.clear()

@@ -35,7 +35,7 @@ def state(**configs: dict[str, str]) -> ClusterState:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("log.retention.ms", "soon", "is not a whole number"),
+        ("log.retention.ms", "soon", "is not an integer"),
         ("compression.type", "brotli", "is none of producer"),
         ("num.partitions", "0", "below the least, 1"),
         ("auto.create.topics.enable", "maybe", "is not true or false"),

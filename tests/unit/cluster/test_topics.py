@@ -69,7 +69,7 @@ async def test_what_is_refused_leaves_no_trace() -> None:
 async def test_names_that_metrics_cannot_tell_apart_may_follow_each_other() -> None:
     node = await limited(ScriptedStore())
     await node.create_topic("a.b", 1)
-    with pytest.raises(TopicNameError, match=r"'a_b' cannot be told from the topic 'a\.b'"):
+    with pytest.raises(TopicNameError, match=r"'a_b' collides with the topic 'a\.b'"):
         await node.create_topic("a_b", 1)
     await node.delete_topic("a.b")
     await node.create_topic("a_b", 1)
