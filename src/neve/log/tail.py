@@ -85,26 +85,43 @@ def assemble(
     even if the log starts above it: a new leader needs deleted records for the partition's history.
     """
     due = manifest.next
-    found = sorted(
-        (row for part in parts for row in _slices(topic_id, partition, part, tails)),
-        key=lambda row: row.entry.base_offset,
-    )
     kept: list[TailSlice] = []
-    for row in found:
+    for row in committed_slices(topic_id, partition, parts, tails):
         if row.entry.last_offset < due:
             continue
         if not _given_up(manifest, due, row.entry.base_offset):
             return None
         kept.append(row)
         due = row.entry.last_offset + 1
-    for part in parts:
-        promised = tails[part.incarnation].ends.get((topic_id, partition))
-        if promised is None or promised.epoch != part.epoch or promised.next <= due:
-            continue
-        if not _given_up(manifest, due, promised.next):
+    promised = promised_end(topic_id, partition, parts, tails)
+    if promised > due:
+        if not _given_up(manifest, due, promised):
             return None
-        due = promised.next
+        due = promised
     return PartitionTail(tuple(kept), max(due, manifest.start))
+
+
+def committed_slices(
+    topic_id: bytes,
+    partition: int,
+    parts: Sequence[StreamPart],
+    tails: Mapping[int, StreamTail],
+) -> list[TailSlice]:
+    """Return the slices of a partition in its streams, in the order of their first offsets."""
+    found = (row for part in parts for row in _slices(topic_id, partition, part, tails))
+    return sorted(found, key=lambda row: row.entry.base_offset)
+
+
+def promised_end(
+    topic_id: bytes,
+    partition: int,
+    parts: Sequence[StreamPart],
+    tails: Mapping[int, StreamTail],
+) -> int:
+    """Return the greatest next offset of a partition in the checkpoints of its streams."""
+    found = ((part, tails[part.incarnation].ends.get((topic_id, partition))) for part in parts)
+    ends = (end.next for part, end in found if end is not None and end.epoch == part.epoch)
+    return max(ends, default=0)
 
 
 def _slices(

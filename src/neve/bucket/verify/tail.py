@@ -10,7 +10,8 @@ from neve.bucket.verify.stream import DamagedSlice, StreamResult
 from neve.cluster.state import StreamPart
 from neve.log.manifest.skips import OffsetRange
 from neve.log.manifest.state import ManifestState
-from neve.log.wal.object import Slice
+from neve.log.reading.spans import plan_spans
+from neve.log.tail import committed_slices, promised_end
 from neve.log.wal.reader import StreamTail
 
 
@@ -20,42 +21,13 @@ def tail_gaps(
     tails: Mapping[int, StreamTail],
     manifest: ManifestState,
 ) -> tuple[list[OffsetRange], int]:
-    """Offsets that neither segments nor streams have, and where the tail ends.
-
-    As `log.tail.assemble` does it, but all gaps are told and not only that there is one.
-    """
-    due = max(manifest.next, manifest.start)
-    gaps: list[OffsetRange] = []
-    for entry in sorted(_entries(place, parts, tails), key=lambda row: row.base_offset):
-        if entry.last_offset < due:
-            continue
-        if entry.base_offset > due:
-            gaps.append((due, entry.base_offset))
-        due = entry.last_offset + 1
-    for part in parts:
-        promised = tails[part.incarnation].ends.get(
-            (bytes.fromhex(place.topic_id), place.partition)
-        )
-        if promised is not None and promised.epoch == part.epoch and promised.next > due:
-            gaps.append((due, promised.next))
-            due = promised.next
-    return not_given_up(gaps, manifest.skips), due
-
-
-def _entries(
-    place: Place, parts: Sequence[StreamPart], tails: Mapping[int, StreamTail]
-) -> list[Slice]:
-    topic_id = bytes.fromhex(place.topic_id)
-    return [
-        entry
-        for part in parts
-        for item, entry in tails[part.incarnation].of(topic_id, place.partition)
-        if entry.leader_epoch == part.epoch
-        and (
-            item.number is None
-            or (part.start <= item.number and (part.end is None or item.number < part.end))
-        )
-    ]
+    """Return the offsets that neither segments, streams nor skips cover, and the tail's end."""
+    partition = bytes.fromhex(place.topic_id), place.partition
+    slices = committed_slices(*partition, parts, tails)
+    first = max(manifest.next, manifest.start)
+    ends = [row.entry.last_offset + 1 for row in slices]
+    end = max(first, promised_end(*partition, parts, tails), *ends)
+    return list(plan_spans(first, end, (), slices, manifest.skips).missing), end
 
 
 def gap_findings(look: VerifyContext, place: Place, gaps: Sequence[OffsetRange]) -> list[Finding]:
