@@ -75,6 +75,17 @@ def test_every_file_named_exists(page: Path) -> None:
     assert gone == [], f"{shown_name(page)} names files that were moved or renamed: correct it"
 
 
+def test_every_page_named_in_code_exists() -> None:
+    gone = [
+        f"{shown_name(file)}: {name}"
+        for file in tracked_files()
+        if file.suffix in (".py", ".pyi", ".toml") or file.name == "Makefile"
+        for name in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8"))
+        if not (ROOT / name).is_file()
+    ]
+    assert gone == [], "the page was moved or renamed: see docs/README.md"
+
+
 def test_the_map_names_files_by_their_whole_path() -> None:
     wrong = [name for name in files_named(MAP) if not (ROOT / name).exists()]
     assert wrong == [], "docs/contributors/map.md: write paths from the root; follow moved files"
