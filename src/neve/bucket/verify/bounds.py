@@ -1,4 +1,4 @@
-"""What verifying holds at once: so many objects, and so many of their bytes."""
+"""Bounds of one run of verify: concurrent objects, and the bytes they take in memory."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class ClusterCheck:
         self._keys = cluster_log()
 
     async def check(self) -> bool:
-        """Read it to its end; False where it cannot be, so that nothing else can be told."""
+        """Read it to its end. Returns False if that fails: nothing else can be checked then."""
         look = self._look
         look.report.begin("cluster log")
         try:

@@ -1,8 +1,8 @@
 """Batches that are whole and contradict themselves.
 
-A broker takes a producer's batch as it is and does not decompress it. So its checksum may be right
-while its records are not as many as its header says, or not of the codec that it names: every
-reader stops there, and nothing but decoding tells.
+A broker accepts a producer's batch as it is and does not decompress it. So its checksum may be
+right although it has fewer or more records than its header claims, or another codec. Every reader
+fails there, and only decoding detects it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What every check works with: the store, the cluster as it is now, bounds, and the report.
 
-A bucket in use changes while it is looked at. What seems wrong is therefore looked at again, with
-everything that decides it read anew, before it is told.
+A bucket in use changes while it is checked. So what seems wrong is checked again, with everything
+that decides it read again, before it is reported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class VerifyContext:
     """When a first look last found a stray, on this process's own clock."""
 
     async def watch(self, scope: Scope) -> None:
-        """Look for strays a first time; those that are still there later are told then."""
+        """Look for strays a first time. `run` reports those that are still there later."""
         found = await scope.strays()
         if found:
             self.first_looks.append((scope, found))
@@ -94,7 +94,7 @@ def not_given_up(lost: Sequence[OffsetRange], skips: Sequence[Skip]) -> list[Off
 
 def unreadable(error: NeveError, key: str, place: Place | None = None) -> Finding:
     """An object that cannot be read, and on which others rest."""
-    told = getattr(error, "reason", str(error))
+    what = getattr(error, "reason", str(error))
     do = (
         "upgrade Neve"
         if isinstance(error, UnsupportedError)
@@ -102,14 +102,14 @@ def unreadable(error: NeveError, key: str, place: Place | None = None) -> Findin
         "bucket"
     )
     return Finding(
-        severity=Severity.DAMAGE, key=getattr(error, "key", key), what=told, do=do, place=place
+        severity=Severity.DAMAGE, key=getattr(error, "key", key), what=what, do=do, place=place
     )
 
 
 async def confirmed(
     look_at: Callable[[], Awaitable[list[Finding]]], looks: int = 2
 ) -> list[Finding]:
-    """Findings that are still there when everything was read anew."""
+    """Return the findings that are still there after everything was read again."""
     found = await look_at()
     for _ in range(looks - 1):
         if not found:

@@ -41,7 +41,7 @@ from neve.log.series import greatest_checkpoint
 from neve.runtime import wall_from_ms
 from neve.store.port import ObjectInfo
 
-# A first look, and as many new ones as it takes to tell a loss from records that moved.
+# Reads of the tail, to distinguish a loss from records that moved.
 TAIL_LOOKS_MAX = 3
 LOOK_PAUSE_SECONDS = 0.1
 _RUN = re.compile(r"run/[0-9a-f]{16}")
@@ -263,19 +263,19 @@ class PartitionCheck:
 
     def _damaged_index(self, segment: Segment, result: SegmentResult) -> Finding:
         assert segment.index_key is not None
-        told = f"the index of {segment.key}: {result.index_fault}"
+        what = f"the index of {segment.key}: {result.index_fault}"
         if not segment.owned:
             return Finding(
                 severity=Severity.NOTE,
                 key=segment.index_key,
-                what=f"{told}; the segment was imported and is read without it",
+                what=f"{what}; the segment was imported and is read without it",
                 place=self.place,
             )
         healthy = not result.segment_fault
         return Finding(
             severity=Severity.DAMAGE,
             key=segment.index_key,
-            what=told,
+            what=what,
             do="reads are slower and right; --repair rebuilds it from its segment"
             if healthy
             else "it cannot be rebuilt, since its segment is damaged too",
@@ -320,7 +320,7 @@ class PartitionCheck:
         """Whether the streams have all offsets above the segments.
 
         The order is what makes it right: the cluster's state, then the streams that it names, then
-        the manifest. Where something is wrong, all three are read anew.
+        the manifest. If something is wrong, all three are read again.
         """
         state: PartitionState | None = self._state
         findings: list[Finding] = []
@@ -357,7 +357,7 @@ class PartitionCheck:
         try:
             known = await self._known()
         except (DamagedError, UnsupportedError):
-            return []  # told as damage; what nobody lists cannot be known then
+            return []  # reported as damage; what is unlisted is unknown then
         greatest = await greatest_checkpoint(self._look.store, keys) or 0
         found = below_checkpoint(keys, rows, greatest, Remedy.TRIM_MANIFEST, place=self.place)
         for row in rows:

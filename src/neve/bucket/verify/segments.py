@@ -1,7 +1,7 @@
 """One listed segment and its bundle: every byte of both, against each other and the list.
 
-Where a segment is damaged and its bundle is not, the bundle tells which stretches are, so that no
-more offsets are called lost than are.
+If a segment is damaged and its bundle is not, the bundle shows which stretches are damaged, so that
+only their offsets are reported as lost.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ def _against_list(segment: Segment, facts: kfs.SegmentFacts) -> str:
     if listed == found:
         return ""
     names = ("first offset", "last offset", "bytes", "records", "checksum")
-    told = [
+    differences = [
         f"{name} {is_}, listed as {says}"
         for name, is_, says in zip(names, found, listed, strict=False)
         if is_ != says
     ]
-    return "it is whole, but not what its list says: " + "; ".join(told)
+    return "it is whole, but not what its list says: " + "; ".join(differences)
 
 
 def _against_bundle(segment: Segment, data: memoryview, bundle: Bundle) -> str:

@@ -48,8 +48,8 @@ def missing_number(
 ) -> list[Finding]:
     """A number that is not there although a later one is.
 
-    `rows` were listed before the series was read up to `position`, and nobody writes a number
-    before it has read the one before it.
+    `rows` were listed before the series was read up to `position`, and a writer reads
+    a number before it writes the next one.
     """
     numbers = [number for row in rows if (number := keys.number_of(row.key)) is not None]
     beyond = [number for number in numbers if number > position]
@@ -69,7 +69,7 @@ def missing_number(
 
 
 def unknown_key(row: ObjectInfo, where: str, place: Place | None = None) -> Stray:
-    """An object that Neve did not write. It may be somebody's: it is never removed."""
+    """Return a stray for an object that Neve did not write. It is never removed."""
     return Stray(
         row,
         Finding(

@@ -1,7 +1,7 @@
 """A WAL stream: its checkpoint and roll-ups, every number behind it, every slice, its seal.
 
-The walk goes on past a damaged object, so that all damage is told at once and the offsets that it
-costs show as gaps between its neighbours. What was found counts only if the greatest checkpoint,
+The walk continues past a damaged object, so that one run reports all damage, and the lost offsets
+show as gaps between its neighbours. What was found counts only if the greatest checkpoint,
 looked at afterwards, has not moved; otherwise the walk starts again there.
 """
 
@@ -225,7 +225,7 @@ class StreamCheck:
         )
 
     def findings(self) -> list[Finding]:
-        """What is wrong with the stream itself; damaged slices are told with their partitions."""
+        """Return findings of the stream itself. Damaged slices are findings of their partitions."""
         if self.result is None:
             return []
         found = [unreadable(error, self.keys.prefix) for error in self.result.faults]
@@ -249,9 +249,9 @@ class StreamCheck:
             try:
                 payload = await read_checkpoint(self._store, self.keys, greatest)
             except (DamagedError, UnsupportedError):
-                return []  # told as damage; what it names is not known
+                return []  # reported as damage; what it names is not known
             if payload is None:
-                return []  # replaced while we looked, and trimmed by whoever did that
+                return []  # replaced and trimmed meanwhile
             named = payload.rollups
         found = below_checkpoint(
             self.keys, rows, greatest, Remedy.TRIM_STREAM, incarnation=self.incarnation
@@ -299,7 +299,7 @@ def _sizes(rows: Sequence[ObjectInfo]) -> dict[str, int]:
 
 
 class Streams:
-    """The streams of one bucket, each checked once and walked again where somebody must know."""
+    """The streams of one bucket, each checked once, and walked again on demand."""
 
     def __init__(self, look: VerifyContext) -> None:
         self._look = look

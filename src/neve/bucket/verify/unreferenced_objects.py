@@ -1,6 +1,6 @@
 """What lies in the bucket beside live partitions and needed streams.
 
-Objects of deleted topics, streams that nobody needs any more, what a probe left behind, and keys
+Objects of deleted topics, streams that are no longer needed, what a probe left behind, and keys
 that Neve never writes. One listing of everything is taken apart at once and not kept.
 """
 
@@ -104,12 +104,12 @@ class UnreferencedObjects:
             number, checkpoint = end or (0, 0)
             payload = await read_checkpoint(self._look.store, keys, checkpoint)
         except (DamagedError, UnsupportedError):
-            return []  # nobody reads it any more
+            return []  # it is not read any more
         if end is None:
             return []  # never sealed: its process may only be slow
         named = payload.rollups if payload is not None else ()
         kept = {keys.number(number), keys.checkpoint(number)}
-        # What the collector has not come to yet is nobody's fault; what came after it is a stray.
+        # What the collector has not reached yet is expected; what was created after it is a stray.
         collected = checkpoint == number and not any(row.key in named for row in rows)
         severity = Severity.LEFTOVER if collected else Severity.NOTE
         return [
