@@ -62,7 +62,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/coordinator",
     "src/neve/lake/pgwire",
     "src/neve/lake/sql",
-    "src/neve/lake/tables",
     "src/neve/lake/values",
     "src/neve/protocol",
     "src/neve/records",

@@ -1,9 +1,9 @@
-"""Iceberg tables as the pipeline's own checkpoint: exactly once, without Spark.
+"""Iceberg tables that are their own checkpoint: exactly-once commits, without Spark.
 
-A table's offsets travel inside its commits (`progress`, `history`), workers write Parquet files
-without the catalog (`reference`, `writing`, `splitting`), the driver commits them against exactly
-the table it looked at (`proposals`, `commits`, `letters`), and upkeep carries the offsets along
-(`upkeep`). docs/contributors/lake.md tells why each step stands where it does.
+A table's offsets are part of its commits (`progress`, `history`). Workers write Parquet files
+without the catalog (`table_ref`, `data_files`, `partition_split`). The driver commits them onto
+exactly the table version it read (`commit_attempt`, `commits`, `dead_letters`). Maintenance carries
+the offsets along (`maintenance`). docs/contributors/lake.md explains the order of the steps.
 """
 
 from neve.lake.tables.catalogs import catalog_of

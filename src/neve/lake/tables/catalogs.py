@@ -1,11 +1,11 @@
 """The catalog that a pipeline's tables are in: SQL (SQLite by default), REST or Glue.
 
-`type`, `uri` and `warehouse` are Neve's words; whatever else a specification holds goes to
-pyiceberg as it is. Files are read and written with pyarrow in every case.
+Neve interprets `type`, `uri` and `warehouse`; all other settings go to pyiceberg unchanged. Files
+are always read and written with pyarrow.
 
-Without a specification the catalog stands beside the bucket: tables under `lake/` in the store
-itself, and the SQLite file in the same place if the store is a folder. A bucket cannot hold a
-SQLite file, so there it stands in this user's data folder, or where `folder` says.
+Without a specification the tables are under `lake/` in the store. The SQLite file is in the same
+place if the store is a folder. A bucket cannot hold a SQLite file, so there it is in the user's
+data folder, or in `folder`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ PYARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 def catalog_of(
     spec: Mapping[str, Any], store_url: str, *, store: StoreSettings | None = None
 ) -> Catalog:
-    """The catalog that a specification names, or the default one beside the store."""
+    """Open the catalog of a specification, or the default one of the store.
+
+    Raises InvalidError and UnavailableError.
+    """
     kind, properties = _properties(spec, store_url, store or StoreSettings())
     local = _local(kind, properties)
     if local is not None:
@@ -50,18 +53,18 @@ def catalog_of(
 
 
 def local_catalog(spec: Mapping[str, Any], store_url: str) -> LocalCatalog | None:
-    """The SQLite file and the folder that a specification names; None for any other catalog."""
+    """Return the SQLite file and folder of a specification; None for any other catalog."""
     return _local(*_properties(spec, store_url, StoreSettings()))
 
 
 def _properties(
     spec: Mapping[str, Any], store_url: str, store: StoreSettings
 ) -> tuple[str, dict[str, str]]:
-    """The catalog's type, and all that pyiceberg has to know of it."""
+    """Return the catalog's type, and the properties for pyiceberg."""
     given = {name: _text(name, value) for name, value in spec.items()}
     kind = given.pop("type", "sql")
     if kind not in TYPES:
-        raise InvalidError(f"catalog type {kind!r} is not known: use one of {', '.join(TYPES)}")
+        raise InvalidError(f"unknown catalog type {kind!r}: use one of {', '.join(TYPES)}")
     where = parse(store_url)
     properties = _access(store)
     folder = given.pop("folder", "")
@@ -81,7 +84,7 @@ def _local(kind: str, properties: Mapping[str, str]) -> LocalCatalog | None:
     try:
         url = make_url(properties["uri"])
     except ArgumentError as error:
-        raise InvalidError(f"catalog uri {properties['uri']!r} is no URL: {error}") from error
+        raise InvalidError(f"catalog uri {properties['uri']!r} is not a URL: {error}") from error
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
         return None
     return LocalCatalog(Path(str(url.database)).absolute(), properties["warehouse"])
@@ -90,7 +93,7 @@ def _local(kind: str, properties: Mapping[str, str]) -> LocalCatalog | None:
 def _opened(kind: str, properties: dict[str, str]) -> Catalog:
     properties.setdefault("py-io-impl", PYARROW_IO)
     failure: Exception | None = None
-    # Two who make the tables of a SQL catalog at once: the second fails, and then finds them made.
+    # If two processes create the tables of a SQL catalog at once, the second fails once.
     for _ in range(2):
         try:
             return load_catalog(CATALOG_NAME, type=kind, **properties)
@@ -105,11 +108,11 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int | float):
-        raise InvalidError(f"catalog setting {name} must be a text or a number, not {value!r}")
+        raise InvalidError(f"catalog setting {name} must be a string or a number, not {value!r}")
     return str(value)
 
 
-# --- beside the bucket
+# --- the default catalog of a store
 
 
 def _beside(where: Location, url: str, folder: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -124,13 +127,13 @@ def _beside(where: Location, url: str, folder: str, given: Mapping[str, str]) ->
 
 
 def _absolute(warehouse: str) -> str:
-    """A relative folder from this process's, as its other paths are: tables keep absolute ones."""
+    """Resolve a relative folder: tables store absolute paths."""
     path = local_path(warehouse)
     return warehouse if path is None or path.is_absolute() else str(path.absolute())
 
 
 def catalog_file(store_url: str, folder: str = "") -> Path:
-    """Where the default catalog of a store is, or would be."""
+    """Return the path of the default catalog of a store, which may not exist."""
     return _catalog_folder(parse(store_url), store_url, folder) / "catalog.db"
 
 
@@ -165,10 +168,10 @@ def _refuse_memory(where: Location, url: str) -> None:
 
 
 def _access(store: StoreSettings) -> dict[str, str]:
-    """How pyarrow reaches the bucket, as the store does: by settings, then by the environment.
+    """Return pyarrow's properties for the bucket: from settings, then from the environment.
 
-    Credentials come from the environment on both ways. pyiceberg knows neither variable, and asks
-    AWS for the region of a bucket where none is given, also of one that is not there.
+    Credentials always come from the environment. pyiceberg reads neither variable, and asks AWS for
+    the region of a bucket if none is given, even for one that does not exist.
     """
     found = {}
     if endpoint := s3_endpoint(store, os.environ):

@@ -1,8 +1,8 @@
-"""Which columns a table of Neve's has, and how Arrow's rows are made to fit a table's files.
+"""The columns of Neve's tables, and the conversion of Arrow rows for a table's files.
 
-A topic's table has the value's fields and one struct, `_kafka`, that says where each row comes
-from. A dead letter keeps the record as it came, with the reason. Every column may be null, so that
-rows that others append need not know of Neve.
+A topic's table has the value's fields and one struct, `_kafka`, that identifies the record of each
+row. A dead letter has the unchanged record and the reason. All columns are optional, so that other
+programs can append rows without them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KAFKA_STRUCT = pa.struct(
         ("timestamp", TIMESTAMP),
         ("key", pa.binary()),
         ("headers", HEADERS),
-        # Last, where tables that are older than the field get it.
+        # Last, where older tables get it.
         ("topic_id", pa.string()),
     ]
 )
@@ -47,10 +47,10 @@ DEAD_LETTER_SCHEMA = pa.schema(
 
 
 def table_columns(value: pa.Schema) -> pa.Schema:
-    """The value's fields, then `_kafka`."""
+    """Return the value's fields and `_kafka`. Raises InvalidError if a field has this name."""
     if KAFKA_COLUMN in value.names:
         raise InvalidError(
-            f"the value has a field {KAFKA_COLUMN}, which is where Neve keeps a row's origin; "
+            f"the value has a field {KAFKA_COLUMN}, which Neve uses for a row's origin; "
             "rename it in the value's schema"
         )
     fields = [field.with_nullable(True) for field in value]
@@ -58,7 +58,7 @@ def table_columns(value: pa.Schema) -> pa.Schema:
 
 
 class FileColumns:
-    """Brings batches into the shape of a table's files: its columns, types, names and field ids."""
+    """Converts batches to the columns, types, names and field ids of a table's files."""
 
     def __init__(self, schema: Schema, table_name: str) -> None:
         self._table_name = table_name
@@ -66,7 +66,7 @@ class FileColumns:
         self.schema = without_large_types(schema_to_pyarrow(sanitize_column_names(schema)))
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with absent columns as null. What the table lacks is refused."""
+        """Return the batch with missing columns as null. Raises InvalidError for unknown ones."""
         unknown = sorted(set(batch.schema.names) - {field.name for field in self._shape})
         if unknown:
             raise InvalidError(
@@ -76,13 +76,13 @@ class FileColumns:
         return pa.RecordBatch.from_struct_array(batch.to_struct_array().cast(self._shape))
 
     def named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same buffers under the names and ids that stand in a file."""
+        """Return the same buffers with the names and ids of a file."""
         _, content = batch.__arrow_c_array__()
         return pa.RecordBatch._import_from_c_capsule(self.schema.__arrow_c_schema__(), content)
 
 
 def without_large_types(schema: pa.Schema) -> pa.Schema:
-    """pyiceberg says large_string and the like, which other readers of Arrow need not take."""
+    """Replace large_string and the like, which pyiceberg uses and other readers may reject."""
     return pa.schema([_small_field(field) for field in schema])
 
 

@@ -1,14 +1,13 @@
-"""One attempt at one commit, and the certain answer whether it took effect.
+"""One attempt at one commit, with a certain result.
 
-A proposal is made from the table as it was looked at and asks the catalog to apply it only while
-the table's main branch still stands there. pyiceberg's own way to commit is not used, whatever
-retries the table's properties allow: it would put the files onto a newer table without looking at
-its offsets, and it deletes what it wrote when a catalog says "conflict", which a repeated request
-may say about a commit that took effect.
+A proposal is based on the table version that was read, and the catalog applies it only if the
+table's main branch is unchanged. pyiceberg's own commits are not used, regardless of the retries
+that the table's properties allow: they put files onto a newer table without checking its offsets,
+and delete their files when a catalog reports a conflict, which a repeated request may report for a
+commit that took effect.
 
-Whatever the catalog answers, the table decides: a proposal's snapshot has a random number, and a
-table that has it has the commit. Nothing is deleted here; what was written for nothing is an orphan
-and removed as one.
+The table decides, not the catalog's answer: a proposal's snapshot has a random id, and a table with
+this snapshot has the commit. Nothing is deleted here; unused files are removed later as orphans.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from neve.lake.tables.pyiceberg_private import (
 )
 
 ATTEMPTS_MAX = 10
-"""Others may win as often in a row before a commit gives up until the next interval."""
+"""How often in a row other commits may win before this one gives up until the next interval."""
 MAIN = "main"
 
 
@@ -54,7 +53,7 @@ class CommitUnknownError(NeveError):
 
 
 class BusyTableError(NeveError):
-    """Others changed the table each time before this commit could: try later."""
+    """Other commits changed the table before each attempt of this one: try later."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,9 @@ class Proposal:
 
 
 class _MetadataTransaction(Transaction):
-    """Lets pyiceberg build a snapshot on the table as it is, of which it would else make a copy
-    at each step: a tenth of a second a step for a table of some hundred snapshots.
+    """Builds a snapshot on the table's metadata without copying them.
+
+    pyiceberg copies them at each step, which takes a tenth of a second for some hundred snapshots.
     """
 
     @property
@@ -85,11 +85,11 @@ def propose(
     same_rows: bool = False,
     properties: Mapping[str, str] | None = None,
 ) -> Proposal:
-    """A snapshot on top of the table as this object holds it, carrying the state along.
+    """Build a snapshot on the table version of this object, with this state.
 
-    `same_rows` says that the removed files' rows are all in the added ones: Iceberg's "replace",
-    which readers of changes pass over. A table of dead letters has no state of its own. Further
-    `properties` of the table are set with the state.
+    `same_rows` means that the added files contain all rows of the removed ones: Iceberg's operation
+    "replace", which incremental readers skip. A table of dead letters has no state. `properties` of
+    the table are set with the state.
     """
     removed = list(remove)
     transaction = _MetadataTransaction(table)
@@ -116,7 +116,7 @@ def propose(
 
 
 def _as_replace(update: TableUpdate) -> TableUpdate:
-    """pyiceberg writes no replace by itself, though it reads them."""
+    """Change the operation to "replace", which pyiceberg reads but does not write."""
     if not isinstance(update, AddSnapshotUpdate) or update.snapshot.summary is None:
         return update
     summary = Summary(Operation.REPLACE, **update.snapshot.summary.additional_properties)
@@ -125,7 +125,7 @@ def _as_replace(update: TableUpdate) -> TableUpdate:
 
 
 def unchanged(table: Table) -> tuple[TableRequirement, ...]:
-    """Asks that the table's branches and tags stand where this object has them."""
+    """Require that the table's branches and tags are those of this object."""
     heads = [
         AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
         for name, ref in sorted(table.metadata.refs.items())
@@ -138,17 +138,17 @@ def _same_table(table: Table) -> TableRequirement:
 
 
 class Attempt(Enum):
-    """What became of a proposal."""
+    """The result of sending a proposal."""
 
     LANDED = "landed"
     REFUSED = "refused"
 
 
 def attempt(table: Table, proposal: Proposal) -> Attempt:
-    """Send it. Afterwards `table` is as the catalog has it.
+    """Send a proposal. Afterwards `table` has the catalog's version. Raises CommitUnknownError.
 
-    A refused proposal may still land later, if its request was only delayed; until then its files
-    are not anybody else's to delete, and it can land only on the table it was made for.
+    A refused proposal may still land later if its request was delayed, but only on the table
+    version it was made for. So its files must not be deleted here.
     """
     failure: Exception | None = None
     try:
@@ -170,12 +170,12 @@ def attempt(table: Table, proposal: Proposal) -> Attempt:
 
 
 def landed(table: Table, proposal: Proposal) -> bool:
-    """Whether this object has the proposal's snapshot."""
+    """Return True if this object has the proposal's snapshot."""
     return table.metadata.snapshot_by_id(proposal.snapshot_id) is not None
 
 
 def refreshed(table: Table, cause: Exception | None = None) -> Table:
-    """The table as the catalog has it now."""
+    """Refresh the table from the catalog. Raises CommitUnknownError if that fails."""
     try:
         return table.refresh()
     except Exception as error:

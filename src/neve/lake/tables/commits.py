@@ -1,9 +1,9 @@
-"""Puts a range of offsets and its rows into a table, once.
+"""Commits a range of offsets and its rows to a table, exactly once.
 
-Every round looks at the table, compares its offsets with those that the range was planned from, and
-only then proposes the files. A refused proposal starts the next round: the offsets are compared
-again, and the same files either fit the table as it is now, or are abandoned. They are not deleted:
-a delayed request may still name them.
+Each attempt reads the table, compares its offsets with those that the range was planned from, and
+only then proposes the files. After a refused proposal the next attempt compares the offsets again:
+the same files either fit the current table or are abandoned. They are not deleted, because a
+delayed request may still refer to them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def commit(
     claim: Claim | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> CommitOutcome:
-    """Append the files and move the offsets from `expected` to `new`, together or not at all.
+    """Append the files and move the offsets from `expected` to `new`, atomically.
 
-    `claim` is what `commit_dead_letters` gave, where the range has dead letters. `properties` of
-    the table are set with them.
+    `claim` comes from `commit_dead_letters` if the range has dead letters. `properties` of the
+    table are set in the same commit. Raises BusyTableError and CommitUnknownError.
     """
     check_forward(expected, new)
     proposals: list[Proposal] = []
@@ -64,7 +64,7 @@ def commit(
         if attempt(table, proposals[-1]) is Attempt.LANDED:
             return CommitOutcome(CommitKind.COMMITTED, after.progress)
     raise BusyTableError(
-        f"table {'.'.join(table.name())}: {ATTEMPTS_MAX} commits in a row came second; try later"
+        f"table {'.'.join(table.name())}: {ATTEMPTS_MAX} commits in a row failed; try later"
     )
 
 
@@ -78,9 +78,9 @@ def commit_range(
     letter_files: Sequence[WrittenFile] = (),
     properties: Mapping[str, str] | None = None,
 ) -> CommitOutcome:
-    """Dead letters first, then the rows; without any, the rows alone unless letters are open.
+    """Commit dead letters first, then the rows; only the rows if there are no letters or claims.
 
-    `letters` opens the table of dead letters, which is not made before it is needed.
+    `letters` opens the table of dead letters, which is created when it is first needed.
     """
     check_forward(expected, new)
     outcome: CommitOutcome | None = None
@@ -99,11 +99,11 @@ def commit_range(
 
 
 def declare_progress(table: Table, progress: Progress) -> None:
-    """State which offsets a table holds, for one that lost them or was filled by others.
+    """Set the offsets of a table that lost them or was filled by another program.
 
-    For an operator's hand: nothing is compared, and what is stated becomes the truth.
+    For operators: nothing is checked.
     """
     for _ in range(ATTEMPTS_MAX):
         if attempt(refreshed(table), propose(table, TableState(progress))) is Attempt.LANDED:
             return
-    raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")
+    raise BusyTableError(f"table {'.'.join(table.name())} is changed too often; try later")

@@ -1,11 +1,11 @@
-"""Writes rows as Parquet files that fit a table, in a worker, without the catalog.
+"""Writes rows to Parquet files of a table, in a worker, without the catalog.
 
-One file for each partition of the table and task; another is begun when one has reached the
-table's target size, or when more partitions are open than `OPEN_PARTITIONS_MAX`. What is buffered
-of all of them together stays below `BUFFERED_BYTES_MAX`: the fullest is written out first.
+A task writes one file per partition of the table. It starts another when a file reaches the table's
+target size, or when more than `OPEN_PARTITIONS_MAX` partitions are open. All buffers together stay
+below `BUFFERED_BYTES_MAX`: the fullest is written first.
 
-Names carry a random part, so a task that is run again, or twice at once, never touches the files
-of another run. What is not committed is removed later as an orphan.
+File names have a random part, so a repeated or concurrent run of a task never touches the files of
+another run. Files that are not committed are removed later as orphans.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from neve.lake.tables.table_ref import TableRef, WrittenFile
 
 MIB = 1024 * 1024
 TARGET_BYTES = 128 * MIB
-"""A file's size where the table does not say: one task of a reader."""
+"""The default size of a file: one task of a reader."""
 ROW_GROUP_BYTES = 32 * MIB
-"""Rows in memory that become one row group: large enough to compress, small beside a worker."""
+"""The size in memory of one row group: large enough to compress, small for a worker."""
 PAGE_ROWS_MAX = 1 << 20
-"""Pages end by their bytes. At pyarrow's 20,000 rows those of small columns are so short that their
-compression begins anew all the time, and that files are larger by a third and slower to write."""
+"""Pages are limited by bytes instead. With pyarrow's 20,000 rows, pages of small columns are so
+short that files are larger by a third and slower to write."""
 BUFFERED_BYTES_MAX = 128 * MIB
 OPEN_PARTITIONS_MAX = 32
 
 
 def write_files(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
-    """Write all rows and return the files, complete and closed; none for no rows."""
+    """Write all rows. Returns the files, complete and closed; none if there are no rows."""
     writer = _TaskWriter(table)
     try:
         for batch in batches:
@@ -56,7 +56,7 @@ def write_files(table: TableRef, batches: Iterable[pa.RecordBatch]) -> list[Writ
 
 
 class _TaskWriter:
-    """The open files of one task, the one used longest ago first."""
+    """The open files of one task, least recently used first."""
 
     def __init__(self, table: TableRef) -> None:
         self._shared = _Shared(table)
@@ -69,7 +69,7 @@ class _TaskWriter:
     def add(self, batch: pa.RecordBatch) -> None:
         for part in _sliced(self._columns.fit(batch)):
             for values, rows in self._splitter.split(part):
-                file = self._file_of(values)  # which may make room, and change what is buffered
+                file = self._file_of(values)  # may close another file
                 self._buffered_bytes += file.add(self._columns.named(rows))
                 self._relieve(values)
 
@@ -105,13 +105,13 @@ class _TaskWriter:
         return self._written
 
     def abandon(self) -> None:
-        """Let go of what a failure left open; what it wrote is an orphan."""
+        """Close what a failure left open; the files are orphans."""
         while self._open:
             self._open.popitem()[1].drop()
 
 
 def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of at most a row group, so that a huge one does not break the bounds."""
+    """Cut a batch into parts of at most a row group, to keep the memory bounds."""
     if batch.num_rows:
         rows = max(1, batch.num_rows * ROW_GROUP_BYTES // max(batch.nbytes, 1))
         for first in range(0, batch.num_rows, rows):
@@ -119,7 +119,7 @@ def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class _Shared:
-    """What all files of a task have in common."""
+    """What all files of a task share."""
 
     def __init__(self, table: TableRef) -> None:
         self.table = table
@@ -144,7 +144,7 @@ class _Shared:
 
 
 class _File:
-    """One Parquet file. Nothing is created before its first row group."""
+    """One Parquet file, created with its first row group."""
 
     def __init__(self, shared: _Shared, values: PartitionValues) -> None:
         self._shared = shared
@@ -160,8 +160,8 @@ class _File:
         return 0 if self._stream is None else int(self._stream.tell())
 
     def add(self, rows: pa.RecordBatch) -> int:
-        """Keep rows until they are flushed; how many bytes they are."""
-        size = int(rows.nbytes)  # Arrow adds them up anew each time
+        """Buffer rows. Returns their size in bytes."""
+        size = int(rows.nbytes)  # Arrow computes it each time
         self._buffer.append(rows)
         self.buffered_bytes += size
         return size
@@ -187,7 +187,7 @@ class _File:
         )
 
     def finish(self) -> WrittenFile:
-        assert self._writer is not None, "a file is opened for the rows that it gets"
+        assert self._writer is not None, "a file has at least one row"
         self._writer.close()
         size = self.bytes
         self._stream.close()
@@ -215,7 +215,7 @@ class _File:
         )
 
     def drop(self) -> None:
-        """Close what is open; what this leaves behind is an orphan."""
+        """Close the file without committing it; it is an orphan."""
         self._buffer = []
         if self._writer is not None:
             self._writer.close()

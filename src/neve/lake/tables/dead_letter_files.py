@@ -1,4 +1,4 @@
-"""Looks at the table of dead letters, and takes some of them out of it."""
+"""Reads the table of dead letters, and removes some of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neve.lake.tables.live_files import LiveFile, live_entries
 from neve.lake.tables.table_ref import WrittenFile, table_ref
 
 PLACE = ["topic_id", "partition", "offset"]
-"""The columns that say which record a letter is."""
+"""The columns that identify the record of a letter."""
 BATCH_ROWS = 8192
 
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
@@ -34,11 +34,11 @@ def rewrite(
     stays: Callable[[pa.RecordBatch], Mask],
     stays_whole: Callable[[DataFile], bool],
 ) -> Attempt:
-    """Add the files, and keep of all others only the letters that stay.
+    """Add the files, and keep of all other files only the letters that stay.
 
-    `stays` is asked about places alone and about whole letters; `stays_whole` may tell from a
-    file's bounds that nothing in it goes, which saves a look inside. `files` that are in the table
-    from an earlier attempt are left as they are.
+    `stays` gets batches with the columns of PLACE, or with all columns. `stays_whole` may decide
+    from a file's bounds that all of its letters stay, which saves reading it. `files` that an
+    earlier attempt added are not changed.
     """
     ours = {file.path for file in files}
     live = list(live_entries(letters))
@@ -63,7 +63,7 @@ def rewrite(
 
 
 def letter_batches(letters: Table) -> Iterator[pa.RecordBatch]:
-    """All letters as this object holds the table, file after file."""
+    """Yield all letters of the table as this object has it, file by file."""
     live = list(live_entries(letters))
     _refuse_deletes(letters, live)
     for entry in live:
@@ -72,14 +72,12 @@ def letter_batches(letters: Table) -> Iterator[pa.RecordBatch]:
 
 
 def places_of(batch: pa.RecordBatch) -> Iterator[Place]:
-    """Which records these letters are."""
+    """Return the places of the records of these letters."""
     return zip(*(batch.column(name).to_pylist() for name in PLACE), strict=True)
 
 
 def _as_neve_writes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Others who mend letters may have written the same columns as large ones, or in an order of
-    their own.
-    """
+    """Convert letters that other programs wrote, with large types or columns in another order."""
     columns = [
         _of_type(batch.column(field.name), field.type)
         if field.name in batch.schema.names

@@ -1,20 +1,21 @@
-"""Puts dead letters that can be read by now into their table, each once.
+"""Moves dead letters that can be decoded now into their table, each exactly once.
 
-The two tables cannot change together here either, so:
+Two tables cannot change atomically, so a replay takes four steps:
 
-1. look at the topic's table, then at the letters, and write the rows of those that can be read;
-2. append the rows, and name the letters in the same commit. Refused if letters are named already,
-   or are not those of step 1 any more;
-3. look at the letters, see that they are still named, and take them out of their table. Refused if
-   that has changed since the look;
-4. close: a commit that names none any more.
+1. read the topic's table, then the letters, and write the rows of the readable ones;
+2. append the rows, and name the letters in the same commit. It fails if letters are named already,
+   or if they are no longer those of step 1;
+3. read the letters, check that they are still named, and remove them from their table. It fails if
+   that table has changed since it was read;
+4. commit to the topic's table that no letters are named any more.
 
-Whoever finds letters named (a replay may have died anywhere) takes steps 3 and 4 first. What a
-rival replays between step 1 and 2 is still named at step 2, or has changed the table of letters.
-Whoever was overtaken in step 3 cannot take out letters later, since the other changed their table.
+A replay that finds letters named, because another one died, takes steps 3 and 4 first. Letters that
+another replay moved between steps 1 and 2 are still named at step 2, or the table of letters has
+changed. A replay that was overtaken in step 3 cannot remove letters later, since the other one
+changed their table.
 
-Letters are named by the runs in which they stand among the letters of their partition. No letter
-can come into such a run later: only letters of offsets that the table has passed are replayed.
+Letters are named by runs among the letters of their partition. No letter can be added to a run
+later: only letters of offsets that the table has passed are replayed.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ from neve.lake.tables.progress import Progress, offset_of
 from neve.lake.tables.table_ref import WrittenFile
 
 RUNS_MAX = 4096
-"""So many fit into a snapshot's summary; what has more is replayed in several commits."""
+"""The number of runs that fit into a snapshot's summary; more need several commits."""
 
 
 @dataclass(frozen=True)
 class ReplayScan:
-    """What step 1 saw: the table's offsets, which letters there were, which are rows by now."""
+    """The result of step 1: the table's offsets, the letters, and those that are rows already."""
 
     progress: Progress
     letters_id: int | None
@@ -67,7 +68,7 @@ class ReplayScan:
 
 @dataclass
 class Findings:
-    """Which letters can be read, and which cannot; a place that stands twice is neither."""
+    """Readable and unreadable letters. A place that occurs twice is neither."""
 
     good: set[Place] = field(default_factory=set)
     bad: set[Place] = field(default_factory=set)
@@ -84,7 +85,7 @@ class Findings:
         return self.good - self.bad - self.twice
 
     def runs(self) -> list[Run]:
-        """What can be replayed, at most as much as one commit takes."""
+        """Return the runs to replay, at most as many as one commit takes."""
         left = self.bad | self.twice
         found: list[Run] = []
         everything = sorted(self.good | left)
@@ -98,7 +99,7 @@ class Findings:
 
 
 class Named:
-    """Tells which letters are in some runs."""
+    """Tests which letters are in some runs."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs: Mapping[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -116,16 +117,16 @@ class Named:
 
 
 def look(table: Table, letters: Table, *, finish: bool = True) -> ReplayScan:
-    """Step 1, once a replay that somebody left half done is finished; or as that one left it."""
+    """Take step 1. Finishes an interrupted replay first if `finish` is True."""
     state = finish_replay(table, letters) if finish else state_of(refreshed(table))
     return ReplayScan(state.progress, _snapshot_id(refreshed(letters)), state.replayed)
 
 
 def replayable(letters: Table, seen: ReplayScan, topic: str) -> Iterator[pa.RecordBatch]:
-    """A topic's letters whose offsets the table has passed; others are a pipeline's to decide.
+    """Yield a topic's letters whose offsets the table has passed; pipelines decide the others.
 
-    Those without a place were put there by others, and nobody knows what they are letters of.
-    Topics that share a table share the table of letters, and have formats of their own.
+    Letters without a place were written by other programs and are skipped. Topics that share a
+    table share the table of letters, and have their own formats.
     """
     for batch in letter_batches(letters):
         placed = batch.filter(pc.and_(_placed(batch), pc.equal(batch.column("topic"), topic)))
@@ -148,9 +149,9 @@ def commit_replay(
     runs: Sequence[Run],
     seen: ReplayScan,
 ) -> bool:
-    """Steps 2 to 4 for the letters in `runs`, whose rows are in `files`.
+    """Take steps 2 to 4 for the letters in `runs`, whose rows are in `files`.
 
-    False means that something has changed since the look, and nothing was done: look again.
+    Returns False if the tables have changed since step 1 and nothing was done.
     """
     assert 0 < len(runs) <= RUNS_MAX
     for _ in range(ATTEMPTS_MAX):
@@ -168,7 +169,7 @@ def commit_replay(
 
 
 def finish_replay(table: Table, letters: Table) -> TableState:
-    """Steps 3 and 4, where letters are named; the table's state afterwards."""
+    """Take steps 3 and 4 if letters are named. Returns the table's state afterwards."""
     for _ in range(ATTEMPTS_MAX):
         refreshed(letters)
         state = state_of(refreshed(table))
@@ -176,7 +177,7 @@ def finish_replay(table: Table, letters: Table) -> TableState:
             return state
         if _take_out(letters, Named(state.replayed)) is Attempt.LANDED:
             attempt(table, propose(table, replace(state, replayed=())))
-    raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")
+    raise BusyTableError(f"table {'.'.join(table.name())} is changed too often; try later")
 
 
 def _take_out(letters: Table, named: Named) -> Attempt:
@@ -186,7 +187,7 @@ def _take_out(letters: Table, named: Named) -> Attempt:
 
 
 def _passed(state: TableState, runs: Sequence[Run]) -> bool:
-    """Whether the table still has passed all of these: it may have been rolled back."""
+    """Return True if the table has passed all of these; it may have been rolled back."""
     ends = ((offset_of(state.progress, run.topic_id, run.partition), run.last) for run in runs)
     return all(end is not None and last < end for end, last in ends)
 

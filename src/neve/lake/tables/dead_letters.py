@@ -1,19 +1,18 @@
-"""Commits dead letters before the rows they were left out of.
+"""Commits dead letters before the rows of the same range.
 
-Two tables cannot change together, so the order of four steps keeps them in line:
+Two tables cannot change atomically, so the order of four steps keeps them consistent:
 
-1. look at the letters' table;
-2. put a claim onto the topic's table: a snapshot without files that names this attempt, refused if
-   the offsets have moved. The newest claim counts, and whoever held one before can no longer
-   commit rows;
-3. overwrite the letters of everything above the table's offsets, refused if the letters' table is
-   no longer the one of step 1;
-4. commit the rows, refused unless the claim is still the newest. That closes it.
+1. read the table of letters;
+2. commit a claim to the topic's table: a snapshot without files that names this attempt. It fails
+   if the offsets have moved. The newest claim counts: earlier holders can no longer commit rows;
+3. overwrite the letters of all offsets above the table's. It fails if the table of letters is no
+   longer the one of step 1;
+4. commit the rows. It fails unless the claim is still the newest. This closes the claim.
 
-Whoever finds a claim open (its holder may have died anywhere) takes these steps as well, even
-without letters of its own, so letters of an attempt that came to nothing do not stay. A holder that
-was overtaken cannot overwrite letters afterwards, since the other's step 3 changed the table that
-it looked at in step 1.
+A pipeline that finds an open claim, because its holder died or is slow, takes these steps too, even
+without letters of its own. So letters of an abandoned attempt do not stay. A holder that was
+overtaken cannot overwrite letters later, since the other pipeline's step 3 changed the table that
+it read in step 1.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from neve.lake.tables.progress import Progress, RangeState, offset_of, range_sta
 from neve.lake.tables.table_ref import WrittenFile
 
 TOKEN_BYTES = 12
-# A file of more partitions than this is looked into rather than judged by its bounds.
+# Files of more partitions are read rather than decided by their bounds.
 BOUNDED_PARTITIONS_MAX = 1000
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The mark of an attempt whose dead letters are committed and whose rows are not yet."""
+    """Identifies an attempt whose dead letters are committed and whose rows are not."""
 
     token: str
 
@@ -57,7 +56,7 @@ class Claim:
 def commit_dead_letters(
     table: Table, letters: Table, files: Sequence[WrittenFile], expected: Progress, new: Progress
 ) -> Claim | CommitOutcome:
-    """Steps 1 to 3. An outcome instead of a claim means that the range cannot be committed."""
+    """Take steps 1 to 3. Returns a claim, or an outcome if the range cannot be committed."""
     claim = Claim(runtime.token(TOKEN_BYTES).hex())
     for _ in range(ATTEMPTS_MAX):
         refreshed(letters)
@@ -70,14 +69,14 @@ def commit_dead_letters(
         if _overwrite(letters, files, claimed) is Attempt.LANDED:
             return claim
     raise BusyTableError(
-        f"table {'.'.join(letters.name())}: {ATTEMPTS_MAX} commits in a row came second; try later"
+        f"table {'.'.join(letters.name())}: {ATTEMPTS_MAX} commits in a row failed; try later"
     )
 
 
 def _claim(
     table: Table, claim: Claim, expected: Progress, new: Progress
 ) -> Progress | CommitOutcome:
-    """Make sure that the newest claim is this one; the table's offsets at that point."""
+    """Make this claim the newest one. Returns the table's offsets at that point."""
     for _ in range(ATTEMPTS_MAX):
         state = state_of(refreshed(table))
         standing = range_state(state.progress, expected, new)
@@ -86,11 +85,11 @@ def _claim(
         if state.claim == claim.token:
             return state.progress
         attempt(table, propose(table, replace(state, claim=claim.token)))
-    raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")
+    raise BusyTableError(f"table {'.'.join(table.name())} is changed too often; try later")
 
 
 def _overwrite(letters: Table, files: Sequence[WrittenFile], progress: Progress) -> Attempt:
-    """Everything above the offsets goes, and the files come. Done even if that is nothing."""
+    """Replace the letters above the offsets by the files. Commits even if nothing changes."""
     return rewrite(
         letters,
         files,
@@ -99,11 +98,11 @@ def _overwrite(letters: Table, files: Sequence[WrittenFile], progress: Progress)
     )
 
 
-# --- which letters are decided: those of offsets that the table has passed
+# --- decided letters: those of offsets that the table has passed
 
 
 def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
-    """By a file's bounds alone; False means that its rows have to be looked at."""
+    """Decide by a file's bounds alone; False means that its rows must be read."""
     ids, partitions, offsets = (bounds_of(letters, file, name) for name in PLACE)
     if ids is None or partitions is None or offsets is None or ids[0] != ids[1]:
         return False
@@ -117,7 +116,7 @@ def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
 
 
 def decided(batch: pa.RecordBatch, progress: Progress) -> Mask:
-    """Which of these letters are of offsets that the table has passed."""
+    """Return a mask of the letters whose offsets the table has passed."""
     places = places_of(batch)
     return np.fromiter((_is_decided(progress, *place) for place in places), dtype=np.bool_)
 
@@ -125,7 +124,7 @@ def decided(batch: pa.RecordBatch, progress: Progress) -> Mask:
 def _is_decided(
     progress: Progress, topic_id: str | None, partition: int | None, offset: int | None
 ) -> bool:
-    """A row without an origin is not a pipeline's, and not its to remove."""
+    """Return True also for a row without an origin: no pipeline wrote it or may remove it."""
     if topic_id is None or partition is None or offset is None:
         return True
     end = offset_of(progress, topic_id, partition)

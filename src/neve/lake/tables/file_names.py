@@ -1,7 +1,7 @@
 """Names of a table's files: each carries the first half of the table's UUID.
 
-Two catalogs may make a table of one name in one place, and a listing shows the files of both. Only
-the mark says whose a file is, so upkeep can leave alone what another catalog's table is made of.
+Two catalogs may create a table with one name in one place, and a listing shows the files of both.
+The mark identifies the table of a file, so maintenance leaves the files of other tables alone.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ TOKEN_BYTES = 12
 
 
 def mark_of(table_uuid: uuid.UUID | str) -> str:
-    """What stands in the name of every data file, manifest and manifest list of a table."""
+    """Return the part that is in the name of all data files and manifests of a table."""
     return str(table_uuid)[:MARK_CHARACTERS]
 
 
 def task_prefix(table_uuid: uuid.UUID | str) -> str:
-    """How the names of one task's data files begin; no other task has the same."""
+    """Return a unique prefix for the data files of one task."""
     return f"{mark_of(table_uuid)}-{runtime.token(TOKEN_BYTES).hex()}"
 
 
 def commit_uuid(table_uuid: uuid.UUID) -> uuid.UUID:
-    """What pyiceberg names a commit's manifests after: the mark, then chance."""
+    """Return the UUID for the names of a commit's manifests: the mark and a random half."""
     return uuid.UUID(bytes=table_uuid.bytes[:8] + runtime.token(8))

@@ -1,15 +1,13 @@
-"""What a table says about its own progress, however it was treated since the last commit.
+"""Reads a table's progress from its metadata, also after other programs changed the table.
 
-Neve writes the offsets into the summary of each of its snapshots and, with what is needed to judge
-it later, into a property of the table. They are looked for in this order:
+Neve stores the offsets in the summary of each of its snapshots and, with data to validate them
+later, in a property of the table. They are looked up in this order:
 
-1. the current snapshot and its ancestors: the first that carries offsets counts. So a foreign
-   snapshot on top hides nothing, and a table that was rolled back stands where it was then.
-2. where that walk ends at an ancestor that was expired: the table's property, if the current
-   snapshot can descend from the one that the property was written with.
-3. otherwise a table that holds rows is refused. It is never read as zero.
-
-Nothing is read but the table's metadata.
+1. the current snapshot and its ancestors: the first one with offsets counts. So snapshots of other
+   programs hide nothing, and a table that was rolled back has the offsets of that time.
+2. if that walk ends at an expired ancestor: the table's property, if the current snapshot can
+   descend from the snapshot that the property was written with.
+3. otherwise a table with rows is refused. Its offsets are never taken as zero.
 """
 
 from __future__ import annotations
@@ -27,19 +25,19 @@ from neve.lake.tables.progress import Progress, from_text, to_text
 
 SNAPSHOT_PROGRESS = "neve.progress"
 TABLE_PROGRESS = "neve.progress"
-# Absent, or the mark of a pipeline that has begun to commit dead letters:
+# Absent, or the claim of a pipeline that has begun to commit dead letters:
 # docs/contributors/lake.md.
 CLAIM = "claim"
-# Absent, or the letters that are rows by now and must go from the table of dead letters.
+# Absent, or the letters that are rows already and must be removed from the table of letters.
 REPLAYED = "replayed"
 
 
 class NoProgressError(NeveError):
-    """Nothing in a table says for sure which offsets it and its dead letters hold."""
+    """The offsets of a table and its dead letters cannot be determined."""
 
 
 class Run(NamedTuple):
-    """Dead letters of one partition that stand next to each other, both ends included."""
+    """Consecutive dead letters of one partition, both ends included."""
 
     topic_id: str
     partition: int
@@ -49,7 +47,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class TableState:
-    """Where a table stands."""
+    """The progress of a table, with its open claim and replayed letters."""
 
     progress: Progress = field(default_factory=dict)
     claim: str = ""
@@ -57,12 +55,12 @@ class TableState:
 
 
 def read_progress(table: Table) -> Progress:
-    """The table's progress as the catalog has it now."""
+    """Refresh the table and return its progress."""
     return state_of(table.refresh()).progress
 
 
 def carried_state(table: Table) -> TableState | None:
-    """What a commit that moves no offset carries along; None for a table that has none."""
+    """Return the state for a commit that moves no offset; None if the table has no offsets."""
     try:
         state = state_of(table)
     except NoProgressError:
@@ -71,7 +69,7 @@ def carried_state(table: Table) -> TableState | None:
 
 
 def state_of(table: Table) -> TableState:
-    """The state of the table as this object holds it, which may be stale."""
+    """Return the state of the table version of this object. Raises NoProgressError."""
     name = ".".join(table.name())
     metadata = table.metadata
     walked: list[Snapshot] = []
@@ -88,11 +86,11 @@ def state_of(table: Table) -> TableState:
 def _reopened(
     found: TableState, name: str, metadata: TableMetadata, snapshot: Snapshot
 ) -> TableState:
-    """The same, but with a claim if the table was rolled back since Neve's last snapshot.
+    """Return the state, with a claim if the table was rolled back since Neve's last snapshot.
 
-    The property is always set together with a snapshot, so it names another one only then. Dead
-    letters of what was rolled back are as open again as its offsets, and must be overwritten. Those
-    of a line that the table had left are overwritten already: it cannot be set forward to that.
+    The property is always set together with a snapshot, so only then it names another one. Dead
+    letters of the rolled-back offsets must be overwritten. Those of a branch that the table had
+    left are overwritten already, so the table cannot be set forward to that branch.
     """
     latest = last_commit_id(metadata, name)
     if latest is None or latest == snapshot.snapshot_id:
@@ -108,7 +106,7 @@ def _reopened(
 
 
 def last_commit_id(metadata: TableMetadata, name: str = "table") -> int | None:
-    """The snapshot that Neve made last, as the table's property has it."""
+    """Return the id of Neve's last snapshot, from the table's property."""
     text = metadata.properties.get(TABLE_PROGRESS)
     if text is None:
         return None
@@ -117,10 +115,10 @@ def last_commit_id(metadata: TableMetadata, name: str = "table") -> int | None:
 
 
 def _is_beside(metadata: TableMetadata, snapshot: Snapshot, latest: int) -> bool:
-    """Whether the ancestors of the last commit show that this snapshot is none of them.
+    """Return True if the ancestors of the last commit show that this snapshot is not one of them.
 
-    Where they were expired before that can be told, it is taken for one: the first that is left
-    may look like the first there was.
+    If they were expired too early to decide, the snapshot counts as an ancestor: the first
+    remaining one may look like the first there was.
     """
     for ancestor in ancestors_of(metadata.snapshot_by_id(latest), metadata):
         if ancestor.snapshot_id == snapshot.snapshot_id:
@@ -144,16 +142,16 @@ def _from_property(name: str, metadata: TableMetadata, walked: list[Snapshot]) -
 
 
 def _doubt(metadata: TableMetadata, walked: list[Snapshot], anchor: Mapping[str, Any]) -> str:
-    """Why the current snapshot cannot descend from the property's, or nothing."""
+    """Return why the current snapshot cannot descend from the property's; empty if it can."""
     rows = int(anchor["rows"])
     if not walked:
         return f"holds nothing, and {rows} rows were committed to it" if rows else ""
-    # An ancestor that Neve wrote would have been met on the way; it is there, so it is not one.
+    # It still exists, and the walk did not meet it: it is not an ancestor.
     if metadata.snapshot_by_id(int(anchor["snapshot"])) is not None:
         return "was rolled back, and what was committed before that point is no longer known"
     if min(_sequence(each) for each in walked) <= int(anchor["sequence"]):
         return "was rolled back to before the last commit of a pipeline"
-    # An expired ancestor and a real first snapshot look alike; the rows below tell them apart.
+    # An expired ancestor and a real first snapshot look alike; row counts distinguish them.
     below = _rows_before(walked[-1])
     if below is None:
         return "was changed by a program that does not say how many rows it holds"
@@ -164,7 +162,7 @@ def _doubt(metadata: TableMetadata, walked: list[Snapshot], anchor: Mapping[str,
 
 def _refusal(name: str, why: str) -> NoProgressError:
     return NoProgressError(
-        f"table {name} {why}, so no offset to go on from is known; find out what it holds, then "
+        f"table {name} {why}, so its offsets are unknown; find out what it holds, then "
         "state it with declare_progress, or give the pipeline another table"
     )
 
@@ -182,12 +180,12 @@ def _with_marks(progress: Progress, more: Mapping[str, Any]) -> TableState:
 
 
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
-    """A snapshot's summary as plain properties."""
+    """Return a snapshot's summary as plain properties."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def total_rows(snapshot: Snapshot) -> int | None:
-    """How many rows the table held with this snapshot, where it says so."""
+    """Return the number of rows of this snapshot; None if its summary lacks it."""
     return _number(snapshot, "total-records")
 
 
@@ -212,17 +210,17 @@ def _sequence(snapshot: Snapshot) -> int:
 
 
 def birth_property() -> dict[str, str]:
-    """The property of a table that Neve makes: it has no offset yet, and that is known."""
+    """Return the property of a new table: it has no offsets."""
     return {TABLE_PROGRESS: to_text({}, snapshot=0, sequence=0, rows=0)}
 
 
 def snapshot_properties(state: TableState) -> dict[str, str]:
-    """What a snapshot of Neve's carries in its summary."""
+    """Return the properties for the summary of a snapshot."""
     return {SNAPSHOT_PROGRESS: to_text(state.progress, **_marks(state))}
 
 
 def table_property(state: TableState, snapshot: Snapshot) -> dict[str, str]:
-    """The table's property that is set together with this snapshot."""
+    """Return the table's property that is set together with this snapshot."""
     text = to_text(
         state.progress,
         snapshot=snapshot.snapshot_id,

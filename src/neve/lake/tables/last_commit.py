@@ -1,8 +1,8 @@
-"""When a pipeline last moved a table's offsets, as the table's snapshots tell.
+"""Finds the time when a pipeline last moved a table's offsets, from the table's snapshots.
 
-The newest snapshot is often not that commit: merges, claims and replays carry the offsets along as
-they are, and strangers write snapshots without any. What counts is the snapshot that has other
-offsets than its ancestors.
+The newest snapshot is often not that commit: merges, claims and replays carry the offsets along
+unchanged, and other programs write snapshots without any. The commit is the snapshot whose offsets
+differ from those of its ancestors.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from neve.lake.tables.progress import Progress, from_text
 
 @dataclass(frozen=True)
 class LastCommit:
-    """Its time; where its snapshot was expired, that of the oldest known one that follows it."""
+    """The time of the commit; if its snapshot was expired, that of the oldest known later one."""
 
     at_ms: int
     expired: bool = False
 
 
 def last_commit_of(table: Table) -> LastCommit | None:
-    """The last commit of the table as this object holds it; None where there was none."""
+    """Return the last commit of the table version of this object; None if there is none."""
     name = ".".join(table.name())
     oldest: Snapshot | None = None
     first: _Carrier | None = None
@@ -41,7 +41,7 @@ def last_commit_of(table: Table) -> LastCommit | None:
         if first is not None and found.progress != first.progress:
             return LastCommit(first.snapshot.timestamp_ms)
         first = found
-    # The line begins here, or was expired up to here: the two look alike.
+    # The history begins here, or was expired up to here: the two look alike.
     if oldest is None or not _was_moved(table, name, first):
         return None
     if first is not None and first.can_move:
@@ -50,7 +50,7 @@ def last_commit_of(table: Table) -> LastCommit | None:
 
 
 class _Carrier(NamedTuple):
-    """A snapshot that carries offsets, and what else stands beside them."""
+    """A snapshot with offsets, and the other marks in its summary."""
 
     snapshot: Snapshot
     progress: Progress
@@ -58,14 +58,14 @@ class _Carrier(NamedTuple):
 
     @property
     def can_move(self) -> bool:
-        """Whether it may be a commit; a merge, a claim and a replay only carry offsets along."""
+        """Return True if it may move offsets: merges, claims and replays do not."""
         summary = self.snapshot.summary
         is_merge = summary is not None and summary.operation is Operation.REPLACE
         return not is_merge and not self.marks.get(CLAIM) and not self.marks.get(REPLAYED)
 
 
 def _was_moved(table: Table, name: str, first: _Carrier | None) -> bool:
-    """Whether there are offsets at all; where no snapshot has any left, the property tells."""
+    """Return True if the table has offsets, in a snapshot or in its property."""
     if first is not None:
         return bool(first.progress)
     text = table.metadata.properties.get(TABLE_PROGRESS)

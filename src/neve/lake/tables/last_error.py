@@ -1,11 +1,10 @@
-"""What last kept a pipeline from filling a table, written down at the table itself.
+"""Stores the last error and the last loss of a pipeline in the table.
 
-A pipeline runs anywhere, and whoever asks how a table stands need not know where. It is kept as a
-property, beside the offsets, and taken away by the next pipeline that succeeds.
+So `neve lake status` can show them without knowing where the pipeline runs. The error is a property
+of the table; the next successful step of a pipeline removes it.
 
-Offsets that were removed before a pipeline read them are kept as another property: no success
-brings them back, so only the next such loss takes its place. It is set by the commit that passes
-them over (`commit(..., properties=loss_property(text))`).
+Offsets that were removed before a pipeline read them are another property, which only the next loss
+replaces. The commit that skips them sets it (`commit(..., properties=loss_property(text))`).
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ TEXT_MAX = 1000
 
 @dataclass(frozen=True)
 class ReportedError:
-    """What went wrong, and when it first did."""
+    """An error, and the time when it first occurred."""
 
     text: str
     at_ms: int
 
 
 def last_error_of(table: Table) -> ReportedError | None:
-    """The complaint as this object holds the table."""
+    """Return the last error in the table version of this object."""
     return _stored(table, LAST_ERROR)
 
 
 def loss_of(table: Table) -> ReportedError | None:
-    """What was last lost, and when that was found, as this object holds the table."""
+    """Return the last loss in the table version of this object."""
     return _stored(table, LAST_LOSS)
 
 
 def loss_property(text: str) -> dict[str, str]:
-    """The table's property that tells of a loss that is found now."""
+    """Return the table's property for a loss that is found now."""
     return {LAST_LOSS: _content(text)}
 
 
@@ -53,11 +52,11 @@ def _stored(table: Table, name: str) -> ReportedError | None:
         content = json.loads(stored)
         return ReportedError(str(content["error"]), int(content["at"]))
     except (KeyError, TypeError, ValueError):
-        return ReportedError(stored, 0)  # somebody else's words
+        return ReportedError(stored, 0)  # written by another program
 
 
 def record_error(table: Table, text: str | None) -> None:
-    """Write it down, or take it away; nothing is done where it stands there already."""
+    """Store an error, or remove it for None. Commits only if something changes."""
     known = last_error_of(table)
     if text is None:
         if known is not None:

@@ -1,4 +1,4 @@
-"""The data files that a table's current snapshot is made of, and what manifests tell of them."""
+"""The data files of a table's current snapshot, and their bounds in manifests."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class LiveFile:
 
 
 def live_entries(table: Table) -> Iterator[LiveFile]:
-    """Every live data file of the table as this object holds it.
+    """Yield every live data file of the table version of this object.
 
-    Delete files are not matched to data files: one whose sequence number is not below a data
-    file's may apply to it, whichever partition it is for.
+    Delete files are not matched by partition: each may apply to any data file with the same or a
+    lower sequence number.
     """
     snapshot = table.metadata.current_snapshot()
     if snapshot is None:
@@ -43,7 +43,7 @@ def live_entries(table: Table) -> Iterator[LiveFile]:
 
 
 def bounds_of(table: Table, file: DataFile, column: str) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column, if the file has both and no null."""
+    """Return the bounds of a column; None if the file lacks one or has nulls."""
     field = table.schema().find_field(column)
     lower = (file.lower_bounds or {}).get(field.field_id)
     upper = (file.upper_bounds or {}).get(field.field_id)

@@ -1,8 +1,8 @@
-"""A SQLite catalog with tables in a folder remembers where it was made.
+"""A SQLite catalog with tables in a folder stores the place where it was created.
 
-Iceberg's metadata names every file by its absolute path. A catalog that was moved names files that
-are gone; one that was copied names those of the original, and would write among them. So it is
-opened only where it was made, and `relocating` gives it another place.
+Iceberg's metadata has absolute paths of all files. A moved catalog refers to missing files; a
+copied one refers to files of the original, and would write among them. So a catalog is opened only
+where it was created; `relocation` gives it another place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from neve.errors import InvalidError, UnavailableError
 
-# Two pipelines take turns on one SQLite file; a commit holds it for milliseconds.
+# Two pipelines share one SQLite file; a commit locks it for milliseconds.
 SQLITE_TIMEOUT_SECONDS = 60
 _SCHEMES = ("file://", "file:")
 _CREATE = (
@@ -30,7 +30,7 @@ _TABLES = (
 
 @dataclass(frozen=True)
 class LocalCatalog:
-    """A SQLite file, and where its tables are, both as they are named now."""
+    """A SQLite file and the folder of its tables, by their current paths."""
 
     file: Path
     warehouse: str
@@ -38,18 +38,18 @@ class LocalCatalog:
 
 @dataclass(frozen=True)
 class Home:
-    """Where a catalog was made: its own folder, and that of its tables."""
+    """Where a catalog was created: its own folder, and that of its tables."""
 
     folder: str
     warehouse: str
 
     def is_of(self, catalog: LocalCatalog) -> bool:
-        """Whether the catalog is still there, by whatever path it is reached."""
+        """Return True if the catalog is still there, by any path."""
         return same_folder(self.folder, str(catalog.file.parent))
 
 
 def local_path(location: str) -> Path | None:
-    """A location in this machine's file system; None for one that is elsewhere."""
+    """Return a location as a local path; None if it is not local."""
     for scheme in _SCHEMES:
         if location.startswith(scheme):
             return Path(location.removeprefix(scheme))
@@ -57,18 +57,18 @@ def local_path(location: str) -> Path | None:
 
 
 def same_folder(first: str, second: str) -> bool:
-    """Whether two locations are one folder, by whatever path or link they are reached."""
+    """Return True if two locations are the same folder, by any path or link."""
     one, other = local_path(first), local_path(second)
     if one is None or other is None:
         return first == second
     try:
         return one == other or one.samefile(other)
     except OSError:
-        return False  # one of them is not there
+        return False  # one of them does not exist
 
 
 def check_home(catalog: LocalCatalog) -> None:
-    """Refuse a catalog that was made elsewhere; a new one learns its place."""
+    """Raise InvalidError for a catalog created elsewhere. Stores the place of a new one."""
     with connected(catalog) as database:
         home = read_home(database)
         if home is None:
@@ -76,21 +76,21 @@ def check_home(catalog: LocalCatalog) -> None:
     if home.is_of(catalog):
         return
     raise InvalidError(
-        f"the catalog {catalog.file} was made in {home.folder}, and its tables name their files "
-        f"by paths under {home.warehouse}: used from here, it would read and change those. Use it "
-        "where it was made; or, if the tables were moved or copied together with it, run neve lake "
-        "relocate once (with --store FOLDER, or -f PIPELINE), which gives this one paths of its own"
+        f"the catalog {catalog.file} was made in {home.folder}, and its tables refer to files "
+        f"under {home.warehouse}: used from here, it would read and change those. Use it where it "
+        "was made; or, if the tables were moved or copied together with it, run neve lake relocate "
+        "once (with --store FOLDER, or -f PIPELINE) to rewrite the paths"
     )
 
 
 def _adopted(database: sqlite3.Connection, catalog: LocalCatalog) -> Home:
-    """Write down where a catalog is that does not know it: it is new, or of an earlier Neve."""
+    """Store the place of a catalog that is new or from an earlier Neve."""
     below = catalog.warehouse.rstrip("/") + "/"
     rows = table_rows(database)
     if rows and not any(row.metadata_location.startswith(below) for row in rows):
         raise InvalidError(
             f"the catalog {catalog.file} has tables elsewhere ({rows[0].metadata_location}), and "
-            "does not say where it was made: open it once where that was"
+            "does not record where it was created: open it once in that place"
         )
     database.execute(_CREATE)
     found = (str(catalog.file.parent), catalog.warehouse)
@@ -100,7 +100,7 @@ def _adopted(database: sqlite3.Connection, catalog: LocalCatalog) -> Home:
 
 @contextlib.contextmanager
 def connected(catalog: LocalCatalog) -> Iterator[sqlite3.Connection]:
-    """The catalog's database; what is done in it takes effect at the end, together."""
+    """Open the catalog's database in one transaction, committed at the end."""
     try:
         with (
             contextlib.closing(
@@ -123,7 +123,7 @@ def read_home(database: sqlite3.Connection) -> Home | None:
 
 
 def move_home(database: sqlite3.Connection, catalog: LocalCatalog) -> None:
-    """From now on the catalog belongs where it is."""
+    """Store the current place of the catalog."""
     database.execute(
         "UPDATE neve_home SET folder = ?, warehouse = ?",
         (str(catalog.file.parent), catalog.warehouse),
@@ -132,7 +132,7 @@ def move_home(database: sqlite3.Connection, catalog: LocalCatalog) -> None:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A table as pyiceberg's SQL catalog lists it."""
+    """A row of pyiceberg's SQL catalog."""
 
     catalog_name: str
     namespace: str

@@ -1,7 +1,7 @@
-"""Which partition of an Iceberg table each row of a batch belongs to.
+"""Splits batches by the partitions of an Iceberg table.
 
-Values are computed column by column: times by arithmetic, everything else by Iceberg's own
-function on each distinct value, once. pyiceberg does the same only with a further compiled package.
+Partition values are computed by column: times by arithmetic, everything else by Iceberg's own
+function, once per distinct value. pyiceberg needs another compiled package for this.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PartitionValues = tuple[Any, ...]
 
 
 class PartitionSplitter:
-    """Takes batches apart by partition, rows in their order."""
+    """Splits batches by partition; rows keep their order."""
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
         self._columns = [_Column(field, schema) for field in spec.fields]
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
-        """The batch's rows for each partition, in the order of their first appearance."""
+        """Yield the rows of each partition, in the order of first appearance."""
         if not self._columns or batch.num_rows == 0:
             yield (), batch
             return
@@ -72,9 +72,9 @@ class _Column:
         return self._transform(self._source(batch))
 
     def only_value(self, batch: pa.RecordBatch) -> Any:
-        """The one value that all rows have, where their extremes tell; None: there may be others.
+        """Return the value that all rows share, from their minimum and maximum; None if unknown.
 
-        Rows come in the order of their time, or nearly so, and most batches lie in one day.
+        Rows are nearly ordered by time, and most batches lie in one day.
         """
         if not self._keeps_order:
             return None
@@ -92,7 +92,7 @@ class _Column:
 
 
 def _path_to(schema: Schema, field_id: int) -> list[int]:
-    """Positions from the top to a field; names may contain the dot that joins them."""
+    """Return the positions from the top to a field; names may contain dots."""
     fields: Any = schema.fields
     path: list[int] = []
     while True:
@@ -134,7 +134,7 @@ def _vectorised(
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Dates and times as the numbers that manifests hold."""
+    """Convert dates and times to the numbers in manifests."""
     if pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type):
         return column.cast(pa.int64())
     if pa.types.is_date32(column.type):
@@ -154,7 +154,7 @@ def _months(column: pa.Array) -> pa.Array:
 
 
 def _floored(numbers: pa.Array, divisor: int) -> pa.Array:
-    """Divided downwards, also below zero, where Arrow's division goes towards zero."""
+    """Divide and round down; Arrow rounds towards zero."""
     filled = pc.fill_null(numbers, 0).to_numpy()
     quotients = (filled // divisor).astype(np.int32)
     return pa.array(quotients, mask=numbers.is_null().to_numpy(zero_copy_only=False))

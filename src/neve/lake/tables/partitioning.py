@@ -1,4 +1,4 @@
-"""How a table is partitioned, from what a person writes.
+"""Parses the partitioning of a table.
 
 `day(_kafka.timestamp)`, `bucket(16, customer.id)`, `truncate(4, name)`, or a column's name for its
 plain value. A column inside a struct is named with dots.
@@ -41,7 +41,7 @@ _SIZED: dict[str, Callable[[int], Transform[Any, Any]]] = {
 
 
 def partition_spec(partition_by: Iterable[str], schema: Schema) -> PartitionSpec:
-    """The specification of a new table with this schema."""
+    """Return the partition spec of a new table with this schema. Raises InvalidError."""
     fields: list[PartitionField] = []
     for text in partition_by:
         transform, column = _parsed(text)
@@ -56,7 +56,7 @@ def partition_spec(partition_by: Iterable[str], schema: Schema) -> PartitionSpec
         )
     names = [field.name for field in fields]
     if len(set(names)) < len(names):
-        raise InvalidError(f"partition_by names the same twice: {', '.join(partition_by)}")
+        raise InvalidError(f"partition_by has a duplicate: {', '.join(partition_by)}")
     return PartitionSpec(*fields)
 
 
@@ -83,7 +83,7 @@ def _source(text: str, column: str, schema: Schema, transform: Transform[Any, An
     except ValueError as error:
         known = ", ".join(schema.column_names)
         raise InvalidError(
-            f"partition_by {text!r}: the table has no column {column} (it has {known})"
+            f"partition_by {text!r}: column {column} does not exist; valid columns: {known}"
         ) from error
     if not field.field_type.is_primitive or not transform.can_transform(field.field_type):
         raise InvalidError(f"partition_by {text!r}: a {field.field_type} cannot be used like this")
@@ -93,7 +93,7 @@ def _source(text: str, column: str, schema: Schema, transform: Transform[Any, An
 def _name(column: str, transform: Transform[Any, Any], schema: Schema) -> str:
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", column).strip("_")
     if isinstance(transform, IdentityTransform):
-        # Only a top-level column may lend its name to its own partition.
+        # Only a top-level column may share its name with its partition.
         return column if column in {field.name for field in schema.fields} else plain
     word = re.sub(r"\[.*", "", str(transform))
     return f"{plain}_{word}"

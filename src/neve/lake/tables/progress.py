@@ -1,8 +1,7 @@
-"""How far a table has come: for each topic id, the next offset of each partition.
+"""The progress of a table: for each topic id, the next offset of each partition. Pure.
 
-Pure. A partition that is not named has not been started, which is not the same as offset 0: where
-it starts is the planner's to say. A topic that was deleted and created again has another id and so
-stands beside its predecessor.
+A missing partition has not been started, which differs from offset 0: the planner decides where it
+starts. A topic that was deleted and recreated has another id, and an entry beside the old one.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class TopicProgress:
-    """One topic's: its name, and the next offset to be read of each partition."""
+    """The name of one topic, and the next offset to be read of each partition."""
 
     topic: str
     offsets: Mapping[int, int] = field(default_factory=dict)
 
 
 Progress: TypeAlias = Mapping[str, TopicProgress]
-"""By topic id, as its hexadecimal text."""
+"""By topic id, as hexadecimal text."""
 
 
 class RangeState(Enum):
-    """What a table's progress says about a range that somebody wants to commit."""
+    """The state of a range to be committed, compared with the table's progress."""
 
     OPEN = auto()
-    """Exactly what the range was planned from: it may be committed."""
+    """The table is where the range was planned from: it may be committed."""
     DONE = auto()
-    """Every partition of the range has got at least to its end."""
+    """The table has every partition of the range at least up to its end."""
     DIVERGED = auto()
-    """Neither: part of it is there, or less than it builds on. It must be planned anew."""
+    """Neither: the table has a part of it, or less than its start. It must be planned again."""
 
 
 def range_state(current: Progress, expected: Progress, new: Progress) -> RangeState:
-    """Where the table stands, looking only at the partitions that the range moves."""
+    """Return the state of a range, looking only at the partitions that it moves."""
     moved = list(_moved(expected, new))
     if all(offset_of(current, *where) == offset_of(expected, *where) for where, _ in moved):
         return RangeState.OPEN
@@ -52,13 +51,13 @@ def range_state(current: Progress, expected: Progress, new: Progress) -> RangeSt
 
 
 def offset_of(progress: Progress, topic_id: str, partition: int) -> int | None:
-    """The next offset, or None where the partition has not been started."""
+    """Return the next offset; None if the partition has not been started."""
     topic = progress.get(topic_id)
     return None if topic is None else topic.offsets.get(partition)
 
 
 def merged(current: Progress, new: Progress) -> Progress:
-    """The current progress with the new one's partitions in place of its own."""
+    """Return the current progress, updated by the partitions of the new one."""
     result = dict(current)
     for topic_id, topic in new.items():
         before = current[topic_id].offsets if topic_id in current else {}
@@ -67,13 +66,13 @@ def merged(current: Progress, new: Progress) -> Progress:
 
 
 def check_forward(expected: Progress, new: Progress) -> None:
-    """Refuse a range that would go back."""
+    """Raise InvalidError for a range that would move an offset back."""
     for (topic_id, partition), end in _moved(expected, new):
         first = offset_of(expected, topic_id, partition)
         if end < 0 or (first is not None and end < first):
             raise InvalidError(
                 f"topic {new[topic_id].topic}, partition {partition}: a commit cannot go back from "
-                f"offset {first} to {end}; plan it from the table's own progress"
+                f"offset {first} to {end}; plan it from the table's progress"
             )
 
 
@@ -88,7 +87,7 @@ def _moved(expected: Progress, new: Progress) -> Iterator[tuple[tuple[str, int],
 
 
 def plain_of(progress: Progress) -> dict[str, Any]:
-    """As JSON can hold it: offsets in the order of partitions, null for one not started."""
+    """Return a form for JSON: offsets in the order of partitions, null for one not started."""
     return {
         topic_id: {
             "name": topic.topic,
@@ -102,7 +101,7 @@ def plain_of(progress: Progress) -> dict[str, Any]:
 
 
 def progress_of(plain: Any, where: str) -> Progress:
-    """The reverse of `plain_of`. `where` names what held it, for the error."""
+    """Parse the result of `plain_of`. Raises DamagedError, with `where` as its place."""
     try:
         return {
             str(topic_id): TopicProgress(
@@ -120,13 +119,16 @@ def progress_of(plain: Any, where: str) -> Progress:
 
 
 def to_text(progress: Progress, **more: Any) -> str:
-    """One line of JSON, for a snapshot's or a table's property."""
+    """Return one line of JSON, for a property of a snapshot or a table."""
     content = {"version": VERSION, **more, "topics": plain_of(progress)}
     return json.dumps(content, separators=(",", ":"))
 
 
 def from_text(text: str, where: str) -> tuple[Progress, dict[str, Any]]:
-    """The progress and whatever else the property holds."""
+    """Return the progress and the other content of the property.
+
+    Raises DamagedError, or UnsupportedError for another version.
+    """
     try:
         content = json.loads(text)
         version = content.pop("version")
@@ -135,7 +137,7 @@ def from_text(text: str, where: str) -> tuple[Progress, dict[str, Any]]:
         raise DamagedError(where, f"its offsets cannot be read ({error!r})") from error
     if version != VERSION:
         raise UnsupportedError(
-            f"{where}: its offsets are of version {version}, and this Neve knows {VERSION}; "
+            f"{where}: its offsets have version {version}, and this Neve supports {VERSION}; "
             "use the Neve that wrote them, or a newer one"
         )
     return progress_of(topics, where), content

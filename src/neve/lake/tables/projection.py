@@ -1,7 +1,7 @@
-"""Reads a data file's rows as the table has them now: columns by field id, values untouched.
+"""Reads a data file's rows in the table's current schema: columns by field id, values unchanged.
 
-pyiceberg's own reading makes an empty list or map of a null one where structs are inside, and
-whoever rewrites files with it would write that down.
+pyiceberg's own reader turns null lists and maps of structs into empty ones, which a rewrite of
+files would make permanent.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ BATCH_ROWS = 8192
 
 
 def file_rows(table: Table, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-    """The files' rows in the table's current schema, one file after the other."""
+    """Yield the files' rows in the table's current schema, file by file."""
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
     for file in files:
         batches = projected_batches(table, file)
-        if batches is None:  # a stranger's file: only pyiceberg knows which column is which
+        if batches is None:  # another program's file: pyiceberg maps its columns by name
             batches = scan.to_record_batches([FileScanTask(file)])
         yield from batches
 
 
 def projected_batches(table: Table, file: DataFile) -> Iterator[pa.RecordBatch] | None:
-    """The rows in the table's current schema; None for a file without field ids."""
+    """Return the rows in the table's current schema; None for a file without field ids."""
     with table.io.new_input(file.file_path).open() as stream:
         if not _has_ids(pq.ParquetFile(stream).schema_arrow):
             return None
@@ -48,7 +48,7 @@ def _read(table: Table, file: DataFile) -> Iterator[pa.RecordBatch]:
 
 
 def projected(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """A file's batch, whose fields carry their ids, under the names and types of the schema."""
+    """Convert a file's batch, whose fields have ids, to the names and types of the schema."""
     rows = _struct(batch.to_struct_array(), schema.fields)
     return pa.RecordBatch.from_struct_array(rows)
 
@@ -75,7 +75,7 @@ def _struct(array: pa.StructArray, wanted: Sequence[NestedField]) -> pa.StructAr
 
 
 def _absent(count: int, field: NestedField) -> pa.Array:
-    """A column that is younger than the file."""
+    """Return the values of a column that is newer than the file."""
     return pa.repeat(pa.scalar(field.initial_default, _arrow(field.field_type)), count)
 
 

@@ -1,9 +1,9 @@
-"""Gives the tables of a local catalog that was moved or copied the paths of their new place.
+"""Rewrites the paths of a local catalog that was moved or copied.
 
-Iceberg's metadata names files by absolute paths: the table's metadata its manifest lists, these
-their manifests, and these the data files. All three are written anew beside the old ones, under new
-names and with the new paths, and then one transaction points the catalog at them. Killed before
-that, nothing has changed; what is replaced becomes an orphan. Data files are left as they are.
+Iceberg refers to files by absolute paths: table metadata to manifest lists, these to manifests, and
+these to data files. A relocation writes all three again beside the old ones, with new names and
+paths, and then one transaction points the catalog at them. If it is killed before that, nothing has
+changed. The replaced files become orphans. Data files are not changed.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _MOVE_TABLE = (
 
 
 def relocate_tables(spec: Mapping[str, Any], store_url: str) -> list[str]:
-    """Bring the catalog that a specification names to where it is; the names of its tables."""
+    """Relocate the catalog of a specification to its current place. Returns its tables."""
     local = local_catalog(spec, store_url)
     if local is None:
         raise InvalidError(
-            "only a SQLite catalog with tables in a folder has a place that can change; the paths "
-            "of this one's tables hold everywhere"
+            "only a SQLite catalog with tables in a folder can be relocated; the paths of this "
+            "one's tables are valid everywhere"
         )
     return relocate(local)
 
 
 def relocate(catalog: LocalCatalog) -> list[str]:
-    """Bring a catalog to where it is; the names of its tables, none where it already belongs.
+    """Relocate a catalog to its current place. Returns its tables; none if it is there already.
 
-    Nothing else may use the catalog meanwhile. The original of a copy is not touched.
+    Nothing else may use the catalog meanwhile. The original of a copy is not changed.
     """
     with connected(catalog) as database:
         home = read_home(database)
@@ -93,7 +93,7 @@ def _check(catalog: LocalCatalog, home: Home, rows: list[TableRow]) -> None:
 
 
 class _Relocation:
-    """One table, from the old warehouse's paths to the new one's. Each object is written once."""
+    """Rewrites one table for the paths of the new warehouse. Writes each object once."""
 
     def __init__(self, home: Home, catalog: LocalCatalog) -> None:
         self._old = home.warehouse.rstrip("/")
@@ -102,7 +102,7 @@ class _Relocation:
         self._commit = ""
 
     def table(self, row: TableRow) -> str:
-        """Write the table's metadata for the new place; where that is."""
+        """Write the table's metadata for the new place. Returns its path."""
         source = self._moved(row.metadata_location)
         try:
             metadata = FromInputFile.table_metadata(PyArrowFileIO().new_input(source))
@@ -143,7 +143,7 @@ class _Relocation:
     def _rewritten(
         self, path: str, change: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> tuple[str, int]:
-        """The Avro file with its entries changed, under a new name: where, and its length."""
+        """Rewrite an Avro file with changed entries. Returns the new path and its length."""
         if path not in self._written:
             source = self._moved(path)
             with _local(source).open("rb") as file:
@@ -169,7 +169,7 @@ class _Relocation:
         return self._moved(content) if isinstance(content, str) else content
 
     def _moved(self, path: str) -> str:
-        """The path with the new warehouse for the old one; other text as it is."""
+        """Replace the old warehouse in a path; other text is returned unchanged."""
         if path == self._old or path.startswith(self._old + "/"):
             return self._new + path[len(self._old) :]
         return path
@@ -182,7 +182,7 @@ def _local(location: str) -> Path:
 
 
 def _write(location: str, write: Callable[[Any], object]) -> int:
-    """Make a file, on disk before anything names it; its length."""
+    """Write and sync a file. Returns its length."""
     with _local(location).open("xb") as file:
         write(file)
         file.flush()

@@ -1,7 +1,7 @@
-"""Lets a table's schema grow: new optional columns and safe widenings, field ids kept.
+"""Evolves a table's schema: new optional columns and safe widenings; field ids stay.
 
-Another pipeline may change the schema at the same time. What it has already done is left out and
-the rest tried again; where it did something else, the caller is told to plan anew.
+Another pipeline may change the schema at the same time. Changes that it made already are skipped
+and the rest is retried. If it made a conflicting change, SchemaMovedError is raised.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from neve.lake.tables.commit_attempt import ATTEMPTS_MAX, BusyTableError
 from neve.lake.tables.pyiceberg_private import schema_without_ids
 
 Path = tuple[str, ...]
-# What stands for a list's element and a map's value, there and at Iceberg.
+# The names of a list's element and a map's value, in paths and in Iceberg.
 _INSIDE = {"[]": "element", "{}": "value"}
 
 
 class SchemaMovedError(NeveError):
-    """The table's schema has become another than the change was meant for."""
+    """The table's schema is no longer the one that the change was made for."""
 
 
 class Evolution(Protocol):
-    """What is to change, as `neve.lake.values` finds it; only these two parts are used.
+    """The change that `neve.lake.values` finds; only these two parts are used.
 
-    `add` has whole columns, or structs that hold only the fields that are new in them.
+    `add` has whole columns, or structs with only their new fields.
     """
 
     @property
@@ -49,7 +49,10 @@ class Evolution(Protocol):
 
 
 def apply_evolution(table: Table, evolution: Evolution) -> None:
-    """Change the table's schema; afterwards `table` has all of it."""
+    """Change the table's schema. Afterwards `table` has the new one.
+
+    Raises SchemaMovedError and BusyTableError.
+    """
     for _ in range(ATTEMPTS_MAX):
         added, widened = _missing(table, evolution)
         if not added and not widened:
@@ -60,14 +63,14 @@ def apply_evolution(table: Table, evolution: Evolution) -> None:
             table.refresh()
         except (ValidationError, ResolveError, ValueError) as error:
             raise SchemaMovedError(
-                f"table {'.'.join(table.name())} cannot change like this any more ({error}); "
+                f"table {'.'.join(table.name())} cannot change like this ({error}); "
                 "compare the values with its schema again"
             ) from error
         except Exception:
-            # Unknown whether it was done: the table says.
+            # The result is unknown: check the table.
             if any(_missing(table.refresh(), evolution)):
                 raise
-    raise BusyTableError(f"table {'.'.join(table.name())} is changed all the time; try later")
+    raise BusyTableError(f"table {'.'.join(table.name())} is changed too often; try later")
 
 
 def _apply(table: Table, added: list[pa.Field], widened: list[tuple[Path, IcebergType]]) -> None:
@@ -81,7 +84,7 @@ def _apply(table: Table, added: list[pa.Field], widened: list[tuple[Path, Iceber
 def _missing(
     table: Table, evolution: Evolution
 ) -> tuple[list[pa.Field], list[tuple[Path, IcebergType]]]:
-    """What the table lacks of the change."""
+    """Return the part of the change that the table lacks."""
     whole = table.schema().as_struct()
     added = [
         field
@@ -102,7 +105,7 @@ def _columns(schema: pa.Schema) -> tuple[NestedField, ...]:
 
 
 def _holds(there: IcebergType, wanted: IcebergType) -> bool:
-    """Whether a column can hold the wanted one: its fields, each as wide or wider."""
+    """Return True if a column has all fields of the wanted one, each as wide or wider."""
     if isinstance(there, StructType) and isinstance(wanted, StructType):
         kinds = {field.name: field.field_type for field in there.fields}
         return all(

@@ -1,7 +1,7 @@
-"""Makes tables, or loads the ones that are there.
+"""Creates tables, or loads existing ones.
 
-Two pipelines may do this at once: whoever is second gets the first one's table. A table that exists
-is taken as it is; its schema grows by `apply_evolution` alone, its partitioning is its owner's.
+Two pipelines may do this at once: the second one gets the first one's table. An existing table is
+not changed: only `apply_evolution` changes its schema, and only its owner its partitioning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from neve.lake.tables.schema_evolution import apply_evolution
 
 DEAD_LETTERS_SUFFIX = "_dead_letters"
 
-# Old versions of the metadata are of no use to anybody and would pile up, one a commit.
+# Old metadata versions are useless, and every commit adds one.
 NEW_TABLE_PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
@@ -43,7 +43,7 @@ NEW_TABLE_PROPERTIES: Mapping[str, str] = {
     "write.metadata.previous-versions-max": "20",
 }
 
-# Whether a file's letters are all of offsets that were passed is told by its bounds, uncut.
+# Bounds must not be truncated: they decide whether the table has passed all letters of a file.
 DEAD_LETTER_PROPERTIES: Mapping[str, str] = {"write.metadata.metrics.column.topic_id": "full"}
 
 
@@ -55,12 +55,12 @@ def open_table(
     *,
     properties: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table for a topic whose values have this schema; `_kafka` is added to it."""
+    """Open or create the table of a topic whose values have this schema; adds `_kafka`."""
     return _open(catalog, name, table_columns(schema), tuple(partition_by), properties or {})
 
 
 def open_dead_letters(catalog: Catalog, table_name: str) -> Table:
-    """The table that a topic's dead letters go to, beside its own."""
+    """Open or create the table of a topic's dead letters."""
     name = f"{table_name}{DEAD_LETTERS_SUFFIX}"
     return _open(catalog, name, DEAD_LETTER_SCHEMA, (), DEAD_LETTER_PROPERTIES)
 
@@ -74,7 +74,7 @@ class _Addition:
 
 
 def complete_origin(table: Table) -> None:
-    """Add the fields of `_kafka` that an older table lacks; its older rows have null there."""
+    """Add the fields of `_kafka` that an older table lacks; older rows have null in them."""
     if KAFKA_COLUMN in {field.name for field in table.schema().fields}:
         apply_evolution(table, _Addition((pa.field(KAFKA_COLUMN, KAFKA_STRUCT),)))
 
@@ -98,7 +98,7 @@ def _open(
     except NamespaceAlreadyExistsError:
         pass
     except Exception:
-        # Another pipeline may have made it at the same moment, which not every catalog says so.
+        # Another pipeline may have created it, which not every catalog reports as such.
         if not catalog.namespace_exists(namespace):
             raise
     schema = iceberg_schema(columns)
@@ -116,12 +116,12 @@ def _open(
 def _usable(table: Table) -> Table:
     if table.format_version < 2:
         raise InvalidError(
-            f"table {'.'.join(table.name())} has Iceberg's format 1, whose snapshots cannot be put "
-            "in order; upgrade it to format 2, or name another table"
+            f"table {'.'.join(table.name())} has Iceberg's format 1, whose snapshots cannot be "
+            "ordered; upgrade it to format 2, or name another table"
         )
     return table
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
-    """Arrow's columns as Iceberg's, with field ids from 1."""
+    """Convert Arrow columns to an Iceberg schema with field ids from 1."""
     return assign_fresh_schema_ids(schema_without_ids(columns))

@@ -1,9 +1,9 @@
-"""Gives columns another type, which Iceberg cannot do by itself, by writing all rows again.
+"""Changes the types of columns by rewriting all rows, where Iceberg cannot promote them.
 
-A long that becomes a double, or a decimal with more digits behind the point, is a new column under
-the old name. All data files are written again with it, and one commit puts schema and files in the
-place of the old ones, offsets carried along. Killed before that, nothing has changed. Values are
-converted exactly or not at all. Older snapshots keep the old column.
+A long that becomes a double, or a decimal with a larger scale, is a new column with the old name.
+All data files are rewritten with it, and one commit replaces schema and files and carries the
+offsets along. If it is killed before that, nothing has changed. Values are converted exactly, or
+the rebuild fails. Older snapshots keep the old column.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from neve.lake.tables.pyiceberg_private import schema_without_ids
 from neve.lake.tables.table_ref import table_ref
 
 Path = tuple[str, ...]
-"""Names from the top; `[]` is a list's element, `{}` a map's value."""
+"""Field names from the top; `[]` is a list's element, `{}` a map's value."""
 
 
 def rebuild(table: Table, types: Mapping[Path, pa.DataType]) -> int:
-    """Give the columns at these paths these types; how many rows were written again.
+    """Change the columns at these paths to these types. Returns the number of rewritten rows.
 
-    Nothing else may commit meanwhile, or it is refused and nothing has changed.
+    A concurrent commit makes it fail without a change.
     """
     name = ".".join(refreshed(table).name())
     live = list(live_entries(table))
@@ -74,7 +74,7 @@ def rebuild(table: Table, types: Mapping[Path, pa.DataType]) -> int:
     )
     if attempt(table, whole) is Attempt.REFUSED:
         raise BusyTableError(
-            f"table {name} was changed while it was rebuilt, so it is as it was: stop its pipeline "
+            f"table {name} was changed during the rebuild, which did nothing: stop its pipeline "
             "and other writers, and run this again"
         )
     return sum(file.rows for file in new)
@@ -93,7 +93,7 @@ def _same_schema(table: Table) -> tuple[TableRequirement, ...]:
 def _with_types(
     table: Table, types: Mapping[Path, pa.DataType]
 ) -> tuple[tuple[TableUpdate, ...], Table]:
-    """The changes of the schema, and the table as it is after them alone."""
+    """Return the updates of the schema, and the table's metadata after them."""
     ids = itertools.count(table.metadata.last_column_id + 1)
     schema = table.schema()
     fields = _retyped_fields(schema.fields, (), types, ids)
@@ -110,7 +110,7 @@ def _with_types(
 
 
 def _check_unused(table: Table, gone: set[int]) -> None:
-    """Partitions and sort orders go by a column's id, which another type does not keep."""
+    """Raise InvalidError for columns of partitions and sort orders, which need the old id."""
     metadata = table.metadata
     sources = {field.source_id for spec in metadata.partition_specs for field in spec.fields}
     sources |= {field.source_id for order in metadata.sort_orders for field in order.fields}

@@ -1,7 +1,7 @@
-"""What crosses between the driver and the workers: plain, picklable values.
+"""Picklable values that the driver and the workers exchange.
 
-A worker never talks to the catalog. A `TableRef` tells it all it needs to write files that fit the
-table as the driver saw it; a `WrittenFile` tells the driver all it needs to commit one.
+Workers never call the catalog. A `TableRef` has all they need to write files for the table version
+that the driver read; a `WrittenFile` has all the driver needs to commit one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 CATALOG_ONLY = ("uri", "type", "credential", "token")
-"""Of a catalog's properties, what leads to the catalog itself, where no worker has to go."""
+"""Properties for access to the catalog, which workers do not get."""
 
 
 @dataclass(frozen=True)
 class TableRef:
-    """A table as its driver saw it: schema with field ids, partitioning, place and access."""
+    """A table version: schema with field ids, partitioning, location and access."""
 
     name: str
     uuid: str
@@ -31,7 +31,7 @@ class TableRef:
     spec_json: str
     properties: tuple[tuple[str, str], ...]
     io_properties: tuple[tuple[str, str], ...] = field(repr=False)
-    """May hold keys to the bucket, so it is not shown."""
+    """May contain credentials, so `repr` omits it."""
 
     @cached_property
     def schema(self) -> Schema:
@@ -47,7 +47,7 @@ class TableRef:
         return dict(self.properties)
 
     def open_io(self) -> FileIO:
-        """Access to the files, by pyarrow."""
+        """Open access to the files with pyarrow."""
         return load_file_io(dict(self.io_properties), self.location)
 
     def __getstate__(self) -> dict[str, object]:
@@ -55,7 +55,7 @@ class TableRef:
 
 
 def table_ref(table: Table) -> TableRef:
-    """The table as this object holds it."""
+    """Return the table version of this object."""
     return TableRef(
         name=".".join(table.name()),
         uuid=str(table.metadata.table_uuid),
@@ -75,7 +75,7 @@ def _sorted(properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A Parquet file that is complete and belongs to no snapshot yet."""
+    """A complete Parquet file that is not in a snapshot yet."""
 
     table_uuid: str
     schema_id: int
@@ -96,6 +96,6 @@ class WrittenFile:
         return self.data_file.file_size_in_bytes
 
     def entry(self) -> DataFile:
-        """What a manifest lists."""
+        """Return the entry for a manifest."""
         self.data_file.spec_id = self.spec_id
         return self.data_file

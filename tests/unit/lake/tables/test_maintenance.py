@@ -370,7 +370,7 @@ def test_files_from_another_place_are_not_deleted_with_their_snapshot(
 def test_a_policy_that_would_endanger_waiting_files_is_refused() -> None:
     with pytest.raises(InvalidError, match="two days"):
         MaintenancePolicy(orphan_age_ms=DAY_MS)
-    with pytest.raises(InvalidError, match="merged over and over"):
+    with pytest.raises(InvalidError, match="merged repeatedly"):
         MaintenancePolicy(small_bytes=2, target_bytes=1)
     with pytest.raises(InvalidError, match="keep_snapshots_least"):
         MaintenancePolicy(keep_snapshots_least=0)

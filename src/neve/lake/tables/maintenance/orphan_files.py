@@ -1,13 +1,12 @@
-"""Removes files that belong to no snapshot and are too old to be waiting for one.
+"""Removes files that no snapshot refers to and that are too old to be committed.
 
-The listing comes first and the table is read after it, so whatever was committed by then is known;
-what is committed later is younger than `outcomes.FILE_AGE_MAX_MS`, and an orphan is at least twice
-as old.
+It lists the files before it reads the table, so it knows everything that was committed by then.
+Files committed later are younger than `commit_outcome.FILE_AGE_MAX_MS`, and an orphan is at least
+twice as old.
 
-Only files below the table's own location are looked at, and of those only its own: another catalog
-may have made a table in the same place, whose files no snapshot of this one names either. Data
-files and manifests carry the table's mark in their names, a version of the metadata says whose it
-is. What other programs left behind is theirs to remove.
+Only the table's own files below its location are removed: another catalog may have a table in the
+same place, whose files no snapshot of this one refers to. Data files and manifests have the table's
+mark in their names, metadata files contain its UUID. Files of other programs are left alone.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ SUFFIXES = (".parquet", ".avro", METADATA_SUFFIX)
 
 
 def remove_orphans(table: Table, policy: MaintenancePolicy, report: MaintenanceReport) -> None:
-    """Delete old files under the table's folders that nothing in it refers to."""
+    """Delete old, unreferenced files in the table's folders."""
     if not isinstance(table.io, PyArrowFileIO):
-        return  # another way to the files offers no listing
+        return  # other implementations cannot list files
     place = _Place(table.io, refreshed(table))
     oldest_ms = runtime.now_ms() - policy.orphan_age_ms
     old = [each for each in place.files() if _written_ms(each) < oldest_ms]
@@ -63,7 +62,7 @@ def _written_ms(file: Any) -> int:
 
 
 class _Place:
-    """The folders of a table, as pyarrow's file systems name them."""
+    """The folders of a table in pyarrow's file system."""
 
     def __init__(self, io: PyArrowFileIO, table: Table) -> None:
         self._io = io
@@ -85,13 +84,13 @@ class _Place:
                     yield found
 
     def is_own(self, file: Any) -> bool:
-        """Whether a writer of this very table made the file."""
+        """Return True if the file belongs to this table."""
         if file.path.endswith(METADATA_SUFFIX):
             return self._table_of(file.path) == self._uuid
         return mark_of(self._uuid) in file.base_name
 
     def _table_of(self, path: str) -> str | None:
-        """Whose metadata it is; None where it does not say so."""
+        """Return the table UUID in a metadata file; None if it has none."""
         try:
             with self.system.open_input_stream(path) as file:
                 return str(json.loads(file.read())["table-uuid"])

@@ -1,4 +1,4 @@
-"""How much upkeep a table gets, and what was done."""
+"""The policy of table maintenance, and the report of a run."""
 
 from __future__ import annotations
 
@@ -10,44 +10,42 @@ from neve.lake.tables.commit_outcome import FILE_AGE_MAX_MS
 MIB = 1024 * 1024
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-# A snapshot this young is kept whatever else holds: somebody may be reading it.
+# Younger snapshots are always kept: queries may be reading them.
 READING_MS = 15 * 60_000
-# Twice what a file may wait for its commit, so that clocks may differ by as much.
+# Twice the maximum age of a file at its commit: clocks may differ.
 ORPHAN_AGE_LEAST_MS = 2 * FILE_AGE_MAX_MS
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenancePolicy:
-    """What is merged, kept and removed. The defaults suit a pipeline that commits every 10 s."""
+    """What to merge, keep and remove. The defaults suit a pipeline that commits every 10 s."""
 
     target_bytes: int = 128 * MIB
-    """What merged files are to be."""
+    """The size of merged files."""
     small_bytes: int = 32 * MIB
-    """Only files below this are merged, so that no row is rewritten over and over."""
+    """Only smaller files are merged, so that rows are not rewritten repeatedly."""
     merge_files_least: int = 8
-    """Fewer small files of one partition are left for later."""
+    """The minimum number of small files in one partition for a merge."""
     merge_groups_max: int = 16
-    """So many merges at most in one run, each a commit of its own."""
+    """The maximum number of merges per run; each is a commit."""
     keep_snapshots_ms: int = 5 * DAY_MS
-    """Younger snapshots are kept: queries that run and time travel need them."""
+    """Younger snapshots are kept for running queries and time travel."""
     keep_snapshots_least: int = 10
-    """So many of the newest are kept, however old."""
+    """The number of newest snapshots that are kept at any age."""
     keep_snapshots_most: int = 200
-    """Beyond so many even young ones go: each makes every commit a little slower."""
+    """Beyond this number young snapshots expire too: each slows down every commit."""
     orphan_age_ms: int = 3 * DAY_MS
-    """What nothing refers to is removed when it is so old, by the store's clock and ours."""
+    """The age at which unreferenced objects are removed, by the store's clock and ours."""
 
     def __post_init__(self) -> None:
         if self.small_bytes > self.target_bytes:
             raise InvalidError(
-                "small_bytes is above target_bytes: large files would be merged over and over"
+                "small_bytes must be <= target_bytes: large files would be merged repeatedly"
             )
         if not 1 <= self.keep_snapshots_least <= self.keep_snapshots_most:
-            raise InvalidError(
-                "keep_snapshots_least is at least 1 and not above keep_snapshots_most"
-            )
+            raise InvalidError("keep_snapshots_least must be >= 1 and <= keep_snapshots_most")
         if self.merge_files_least < 2:
-            raise InvalidError("merge_files_least is at least 2: one file is merged with nothing")
+            raise InvalidError("merge_files_least must be >= 2")
         if self.orphan_age_ms < ORPHAN_AGE_LEAST_MS:
             raise InvalidError(
                 f"orphan_age_ms must be at least {ORPHAN_AGE_LEAST_MS} (two days): files that a "
@@ -62,7 +60,7 @@ class MaintenanceReport:
     files_merged: int = 0
     files_written: int = 0
     merges_postponed: int = 0
-    """Overtaken by other commits each time: left for the next run."""
+    """Merges that other commits overtook; the next run retries them."""
     snapshots_expired: int = 0
     objects_deleted: int = 0
     orphans_deleted: int = 0

@@ -1,4 +1,4 @@
-"""Which objects a table's snapshots are made of."""
+"""The objects that a table's snapshots refer to."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyiceberg.table.snapshots import Snapshot
 
 
 class ReachableFiles:
-    """Paths of manifest lists, manifests, data and delete files; each manifest is read once."""
+    """Finds manifest lists, manifests, data and delete files. Reads each manifest once."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._files_of: dict[str, list[str]] = {}
 
     def of(self, snapshots: Iterable[Snapshot]) -> set[str]:
-        """Everything that reading these snapshots needs; not what they only say they removed."""
+        """Return the paths that reading these snapshots needs, without removed files."""
         paths: set[str] = set()
         for snapshot in snapshots:
             paths.add(snapshot.manifest_list)

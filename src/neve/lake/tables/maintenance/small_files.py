@@ -1,8 +1,8 @@
-"""Merges a partition's small files into larger ones, rows in the order of their offsets.
+"""Merges small files of a partition into larger ones, rows in the order of their offsets.
 
-Files are read and written as streams, so memory does not grow with them. A merge is committed only
-onto a table in which all of its inputs are still live and untouched by delete files; another commit
-that came between is looked at anew. The table's offsets are those of the moment of the commit.
+Files are read and written as streams, in bounded memory. A merge is committed only if all of its
+inputs are still live and no delete file applies to them; this is checked again after a concurrent
+commit. The merge carries the table's current offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LETTER_ORDER = ("partition", "offset")
 
 
 def merge_small_files(table: Table, policy: MaintenancePolicy, report: MaintenanceReport) -> None:
-    """Merge what the policy calls small, group by group."""
+    """Merge the files that the policy calls small, group by group."""
     groups = list(_groups(refreshed(table), policy))
     for group in groups[: policy.merge_groups_max]:
         written = write_files(table_ref(table), file_rows(table, group))
@@ -41,7 +41,7 @@ def merge_small_files(table: Table, policy: MaintenancePolicy, report: Maintenan
 
 
 def _groups(table: Table, policy: MaintenancePolicy) -> Iterator[list[DataFile]]:
-    """Small files of one partition, in order, in groups of about the target's size."""
+    """Yield groups of small files of one partition, in order, of about the target size."""
     partitions: defaultdict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
     for entry in live_entries(table):
         if _is_small(table, entry.data_file, policy) and not entry.has_deletes:
@@ -70,7 +70,7 @@ def _is_small(table: Table, file: DataFile, policy: MaintenancePolicy) -> bool:
 
 
 def _place(table: Table, file: DataFile) -> tuple[Any, ...]:
-    """Where a file's rows stand in the topic; files that do not tell come last."""
+    """Return the sort key of a file: its first offset in the topic, unknown ones last."""
     top = {field.name for field in table.schema().fields}
     columns = KAFKA_ORDER if KAFKA_COLUMN in top else LETTER_ORDER
     if not {column.partition(".")[0] for column in columns} <= top:
@@ -81,7 +81,7 @@ def _place(table: Table, file: DataFile) -> tuple[Any, ...]:
 
 
 def _replace(table: Table, old: Sequence[DataFile], new: Sequence[WrittenFile]) -> bool:
-    """Commit the merge, if the inputs are still what the table is made of."""
+    """Commit the merge if its inputs are still live. Returns True if it was committed."""
     for _ in range(ATTEMPTS_MAX):
         live = {each.data_file.file_path: each for each in live_entries(refreshed(table))}
         inputs = [live.get(file.file_path) for file in old]

@@ -1,8 +1,8 @@
-"""Expires old snapshots and deletes the objects that only they were made of.
+"""Expires old snapshots and deletes the objects that only they refer to.
 
-Kept are the newest, the young, all that branches and tags need, and the chain down to the newest
-snapshot that carries offsets, so that Neve's own upkeep never breaks the walk to them. First the
-table forgets the snapshots, then their objects go: killed between, it leaves orphans.
+It keeps the newest and the young snapshots, those that branches and tags need, and the chain down
+to the newest snapshot with offsets. First it removes snapshots from the table, then it deletes
+their objects: if it is killed in between, the objects are orphans.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from neve.lake.tables.pyiceberg_private import send_commit
 
 
 def expire(table: Table, policy: MaintenancePolicy, report: MaintenanceReport) -> None:
-    """Forget what the policy does not keep, then delete what nothing needs any more."""
+    """Expire what the policy does not keep, then delete unreferenced objects."""
     kept = _kept_ids(refreshed(table).metadata, policy)
     expired = [each for each in table.metadata.snapshots if each.snapshot_id not in kept]
     if not expired:
         return
     reachable = ReachableFiles(table.io)
-    # Before the snapshots are forgotten, while their manifests are sure to be there.
+    # Before the commit, while their manifests certainly exist.
     dying = reachable.of(expired)
     if not _forget(table, expired):
         return
@@ -39,7 +39,7 @@ def expire(table: Table, policy: MaintenancePolicy, report: MaintenanceReport) -
     dead = sorted(dying - reachable.of(table.metadata.snapshots))
     below = table.location().rstrip("/") + "/"
     for path in dead:
-        # Files that somebody added from another place are not the table's to delete.
+        # Files outside the location were added by other programs and do not belong to the table.
         if path.startswith(below):
             report.objects_deleted += _delete(table.io, path)
 
@@ -66,10 +66,10 @@ def _kept_ids(metadata: TableMetadata, policy: MaintenancePolicy) -> set[int]:
 
 
 def _left_line(metadata: TableMetadata, chain: Sequence[Snapshot]) -> set[int]:
-    """Neve's last commit and its ancestors, where the table was set to something else.
+    """Return Neve's last commit and its ancestors if the table was set to another snapshot.
 
-    They tell a table that was rolled back from one that was set to what it had left, and are what
-    an operator sets it back to.
+    They distinguish a rolled-back table from one that was set to a branch it had left, and an
+    operator may set the table back to them.
     """
     latest = last_commit_id(metadata)
     if latest is None or any(each.snapshot_id == latest for each in chain):
@@ -79,7 +79,7 @@ def _left_line(metadata: TableMetadata, chain: Sequence[Snapshot]) -> set[int]:
 
 
 def _forget(table: Table, expired: list[Snapshot]) -> bool:
-    """Whether the table has forgotten them; if others came between, the next run will."""
+    """Remove snapshots from the table. Returns False if another commit came first."""
     ids = [each.snapshot_id for each in expired]
     try:
         update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
@@ -91,9 +91,9 @@ def _forget(table: Table, expired: list[Snapshot]) -> bool:
         if any(metadata.snapshot_by_id(each) is not None for each in ids):
             raise CommitUnknownError(
                 f"table {'.'.join(table.name())}: its snapshots could not be expired ({error}); "
-                "the next run tries again"
+                "the next run retries"
             ) from error
-    # What is deleted is judged by the table as it is after that, not by what was asked for.
+    # Deletion is based on the table as it is now, not on the request.
     refreshed(table)
     return True
 
