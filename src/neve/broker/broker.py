@@ -181,7 +181,7 @@ class Broker:
     def _node_ended(self, error: NeveError) -> None:
         """PendingResponse no more, so that clients look for the broker that has taken over."""
         self.is_ready = False
-        # After those who wait for a commit have been called back: what is decided is answered.
+        # After the call-backs of commits: what is decided is answered.
         asyncio.get_running_loop().call_soon(self.server.close_all, "fenced")
         if not self.ended.done():
             self.ended.set_result(error)
@@ -206,7 +206,7 @@ class Broker:
             async with runtime.deadline(max(0.1, ends_at - runtime.monotonic())):
                 await self.node.close()
         except (TimeoutError, NeveError) as error:
-            log.warning("stopped with records that nobody was told are there: %s", error)
+            log.warning("stopped before all records were committed: %s", error)
             await self.node.abort()
             done = False
         await self._close_rest()

@@ -1,8 +1,8 @@
-"""Receive buffers that are used again.
+"""Receive buffers that are reused.
 
 Fresh memory costs a page fault for every 4 KiB that the kernel writes into it, ten times the cost
 of the copy itself. So large buffers come from a pool, in sizes that are powers of two, and go back
-when the last who reads from them is done. What lies idle in the pool is bounded.
+when the last reader is done. The pool bounds its idle buffers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SMALLEST_BYTES = 64 * 1024
 
 
 class BufferPool:
-    """Buffers by size. `idle_bytes_max` bounds what is kept while nobody uses it."""
+    """Buffers by size. `idle_bytes_max` bounds what is kept while it is unused."""
 
     def __init__(self, idle_bytes_max: int) -> None:
         self._idle: dict[int, list[bytearray]] = {}

@@ -1,6 +1,6 @@
-"""How long a client may keep us waiting: for a request, for the rest of one, to take an answer.
+"""How long the broker waits for a client: for a request, the rest of one, or to read a response.
 
-Pure: it is told what happens and asked what to do about it.
+Pure: the connection passes in what happens and when.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ PACE_SECONDS = 0.5
 
 
 class Waiting(Enum):
-    """What we wait for its client to do."""
+    """What the broker waits for the client to do."""
 
     NOTHING = "nothing"
-    """It waits for us."""
+    """The client waits for the broker."""
     A_REQUEST = "a request"
     REST_OF_REQUEST = "the rest of a request"
     TAKE_ANSWERS = "take answers"
@@ -26,7 +26,7 @@ class Waiting(Enum):
 
 
 class ClientTimeouts:
-    """When one client last did what we wait for."""
+    """When one client last did what the broker waits for."""
 
     __slots__ = (
         "_measured_at",
@@ -42,18 +42,18 @@ class ClientTimeouts:
         self.request_since = now  # of the first bytes of the request that is coming in
         self._moved_at = now
         self._unsent_bytes = 0
-        self._measured_at = 0.0  # when so much of the request had come
+        self._measured_at = 0.0  # when these bytes of the request had come
         self._measured_bytes = 0
 
     def saw_unsent(self, count: int, now: float) -> bool:
-        """So many bytes are still to be taken; whether that has changed."""
+        """Note how many bytes are still unsent. Returns whether that has changed."""
         if count == self._unsent_bytes:
             return False
         self._unsent_bytes, self._moved_at = count, now
         return True
 
     def is_too_slow(self, received_bytes: int, now: float, bytes_per_second: float) -> bool:
-        """Whether a request, of which so much has come, comes in more slowly than this.
+        """Whether the request that is being received comes in more slowly than this.
 
         Measured from the first time it is asked on, over `PACE_SECONDS`.
         """
@@ -66,7 +66,7 @@ class ClientTimeouts:
         return is_measured and brought < bytes_per_second * seconds
 
     def is_over(self, waiting: Waiting, now: float, idle_seconds: float) -> bool:
-        """Whether we have waited for this too long."""
+        """Whether the broker has waited for this too long."""
         if waiting is Waiting.NOTHING:
             return False
         if waiting is Waiting.CLOSE:

@@ -131,8 +131,7 @@ _PRODUCE: _Table = (
 )
 
 _FETCH: _Table = (
-    # Consumers try again after this one. A time-out is no answer to a fetch for them, and ends
-    # Java's.
+    # Consumers retry after this code. They do not expect a time-out from a fetch: Java's ends.
     (UnavailableError, ErrorCode.KAFKA_STORAGE_ERROR),
     (ConflictError, ErrorCode.KAFKA_STORAGE_ERROR),
     (FullError, ErrorCode.KAFKA_STORAGE_ERROR),

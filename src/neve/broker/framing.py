@@ -1,7 +1,7 @@
-"""From the bytes of a connection to its frames, with as few copies as can be.
+"""Cut the bytes of a connection into frames, with as few copies as possible.
 
-All connections receive into one scratch buffer: the event loop asks for a buffer and tells what it
-put there in the same step, so no two ever use it at once, and an idle connection holds none. A
+All connections receive into one scratch buffer: the event loop asks for a buffer and reports what
+it received in the same step. So no two connections use it at once, and an idle one holds none. A
 frame that lies whole in the scratch is read there. A larger one that does not gets a pooled buffer
 of its own and receives its rest straight into it. Nothing is allocated for a length that is over
 the bound, and what all connections together are in the middle of receiving is bounded too: one
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
 class Scratch:
     """The receive buffer that all connections of a server share, and their share of the pool.
 
-    `on_room` is told whenever less is being received than before.
+    `on_room` is called whenever less is being received than before.
     """
 
     def __init__(self, pool: BufferPool, receiving_bytes_max: int = 2**31) -> None:
@@ -63,7 +63,7 @@ class Scratch:
         return self.pool.take(length)
 
     def has_room(self, length: int) -> bool:
-        """Whether a frame of this length may be received now; where there is no other, it may.
+        """Whether a frame of this length may be received now. It may if there is no other.
 
         What is kept of smaller ones counts as well.
         """
@@ -77,7 +77,7 @@ class Scratch:
         return SCRATCH_BYTES if self.kept.room_bytes >= SCRATCH_BYTES else RECEIVE_BYTES_MIN
 
     def release(self, frame: Frame) -> None:
-        """A frame was read, and nobody keeps a part of it."""
+        """Release a frame that was read, and of which no part is kept."""
         if frame.buffer is not None:
             self.pool.give(frame.buffer)
 

@@ -205,7 +205,7 @@ def checked_batch(records: memoryview | None, bytes_max: int, name: str) -> Batc
 
 
 def _check_time(header: BatchHeader, config: TopicConfig, name: str, now_ms: int) -> None:
-    """Refuse what is too far from now, as far as the batch's header tells."""
+    """Raise TimesRefusedError if the newest time in the batch's header is too far from now."""
     if header.max_timestamp < 0:
         return  # a record without a time
     ahead_ms = header.max_timestamp - now_ms

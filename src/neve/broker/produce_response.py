@@ -93,7 +93,7 @@ class PendingProduce:
         self._given_up = False
         self.started = started
         self.deadline = started + timeout_ms / 1000
-        self.error = 0  # the first of its errors, for those who count
+        self.error = 0  # the first of its errors, for metrics
         self.appended: list[Commit] = []
         doubts: list[Commit] = []
         for _, partitions in rows:

@@ -18,8 +18,8 @@ from neve.broker.framing import Scratch
 
 OVERDUE_SECONDS = 5.0
 RATE_BYTES_PER_SECOND = 256 * 1024
-"""What a large request must come in with while others wait for its room. It doubles with every
-second that the first of them waits, and is not asked for while nobody waits."""
+"""The least rate of a large request while others wait for its room. It doubles with every
+second that the first of them waits, and is 0 while no request waits."""
 DOUBLINGS_MAX = 8
 _GONE_MAX = 100
 
@@ -65,7 +65,7 @@ class ReceiveQueue:
         self._waiting.pop(connection, None)
 
     def minimum_rate(self, now: float) -> float:
-        """How many bytes a second each request that has room must bring; 0 while nobody waits."""
+        """How many bytes a second each request that has room must bring; 0 while none waits."""
         if not self._waiting:
             return 0.0
         waited_seconds = int(now - next(iter(self._waiting.values())).since)

@@ -1,4 +1,4 @@
-"""Which handler answers which request, and who may call it. Only these APIs are advertised."""
+"""The handler of each API, and the access that it needs. Only these APIs are advertised."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neve.broker")
 
-# How late a time-out may be told.
+# How late a time-out may be.
 SWEEP_SECONDS = 0.25
 _BACKLOG = 512
 

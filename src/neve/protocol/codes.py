@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What went wrong, as a client is told."""
+    """Error codes as clients receive them."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

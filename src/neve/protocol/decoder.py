@@ -1,11 +1,11 @@
-"""Generates the decoder of one message in one version, as straight-line Python.
+"""Generate the decoder of one message in one version, as straight-line Python.
 
-The function that comes out takes a memoryview and a position and returns an instance. Fields of
+The generated function takes a memoryview and a position and returns an instance. Fields of
 fixed width that follow one another, and the length of what comes after them, are one
 `unpack_from`; a varint is taken for a single byte there, and read again where it is not. Nested
-structs are loops within the same function. Nothing is allocated by a length before it is known
-that so many bytes are left, and a request, which a stranger sends, has a bounded number of array
-elements and tagged fields together: two bytes on the wire can be two hundred in memory.
+structs are loops within the same function. A length is compared with the bytes that are left
+before anything is allocated for it. A request may hold a bounded number of array elements and
+tagged fields together: two bytes on the wire can be two hundred in memory.
 """
 
 from __future__ import annotations

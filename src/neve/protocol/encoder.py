@@ -1,6 +1,6 @@
-"""Generates the encoder of one message in one version, as straight-line Python.
+"""Generate the encoder of one message in one version, as straight-line Python.
 
-The function that comes out takes an instance and returns its parts. Fields of fixed width that
+The generated function takes an instance and returns its parts. Fields of fixed width that
 follow one another, lengths and empty tag sections among them, are one `pack`. Records are never
 copied: what stands before them is closed as a part, and they are parts of their own.
 """

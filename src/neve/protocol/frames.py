@@ -37,7 +37,7 @@ class RequestHeader(msgspec.Struct):
 def decode_request_header(data: memoryview, position: int = 0) -> RequestHeader:
     """The header of a request whose frame, without the length, begins at `position`.
 
-    An API that Neve does not have is no error here, nor is a version: the caller answers that.
+    An unknown API or version does not raise an error here: the caller responds to it.
     """
     try:
         api_key, version, correlation_id, length = _REQUEST_START.unpack_from(data, position)

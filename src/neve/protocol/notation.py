@@ -220,7 +220,7 @@ def _versions(text: str | None, line: _Line, outer: Versions) -> Versions:
         return outer
     matched = _VERSIONS.fullmatch(text)
     if matched is None:
-        raise line.wrong(f"{text} is no range of versions: write 4+, 2-7 or 3")
+        raise line.wrong(f"{text} is not a range of versions: write 4+, 2-7 or 3")
     first = int(matched["first"])
     last = NEVER if matched["open"] else int(matched["last"] or first)
     if last < first:
@@ -256,10 +256,10 @@ def _literal(line: _Line, text: str, zero: Default) -> Default:
     try:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
     except (ValueError, SyntaxError):
-        raise line.wrong(f"{text} is no value") from None
+        raise line.wrong(f"{text} is not a value") from None
     if type(value) is int and type(zero) is float:
         value = float(value)
     if type(value) is not type(zero):
-        raise line.wrong(f"{text} is no default for this type")
+        raise line.wrong(f"{text} cannot be the default of this type")
     kept: Default = value
     return kept

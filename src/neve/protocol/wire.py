@@ -14,7 +14,7 @@ Records: TypeAlias = Buffer | Sequence[Buffer]
 """Records of one partition to be sent, in one buffer or in several."""
 
 REQUEST_ITEMS_MAX = 50_000
-"""Array elements and tagged fields of a request, together. No client asks about so much at once."""
+"""Array elements and tagged fields of a request, together. No client asks about more at once."""
 
 _VARINT_BYTES_MAX = 5
 """Lengths, counts and tags are 32 bits wide; seven bits a byte."""

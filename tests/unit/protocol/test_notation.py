@@ -110,7 +110,7 @@ def test_a_struct_named_again_is_the_same() -> None:
         ("  name string 2-3 nullable 5+", "no version of"),
         ("  name string = null", "not nullable"),
         ("  size int32 = true", "no default for this type"),
-        ("  size int32 = 1x", "is no value"),
+        ("  size int32 = 1x", "is not a value"),
         ('  name string = "x', "not `name type"),
         ("  size int8 = 200", "does not fit"),
         ("  rows []int32 = 3", "empty by default, or null"),

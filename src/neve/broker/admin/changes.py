@@ -1,6 +1,6 @@
 """Changes of the cluster that a client waits for no longer than it said it would.
 
-The change itself goes on: its client is told that it timed out, which says that it may yet happen.
+The change itself goes on. The client gets a time-out, which means that it may still happen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Changes:
         self._ends_at = runtime.monotonic() + max(timeout_ms, WAIT_MS_LEAST) / 1000
 
     async def make(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Make a change, or tell that it takes too long. One whose time is up is not begun."""
+        """Make a change. Raises TimedOutError if it takes too long, or the time is up."""
         left = self._ends_at - runtime.monotonic()
         if left <= 0 or len(self._tasks) >= CHANGES_MAX:
             raise TimedOutError("the store keeps other changes waiting: try again")
@@ -49,7 +49,7 @@ class Changes:
 
 
 async def _outcome(change: Awaitable[T]) -> T | NeveError:
-    """What came of a change: whether anybody is left to be told is not its affair."""
+    """The result of a change, or its error: its client may have given up."""
     try:
         return await change
     except NeveError as error:

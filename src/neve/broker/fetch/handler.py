@@ -233,7 +233,7 @@ class _Fetch:
             self._room.release()
 
     async def _make_sure_of_leading(self) -> None:
-        """An offset above our end is out of range only if the end is still ours to tell."""
+        """Check that this broker still leads before an offset above the end is out of range."""
         unsure = [row for row in self._rows if row.unsure]
         if not unsure:
             return

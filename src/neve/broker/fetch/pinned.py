@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neve.log.reading.record_chunk import RecordChunk
 
-# Below this, or as long as it is not so many times as large, what is pinned is not worth a copy.
+# Smaller buffers, or buffers less than so many times as large as the records, are not copied.
 PINNED_BYTES_MIN = 8 * 1024 * 1024
 PINNED_TIMES_MAX = 4
 # Where clients do not take their answers, a copy costs less than what it frees.

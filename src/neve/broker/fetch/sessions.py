@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer of many partitions says only what changed, and is told so.
+"""Fetch sessions (KIP-227): consumer and broker send each other only what changed.
 
 The cache of sessions is bounded in number and in bytes (`fetch.sessions.bytes`), and so is each
 session: by the number of its partitions, and by the names that it keeps. When the cache is full,
@@ -56,7 +56,7 @@ class Session:
         self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
 
     def to_the_end(self, keys: Iterable[PartitionKey]) -> None:
-        """Those who got records come last the next time, so that nobody starves."""
+        """Move partitions that got records to the end, so that no partition starves."""
         for key in keys:
             row = self.wanted.pop(key, None)
             if row is not None:
@@ -85,7 +85,7 @@ class Sessions:
     def begin(
         self, request: FetchRequest, uses_ids: bool
     ) -> tuple[Session | None, list[FetchPartition], bool]:
-        """The request's session, what it wants in all, and whether only changes are told."""
+        """Return the session, all partitions it fetches, and whether to send only changes."""
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
             self._drop(session_id)

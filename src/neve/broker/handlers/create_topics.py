@@ -1,6 +1,6 @@
 """CreateTopics: each topic is checked and created by itself.
 
-Replication is the store's, so any factor is taken and told back as 1, and of a manual assignment
+The store replicates, so any factor is accepted and returned as 1, and of a manual assignment
 only the number of its partitions counts.
 """
 

@@ -26,7 +26,7 @@ def handle(
     broker: Broker, request: DescribeConfigsRequest, context: Context
 ) -> DescribeConfigsResponse:
     del context
-    # Once each: a name is short, and what is told of it is not.
+    # Once each: a name is short, and its description is long.
     wanted: dict[tuple[int, str], DescribeConfigsRequest.Resource] = {}
     for asked in request.resources:
         wanted.setdefault((asked.resource_type, asked.resource_name), asked)

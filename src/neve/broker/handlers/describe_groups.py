@@ -20,7 +20,7 @@ def handle(
     broker: Broker, request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
     bits = authorized_operations(request.include_authorized_operations, GROUP_OPERATIONS)
-    # Once each: a name is short, and what is told of its group may not be.
+    # Once each: a name is short, and the description of its group may be long.
     wanted = dict.fromkeys(request.groups)
     rows = [_row(broker, group_id, context.api_version, bits) for group_id in wanted]
     return DescribeGroupsResponse(groups=rows)

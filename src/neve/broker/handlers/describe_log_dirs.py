@@ -1,6 +1,6 @@
 """DescribeLogDirs: how much room partitions take. The bucket is the one log directory.
 
-A partition is told of by the broker that leads it, as it would be in Kafka.
+A partition is described by the broker that leads it, as in Kafka.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def handle(
     broker: Broker, request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse:
     del context
-    # Once each: a number is short, and what is told of its partition may not be.
+    # Once each: a partition number is short, and its description may be long.
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

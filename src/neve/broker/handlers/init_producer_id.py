@@ -20,7 +20,7 @@ _NONE = -1
 async def handle(
     broker: Broker, request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse:
-    """Give a fresh id under epoch 0, also to a producer that had one: its sequences start anew."""
+    """Give a new id with epoch 0, also to a producer that had one: its sequences start at 0."""
     del context
     try:
         _check(request)

@@ -1,7 +1,7 @@
 """ListOffsets: the first and the last offset of partitions, and offsets by time.
 
-The latest offset is told only by a leader that made sure it still leads: a predecessor that was
-taken over would tell of an end that lies in the past.
+A leader returns the latest offset only after it has checked that it still leads: a deposed leader
+may know an older end.
 """
 
 from __future__ import annotations

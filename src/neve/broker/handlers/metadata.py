@@ -1,4 +1,4 @@
-"""Metadata: who the brokers are, which topics there are, who leads their partitions.
+"""Metadata: the brokers, the topics, and the leaders of their partitions.
 
 A topic that is asked for by its name and is not there is created on the way, where the setting and
 the client allow it; the answer then has it already.
@@ -98,8 +98,8 @@ async def _found(broker: Broker, asked: _Asked, changes: Changes | None) -> Topi
 
 async def _create(broker: Broker, name: str, changes: Changes) -> None:
     plan = broker.topics.plan(name)
-    # If somebody else is as quick, the topic is there; its partitions may have no leader yet. A
-    # store that is slow keeps nobody from hearing of other topics: clients ask again.
+    # If another client is as quick, the topic exists; its partitions may have no leader yet. While
+    # the store is slow, clients still get the other topics, and ask again for this one.
     with contextlib.suppress(TopicExistsError, TimedOutError):
         await changes.make(partial(broker.topics.create, plan))
     if broker.node.topic(name) is None:

@@ -31,7 +31,7 @@ _Row = TypeVar("_Row", OffsetFetchResponse.Partition, OffsetFetchResponse.GroupP
 
 
 class _Asked(NamedTuple):
-    """A topic of a request. Without a name, it was asked for by an id that nobody has."""
+    """A topic of a request. Without a name, it was asked for by an unknown id."""
 
     name: str | None
     topic_id: bytes

@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, and who leads which partition.
+"""Metadata: the brokers, the topics, and the leaders of their partitions.
 
 Topics that are null mean all of them; in version 0, which has no null, an empty list does.
 """
