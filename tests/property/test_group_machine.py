@@ -224,23 +224,23 @@ class GroupMachine(RuleBasedStateMachine):
     def members_and_leader_fit(self) -> None:
         if not hasattr(self, "group"):
             return
-        group, roster = self.group, self.group.roster
-        ids = [each.member_id for each in roster]
+        group, members = self.group, self.group.members
+        ids = [each.member_id for each in members]
         assert len(set(ids)) == len(ids)
-        assert (roster.leader_id in ids) if ids else roster.leader_id is None
+        assert (members.leader_id in ids) if ids else members.leader_id is None
         if group.state is GroupState.EMPTY:
             assert ids == []
         if group.state in (GroupState.STABLE, GroupState.COMPLETING):
             assert ids
-        assert roster.joining_count == sum(each.join_ticket is not None for each in roster)
-        waiting = [each.join_ticket for each in roster] + [each.sync_ticket for each in roster]
+        assert members.joining_count == sum(each.join_ticket is not None for each in members)
+        waiting = [each.join_ticket for each in members] + [each.sync_ticket for each in members]
         held = [each for each in waiting if each is not None]
         assert sorted(map(id, held)) == sorted(map(id, self.open)), "a ticket is lost"
 
     @invariant()
     def sync_waits_only_for_a_generation(self) -> None:
         if hasattr(self, "group") and self.group.state is not GroupState.COMPLETING:
-            assert all(each.sync_ticket is None for each in self.group.roster)
+            assert all(each.sync_ticket is None for each in self.group.members)
 
     def teardown(self) -> None:
         """With all records decided and everybody silent, nothing waits for ever."""

@@ -189,7 +189,7 @@ class Scene:
 
     def share_out(self, member_ids: list[str]) -> None:
         """Everybody syncs, the leader with `part n` for member n, and the record commits."""
-        leader = self.group.roster.leader_id
+        leader = self.group.members.leader_id
         assert leader is not None
         parts = {each: f"part {n}".encode() for n, each in enumerate(member_ids)}
         for member_id in member_ids:

@@ -59,7 +59,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/bench",
     "src/neve/broker",
     "src/neve/bucket",
-    "src/neve/coordinator",
     "src/neve/lake/pgwire",
     "src/neve/lake/sql",
     "src/neve/lake/values",

@@ -1,1 +1,1 @@
-"""Consumer groups: who is in them, what each member was given, and how far each group has read."""
+"""Consumer groups: their members, assignments and committed offsets."""

@@ -1,11 +1,11 @@
 """One group of the classic protocol, as a pure state machine.
 
-No clock, no I/O: time, tickets and new member ids are handed in, and every step returns the
-`Effects` that its caller carries out: answers to give, records to append. What it promises:
+No clock and no I/O: the caller passes time, tickets and new member ids, and every step returns the
+`Effects` that the caller carries out: answers to send, records to append. It promises:
 
 - a ticket is answered exactly once, and by the time-outs at the latest;
-- a generation's assignments are told only after the record that holds them is committed, each
-  member's part exactly as the leader gave it;
+- a generation's assignments are sent only after the record that holds them is committed, each
+  member's part exactly as the leader sent it;
 - generations only grow, and each has one leader;
 - `wake_ms` is never later than the next moment at which `tick` has something to do.
 
@@ -32,20 +32,20 @@ from neve.coordinator.group_messages import (
     SyncRequest,
     Ticket,
 )
-from neve.coordinator.roster import Member, member_from, protocol_bytes
+from neve.coordinator.members import Member, member_from, protocol_bytes
 from neve.coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
 from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
 
 class Group(GroupLifecycle):
-    """The requests that a group answers, on top of its way through time."""
+    """One group: its requests, on top of its lifecycle."""
 
     @classmethod
     def restored(
         cls, snapshot: GroupSnapshot, settings: GroupSettings, now_ms: int
     ) -> tuple[Group, Effects]:
-        """A group as a record tells it. Its members get a whole session to be heard of again."""
+        """A group from its record. Its members get a full session time-out to send a heartbeat."""
         group = cls(snapshot.group_id, settings)
         group.protocol_type = snapshot.protocol_type or None
         group.generation = snapshot.generation
@@ -61,23 +61,23 @@ class Group(GroupLifecycle):
                 ((snapshot.protocol_name or "", each.subscription),),
                 each.assignment,
             )
-            group.roster.add(member)
+            group.members.add(member)
             group.assigned_bytes += len(each.assignment)
             group._touch(member, now_ms)
         if snapshot.members:
             group.state = GroupState.STABLE
             group.protocol_name = snapshot.protocol_name or ""
-            if snapshot.leader_id and group.roster.get(snapshot.leader_id) is not None:
-                group.roster.leader_id = snapshot.leader_id
+            if snapshot.leader_id and group.members.get(snapshot.leader_id) is not None:
+                group.members.leader_id = snapshot.leader_id
         group._note_subscriptions()
         effects = group._begin()
-        if len(group.roster) > settings.size_max:
+        if len(group.members) > settings.size_max:
             group._rebalance(now_ms)
         return group, effects
 
     @property
     def is_forgettable(self) -> bool:
-        """It has no record, no member, and nobody is on the way: nothing would be missed."""
+        """Whether it can be dropped: it has no record, no member and no pending member."""
         return self.state is GroupState.EMPTY and not self._pending and not self.has_record
 
     @property
@@ -120,7 +120,7 @@ class Group(GroupLifecycle):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room(request):
             self._pending.pop(request.member_id, None)
-            member = self.roster.get(request.member_id)
+            member = self.members.get(request.member_id)
             if member is not None:
                 self._remove(member, now_ms)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -129,30 +129,30 @@ class Group(GroupLifecycle):
         return None
 
     def _has_room(self, request: JoinRequest) -> bool:
-        known_id = self.roster.id_of_instance(request.instance_id) or request.member_id
-        member = self.roster.get(known_id)
+        known_id = self.members.id_of_instance(request.instance_id) or request.member_id
+        member = self.members.get(known_id)
         grown_by = protocol_bytes(request.protocols)
         if member is not None:
             grown_by -= protocol_bytes(member.protocols)
         if grown_by > 0 and self.taken_bytes + grown_by > self.bytes_max:
             return False
         if self.state is GroupState.PREPARING:
-            # Who waits is counted, so that a group that is too large loses those who come last.
+            # Waiting members count, so that a group that is too large loses those that join last.
             is_waiting = member is not None and member.join_ticket is not None
-            return is_waiting or self.roster.joining_count < self.settings.size_max
-        return member is not None or len(self.roster) < self.settings.size_max
+            return is_waiting or self.members.joining_count < self.settings.size_max
+        return member is not None or len(self.members) < self.settings.size_max
 
     def _supports(self, request: JoinRequest) -> bool:
         names = [name for name, _ in request.protocols]
         if self.state is GroupState.EMPTY:
             return bool(request.protocol_type and names)
-        return request.protocol_type == self.protocol_type and self.roster.supported_by_all(names)
+        return request.protocol_type == self.protocol_type and self.members.supported_by_all(names)
 
     def _newcomer_joins(
         self, now_ms: int, ticket: Ticket, request: JoinRequest, new_member_id: str
     ) -> None:
-        old_id = self.roster.id_of_instance(request.instance_id)
-        old = self.roster.get(old_id) if old_id is not None else None
+        old_id = self.members.id_of_instance(request.instance_id)
+        old = self.members.get(old_id) if old_id is not None else None
         if old is not None:
             self._replace_static(now_ms, ticket, request, old, new_member_id)
         elif request.instance_id is None and request.id_round_trip:
@@ -167,7 +167,7 @@ class Group(GroupLifecycle):
             self._add(now_ms, ticket, request, new_member_id)
 
     def _pending_joins(self, now_ms: int, ticket: Ticket, request: JoinRequest) -> None:
-        if request.instance_id is not None:  # ids are given out ahead to dynamic members alone
+        if request.instance_id is not None:  # only dynamic members get an id before they join
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
             self._answer(ticket, JoinReply(error=unknown, member_id=request.member_id))
             return
@@ -177,27 +177,27 @@ class Group(GroupLifecycle):
     def _add(self, now_ms: int, ticket: Ticket, request: JoinRequest, member_id: str) -> None:
         if self.state is GroupState.PREPARING and self.generation == 0:
             self._newcomer = True
-        if not len(self.roster):
+        if not len(self.members):
             self.protocol_type = request.protocol_type
         member = member_from(request, member_id)
         member.is_new = True
         self._touch(member, now_ms)
-        self.roster.add(member)
-        self.roster.wait_join(member, ticket)
+        self.members.add(member)
+        self.members.wait_join(member, ticket)
         if self.state is not GroupState.PREPARING:
             self._rebalance(now_ms)
 
     def _member_joins(self, now_ms: int, ticket: Ticket, request: JoinRequest) -> None:
         error = self._stranger(request.member_id, request.instance_id)
-        member = self.roster.get(request.member_id)
+        member = self.members.get(request.member_id)
         if error is not None or member is None:
             unknown = error or ErrorCode.UNKNOWN_MEMBER_ID
             self._answer(ticket, JoinReply(error=unknown, member_id=request.member_id))
             return
         is_same = member.protocols == request.protocols
-        leads = member.member_id == self.roster.leader_id
-        # A leader of a stable group joins again to have partitions assigned anew, though nothing
-        # about itself has changed. Anybody else who changed nothing has missed an answer.
+        leads = member.member_id == self.members.leader_id
+        # A leader of a stable group joins again to trigger a new assignment, although nothing
+        # about itself has changed. Another member that changed nothing has missed a response.
         settled = self.state is GroupState.COMPLETING or (
             self.state is GroupState.STABLE and not leads
         )
@@ -211,12 +211,12 @@ class Group(GroupLifecycle):
             self._rebalance(now_ms)
 
     def _update(self, member: Member, request: JoinRequest) -> None:
-        self.roster.update(
+        self.members.update(
             member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
         )
 
     def _wait_join(self, member: Member, ticket: Ticket) -> None:
-        replaced = self.roster.wait_join(member, ticket)
+        replaced = self.members.wait_join(member, ticket)
         again = ErrorCode.REBALANCE_IN_PROGRESS
         self._answer(replaced, JoinReply(error=again, member_id=member.member_id))
 
@@ -224,21 +224,21 @@ class Group(GroupLifecycle):
         self, now_ms: int, ticket: Ticket, request: JoinRequest, member: Member, new_id: str
     ) -> None:
         """A static member has restarted: it keeps its place, and its former self is fenced."""
-        old_id, old_leader_id = member.member_id, self.roster.leader_id or NO_MEMBER
+        old_id, old_leader_id = member.member_id, self.members.leader_id or NO_MEMBER
         old_protocols = member.protocols
         old_timeouts_ms = member.rebalance_timeout_ms, member.session_timeout_ms
         fenced = ErrorCode.FENCED_INSTANCE_ID
-        self._answer(self.roster.take_join(member), JoinReply(error=fenced, member_id=old_id))
+        self._answer(self.members.take_join(member), JoinReply(error=fenced, member_id=old_id))
         sync_ticket, member.sync_ticket = member.sync_ticket, None
         self._answer(sync_ticket, SyncReply(error=fenced))
         self._rename(member, new_id)
         self._update(member, request)
         member.client_id, member.client_host = request.client_id, request.client_host
-        self.roster.wait_join(member, ticket)
+        self.members.wait_join(member, ticket)
         self._touch(member, now_ms)
         if self.state is GroupState.STABLE and self._is_content(member, old_protocols):
             save = ReplacementSave(
-                self.snapshot({each.member_id: each.assignment for each in self.roster}),
+                self.snapshot({each.member_id: each.assignment for each in self.members}),
                 old_id=old_id,
                 new_id=new_id,
                 old_leader_id=old_leader_id,
@@ -259,7 +259,7 @@ class Group(GroupLifecycle):
         the protocol that would be chosen and, for consumers, the topics.
         """
         name = self.protocol_name
-        if self.roster.choose_protocol() != name:
+        if self.members.choose_protocol() != name:
             return False
         if self.protocol_type != CONSUMER_PROTOCOL:
             return True
@@ -271,12 +271,12 @@ class Group(GroupLifecycle):
     def _stranger(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
         """Why a request is not from a current member, or None."""
         if instance_id is not None:
-            current_id = self.roster.id_of_instance(instance_id)
+            current_id = self.members.id_of_instance(instance_id)
             if current_id is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if current_id != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return None if self.roster.get(member_id) is not None else ErrorCode.UNKNOWN_MEMBER_ID
+        return None if self.members.get(member_id) is not None else ErrorCode.UNKNOWN_MEMBER_ID
 
     def _member_fault(self, identity: Identity, generation: int) -> ErrorCode | None:
         if self.state is GroupState.DEAD:
@@ -287,9 +287,9 @@ class Group(GroupLifecycle):
         return error
 
     def sync(self, now_ms: int, ticket: Ticket, request: SyncRequest) -> Effects:
-        """A member asks for its part; the leader brings everybody's."""
+        """A member asks for its assignment; the leader sends those of all members."""
         effects = self._begin()
-        member = self.roster.get(request.member_id)
+        member = self.members.get(request.member_id)
         error = self._sync_refusal(request)
         if error is not None or member is None:
             self._answer(ticket, SyncReply(error=error or ErrorCode.UNKNOWN_MEMBER_ID))
@@ -301,7 +301,7 @@ class Group(GroupLifecycle):
             return effects
         replaced, member.sync_ticket = member.sync_ticket, ticket
         self._answer(replaced, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
-        if member.member_id == self.roster.leader_id and self._saving is None:
+        if member.member_id == self.members.leader_id and self._saving is None:
             self._save_generation(now_ms, request)
         if self._saving is not None:
             self._await_save(now_ms, self._saving)
@@ -327,10 +327,10 @@ class Group(GroupLifecycle):
 
     def _save_generation(self, now_ms: int, request: SyncRequest) -> None:
         assignments = {
-            each.member_id: request.assignments.get(each.member_id, b"") for each in self.roster
+            each.member_id: request.assignments.get(each.member_id, b"") for each in self.members
         }
         assigned_bytes = sum(map(len, assignments.values()))
-        if self.roster.metadata_bytes + assigned_bytes > self.bytes_max:
+        if self.members.metadata_bytes + assigned_bytes > self.bytes_max:
             self._refuse_syncs(now_ms, ErrorCode.UNKNOWN_SERVER_ERROR)
             self._rebalance(now_ms)
             return
@@ -340,7 +340,7 @@ class Group(GroupLifecycle):
 
     def heartbeat(self, now_ms: int, identity: Identity, generation: int) -> ErrorCode:
         error = self._member_fault(identity, generation)
-        member = self.roster.get(identity.member_id)
+        member = self.members.get(identity.member_id)
         if error is not None or member is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
         self._touch(member, now_ms)
@@ -362,22 +362,22 @@ class Group(GroupLifecycle):
             return ErrorCode.NONE
         member_id = identity.member_id
         if member_id == NO_MEMBER:
-            member_id = self.roster.id_of_instance(identity.instance_id) or NO_MEMBER
+            member_id = self.members.id_of_instance(identity.instance_id) or NO_MEMBER
         error = self._stranger(member_id, identity.instance_id)
-        member = self.roster.get(member_id)
+        member = self.members.get(member_id)
         if error is not None or member is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
         self._remove(member, now_ms)
         return ErrorCode.NONE
 
     def check_commit(self, now_ms: int, identity: Identity, generation: int) -> ErrorCode:
-        """Whether offsets may be committed: by a current member, or by anybody if there is none."""
+        """Check a commit of offsets: by a current member, or by any client if there is none."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
         error = self._member_fault(identity, generation)
-        member = self.roster.get(identity.member_id)
+        member = self.members.get(identity.member_id)
         if error is not None or member is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
         if self.state is GroupState.COMPLETING:
@@ -386,7 +386,7 @@ class Group(GroupLifecycle):
         return ErrorCode.NONE
 
     def describe(self) -> GroupDescription:
-        """As tools show it. Metadata and assignments are told of a stable group alone."""
+        """The group for admin tools. Only a stable group shows metadata and assignments."""
         is_stable = self.state is GroupState.STABLE
         name = self.protocol_name if is_stable else None
         return GroupDescription(
@@ -395,6 +395,6 @@ class Group(GroupLifecycle):
             protocol_type=self.protocol_type or "",
             protocol_name=name or "",
             members=tuple(
-                each.snapshot(name, each.assignment if is_stable else b"") for each in self.roster
+                each.snapshot(name, each.assignment if is_stable else b"") for each in self.members
             ),
         )

@@ -1,8 +1,7 @@
-"""How a group gets from one generation to the next: gathering members, handing out assignments,
-and everything that time does to it.
+"""The lifecycle of a group: from one generation to the next, and its time-outs.
 
-The half of the state machine that no request names: `Group` in `group.py` adds the requests. Pure
-like it; time is in milliseconds of whatever clock the caller uses.
+The part of the state machine that is not a request. `Group` in `group.py` adds the requests. Pure:
+time is in milliseconds of the caller's clock.
 """
 
 from __future__ import annotations
@@ -21,26 +20,25 @@ from neve.coordinator.group_messages import (
     SyncReply,
     Ticket,
 )
-from neve.coordinator.roster import Member, Roster
+from neve.coordinator.members import GroupMembers, Member
 from neve.coordinator.subscription import CONSUMER_PROTOCOL, all_subscribed
 from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""A new member cannot send heartbeats while it waits for its first answer, and whether its
-connection still lives is not seen here: after this it is given up, as in Kafka."""
+"""A new member cannot send heartbeats while it waits for its first response, and the group does not
+see whether its connection is open. After this time it is removed, as in Kafka."""
 
 PENDING_MEMBER_MS_MAX = 10_000
-"""How long an id that was given out ahead is kept. Clients join with it at once; one that comes
-later is sent to begin again. Sessions may last for half an hour, and an id costs nothing to ask
-for."""
+"""How long an id that was sent before joining is kept. Clients join with it at once; a later one
+has to start again. Sessions may last for half an hour, and asking for an id costs nothing."""
 
 POSTPONED_JOIN_MS_MIN = 1_000
-"""Pause before a rebalance that nobody has joined is looked at again, whatever members asked."""
+"""The least pause before a rebalance that no member has joined is checked again."""
 
 
 class GroupLifecycle:
-    """The state of one group, and its way through time."""
+    """The state of one group, and its time-outs."""
 
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
@@ -51,7 +49,7 @@ class GroupLifecycle:
         self.protocol_name: str | None = None
         self.subscribed: frozenset[str] | None = None
         """Topics the members read, where that is known; None: it is not."""
-        self.roster = Roster()
+        self.members = GroupMembers()
         self.wake_ms: int | None = None
         self.bytes_max = settings.metadata_bytes_max
         """What it may take up. Its owner lowers that where other groups leave less."""
@@ -59,19 +57,19 @@ class GroupLifecycle:
         self.has_record = False
         """A record of it was written, or is on its way."""
         self._effects = Effects()
-        self._pending: dict[str, int] = {}  # ids given out and not yet joined, with their deadline
+        self._pending: dict[str, int] = {}  # ids sent and not yet joined, with their deadlines
         self._unsynced: dict[str, None] = {}  # members of this generation that have not synced
         self._join_deadline_ms: int | None = None
         self._sync_deadline_ms: int | None = None
         self._delay_left_ms: int | None = None  # only while an empty group gathers its first
-        self._newcomer = False  # somebody came during that delay, so it may be prolonged
+        self._newcomer = False  # a member joined during that delay, so it may be prolonged
         self._saving: GenerationSave | None = None
         self._awaited: dict[Save, int] = {}  # records that members wait for, and until when
 
     @property
     def taken_bytes(self) -> int:
         """What its members joined with and were assigned."""
-        return self.roster.metadata_bytes + self.assigned_bytes
+        return self.members.metadata_bytes + self.assigned_bytes
 
     # -- time
 
@@ -81,9 +79,9 @@ class GroupLifecycle:
         for member_id in [each for each, due in self._pending.items() if due <= now_ms]:
             del self._pending[member_id]
             self._try_complete(now_ms)
-        for member in self.roster:
+        for member in self.members:
             is_due = member.session_deadline_ms <= now_ms and not member.counts_as_alive
-            if is_due and self.roster.get(member.member_id) is member:
+            if is_due and self.members.get(member.member_id) is member:
                 self._remove(member, now_ms)
         if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
             self._join_time_is_up(now_ms)
@@ -95,7 +93,7 @@ class GroupLifecycle:
         return effects
 
     def _deadlines(self) -> list[int]:
-        found = [each.session_deadline_ms for each in self.roster if not each.counts_as_alive]
+        found = [each.session_deadline_ms for each in self.members if not each.counts_as_alive]
         found += self._pending.values()
         found += self._awaited.values()
         found += [
@@ -109,7 +107,7 @@ class GroupLifecycle:
         return deadline_ms
 
     def _touch(self, member: Member, now_ms: int) -> None:
-        """A sign of life: its session begins anew."""
+        """Restart a member's session after a sign of life."""
         timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
         member.session_deadline_ms = self._arm(now_ms + timeout_ms)
 
@@ -139,33 +137,33 @@ class GroupLifecycle:
         )
 
     def _generation_reply(self, member: Member) -> JoinReply:
-        """The current generation; the leader is told all members."""
-        leads = member.member_id == self.roster.leader_id
+        """The current generation. The leader's reply lists all members."""
+        leads = member.member_id == self.members.leader_id
         return JoinReply(
             member_id=member.member_id,
             generation=self.generation,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
-            leader_id=self.roster.leader_id or "",
+            leader_id=self.members.leader_id or "",
             members=self._joined() if leads else (),
         )
 
     def _joined(self) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(each.member_id, each.instance_id, each.metadata(self.protocol_name))
-            for each in self.roster
+            for each in self.members
         )
 
     # -- gathering members
 
     def _rebalance(self, now_ms: int) -> None:
-        """Ask everybody to join anew. Who waits for an assignment is sent back to join."""
+        """Ask all members to join again, those that wait for an assignment too."""
         if self.state is GroupState.COMPLETING:
             self._refuse_syncs(now_ms, ErrorCode.REBALANCE_IN_PROGRESS)
         self._unsynced.clear()
         self._sync_deadline_ms = None
         delay_ms = self.settings.initial_rebalance_delay_ms
-        timeout_ms = self.roster.rebalance_timeout_ms
+        timeout_ms = self.members.rebalance_timeout_ms
         if self.state is GroupState.EMPTY and delay_ms:
             self._delay_left_ms = max(timeout_ms - delay_ms, 0)
             self._join_deadline_ms = self._arm(now_ms + delay_ms)
@@ -181,7 +179,7 @@ class GroupLifecycle:
             self._awaited.pop(self._saving, None)
         self._saving = None
         self.assigned_bytes = 0
-        for member in self.roster:
+        for member in self.members:
             member.assignment = b""
             self._answer_sync(member, now_ms, error)
 
@@ -190,7 +188,7 @@ class GroupLifecycle:
         if (
             self.state is GroupState.PREPARING
             and self._delay_left_ms is None
-            and self.roster.all_joining
+            and self.members.all_joining
             and not self._pending
         ):
             self._complete(now_ms)
@@ -205,19 +203,19 @@ class GroupLifecycle:
             self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """The next generation, of those who joined and of static members wherever they are."""
-        for member in self.roster:
+        """Start the next generation: members that joined, and all static members."""
+        for member in self.members:
             if member.join_ticket is None and member.instance_id is None:
                 self._drop(member)
-        if len(self.roster) and not self.roster.elect_joining_leader():
-            pause_ms = max(self.roster.rebalance_timeout_ms, POSTPONED_JOIN_MS_MIN)
+        if len(self.members) and not self.members.elect_joining_leader():
+            pause_ms = max(self.members.rebalance_timeout_ms, POSTPONED_JOIN_MS_MIN)
             self._delay_left_ms = None
             self._join_deadline_ms = self._arm(now_ms + pause_ms)
             return
         self.generation += 1
         self._join_deadline_ms = None
         self._delay_left_ms = None
-        if len(self.roster):
+        if len(self.members):
             self._hand_out_generation(now_ms)
         else:
             self.protocol_name = None
@@ -228,27 +226,27 @@ class GroupLifecycle:
                 self._save(EmptySave(self.snapshot({})))
 
     def _hand_out_generation(self, now_ms: int) -> None:
-        self.protocol_name = self.roster.choose_protocol()
+        self.protocol_name = self.members.choose_protocol()
         self.state = GroupState.COMPLETING
         self._note_subscriptions()
-        for member in self.roster:
-            self._answer(self.roster.take_join(member), self._generation_reply(member))
+        for member in self.members:
+            self._answer(self.members.take_join(member), self._generation_reply(member))
             member.is_new = False
             self._touch(member, now_ms)
             self._unsynced[member.member_id] = None
-        self._sync_deadline_ms = self._arm(now_ms + self.roster.rebalance_timeout_ms)
+        self._sync_deadline_ms = self._arm(now_ms + self.members.rebalance_timeout_ms)
 
     def _note_subscriptions(self) -> None:
         self.subscribed = None
         if self.protocol_type == CONSUMER_PROTOCOL:
             self.subscribed = all_subscribed(
-                each.metadata(self.protocol_name) for each in self.roster
+                each.metadata(self.protocol_name) for each in self.members
             )
 
     def _sync_time_is_up(self, now_ms: int) -> None:
         """Members that joined and never asked for their part are gone."""
         for member_id in list(self._unsynced):
-            member = self.roster.get(member_id)
+            member = self.members.get(member_id)
             if member is not None:
                 self._drop(member)
         self._rebalance(now_ms)
@@ -258,11 +256,11 @@ class GroupLifecycle:
     def _drop(self, member: Member) -> None:
         """Out of the group, whatever it waits for. The caller goes on from there."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
-        self._answer(self.roster.take_join(member), JoinReply(error=unknown))
+        self._answer(self.members.take_join(member), JoinReply(error=unknown))
         ticket, member.sync_ticket = member.sync_ticket, None
         self._answer(ticket, SyncReply(error=unknown))
         self._unsynced.pop(member.member_id, None)
-        self.roster.remove(member)
+        self.members.remove(member)
 
     def _remove(self, member: Member, now_ms: int) -> None:
         self._drop(member)
@@ -279,10 +277,10 @@ class GroupLifecycle:
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol_name=self.protocol_name,
-            leader_id=self.roster.leader_id,
+            leader_id=self.members.leader_id,
             members=tuple(
                 each.snapshot(self.protocol_name, assignments.get(each.member_id, b""))
-                for each in self.roster
+                for each in self.members
             ),
         )
 
@@ -291,19 +289,19 @@ class GroupLifecycle:
         self._effects.saves.append(save)
 
     def _await_save(self, now_ms: int, save: Save) -> None:
-        """A member waits for this record, but not for as long as a store may hang."""
+        """Let a member wait for this record, for at most offsets.commit.timeout.ms."""
         if save not in self._awaited:
             self._awaited[save] = self._arm(now_ms + self.settings.offsets_timeout_ms)
 
     def _store_is_late(self, now_ms: int, save: Save) -> None:
-        """Whoever waits for a record is sent to ask again: heartbeats wait behind its request.
+        """Make members that wait for a record ask again: heartbeats wait behind their requests.
 
-        An assignment is still on its way. The generation stays as it is, so that those who join
-        again are told the same one and wait for the same record, and none is written beside it.
+        An assignment is still in flight. The generation stays as it is, so that members that join
+        again get the same one and wait for the same record, and no second record is written.
         """
         del self._awaited[save]
         if save is self._saving:
-            for member in self.roster:
+            for member in self.members:
                 self._answer_sync(member, now_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif isinstance(save, ReplacementSave):
             self._replacement_failed(now_ms, save, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -314,7 +312,7 @@ class GroupLifecycle:
         self._awaited.pop(save, None)
         if self._saving is not None and save is self._saving:
             assignments, self._saving = self._saving.assignments, None
-            for member in self.roster:
+            for member in self.members:
                 member.assignment = assignments.get(member.member_id, b"")
                 self._answer_sync(member, now_ms, ErrorCode.NONE)
             self.state = GroupState.STABLE
@@ -323,7 +321,7 @@ class GroupLifecycle:
         return effects
 
     def save_failed(self, now_ms: int, save: Save, error: ErrorCode) -> Effects:
-        """A record is not committed. What it would have shown is shown to nobody."""
+        """A record is not committed. No member sees what it would have shown."""
         effects = self._begin()
         self._awaited.pop(save, None)
         if save is self._saving:
@@ -335,7 +333,7 @@ class GroupLifecycle:
 
     def _replaced(self, save: ReplacementSave) -> Member | None:
         """The member that still waits for this record; a rebalance answers it by itself."""
-        member = self.roster.get(save.new_id)
+        member = self.members.get(save.new_id)
         is_current = save.snapshot.generation == self.generation
         if self.state is GroupState.STABLE and is_current and member is not None:
             return member if member.join_ticket is not None else None
@@ -345,29 +343,29 @@ class GroupLifecycle:
         member = self._replaced(save)
         if member is None:
             return
-        leads = member.member_id == self.roster.leader_id
+        leads = member.member_id == self.members.leader_id
         skips = save.knows_skip_assignment
-        # A client that cannot be told to skip the assignment must not see that it leads, or it
-        # would hand in an assignment that a stable group ignores.
+        # A client that does not know skip_assignment must not see that it leads, or it would send
+        # an assignment that a stable group ignores.
         reply = JoinReply(
             member_id=member.member_id,
             generation=self.generation,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
-            leader_id=(self.roster.leader_id or "") if skips else save.old_leader_id,
+            leader_id=(self.members.leader_id or "") if skips else save.old_leader_id,
             skip_assignment=skips and leads,
             members=self._joined() if skips and leads else (),
         )
-        self._answer(self.roster.take_join(member), reply)
+        self._answer(self.members.take_join(member), reply)
         self._touch(member, now_ms)
 
     def _replacement_failed(self, now_ms: int, save: ReplacementSave, error: ErrorCode) -> None:
         member = self._replaced(save)
         if member is None:
             return
-        self._answer(self.roster.take_join(member), JoinReply(error=error))
+        self._answer(self.members.take_join(member), JoinReply(error=error))
         self._rename(member, save.old_id)
-        self.roster.update(
+        self.members.update(
             member, save.old_protocols, save.old_rebalance_timeout_ms, save.old_session_timeout_ms
         )
         self._touch(member, now_ms)
@@ -376,15 +374,15 @@ class GroupLifecycle:
         if member.member_id in self._unsynced:
             del self._unsynced[member.member_id]
             self._unsynced[member_id] = None
-        self.roster.rename(member, member_id)
+        self.members.rename(member, member_id)
 
     # -- the end
 
     def die(self, error: ErrorCode) -> Effects:
-        """The group leaves this process, or is deleted. Everybody who waits is told `error`."""
+        """End the group here: it moved or is deleted. Waiting requests get `error`."""
         effects = self._begin()
-        for member in self.roster:
-            self._answer(self.roster.take_join(member), JoinReply(error=error))
+        for member in self.members:
+            self._answer(self.members.take_join(member), JoinReply(error=error))
             ticket, member.sync_ticket = member.sync_ticket, None
             self._answer(ticket, SyncReply(error=error))
         self._saving = None
@@ -397,5 +395,5 @@ class GroupLifecycle:
     def revive(self) -> None:
         """An empty group whose deletion could not be written is there as before."""
         assert self.state is GroupState.DEAD
-        assert len(self.roster) == 0
+        assert len(self.members) == 0
         self.state = GroupState.EMPTY

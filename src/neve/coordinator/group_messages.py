@@ -1,7 +1,6 @@
-"""What is asked of a group, what it answers, and the effects that a step leaves to be carried out.
+"""Requests to a group, its replies, and the effects that a caller carries out after a step.
 
-Plain data. A ticket stands for one request that waits: whoever hands it in gets it back in exactly
-one `Answer`.
+Plain data. A ticket stands for one waiting request. The group returns it in exactly one `Answer`.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class JoinRequest:
     client_id: str = ""
     client_host: str = ""
     id_round_trip: bool = False
-    """Whether a client without an id is given one first and has to come back with it."""
+    """Whether a client without an id first gets one and has to join again with it."""
     knows_skip_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the leader is told of it."""
+    """A member as its leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -86,7 +85,7 @@ class SyncReply:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a request says it is: a member id, an instance id, or both."""
+    """The identity that a request claims: a member id, an instance id, or both."""
 
     member_id: str
     instance_id: str | None = None
@@ -134,19 +133,19 @@ class Save:
 
 @dataclass(eq=False, slots=True)
 class GenerationSave(Save):
-    """The leader's assignment: no member is told its part before this is committed."""
+    """The leader's assignment. No member gets its part before this is committed."""
 
     assignments: dict[str, bytes]
 
 
 @dataclass(eq=False, slots=True)
 class EmptySave(Save):
-    """Nobody is left. Nothing waits for it."""
+    """The group has no member left. No request waits for this record."""
 
 
 @dataclass(eq=False, slots=True)
 class ReplacementSave(Save):
-    """A static member came back under a new id, and is told so when this is committed."""
+    """A static member has a new id. Its request is answered when this is committed."""
 
     old_id: str
     new_id: str

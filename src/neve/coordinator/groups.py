@@ -1,8 +1,8 @@
 """The group coordinator: every request about groups and their offsets, over many groups.
 
-Everything that is told is committed: an assignment, a commit of offsets, a deletion are answered
-when their record is, and a fetch of offsets only after making sure that this process still leads.
-A request about a group that another process coordinates says so, and clients look again.
+Every answer rests on a committed record: assignments, commits of offsets and deletions are answered
+once their record is committed, and a fetch of offsets after a check that this process still leads.
+A request for a group that another process coordinates gets NOT_COORDINATOR, and clients look again.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 GROUP_TYPE = "classic"
 NAME_BYTES_MAX = 1024
-"""Names that a client makes up and every member record carries."""
+"""For names that a client chooses and every member record carries."""
 SHOWN_CHARACTERS_MAX = 100
-"""As much of a group's name as the log shows."""
+"""How much of a group's name a log line shows."""
 CLIENT_ID_CHARACTERS_MAX = 249
-"""As much of a client's id as its member id and its records show."""
+"""How much of a client's id its member id and its records carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class GroupOverview:
 
 
 Complain = Callable[[str, str, str], None]
-"""Of a client's address, by which bound, that something was refused."""
+"""Logs a refusal: the client's address, the bound, the reason."""
 
 
 class Groups(OffsetRequests):
@@ -72,7 +72,7 @@ class Groups(OffsetRequests):
         self._tasks.start(self._expire_for_ever(), name="offset expiry")
 
     async def close(self) -> None:
-        """Everybody who waits is answered; what is on its way to the log is abandoned."""
+        """Answer all waiting requests. Records that are not committed yet are abandoned."""
         await self._tasks.close()
         await self._table.close()
 
@@ -80,7 +80,7 @@ class Groups(OffsetRequests):
         return len(self._table)
 
     def configure(self, settings: GroupSettings) -> None:
-        """Judge groups by these from now on. What was decided before stays as it is."""
+        """Apply changed settings to later requests."""
         self.settings = settings
         self._table.configure(settings)
 
@@ -89,15 +89,15 @@ class Groups(OffsetRequests):
         return self._table.partition_of(group_id)
 
     def spread_over(self, partitions: int) -> None:
-        """How many partitions the internal topic has, which need not be what is set by now."""
+        """Set the partition count of the internal topic, which may differ from the setting."""
         self._table.partitions = partitions
 
     async def load(self, partition: int, rows: Mapping[bytes, bytes], log: StateLog) -> None:
-        """Begin to coordinate a partition's groups, from its state table."""
+        """Start to coordinate a partition's groups, from its state table."""
         await self._table.load(partition, rows, log)
 
     def unload(self, partition: int) -> None:
-        """End coordinating them."""
+        """Stop coordinating a partition's groups."""
         self._table.unload(partition)
 
     # -- members
@@ -119,10 +119,10 @@ class Groups(OffsetRequests):
         name = request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS_MAX]
         new_id = f"{name}-{uuid.UUID(bytes=runtime.token(16))}"
         self._table.allot(slot)
-        before = len(slot.group.roster)
+        before = len(slot.group.members)
         effects = slot.group.join(monotonic_ms(), ticket, request, new_id)
         self._table.carry_out(slot, effects)
-        if len(slot.group.roster) > before:
+        if len(slot.group.members) > before:
             member = {"group": request.group_id, "member": request.member_id or new_id}
             event(_log, logging.DEBUG, "member joined", **member, client=request.client_id)
         reply = await ticket
@@ -139,7 +139,7 @@ class Groups(OffsetRequests):
     async def sync(self, request: SyncRequest) -> SyncReply:
         error = self._table.fault(request.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            # The rebalance it belongs to is lost with the process that ran it: join again.
+            # Its rebalance was lost with the earlier coordinator: the member has to join again.
             return SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS)
         slot = self._table.get(request.group_id)
         if error is not None or slot is None:
@@ -152,7 +152,7 @@ class Groups(OffsetRequests):
     def heartbeat(self, group_id: str, identity: Identity, generation: int) -> ErrorCode:
         error = self._table.fault(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return ErrorCode.NONE  # it will be judged when its group is known
+            return ErrorCode.NONE  # checked once its group is loaded
         slot = self._table.get(group_id)
         if error is not None or slot is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
@@ -163,7 +163,7 @@ class Groups(OffsetRequests):
     def leave(
         self, group_id: str, leaving: Sequence[Identity]
     ) -> tuple[ErrorCode, list[ErrorCode]]:
-        """An error for the request, and one for each who leaves."""
+        """An error for the request, and one for each leaving member."""
         error = self._table.fault(group_id)
         if error is not None:
             return error, []
@@ -182,24 +182,24 @@ class Groups(OffsetRequests):
     # -- looking at groups, deleting them
 
     def describe(self, group_id: str) -> tuple[ErrorCode, GroupDescription]:
-        """A group as it is; one that does not exist is described as dead."""
+        """The state of a group. One that does not exist is described as dead."""
         error = self._table.fault(group_id, may_be_nameless=True)
         slot = self._table.get(group_id)
         if error is None and slot is not None:
             return ErrorCode.NONE, slot.group.describe()
-        nobody = GroupDescription(
+        missing = GroupDescription(
             group_id=group_id,
             state=GroupState.DEAD,
             protocol_type="",
             protocol_name="",
             members=(),
         )
-        return error or ErrorCode.GROUP_ID_NOT_FOUND, nobody
+        return error or ErrorCode.GROUP_ID_NOT_FOUND, missing
 
     def list_groups(
         self, states: Sequence[str] = (), types: Sequence[str] = ()
     ) -> tuple[ErrorCode, list[GroupOverview]]:
-        """All groups here; filters that are empty let everything through."""
+        """The groups that this process coordinates. An empty filter matches all."""
         error = ErrorCode.NONE
         if self._table.is_loading:
             error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -164,7 +164,7 @@ class OffsetRequests:
                 if error is not None:
                     return FetchedOffsets(error=error)
                 slot = self._table.get(group_id)
-                strangers = {} if slot is None else await self._strangers(slot, wanted)
+                orphans = {} if slot is None else await self._orphans(slot, wanted)
         except NeveError as failure:
             return FetchedOffsets(error=code_of(failure))
         except TimeoutError:
@@ -173,12 +173,12 @@ class OffsetRequests:
         if wanted is None:
             found = {} if slot is None else dict(slot.offsets.items())
             return FetchedOffsets(
-                offsets={key: value for key, value in found.items() if key not in strangers}
+                offsets={key: value for key, value in found.items() if key not in orphans}
             )
         return FetchedOffsets(
             offsets={
                 key: UNCOMMITTED
-                if slot is None or key in strangers
+                if slot is None or key in orphans
                 else slot.offsets.get(key) or UNCOMMITTED
                 for key in wanted
             }
@@ -191,21 +191,21 @@ class OffsetRequests:
         # The partition may have been given up while we looked.
         return error or self._table.fault(group_id, may_be_nameless=True)
 
-    async def _strangers(
+    async def _orphans(
         self, slot: Slot, wanted: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, None]:
-        """Offsets of topics that are gone. They are dropped, now that it is certain.
+        """Offsets of deleted topics. They are dropped once that is certain.
 
-        An offset may also belong to a topic that this process has not heard of yet, when another
-        one coordinated the group before. So the topics are looked at anew before it is believed.
+        An offset may also belong to a topic that this process does not know yet, if another one
+        coordinated the group before. So the cluster log is read first.
         """
-        if not slot.offsets.strangers(self._topic_id, wanted):
+        if not slot.offsets.orphans(self._topic_id, wanted):
             return {}
         await self._topics.refresh()
-        gone = dict.fromkeys(slot.offsets.strangers(self._topic_id, wanted))
+        gone = dict.fromkeys(slot.offsets.orphans(self._topic_id, wanted))
         dropped = slot.offsets.settled(gone)
         if dropped:
-            self._table.write_offsets(slot, dict.fromkeys(dropped))  # nobody waits for it
+            self._table.write_offsets(slot, dict.fromkeys(dropped))  # in the background
         return gone
 
     def _topic_id(self, name: str) -> bytes | None:
@@ -249,7 +249,7 @@ class OffsetRequests:
 
     async def expire(self) -> None:
         """Drop offsets that are too old or whose topic is gone, then groups with nothing left."""
-        if any(slot.offsets.strangers(self._topic_id) for slot in self._table):
+        if any(slot.offsets.orphans(self._topic_id) for slot in self._table):
             try:
                 await self._topics.refresh()
             except NeveError:
@@ -273,7 +273,7 @@ class OffsetRequests:
             subscribed=group.subscribed,
         )
         old = offsets.expired(runtime.now_ms(), self.settings.offsets_retention_ms, idle)
-        gone = dict.fromkeys(offsets.settled([*old, *offsets.strangers(self._topic_id)]))
+        gone = dict.fromkeys(offsets.settled([*old, *offsets.orphans(self._topic_id)]))
         is_leaving = group.state is GroupState.EMPTY and not group.has_pending_members
         if is_leaving and offsets.is_settled and len(gone) == len(offsets):
             return [self._table.delete(slot)]

@@ -1,8 +1,8 @@
 """The committed offsets of one group: pure, like the group itself.
 
 A change is begun when its records are handed to the log and shown when they are committed, never
-before. Many changes may be on their way at once; whichever is told first, of two changes to one
-partition the one that was begun later counts, as it does in the log.
+before. Many changes may be on their way at once; in whichever order their outcomes arrive, of
+two changes to one partition the one that was begun later counts, as it does in the log.
 
 An offset belongs to a topic by its id: what was committed for a topic that was deleted says nothing
 about another one of the same name.
@@ -160,7 +160,7 @@ class Offsets:
         """
         return [key for key in keys if key not in self._in_flight]
 
-    def strangers(
+    def orphans(
         self,
         id_of: Callable[[str], bytes | None],
         among: Iterable[TopicPartition] | None = None,

@@ -1,6 +1,6 @@
 """The records that keep groups and offsets, in the formats of Kafka's own `__consumer_offsets`.
 
-A key begins with a version that tells its kind: 0 and 1 an offset, 2 a group; a value begins with
+A key begins with a version that names its kind: 0 and 1 an offset, 2 a group; a value begins with
 a version of its own. Written are group values of version 3, and offset values of version 4, the
 first that carries the topic's id. All versions are read. A key of another kind is not ours to
 know: `decode_key` gives None for it.
@@ -40,7 +40,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A generation and since when the group is in its state (wall clock; -1: not told)."""
+    """A generation and since when the group is in its state (wall clock; -1: unknown)."""
 
     snapshot: GroupSnapshot
     state_since_ms: int

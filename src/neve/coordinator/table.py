@@ -1,8 +1,8 @@
 """All groups of one process: which partitions are loaded, and how effects are carried out.
 
-Groups are pure and this is what drives them: it gives answers, appends records, rings when time
-has come. A partition of the internal topic is absent (another process coordinates its groups),
-loading, or loaded with the log that its records go to.
+Groups are pure; the table drives them: it sends answers, appends records and runs timers. A
+partition of the internal topic is absent (another process coordinates its groups), loading, or
+loaded with the log that its records are appended to.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StateLog(Protocol):
 
 
 def code_of(error: NeveError) -> ErrorCode:
-    """What clients are told of a record that was not committed: both make them try again."""
+    """The error for a record that was not committed. Clients retry after both codes."""
     if isinstance(error, FencedError | ClosedError):
         return ErrorCode.NOT_COORDINATOR
     return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -146,7 +146,7 @@ class GroupTable:
         return partition_of(group_id, self.partitions)
 
     def fault(self, group_id: str, *, may_be_nameless: bool = False) -> ErrorCode | None:
-        """Why nothing can be answered about a group here, or None."""
+        """The error for requests about a group that this process cannot serve; else None."""
         if not group_id and not may_be_nameless:
             return ErrorCode.INVALID_GROUP_ID
         if len(group_id.encode()) > GROUP_ID_BYTES_MAX:
@@ -191,7 +191,7 @@ class GroupTable:
                 del self._partitions[partition]
             raise
         if self._partitions.get(partition) is not mark:
-            return  # unloaded, or loaded anew, in between
+            return  # unloaded, or loaded again, meanwhile
         mark.log = log
         self._slots.update(slots)
         for slot in slots.values():
@@ -218,13 +218,13 @@ class GroupTable:
         return slots
 
     def _restored(self, partition: int, record: GroupRecord) -> Slot:
-        # Nothing waits in a group that was just read, so there is nobody to answer.
+        # No request waits in a group that was just read, so there is nothing to answer.
         group, _ = Group.restored(record.snapshot, self.settings, monotonic_ms())
         since_ms = record.state_since_ms if record.state_since_ms >= 0 else runtime.now_ms()
         return Slot(group, partition, since_ms, state=group.state, is_known=True)
 
     def unload(self, partition: int) -> None:
-        """Another process coordinates these groups now: everybody who waits is told so."""
+        """Stop serving a partition's groups. Waiting requests are answered NOT_COORDINATOR."""
         self._partitions.pop(partition, None)
         for group_id, slot in list(self._slots.items()):
             if slot.partition == partition:
@@ -241,9 +241,9 @@ class GroupTable:
         self._timers.clear(group_id)
 
     def allot(self, slot: Slot) -> None:
-        """Tell a group what it may take up, before it is asked for more."""
+        """Set how much memory a group may take, before a request that may grow it."""
         left = self.memory.bytes_max - (self.memory.used - slot.taken_bytes) - _GROUP_BYTES
-        left -= _MEMBER_BYTES * (len(slot.group.roster) + 1)
+        left -= _MEMBER_BYTES * (len(slot.group.members) + 1)
         slot.group.bytes_max = min(self.settings.metadata_bytes_max, left)
 
     # -- effects
@@ -257,7 +257,7 @@ class GroupTable:
     def _deliver(self, effects: Effects) -> None:
         for answer in effects.answers:
             future: asyncio.Future[object] = answer.ticket
-            if not future.done():  # whoever waited may have gone away
+            if not future.done():  # the client may have disconnected
                 future.set_result(answer.reply)
 
     def note(self, slot: Slot) -> None:
@@ -265,13 +265,13 @@ class GroupTable:
         group = slot.group
         if self._slots.get(group.group_id) is not slot:
             return
-        taken_bytes = _GROUP_BYTES + group.taken_bytes + _MEMBER_BYTES * len(group.roster)
+        taken_bytes = _GROUP_BYTES + group.taken_bytes + _MEMBER_BYTES * len(group.members)
         self.memory.count(taken_bytes - slot.taken_bytes)
         slot.taken_bytes = taken_bytes
         if group.state is not slot.state:
             slot.state = group.state
             slot.state_since_ms = runtime.now_ms()
-            _tell_state(group)
+            _log_state(group)
         if group.is_forgettable and slot.offsets.is_idle and not slot.is_known:
             self._drop(group.group_id)
             return
@@ -285,9 +285,9 @@ class GroupTable:
         slot = self._slots.get(group_id)
         if slot is None:
             return
-        before = len(slot.group.roster)
+        before = len(slot.group.members)
         self.carry_out(slot, slot.group.tick(monotonic_ms()))
-        gone = before - len(slot.group.roster)
+        gone = before - len(slot.group.members)
         if gone > 0:
             event(_log, logging.DEBUG, "members timed out", group=group_id, members=gone)
 
@@ -333,8 +333,8 @@ class GroupTable:
     ) -> Awaitable[ErrorCode]:
         """Change offsets, and show the change once it is committed.
 
-        It has its place in the log when this returns. Whoever awaits the outcome may be cancelled:
-        the record lands all the same, so a task of its own sees to it.
+        The records have their place in the log when this returns. A separate task awaits the
+        commit, because they land even if the caller is cancelled.
         """
         group_id = slot.group.group_id
         rows = [
@@ -386,11 +386,11 @@ class GroupTable:
         return ErrorCode.NONE
 
 
-def _tell_state(group: Group) -> None:
+def _log_state(group: Group) -> None:
     about = {
         "group": group.group_id,
         "generation": group.generation,
-        "members": len(group.roster),
+        "members": len(group.members),
         "protocol": group.protocol_name,
     }
     if group.state is GroupState.STABLE:

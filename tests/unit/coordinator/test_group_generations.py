@@ -116,7 +116,7 @@ def test_a_member_that_vanishes_while_the_store_hangs_is_out_after_its_session()
     scene.pass_time(5_000 + SESSION_MS, leader)
     assert scene.state is GroupState.PREPARING
     assert scene.join(leader).error is ErrorCode.NONE
-    assert [each.member_id for each in scene.group.roster] == [leader]
+    assert [each.member_id for each in scene.group.members] == [leader]
     scene.commit()
     assert scene.state is GroupState.COMPLETING, "the late record is of a generation that is over"
 

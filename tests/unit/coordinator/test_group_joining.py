@@ -28,7 +28,7 @@ def test_a_client_without_an_id_is_sent_back_with_one() -> None:
     first = scene.join(id_round_trip=True).reply
     assert first.error is ErrorCode.MEMBER_ID_REQUIRED
     assert first.member_id == "m-1"
-    assert (scene.state, len(scene.group.roster)) == (GroupState.EMPTY, 0)
+    assert (scene.state, len(scene.group.members)) == (GroupState.EMPTY, 0)
     second = scene.join(first.member_id, id_round_trip=True).reply
     assert (second.error, second.member_id) == (ErrorCode.NONE, "m-1")
 

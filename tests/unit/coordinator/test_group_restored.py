@@ -29,7 +29,7 @@ def test_members_go_on_as_if_nothing_had_happened() -> None:
     scene.committed = [EmptySave(snapshot)]
     assert scene.sync(members[1]).reply.assignment == b"part 1"
     assert scene.commit_check(members[0], generation=1) is ErrorCode.NONE
-    assert scene.group.roster.leader_id == members[0]
+    assert scene.group.members.leader_id == members[0]
     assert scene.group.reads("orders")
     assert not scene.group.reads("payments")
 

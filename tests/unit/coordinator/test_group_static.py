@@ -12,7 +12,7 @@ from support.group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscrip
 def stable(scene: Scene, *instances: str | None) -> list[str]:
     """A stable group of static members (None: a dynamic one), the first leads."""
     tickets = [scene.join(instance=each) for each in instances]
-    members = [each.member_id for each in scene.group.roster]
+    members = [each.member_id for each in scene.group.members]
     for instance, member_id in zip(instances, members, strict=True):
         if scene.state is GroupState.PREPARING:
             tickets.append(scene.join(member_id, instance=instance))
@@ -35,7 +35,7 @@ def test_a_restart_disturbs_nobody() -> None:
     assert (reply.error, reply.generation, reply.leader_id) == (ErrorCode.NONE, generation, leader)
     assert reply.member_id not in (old, "")
     assert scene.sync(reply.member_id).reply.assignment == b"part 1"
-    assert [each.member_id for each in scene.group.roster] == [leader, reply.member_id]
+    assert [each.member_id for each in scene.group.members] == [leader, reply.member_id]
 
 
 def test_a_restart_does_not_wait_for_a_store_that_hangs() -> None:
@@ -88,7 +88,7 @@ def test_two_twins_that_join_while_members_gather() -> None:
     scene.join(leader, instance="a")
     first, second = scene.join(instance="b"), None
     assert first.error is ErrorCode.NONE
-    scene.share_out([each.member_id for each in scene.group.roster])
+    scene.share_out([each.member_id for each in scene.group.members])
     scene.join(leader, instance="a")
     second = scene.join(first.reply.member_id, instance="b")
     assert second.error is ErrorCode.NONE
@@ -101,7 +101,7 @@ def test_a_leader_that_restarts_is_told_to_skip_the_assignment() -> None:
     scene.commit()
     reply = ticket.reply
     assert reply.skip_assignment
-    assert reply.leader_id == reply.member_id == scene.group.roster.leader_id
+    assert reply.leader_id == reply.member_id == scene.group.members.leader_id
     assert len(reply.members) == 2
 
 
@@ -112,7 +112,7 @@ def test_a_leader_that_cannot_skip_is_not_told_that_it_leads() -> None:
     scene.commit()
     reply = ticket.reply
     assert (reply.leader_id, reply.skip_assignment, reply.members) == (old, False, ())
-    assert scene.group.roster.leader_id == reply.member_id
+    assert scene.group.members.leader_id == reply.member_id
 
 
 def test_a_follower_has_nothing_to_skip() -> None:
@@ -157,7 +157,7 @@ def test_a_record_that_fails_brings_the_old_member_back() -> None:
     scene.fail(ErrorCode.NOT_COORDINATOR)
     assert (ticket.error, ticket.reply.member_id) == (ErrorCode.NOT_COORDINATOR, "")
     assert scene.beat(old, instance="b") is ErrorCode.NONE
-    member = scene.group.roster.get(old)
+    member = scene.group.members.get(old)
     assert member is not None
     assert member.session_timeout_ms == SESSION_MS
     again = scene.join(instance="b")
@@ -184,7 +184,7 @@ def test_a_restart_on_a_restart_fences_the_one_between() -> None:
     assert between.error is ErrorCode.FENCED_INSTANCE_ID
     scene.commit()
     assert last.error is ErrorCode.NONE
-    assert len(scene.group.roster) == 2
+    assert len(scene.group.members) == 2
 
 
 def test_a_static_member_is_kept_though_it_does_not_rejoin_until_its_session_ends() -> None:
@@ -192,11 +192,11 @@ def test_a_static_member_is_kept_though_it_does_not_rejoin_until_its_session_end
     leader, away = stable(scene, None, "b")
     scene.join(leader)
     scene.pass_time(REBALANCE_MS, away)
-    assert [each.member_id for each in scene.group.roster] == [leader, away]
+    assert [each.member_id for each in scene.group.members] == [leader, away]
     scene.sync(leader, {away: b"kept"})
     scene.commit()
     scene.pass_time(SESSION_MS, leader)
-    assert [each.member_id for each in scene.group.roster] == [leader]
+    assert [each.member_id for each in scene.group.members] == [leader]
 
 
 def test_an_absent_static_leader_leads_no_longer() -> None:
@@ -236,7 +236,7 @@ def test_a_static_member_leaves_by_its_instance_alone() -> None:
     scene.take(effects)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert errors == [ErrorCode.NONE, unknown, ErrorCode.FENCED_INSTANCE_ID, unknown]
-    assert len(scene.group.roster) == 1
+    assert len(scene.group.members) == 1
     assert scene.join(instance="b").error is None, "it may come back as a new member"
 
 

@@ -74,10 +74,10 @@ def test_offsets_belong_to_a_topic_by_its_id() -> None:
     offsets = Offsets()
     offsets.restore(KEY, at(5))
     offsets.restore(("old", 0), at(5, topic_id=NO_TOPIC_ID))
-    assert offsets.strangers({"orders": ID, "old": b"x" * 16}.get) == []
-    assert offsets.strangers({"orders": b"n" * 16, "old": b"x" * 16}.get) == [KEY]
-    assert offsets.strangers(lambda _: None) == [KEY, ("old", 0)]
-    assert offsets.strangers(lambda _: None, [("old", 0), OTHER]) == [("old", 0)]
+    assert offsets.orphans({"orders": ID, "old": b"x" * 16}.get) == []
+    assert offsets.orphans({"orders": b"n" * 16, "old": b"x" * 16}.get) == [KEY]
+    assert offsets.orphans(lambda _: None) == [KEY, ("old", 0)]
+    assert offsets.orphans(lambda _: None, [("old", 0), OTHER]) == [("old", 0)]
 
 
 EMPTY = {"state": GroupState.EMPTY, "state_since_ms": 500, "is_simple": False, "subscribed": None}

@@ -1,8 +1,8 @@
-"""The members of one group: their ids, what they support, who leads, who waits.
+"""The members of one group: ids, supported protocols, the leader, and which of them wait.
 
-Kept apart from the state machine because it has rules of its own: counts of who waits and of who
-supports what are kept up with every change, so that no step looks at all members to know them.
-Members stay in the order in which they came, and every choice among them follows it.
+Counts of waiting members, and of members per supported protocol, are updated with every change, so
+that no step has to scan all members. Members keep the order in which they joined, and every choice
+among them follows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(slots=True)
 class Member:
-    """One member. A ticket is there while its request waits."""
+    """One member. It has a ticket while its request waits."""
 
     member_id: str
     instance_id: str | None
@@ -28,14 +28,14 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """It has not been told its id yet, so it cannot send heartbeats."""
+    """The client does not know its id yet, so it cannot send heartbeats."""
     join_ticket: Ticket = None
     sync_ticket: Ticket = None
     session_deadline_ms: int = 0
 
     @property
     def counts_as_alive(self) -> bool:
-        """Waiting for us is a sign of life, but not for ever: a new member may have gone away."""
+        """Whether its waiting request is a sign of life. A new member may have disconnected."""
         waits = self.join_ticket is not None or self.sync_ticket is not None
         return waits and not self.is_new
 
@@ -71,7 +71,7 @@ def protocol_bytes(protocols: Protocols) -> int:
     return sum(len(name) + len(data) for name, data in protocols)
 
 
-class Roster:
+class GroupMembers:
     """All members of a group."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Roster:
             self.leader_id = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Without it. Its tickets must have been taken before."""
+        """Remove a member. The caller must have taken its tickets."""
         del self._members[member.member_id]
         if member.instance_id is not None:
             self._statics.pop(member.instance_id, None)
@@ -122,7 +122,7 @@ class Roster:
             self.leader_id = next(iter(self._members), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member under another id; its place in the order stays."""
+        """Give a static member another id. It keeps its place in the order."""
         old_id = member.member_id
         member.member_id = member_id
         self._members = {each.member_id: each for each in self._members.values()}
@@ -153,10 +153,10 @@ class Roster:
             else:
                 del self._supporters[name]
 
-    # -- who waits
+    # -- waiting
 
     def wait_join(self, member: Member, ticket: Ticket) -> Ticket:
-        """Let a member wait for the next generation; gives back a ticket that this one replaces."""
+        """Let a member wait for the next generation. Returns the ticket that this one replaces."""
         replaced = member.join_ticket
         if replaced is None:
             self.joining_count += 1
@@ -175,7 +175,7 @@ class Roster:
         return any(self._supporters.get(name, 0) == len(self._members) for name in names)
 
     def choose_protocol(self) -> str:
-        """Of the protocols that all support the one with most votes, and of equals the first."""
+        """The protocol with most votes of those that all members support; of equals, the first."""
         votes: dict[str, int] = {}
         for member in self._members.values():
             for name, _ in member.protocols:
@@ -185,7 +185,7 @@ class Roster:
         return max(votes, key=votes.__getitem__)
 
     def elect_joining_leader(self) -> bool:
-        """Keep the leader if it waits to join, or take the first who does. False: nobody does."""
+        """Keep the leader if it waits to join, else elect the first that does; False if none."""
         leader = self._members.get(self.leader_id or "")
         if leader is not None and leader.join_ticket is not None:
             return True
