@@ -63,7 +63,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/lake/sql",
     "src/neve/lake/values",
     "src/neve/protocol",
-    "src/neve/records",
 ]
 
 

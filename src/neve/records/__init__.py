@@ -1,1 +1,1 @@
-"""Kafka's record batches, pure: bytes in, bytes or columns out."""
+"""Codec of Kafka's record batches. Pure: bytes in, bytes or columns out."""

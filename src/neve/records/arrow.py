@@ -1,15 +1,15 @@
 """Record batches as Arrow columns.
 
-`to_arrow` and `to_arrow_batches` take any number of batches of one partition, back to back. Every
-batch they pass is checked against its checksum, its records against their count; control batches
-are left out. They raise DamagedError rather than give a wrong record, and give the records of a
-batch either all (within the offsets asked for) or not at all.
+`to_arrow` and `to_arrow_batches` decode any number of adjacent batches of one partition. They
+verify every batch's checksum and record count and omit control batches. They raise DamagedError
+rather than return a wrong record, and return all records of a batch (within the requested offsets)
+or none.
 
 The types are those of Spark's Kafka source: no large_ types, so a column stays below 2 GiB.
 
-* A timestamp that its unit cannot hold is null. Kafka's "no timestamp" stays -1 ms.
+* A timestamp out of the range of its unit is null. Kafka's "no timestamp" stays -1 ms.
 * `headers` is null for a record without headers, as in Spark.
-* Arrow's text must be UTF-8: what is not in a header's key becomes U+FFFD.
+* Arrow's text must be UTF-8: invalid bytes in a header's key become U+FFFD.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ __all__ = [
 ]
 
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value")
-"""What is decoded unless asked otherwise; `headers` besides on request."""
+"""The default columns. `headers` is available on request."""
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Decompressed records in one RecordBatch of `to_arrow_batches`; one Kafka batch may have more.
 
-A consumer that drops one before it takes the next then works in memory that is reused: fresh pages
-cost more than the decoding.
+A consumer that drops one before it takes the next reuses the same memory: fresh pages cost more
+than decoding.
 """
 BATCH_ROWS_MAX = 1024 * 1024
 
 INT32_MAX = 2**31 - 1
 WALK_ROWS = 256
-"""Headers that one call of the kernel looks ahead."""
+"""Batch headers that one call of the kernel parses."""
 
 Keep = Callable[[BatchHeader], bool]
 
 
 class Part(NamedTuple):
-    """Batches back to back, in the object `key`, and which of their offsets are wanted."""
+    """Adjacent batches of the object `key`, and the range of requested offsets."""
 
     data: Buffer
     from_offset: int
@@ -84,9 +84,9 @@ class Part(NamedTuple):
 def schema(
     columns: Sequence[str] = COLUMNS, *, headers: bool = False, unit: str = "us"
 ) -> pa.Schema:
-    """The schema that these columns have, in this order."""
+    """Return the schema of these columns, in this order."""
     if unit not in UNITS:
-        raise InvalidError(f"there is no unit {unit!r}: use one of {', '.join(UNITS)}")
+        raise InvalidError(f"unknown unit {unit!r}: use one of {', '.join(UNITS)}")
     types = {
         "offset": pa.int64(),
         "timestamp": pa.timestamp(unit, tz="UTC"),
@@ -97,7 +97,7 @@ def schema(
     }
     names = (*columns, "headers") if headers and "headers" not in columns else tuple(columns)
     if unknown := [name for name in names if name not in types]:
-        raise InvalidError(f"there is no column {unknown[0]!r}: use some of {', '.join(types)}")
+        raise InvalidError(f"unknown column {unknown[0]!r}: use some of {', '.join(types)}")
     return pa.schema([pa.field(name, types[name]) for name in names])
 
 
@@ -113,9 +113,9 @@ def to_arrow(
     keep: Keep | None = None,
     limit: int = compression.DECOMPRESSED_BYTES_MAX,
 ) -> pa.RecordBatch:
-    """All records with from_offset <= offset < to_offset as one RecordBatch.
+    """Return all records with from_offset <= offset < to_offset as one RecordBatch.
 
-    InvalidError where they have 2 GiB or more: that is what `to_arrow_batches` is for.
+    Raises InvalidError for 2 GiB or more; use `to_arrow_batches` for that.
     """
     found = list(
         to_arrow_batches(
@@ -134,7 +134,7 @@ def to_arrow(
     )
     if len(found) > 1:
         raise InvalidError(
-            f"{key or 'data'}: 2 GiB of records and more do not fit one RecordBatch: "
+            f"{key or 'data'}: 2 GiB or more of records do not fit one RecordBatch: "
             "use to_arrow_batches"
         )
     if found:
@@ -156,10 +156,10 @@ def to_arrow_batches(
     rows_max: int = BATCH_ROWS_MAX,
     bytes_max: int = BATCH_BYTES_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """The records in RecordBatches of at most `rows_max` rows, never an empty one.
+    """Yield the records in RecordBatches of 1 to `rows_max` rows.
 
-    Each is made of whole Kafka batches with together at most `bytes_max` bytes of decompressed
-    records, or of one batch that has more. `keep` may leave out batches by their header.
+    Each consists of whole Kafka batches with a total of at most `bytes_max` bytes of decompressed
+    records, or of a single larger batch. `keep` may reject batches by their header.
     """
     part = Part(
         data,
@@ -190,9 +190,9 @@ def parts_to_arrow_batches(
     rows_max: int = BATCH_ROWS_MAX,
     bytes_max: int = BATCH_BYTES_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """The same for parts of one partition that lie apart, small ones decoded together.
+    """Like `to_arrow_batches`, for separate parts of one partition; small ones are combined.
 
-    Where one cannot be read further, the records before that place are given first.
+    If a part is damaged, the records before the damage are yielded before the error is raised.
     """
     wanted = ColumnSelection(schema(columns, headers=headers, unit=unit), unit)
     bytes_max = min(bytes_max, INT32_MAX)
@@ -204,7 +204,7 @@ def parts_to_arrow_batches(
             if group and (rows + count > rows_max or size + more > bytes_max):
                 full, group = group, []
                 yield from _decode(full, wanted, rows_max)
-                del full  # what it holds may be large, and so may be what comes next
+                del full  # free it before the next one, which may be large too
                 rows = size = 0
             group.append(section)
             rows += count
@@ -216,7 +216,7 @@ def parts_to_arrow_batches(
 
 
 def _checked(view: memoryview, address: int, key: str) -> Iterator[list[int]]:
-    """Every batch as `kernel.walk` describes it, checked against its checksum."""
+    """Yield every batch as `kernel.walk` describes it, with its checksum verified."""
     table = np.empty((WALK_ROWS, kernel.WALK_FIELDS), np.int64)
     position = next_offset = 0
     while position < len(view):
@@ -234,11 +234,11 @@ def _checked(view: memoryview, address: int, key: str) -> Iterator[list[int]]:
         position = reached
         if rows < WALK_ROWS and position < len(view):
             check_batch(view, position, key=key)
-            raise DamagedError(key, f"the bytes at {position} changed while they were read")
+            raise DamagedError(key, f"the bytes at {position} changed during the read")
 
 
 def _sections(parts: Iterable[Part], keep: Keep | None, limit: int) -> Iterator[Section]:
-    """The checked batches that may hold wanted records, decompressed one at a time."""
+    """Yield the batches that may contain requested records, verified and decompressed."""
     for part in parts:
         yield from _sections_of(part, keep, limit)
 

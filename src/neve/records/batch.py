@@ -1,11 +1,11 @@
-"""The header of a Kafka record batch (magic 2): parse it, check it, patch it, make it.
+"""The header of a Kafka record batch (magic 2): parsing, checking, patching and building.
 
-A batch stays the bytes that its producer sent. What Neve writes into it, base offset and leader
-epoch, lies outside the batch's checksum; only log-append time and another codec change more.
-Nothing here looks into the records themselves, and only `recompressed` decompresses them.
+A batch keeps the bytes that its producer sent. Neve patches base offset and leader epoch, which the
+batch's checksum does not cover; only log-append time and recompression change more. Nothing here
+parses the records, and only `recompressed` decompresses them.
 
-The checksum covers everything from the attributes on. Base offset (bytes 0 to 7) and leader epoch
-(12 to 15) are guarded by whatever holds the batch: a segment, a WAL object.
+The checksum covers everything from the attributes on. The checksum of the segment or WAL object
+that contains the batch covers base offset (bytes 0 to 7) and leader epoch (12 to 15).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neve.records.crc import combined, crc32c
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEADER_BYTES = 61
-"""Everything before the records."""
+"""Size of everything before the records."""
 LENGTH_END = 12
 """The length field counts the bytes from here on."""
 CRC_END = 21
@@ -38,7 +38,7 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
-# From here on it is quicker to combine two checksums than to compute one.
+# For larger batches, combining two checksums is faster than computing one.
 LARGE_BATCH_BYTES = 16 * 1024
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -51,7 +51,7 @@ _AT_EPOCH, _AT_MAGIC, _AT_CRC, _AT_ATTRIBUTES, _AT_MAX_TIMESTAMP = 12, 16, 17, 2
 
 
 class BatchHeader(NamedTuple):
-    """The fields in the order of the wire."""
+    """The header's fields, in wire order."""
 
     base_offset: int
     length: int
@@ -69,7 +69,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """The size of the whole batch in bytes, including the header."""
         return self.length + LENGTH_END
 
     @property
@@ -86,7 +86,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """0: the producer's time; 1: the time of the append."""
+        """0: create time (the producer's); 1: log-append time."""
         return (self.attributes & LOG_APPEND_TIME) >> 3
 
     @property
@@ -99,12 +99,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """The base timestamp is the time from which compaction may drop tombstones."""
+        """Whether the base timestamp is the time from which compaction may drop tombstones."""
         return self.attributes & DELETE_HORIZON != 0
 
 
 def parse_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
-    """The fields as they stand, unchecked but for the bounds of `data`."""
+    """Unpack the fields without checks, except for the bounds of `data`."""
     try:
         return BatchHeader._make(_HEADER.unpack_from(data, position))
     except struct.error:
@@ -114,9 +114,9 @@ def parse_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHead
 
 
 def check_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
-    """The header of a batch that lies wholly within `data`; its checksum is not computed."""
+    """Return the header of a batch that is completely within `data`; skips the checksum."""
     room = len(data) - position
-    # Kafka's older formats have shorter headers: their magic is told before the size is judged.
+    # Kafka's older formats have shorter headers: check the magic before the size.
     if _AT_MAGIC < room < HEADER_BYTES:
         _check_magic(data[position + _AT_MAGIC], position, key)
     header = parse_header(data, position, key=key)
@@ -138,7 +138,7 @@ def check_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHead
 
 
 def check_batch(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
-    """The header of a batch that lies wholly within `data` and matches its checksum."""
+    """Return the header of a batch that is completely within `data`; verifies the checksum."""
     header = check_header(data, position, key=key)
     found = crc32c(memoryview(data)[position + CRC_END : position + LENGTH_END + header.length])
     if found != header.crc:
@@ -150,13 +150,13 @@ def check_batch(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeade
 
 
 def check_produced(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header of a batch as a producer may send it. `data` may go on behind it.
+    """Return the header of a produced batch. `data` may continue after it.
 
-    DamagedError for bytes that fail their checks, InvalidError for a batch that contradicts itself
-    or that only a broker may write, UnsupportedError for an old format or an unknown codec.
+    Raises DamagedError for bytes that fail their checks, InvalidError for a batch that contradicts
+    itself or that only a broker may write, UnsupportedError for an old format or unknown codec.
     """
     if len(data) - position >= HEADER_BYTES:
-        # All that a good batch needs, in one go: this runs for every batch that is produced.
+        # All checks of a valid batch at once: this runs for every produced batch.
         header = BatchHeader._make(_HEADER.unpack_from(data, position))
         end = position + LENGTH_END + header.length
         if (
@@ -172,7 +172,7 @@ def check_produced(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _judged(data: Buffer, position: int) -> BatchHeader:
-    """What is wrong with a produced batch, as the error that says so."""
+    """Return the error for an invalid produced batch."""
     header = check_batch(data, position, key="produced batch")
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise InvalidError(
@@ -185,12 +185,12 @@ def _judged(data: Buffer, position: int) -> BatchHeader:
             f"{', '.join(compression.CODECS.values())}"
         )
     if header.is_control:
-        raise InvalidError("a produced batch is a control batch: only a broker writes those")
+        raise InvalidError("a produced batch is a control batch, which only a broker may write")
     return header
 
 
 def split_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
-    """Every batch of a produced buffer with its position; nothing may be left over."""
+    """Yield every batch of a produced buffer with its position. Trailing bytes are an error."""
     found: list[tuple[int, BatchHeader]] = []
     position = 0
     while position < len(data):
@@ -201,9 +201,9 @@ def split_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
 
 
 def walk(data: Buffer, *, key: str = "") -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of batches that lie back to back, checked for bounds and not for content.
+    """Yield position and header of adjacent batches, checking bounds but not content.
 
-    The header holds what the bytes say: a reader that gives out records uses `check_batch`.
+    A reader that returns records must use `check_batch`.
     """
     position = 0
     while position < len(data):
@@ -213,11 +213,10 @@ def walk(data: Buffer, *, key: str = "") -> Iterator[tuple[int, BatchHeader]]:
 
 
 def batches_crc(data: Buffer, previous: int = 0) -> int:
-    """What `crc32c` gives for whole batches that are known to match their own checksums.
+    """Return the CRC-32C of whole batches that are known to match their own checksums.
 
-    The records of large batches are not read: the checksum that stands in the header serves for
-    them. Should they be damaged after all, what is made here does not match them either, and
-    whoever reads them learns of it.
+    For large batches this combines the checksum in the header instead of reading the records. If
+    they are damaged after all, the result does not match them either, so readers detect it.
     """
     view = memoryview(data)
     while len(view) >= LARGE_BATCH_BYTES:
@@ -241,9 +240,9 @@ def patch(
 def patch_log_append_time(
     buffer: bytearray | memoryview, timestamp_ms: int, position: int = 0
 ) -> BatchHeader:
-    """Make `timestamp_ms` the time of every record in the batch, and renew the checksum.
+    """Set the time of every record in the batch, and update the checksum.
 
-    The header as it is then: whoever lists the batch by its time needs this one.
+    Returns the new header, which indexes by time need.
     """
     header = check_header(buffer, position)
     _ATTRIBUTES.pack_into(buffer, position + _AT_ATTRIBUTES, header.attributes | LOG_APPEND_TIME)
@@ -254,10 +253,10 @@ def patch_log_append_time(
 
 
 def recompressed(data: Buffer, codec: int, limit: int) -> bytearray:
-    """One checked batch in another codec. All else that its header says stays as it is.
+    """Return a checked batch in another codec; the rest of its header is unchanged.
 
-    OversizeError where it decompresses to more than `limit` bytes, DamagedError where it does not
-    decompress at all.
+    Raises OversizeError if it decompresses to more than `limit` bytes, and DamagedError if it
+    cannot be decompressed.
     """
     header = parse_header(data)
     section = compression.decompress(
@@ -295,7 +294,7 @@ def assemble(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytes:
-    """A batch around encoded records. `flags` are attribute bits beside the codec."""
+    """Return a batch of encoded records. `flags` are attribute bits other than the codec."""
     body = compression.compress(codec, section)
     batch = bytearray(HEADER_BYTES + len(body))
     batch[HEADER_BYTES:] = body
@@ -326,6 +325,6 @@ def _check_magic(magic: int, position: int, key: str) -> None:
     if magic in (0, 1):
         raise UnsupportedError(
             f"{key or 'data'}: the batch at {position} has Kafka's old format (magic {magic}): "
-            "use a client that speaks magic 2, which Kafka 0.11 brought"
+            "use a client that supports magic 2 (Kafka 0.11 or later)"
         )
-    raise DamagedError(key, f"the batch at {position} has magic {magic}, which does not exist")
+    raise DamagedError(key, f"the batch at {position} has the unknown magic {magic}")

@@ -1,4 +1,4 @@
-"""The buffers between the kernel and Arrow: made to measure, filled, and wrapped as columns."""
+"""The buffers between the kernel and Arrow: allocated, filled, and wrapped as columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neve.records import kernel
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 UNITS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-"""A unit of time, and how many of it a millisecond has."""
+"""A unit of time, and its number per millisecond."""
 
 _BITS = 0
 _KEPT = {
@@ -25,27 +25,27 @@ _KEPT = {
     "value": ((kernel.VALUE_ENDS, 4), (kernel.VALUES_VALID, _BITS)),
     "headers": ((kernel.HEADER_ENDS, 4), (kernel.HEADERS_VALID, _BITS)),
 }
-"""The kernel's buffers that become part of a column, with the bytes that a row takes in them."""
+"""The kernel's buffers that become part of a column, with their bytes per row."""
 _PASSING = {
     "key": ((kernel.KEY_SOURCES, 8),),
     "value": ((kernel.VALUE_SOURCES, 8),),
     "headers": ((kernel.HEADER_SOURCES, 16),),
 }
-"""Those that are needed only until the bytes are copied."""
+"""The buffers that are needed only until the bytes are copied."""
 _ALIGNMENT = 64
 
 
 class ColumnSelection(NamedTuple):
-    """What a caller asked for."""
+    """The columns that a caller requested."""
 
     schema: pa.Schema
     unit: str
 
 
 class Section(NamedTuple):
-    """The records of one batch, decompressed, as the kernel's `sections` describe them.
+    """The decompressed records of one batch, as the kernel's `sections` describe them.
 
-    `owner` keeps them where the address points; `key` is the object that they come from.
+    `owner` keeps the memory at the address alive; `key` is the object that contains the batch.
     """
 
     owner: pa.Buffer
@@ -54,7 +54,7 @@ class Section(NamedTuple):
 
 
 class DamagedSectionError(DamagedError):
-    """A section, told by its place among those that were decoded together, is not what it says."""
+    """A section is damaged. `place` is its index among those that were decoded together."""
 
     def __init__(self, key: str, reason: str, place: int) -> None:
         super().__init__(key, reason)
@@ -62,7 +62,7 @@ class DamagedSectionError(DamagedError):
 
 
 def decode(group: Sequence[Section], wanted: ColumnSelection) -> pa.RecordBatch:
-    """The wanted records of these sections, which have less than 2 GiB together."""
+    """Return the requested records of these sections, which have less than 2 GiB in total."""
     sections = np.array([section.row for section in group], np.int64)
     columns = _Columns(int(sections[:, kernel.COUNT].sum()), wanted)
     code = columns.scan(sections, UNITS[wanted.unit])
@@ -78,9 +78,9 @@ def decode(group: Sequence[Section], wanted: ColumnSelection) -> pa.RecordBatch:
 
 
 class _Columns:
-    """The buffers that the kernel fills, each with room for `capacity` rows if it is wanted.
+    """The buffers that the kernel fills, each for `capacity` rows if its column is requested.
 
-    They are slices of two: one that the columns keep, one that goes when they are made.
+    They are slices of two allocations: one that the columns keep, and one that is temporary.
     """
 
     def __init__(self, capacity: int, wanted: ColumnSelection) -> None:
@@ -92,7 +92,7 @@ class _Columns:
             self._allocate(fields, capacity)
 
     def _allocate(self, fields: list[tuple[int, int]], rows: int) -> None:
-        """Ends need one more than the rows; validity starts with all bits set."""
+        """Allocate the buffers. Ends need one entry more; validity starts with all bits set."""
         sizes = [(rows + 1) * row_bytes if row_bytes else rows // 8 + 1 for _, row_bytes in fields]
         aligned = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
         whole = pa.allocate_buffer(sum(aligned))
@@ -110,7 +110,7 @@ class _Columns:
 
     @property
     def fault(self) -> tuple[int, int]:
-        """The section that the scan ended in, and how far into its records."""
+        """The section in which the scan ended, and the position in its records."""
         return int(self._result[kernel.ERROR_SECTION]), int(self._result[kernel.ERROR_POSITION])
 
     def record_batch(self, wanted: ColumnSelection, key: str) -> pa.RecordBatch:
@@ -138,7 +138,7 @@ class _Columns:
         return pa.Array.from_buffers(kind, self._rows, buffers, nulls)
 
     def _binary(self, field: int, nulls_field: int) -> pa.Array:
-        """A key or value. Its fields follow each other: ends, sources, validity."""
+        """Return a key or value column. Its fields are adjacent: ends, sources, validity."""
         ends, sources = self._buffers[field], self._buffers[field + 1]
         target = pa.allocate_buffer(int(np.frombuffer(ends, np.int32)[self._rows]))
         kernel.copy(ends.address, sources.address, self._rows, target.address)
@@ -157,7 +157,7 @@ class _Columns:
 
 
 class _Headers:
-    """The keys and values of all headers, as buffers of exactly their size."""
+    """Return the keys and values of all headers, as buffers of exactly their size."""
 
     def __init__(self, count: int, result: NDArray[np.int64]) -> None:
         self._count = count
@@ -196,7 +196,7 @@ class _Headers:
 
 
 def _text(rows: int, buffers: list[pa.Buffer | None]) -> pa.Array:
-    """Header keys as text, with U+FFFD for what is not UTF-8."""
+    """Return header keys as text, with U+FFFD for bytes that are not UTF-8."""
     text = pa.Array.from_buffers(pa.string(), rows, buffers, 0)
     try:
         text.validate(full=True)

@@ -1,11 +1,11 @@
 """The codecs of record batches: gzip, snappy, lz4 and zstd, as Kafka's clients write and read them.
 
-Decompression never yields more than `limit` bytes and never allocates for a length only because
-the bytes claim it; what would pass the limit is a DamagedError. Beside its output a codec uses
-working memory of its own, at most 128 MiB (zstd's largest window).
+Decompression never returns more than `limit` bytes, raises DamagedError beyond it, and does not
+allocate memory for a length that the data merely claims. A codec also uses working memory, at most
+128 MiB (zstd's largest window).
 
-zlib does gzip and Arrow's bundled libraries the rest, so no further package is needed. Arrow
-writes lz4 frames with linked blocks, which Kafka's Java client refuses: the frame is made here.
+gzip uses zlib, the others Arrow's bundled libraries, so no further package is needed. Arrow writes
+lz4 frames with linked blocks, which Kafka's Java client rejects; this module writes the frame.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
-"""No batch decompresses to more. Producers send about 1 MiB; Kafka's own bound is 2 GiB."""
+"""Maximum size of a decompressed batch. Producers send about 1 MiB; Kafka's maximum is 2 GiB."""
 
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 _GZIP_WINDOW_BITS = 31
-"""zlib's sign for a gzip header and trailer around a window of 32 KiB."""
+"""zlib's value for a gzip header and trailer and a window of 32 KiB."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -48,19 +48,19 @@ _LZ4_LENGTH = struct.Struct("<I")
 
 
 class OversizeError(DamagedError):
-    """A batch decompresses to more than whoever reads it can take."""
+    """A batch decompresses to more bytes than the caller allows."""
 
 
 def codec_number(name: str) -> int:
-    """The number of a codec by its name in settings and tools."""
+    """Return the number of a codec by its name in settings and tools."""
     for number, known in CODECS.items():
         if known == name:
             return number
-    raise InvalidError(f"there is no codec {name!r}: use one of {', '.join(CODECS.values())}")
+    raise InvalidError(f"unknown codec {name!r}: use one of {', '.join(CODECS.values())}")
 
 
 def compress(codec: int, data: Buffer) -> Buffer:
-    """`data` as a batch of this codec holds it."""
+    """Compress the records of a batch."""
     if codec == NONE:
         return data
     if codec == GZIP:
@@ -80,7 +80,7 @@ def compress(codec: int, data: Buffer) -> Buffer:
 def decompress(
     codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX, *, key: str = ""
 ) -> Buffer:
-    """What `compress` was given, at most `limit` bytes of it. DamagedError for all else."""
+    """Decompress the records of a batch, at most `limit` bytes. Raises DamagedError."""
     if codec == NONE:
         return _within(data, limit, key)
     try:
@@ -98,7 +98,7 @@ def decompress(
 
 
 def _unknown(codec: int) -> UnsupportedError:
-    return UnsupportedError(f"compression codec {codec} is unknown: a newer Neve may read it")
+    return UnsupportedError(f"compression codec {codec} is unknown: a newer Neve may support it")
 
 
 def _within(data: Buffer, limit: int, key: str) -> Buffer:
@@ -129,7 +129,7 @@ def _gunzip(data: Buffer, limit: int, key: str) -> bytes:
 
 
 def _stream(codec: str, data: Buffer, limit: int, key: str) -> Buffer:
-    """Read in growing pieces: the output, not what the frame says of itself, decides the memory."""
+    """Read in growing chunks: the output, not the frame's header, determines the memory."""
     if len(data) == 0:
         raise DamagedError(key, f"{codec} data is empty")
     source = pa.CompressedInputStream(pa.BufferReader(data), codec)
@@ -157,9 +157,9 @@ def _xerial(data: memoryview) -> bytes:
 
 
 def _unsnappy(data: memoryview, limit: int, key: str) -> bytes:
-    """Xerial's blocks as the Java client frames them, or one bare block as others write it.
+    """Decompress Xerial's framed blocks (Java client), or one bare block (other clients).
 
-    The version fields behind xerial's magic are not looked at: some producers swap their bytes.
+    The version fields after Xerial's magic are ignored: some producers swap their bytes.
     """
     codec = pa.Codec("snappy")
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
@@ -185,19 +185,19 @@ def _unsnappy(data: memoryview, limit: int, key: str) -> bytes:
 def _snappy_block(codec: pa.Codec, block: memoryview, before: int, limit: int, key: str) -> bytes:
     size = _snappy_size(block)
     if size is None or size > _SNAPPY_EXPANSION_MAX * len(block):
-        raise DamagedError(key, "a snappy block says it holds more than its bytes can")
+        raise DamagedError(key, "a snappy block claims more data than its bytes can contain")
     if before + size > limit:
         raise _too_much(limit, key)
     if size == 0:
         if len(block) != 1:
-            raise DamagedError(key, "a snappy block says it is empty and is not")
+            raise DamagedError(key, "a snappy block claims to be empty and is not")
         return b""
     plain: bytes = codec.decompress(block, size, asbytes=True)
     return plain
 
 
 def _snappy_size(block: memoryview) -> int | None:
-    """The varint in front of a block, or None where it does not end within 32 bits."""
+    """Return the varint before a block; None if it does not end within 32 bits."""
     size = 0
     for index, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * index)

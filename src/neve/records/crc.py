@@ -12,13 +12,13 @@ class _Checksum(Protocol):
 
 
 crc32c: _Checksum = checksums.crc32c
-"""The checksum of `data`, or of what `previous` covers followed by `data`.
+"""Return the checksum of `data`, or of what `previous` covers followed by `data`.
 
-The library's function, without a call of ours around it: it runs for every batch.
+This is the library's function without a wrapper, because it runs for every batch.
 """
 
 
 def combined(first: int, second: int, second_bytes: int) -> int:
-    """The checksum of what `first` covers followed by the `second_bytes` that `second` covers."""
+    """Combine two checksums: of what `first` covers, then the `second_bytes` of `second`."""
     value: int = checksums.combine_crc32c(first, second, second_bytes)
     return value

@@ -1,7 +1,7 @@
 """The compiled encoder: rows of Arrow columns to the records of a batch.
 
-`measure` says how many rows fit a batch and how large their records are, `fill` writes them there.
-Columns come as addresses of Arrow's own buffers, with the position of the first row in them.
+`measure` returns how many rows fit a batch and the size of their records; `fill` writes them.
+Columns are given as addresses of Arrow's buffers, with the position of the first row in them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _is_valid(bits: int, index: int) -> bool:
 
 @inlined
 def _field(columns: Numbers, column: int, row: int) -> tuple[int, int]:
-    """Length (-1: null) and address of a key, a value, or a header's."""
+    """Return length (-1: null) and address of a key, a value, or a header's part."""
     if columns[column + _ENDS] == 0:
         return -1, 0
     index = columns[column + _SHIFT] + row
@@ -53,7 +53,7 @@ def _field(columns: Numbers, column: int, row: int) -> tuple[int, int]:
 
 @inlined
 def _headers(columns: Numbers, row: int) -> tuple[int, int]:
-    """The first header of a row, and the one behind its last."""
+    """Return the index of a row's first header, and the index after its last."""
     if columns[LIST_ENDS] == 0:
         return 0, 0
     index = columns[LIST_SHIFT] + row
@@ -71,7 +71,7 @@ def _time(columns: Numbers, row: int) -> int:
 
 @inlined
 def _delta(columns: Numbers, first: int, row: int) -> int:
-    """How far a row's offset lies above the first one's."""
+    """Return the difference of a row's offset to the first row's."""
     if columns[OFFSETS] == 0:
         return row - first
     delta: int = load_int64(columns[OFFSETS] + 8 * row) - load_int64(columns[OFFSETS] + 8 * first)
@@ -85,7 +85,7 @@ def _nullable_bytes(size: int) -> int:
 
 @inlined
 def _body_bytes(columns: Numbers, first: int, row: int) -> int:
-    """The size of a record behind its own length."""
+    """Return the size of a record without its length field."""
     size = 1 + varint_bytes(_time(columns, row) - _time(columns, first))
     size += varint_bytes(_delta(columns, first, row))
     size += _nullable_bytes(_field(columns, KEY, row)[0])
@@ -100,9 +100,9 @@ def _body_bytes(columns: Numbers, first: int, row: int) -> int:
 
 @compiled("UniTuple(int64, 2)(int64[::1], int64, int64, int64)")
 def measure(columns: Numbers, first: int, rows: int, bytes_max: int) -> tuple[int, int]:
-    """How many rows from `first` on fit `bytes_max`, one at least, and the bytes they take.
+    """Return how many rows from `first` on fit `bytes_max`, at least one, and their bytes.
 
-    A row also ends the batch where its offset does not rise or is too far away for a batch.
+    The batch also ends before an offset that does not increase or is too far from the first.
     """
     total = 0
     before = -1
@@ -128,7 +128,7 @@ def _write_nullable(position: int, size: int, source: int) -> int:
 
 @compiled("int64(int64[::1], int64, int64, int64)")
 def fill(columns: Numbers, first: int, count: int, target: int) -> int:
-    """Write the records of `count` rows behind `target`, where `measure` found room for them."""
+    """Write the records of `count` rows to `target`, which has the size from `measure`."""
     position = target
     for row in range(first, first + count):
         position = write_varint(position, _body_bytes(columns, first, row))

@@ -1,12 +1,12 @@
 """The compiled decoder: record sections to the buffers of Arrow columns.
 
-`scan` parses and checks every record, and leaves each row's offset, time, and where its key, value
-and headers lie; `copy` and `fill_headers` then move the bytes into buffers of exactly the right
-size. Whatever the bytes are, nothing is read or written out of bounds: a record that contradicts
-itself ends the scan with a code and a position. Data must not change during a call; if it does,
-the result is undefined but memory stays safe.
+`scan` parses and checks every record, and records each row's offset, time, and the positions of its
+key, value and headers; `copy` and `fill_headers` then copy the bytes into buffers of exactly the
+right size. For any input, nothing is read or written out of bounds: an inconsistent record ends the
+scan with a code and a position. Data must not change during a call; if it does, the result is
+undefined but memory stays safe.
 
-It answers what `reference.decode_section` answers, and refuses what that refuses.
+It returns the same as `reference.decode_section`, and rejects the same input.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ REASONS = {
     RECORD: "a length, count or varint of a record contradicts its size or the batch's",
     OFFSET_DELTA: "an offset delta does not rise, or passes the last one",
     TRAILING: "bytes follow the last record",
-    CHANGED: "the records changed while they were read",
+    CHANGED: "the records changed during the read",
 }
 
 INT64_MAX = 2**63 - 1
@@ -67,10 +67,10 @@ INT64_MAX = 2**63 - 1
 
 @compiled("UniTuple(int64, 2)(int64, int64, int64, int64[:,::1])")
 def walk(address: int, size: int, position: int, table: Numbers) -> tuple[int, int]:
-    """Put the headers of batches that lie back to back into `table`, one row each.
+    """Parse the headers of adjacent batches into `table`, one row each.
 
-    Returns the rows, and the position behind the last. It stops where the table is full, the data
-    ends, or a header is not one that `batch.check_header` accepts.
+    Returns the number of rows and the position after the last batch. Stops when the table is full,
+    the data ends, or `batch.check_header` would reject a header.
     """
     row = 0
     while row < len(table) and size - position >= HEADER_BYTES:
@@ -90,7 +90,7 @@ def walk(address: int, size: int, position: int, table: Numbers) -> tuple[int, i
         table[row, TIME_TYPE] = (load_byte(at + 22) & LOG_APPEND_TIME) >> 3
         table[row, COUNT] = count
         table[row, CRC] = load_big_uint32(at + 17)
-        # All attributes that are defined lie in the lower of the two bytes.
+        # All defined attributes are in the lower of the two bytes.
         table[row, ATTRIBUTES] = load_byte(at + 22)
         position += batch_bytes
         row += 1
@@ -99,7 +99,7 @@ def walk(address: int, size: int, position: int, table: Numbers) -> tuple[int, i
 
 @inlined
 def _open_record(position: int, end: int) -> tuple[int, int, int, int]:
-    """End, time delta and offset delta of a record, and the position behind them or BAD."""
+    """Return end, time delta and offset delta of a record, and the position after them or BAD."""
     length, position = read_varint(position, end)
     if position == BAD or length < 1 or length > end - position:
         return 0, 0, 0, BAD
@@ -111,7 +111,7 @@ def _open_record(position: int, end: int) -> tuple[int, int, int, int]:
 
 @inlined
 def _skip_nullable(position: int, end: int) -> tuple[int, int, int]:
-    """Length (-1: null) and start of a nullable field, and the position behind it or BAD."""
+    """Return length (-1: null) and start of a nullable field, and the position after it or BAD."""
     size, position = read_varint(position, end)
     if position == BAD or size < -1 or size > end - position:
         return 0, 0, BAD
@@ -120,7 +120,7 @@ def _skip_nullable(position: int, end: int) -> tuple[int, int, int]:
 
 @inlined
 def _skip_headers(position: int, end: int, count: int) -> tuple[int, int, int]:
-    """Bytes of the keys and of the values of `count` headers, and the position behind or BAD."""
+    """Return the bytes of keys and of values of `count` headers, and the next position or BAD."""
     key_bytes = 0
     value_bytes = 0
     for _ in range(count):
@@ -141,7 +141,7 @@ def _clear_bit(bits: int, row: int) -> None:
 
 @inlined
 def _place_time(row: int, millis: int, scale: int, most: int, columns: Numbers) -> int:
-    """Write a time in the column's unit, or a null where it passes `most`. Returns its nulls."""
+    """Write a time in the column's unit, or null beyond `most`. Returns the number of nulls."""
     times = columns[TIMES]
     if -most <= millis <= most:
         store_int64(times + 8 * row, millis * scale)
@@ -153,9 +153,9 @@ def _place_time(row: int, millis: int, scale: int, most: int, columns: Numbers) 
 
 @inlined
 def _place_bytes(row: int, size: int, start: int, column: int, columns: Numbers) -> int:
-    """Note where a key or value lies and where its copy will end. Returns its nulls.
+    """Record the position of a key or value and the end of its copy. Returns the number of nulls.
 
-    Its three buffers follow each other in `columns`, from `column` on.
+    Its three buffers are adjacent in `columns`, from `column` on.
     """
     ends = columns[column] + 4 * row
     store_int32(ends + 4, load_int32(ends) + max(size, 0))
@@ -230,10 +230,10 @@ def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by p
 
 @compiled("int64(int64[:,::1], int64, int64[::1], int64[::1])")
 def scan(sections: Numbers, scale: int, columns: Numbers, result: Numbers) -> int:
-    """Check every record of every section; keep those whose offset is wanted of it.
+    """Check every record of every section; keep those with a requested offset.
 
-    Validity bits come set and `result` zeroed; all buffers have room for the records that the
-    sections say they hold, `ends` for one more. Sources are addresses; those of headers are pairs,
+    The caller sets all validity bits and zeroes `result`. All buffers have space for the records
+    that the sections claim, `ends` for one more. Sources are addresses; those of headers are pairs,
     the start and the end of their record.
     """
     for ends in (KEY_ENDS, VALUE_ENDS, HEADER_ENDS):
@@ -249,7 +249,7 @@ def scan(sections: Numbers, scale: int, columns: Numbers, result: Numbers) -> in
 
 @compiled("void(int64, int64, int64, int64)")
 def copy(ends: int, sources: int, rows: int, target: int) -> None:
-    """Copy each row's bytes to where `ends` puts them behind `target`."""
+    """Copy each row's bytes to its place in `target`, given by `ends`."""
     start = load_int32(ends)
     for row in range(rows):
         end = load_int32(ends + 4 * row + 4)
@@ -260,7 +260,7 @@ def copy(ends: int, sources: int, rows: int, target: int) -> None:
 
 @inlined
 def _append(index: int, size: int, start: int, ends: int, target: int, room: int) -> bool:  # noqa: PLR0917
-    """Copy one field behind the others; False where that would pass the target's room."""
+    """Append one field. Returns False if it does not fit the target."""
     at = load_int32(ends + 4 * index)
     if size > room - at:
         return False
@@ -280,9 +280,9 @@ def fill_headers(  # noqa: PLR0917 (kernels are called by position)
     values_valid: int,
     result: Numbers,
 ) -> int:
-    """Copy the headers that `scan` found; NULL_VALUES of `result` becomes the nulls among them.
+    """Copy the headers that `scan` found; set NULL_VALUES of `result` to the number of nulls.
 
-    CHANGED where the records no longer are what `scan` saw.
+    Returns CHANGED if the records differ from what `scan` read.
     """
     result[NULL_VALUES] = 0
     for row in range(rows):
@@ -305,7 +305,7 @@ def fill_headers(  # noqa: PLR0917 (kernels are called by position)
 
 
 def warm_up() -> None:
-    """Nothing is left to compile once this module is imported: call it where that may take time.
+    """Do nothing: importing this module compiles the kernel. Call this where that may take time.
 
-    The first import on a machine compiles for some seconds; later ones load what was cached.
+    The first import on a machine compiles for some seconds; later ones load the cached code.
     """

@@ -1,8 +1,8 @@
 """Machine-level pieces of the record kernels: raw loads, raw copies, and where code is cached.
 
-Kernels work on addresses: the records of one call lie in many buffers, and numba counts references
-to the arrays it handles in a loop, which costs more than the loop. Nothing here checks a bound;
-whoever loads, stores or copies has. All values are int64 outside of memory.
+Kernels work on addresses: the records of one call are in many buffers, and numba counts references
+to arrays in a loop, which costs more than the loop. Nothing here checks bounds; the callers do. All
+values outside of memory are int64.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ store_int64 = _storer(_WORD)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store_double(typing: Any, address: Any, value: Any) -> Any:  # noqa: ARG001 (numba's form)
-    """A double's eight bytes."""
+    """Return the eight bytes of a double as an integer."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         address, value = arguments
@@ -83,7 +83,7 @@ def store_double(typing: Any, address: Any, value: Any) -> Any:  # noqa: ARG001 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def trailing_zeros(typing: Any, value: Any) -> Any:  # noqa: ARG001 (numba's form)
-    """How many bits below the lowest that is set; 64 where none is."""
+    """Return the number of trailing zero bits; 64 for zero."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -93,7 +93,7 @@ def trailing_zeros(typing: Any, value: Any) -> Any:  # noqa: ARG001 (numba's for
 
 @intrinsic  # type: ignore[untyped-decorator]
 def copy_bytes(typing: Any, to: Any, source: Any, size: Any) -> Any:  # noqa: ARG001 (numba's form)
-    """memcpy between two addresses."""
+    """Copy bytes between two addresses with memcpy."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         to, source, size = arguments
@@ -107,15 +107,15 @@ def copy_bytes(typing: Any, to: Any, source: Any, size: Any) -> Any:  # noqa: AR
 
 
 def inlined(function: Function) -> Function:
-    """A small function that becomes part of the kernels that call it."""
+    """Decorate a small function to be inlined into kernels."""
     return numba.njit(forceinline=True, nogil=True)(function)  # type: ignore[no-any-return]
 
 
 def compiled(signature: str) -> Callable[[Function], Function]:
     """Compile for one signature when the module is imported, or load what an earlier run compiled.
 
-    Numba keys its cache by one source file; the folder is named by all files that a kernel may be
-    made from: those beside it, and those here. An operator's NUMBA_CACHE_DIR is left to decide.
+    Numba keys its cache by one source file. The cache folder's name is therefore a digest of all
+    files that a kernel may use: those of its package and of this one. NUMBA_CACHE_DIR overrides it.
     """
 
     def decorate(function: Function) -> Function:
@@ -132,9 +132,9 @@ def compiled(signature: str) -> Callable[[Function], Function]:
 
 @functools.cache
 def _cache_folder(sources: Path) -> str:
-    """A folder that only this user can write, or "" where there is none: then nothing is cached.
+    """Return a folder that only this user can write; "" if there is none: then nothing is cached.
 
-    Cached code is executed, so a folder that others could have filled is never used.
+    Cached code is executed, so a folder that other users can write to is never used.
     """
     digest = hashlib.sha256()
     for place in dict.fromkeys((Path(__file__).parent, sources)):
@@ -150,7 +150,7 @@ def _cache_folder(sources: Path) -> str:
     for parent in _cache_parents():
         folder = parent / name
         try:
-            # Each by itself: `parents` would make them as open as the user's umask is.
+            # One by one: `parents=True` would create them with the user's umask.
             parent.parent.mkdir(parents=True, exist_ok=True)
             parent.mkdir(mode=0o700, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,9 +1,9 @@
-"""The plain decoder and builder of record batches: slow, strict, easy to hold against the format.
+"""The reference decoder and builder of record batches: slow, strict, and close to the format.
 
-It says what the compiled kernel must answer, and serves where a handful of records is read. A
-batch is decoded whole or not at all: every length, varint and count must agree with the bytes, or
-it is a DamagedError. Refused beyond what Kafka's client refuses: null lengths other than -1,
-varints that do not fit their type, offset deltas that do not rise or that pass the header's last.
+It defines what the compiled kernel must return, and is used to read a few records. A batch is
+decoded completely or not at all: if a length, varint or count contradicts the bytes, it raises
+DamagedError. Unlike Kafka's client it also rejects null lengths other than -1, varints that do not
+fit their type, and offset deltas that do not increase or exceed the header's last.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from neve.records.batch import (
 )
 
 RECORD_BYTES_MIN = 7
-"""Length, attributes, two deltas, key length, value length, header count: a byte each at least."""
+"""Length, attributes, two deltas, key length, value length, header count: at least a byte each."""
 
 Headers: TypeAlias = tuple[tuple[str | bytes, bytes | None], ...]
 
 _INT32_BITS, _INT64_BITS = 32, 64
 _BASE_OFFSET_MAX = (1 << 63) - (1 << 31)
-"""So that no offset of a batch passes 64 bits."""
+"""Ensures that no offset of a batch exceeds 64 bits."""
 
 
 class Record(NamedTuple):
-    """One record. Header keys are text, or the raw bytes where they are not UTF-8."""
+    """One record. Header keys are text, or raw bytes if they are not UTF-8."""
 
     offset: int
     timestamp: int
@@ -55,7 +55,7 @@ def decode_batch(
     key: str = "",
     limit: int = compression.DECOMPRESSED_BYTES_MAX,
 ) -> list[Record]:
-    """Every record of the batch at `position`, control records included."""
+    """Return every record of the batch at `position`, including control records."""
     return list(iterate_batch(data, position, key=key, limit=limit))
 
 
@@ -66,7 +66,7 @@ def iterate_batch(
     key: str = "",
     limit: int = compression.DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[Record]:
-    """The same, one by one: what is wrong with a record is told when it is reached."""
+    """Yield the records one by one. A damaged record raises when it is reached."""
     header = check_batch(data, position, key=key)
     section = memoryview(data)[position + HEADER_BYTES : position + header.size]
     records = open_section(
@@ -89,10 +89,10 @@ def open_section(
     key: str = "",
     limit: int = compression.DECOMPRESSED_BYTES_MAX,
 ) -> memoryview:
-    """The records behind a header, decompressed, and large enough for their number."""
+    """Return the decompressed records of a batch, checked for a plausible size."""
     if not 0 <= base_offset <= _BASE_OFFSET_MAX:
         raise DamagedError(key, f"a batch has base offset {base_offset}")
-    # Compaction leaves headers without records, whatever the codec.
+    # Compaction may leave a header without records, with any codec.
     if codec and len(section):
         section = memoryview(compression.decompress(codec, section, limit, key=key))
     if record_count * RECORD_BYTES_MIN > len(section):
@@ -105,7 +105,7 @@ def open_section(
 
 
 def decode_section(header: BatchHeader, section: Buffer, *, key: str = "") -> list[Record]:
-    """The records of a decompressed section."""
+    """Return the records of a decompressed section."""
     return list(_iterate_section(header, section, key=key))
 
 
@@ -122,14 +122,14 @@ def _iterate_section(header: BatchHeader, section: Buffer, *, key: str) -> Itera
 
 
 def _as_bytes(section: Buffer) -> bytes:
-    """The same bytes, not copied where they are a whole object already: they may be many."""
+    """Return the data as bytes, without a copy if it is a whole bytes object."""
     owner = section.obj if isinstance(section, memoryview) else section
     whole = isinstance(owner, bytes) and len(owner) == len(section)
     return owner if whole and isinstance(owner, bytes) else bytes(section)
 
 
 class _Reader:
-    """A position in bytes, whose every step is checked."""
+    """A bounds-checked reader of bytes."""
 
     def __init__(self, data: bytes, about: str, key: str) -> None:
         self.data = data
@@ -147,7 +147,7 @@ class _Reader:
         return self.data[self.position - size : self.position]
 
     def varint(self, bits: int = _INT32_BITS) -> int:
-        """A zigzag varint that fits a signed integer of so many bits."""
+        """Read a zigzag varint that fits a signed integer of `bits` bits."""
         value = 0
         for index in range((bits + 6) // 7):
             byte = self.take(1)[0]
@@ -170,7 +170,7 @@ def _decode_record(reader: _Reader, header: BatchHeader, last_delta: int) -> tup
     end = reader.position + length
     if length < 0 or end > len(reader.data):
         raise reader.damage(f"a record says it has {length} bytes")
-    reader.take(1)  # attributes: none is defined
+    reader.take(1)  # attributes, of which none is defined
     timestamp = _int64(header.base_timestamp + reader.varint(_INT64_BITS))
     if header.attributes & LOG_APPEND_TIME:
         timestamp = header.max_timestamp
@@ -192,7 +192,7 @@ def _decode_record(reader: _Reader, header: BatchHeader, last_delta: int) -> tup
 
 
 def _int64(value: int) -> int:
-    """Timestamps and their deltas wrap around, as they do in Kafka's Java."""
+    """Wrap timestamps and their deltas around 64 bits, as Kafka's Java does."""
     return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
 
 
@@ -230,8 +230,10 @@ def build_batch(
     log_append_time: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytes:
-    """A batch of these records. `base_offset` is the first record's offset unless given, for what
-    compaction leaves; so is `last_offset_delta`. With `log_append_time` all records have that time.
+    """Build a batch of these records.
+
+    `base_offset` and `last_offset_delta` default to those of the records; compacted batches have
+    others. With `log_append_time`, all records have that time.
     """
     first = records[0] if records else Record(base_offset or 0, NO_TIMESTAMP, None, None)
     base = first.offset if base_offset is None else base_offset
@@ -259,10 +261,12 @@ def build_batch(
 
 
 def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
-    """One record as it stands in a section."""
+    """Encode one record."""
     delta = record.offset - base_offset
     if not 0 <= delta < 1 << 31:
-        raise InvalidError(f"offset {record.offset} is no part of a batch based at {base_offset}")
+        raise InvalidError(
+            f"offset {record.offset} cannot be in a batch with base offset {base_offset}"
+        )
     body = bytearray(b"\x00")
     body += varint(_int64(record.timestamp - base_timestamp))
     body += varint(delta)
@@ -273,7 +277,7 @@ def encode_record(record: Record, base_offset: int, base_timestamp: int) -> byte
 
 
 def varint(value: int) -> bytes:
-    """A zigzag varint of at most 64 bits."""
+    """Encode a zigzag varint of at most 64 bits."""
     rest = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
     encoded = bytearray()
     while rest > 0x7F:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from neve.records.native import inlined, load_byte, store_byte
 
 BAD = 2**63 - 1
-"""The position that a failed read returns. It lies beyond every end, so reads from it fail too."""
+"""The position that a failed read returns. It is beyond every end, so further reads fail too."""
 
 _POSITIVE = 0x7FFFFFFFFFFFFFFF
 
 
 @inlined
 def read_varint(position: int, end: int) -> tuple[int, int]:
-    """A 32-bit varint and the position behind it; BAD where it passes `end` or 32 bits."""
+    """Return a 32-bit varint and the position after it; BAD if it exceeds `end` or 32 bits."""
     value = 0
     shift = 0
     while position < end and shift < 35:
@@ -29,7 +29,7 @@ def read_varint(position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def read_varlong(position: int, end: int) -> tuple[int, int]:
-    """A 64-bit varint and the position behind it; BAD where it passes `end` or 64 bits."""
+    """Return a 64-bit varint and the position after it; BAD if it exceeds `end` or 64 bits."""
     value = 0
     shift = 0
     while position < end and shift < 70:
@@ -39,7 +39,7 @@ def read_varlong(position: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             if shift == 63 and byte > 1:
                 return 0, BAD
-            # Numba's right shift keeps the sign, which zigzag's must not.
+            # Numba's right shift is arithmetic, but zigzag needs a logical one.
             return ((value >> 1) & _POSITIVE) ^ -(value & 1), position
         shift += 7
     return 0, BAD
@@ -47,7 +47,7 @@ def read_varlong(position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def write_varint(position: int, value: int) -> int:
-    """Write a varint of up to 64 bits; the position behind it."""
+    """Write a varint of up to 64 bits. Returns the position after it."""
     rest = (value << 1) ^ (value >> 63)
     while rest & ~0x7F:
         store_byte(position, (rest & 0x7F) | 0x80)
@@ -59,7 +59,7 @@ def write_varint(position: int, value: int) -> int:
 
 @inlined
 def varint_bytes(value: int) -> int:
-    """How many bytes `write_varint` takes."""
+    """Return the number of bytes that `write_varint` writes."""
     rest = (value << 1) ^ (value >> 63)
     size = 1
     while rest & ~0x7F:

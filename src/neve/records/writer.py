@@ -1,9 +1,9 @@
 """Arrow columns as record batches, for writers.
 
-Keys and values keep their nulls. Offsets are counted from `base_offset`, or taken from the column
-`offset` where that is None, gaps and all. Times are taken from `timestamp` (a timestamp of any
-unit, cut to the millisecond, or whole milliseconds); a null, or no such column, is Kafka's "no
-timestamp", -1.
+Keys and values keep their nulls. Offsets count from `base_offset`; if that is None, they come from
+the column `offset`, including gaps. Times come from the column `timestamp` (a timestamp of any
+unit, truncated to milliseconds, or integers in milliseconds); a null, or a missing column, is
+Kafka's "no timestamp", -1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from neve.records.batch import (
 )
 
 BATCH_BYTES_MAX = 1024 * 1024 - 1024
-"""Records in one batch before compression: what brokers accept by default, less some room."""
+"""Bytes of records in one batch before compression: the default limit of brokers, with a margin."""
 
 _SEQUENCES = 2**31
 _NAMES = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
@@ -46,9 +46,9 @@ def from_arrow(
     transactional: bool = False,
     batch_bytes_max: int = BATCH_BYTES_MAX,
 ) -> Iterator[bytes]:
-    """Batches with at most `batch_bytes_max` bytes of records before compression, in order.
+    """Yield batches with at most `batch_bytes_max` bytes of records before compression, in order.
 
-    A record that is larger has a batch to itself. Sequence numbers go on from batch to batch.
+    A larger record gets its own batch. Sequence numbers continue from batch to batch.
     """
     columns = _Columns(rows, base_offset)
     first = 0
@@ -85,12 +85,12 @@ class _Span(NamedTuple):
 
 
 class _Columns:
-    """The addresses that the encoder reads, and what keeps them alive."""
+    """The addresses that the encoder reads, and the objects that keep them alive."""
 
     def __init__(self, rows: pa.RecordBatch, base_offset: int | None) -> None:
         given = dict(zip(rows.schema.names, rows.columns, strict=True))
         if unknown := [name for name in given if name not in _NAMES]:
-            raise InvalidError(f"records have no column {unknown[0]!r}: use {', '.join(_NAMES)}")
+            raise InvalidError(f"unknown column {unknown[0]!r}: use {', '.join(_NAMES)}")
         self.fields = np.zeros(encoder.COLUMN_FIELDS, np.int64)
         self._alive: list[object] = []
         self._base_offset = base_offset
@@ -134,7 +134,7 @@ class _Columns:
     def _headers(self, lists: pa.Array) -> None:
         kind = lists.type
         if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
-            raise InvalidError(f"column 'headers' is {kind}: give list<struct<key, value>>")
+            raise InvalidError(f"column 'headers' is {kind}: must be list<struct<key, value>>")
         pairs = lists.values
         names = _as_binary(pairs.field("key"), "headers.key")
         if names.null_count or pairs.null_count:
@@ -156,7 +156,7 @@ def _as_binary(array: pa.Array, name: str) -> pa.Array:
         return array
     textual = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not (textual or pa.types.is_large_binary(kind) or pa.types.is_null(kind)):
-        raise InvalidError(f"column {name!r} is {kind}: give binary or string")
+        raise InvalidError(f"column {name!r} is {kind}: must be binary or string")
     try:
         return array.cast(pa.binary())
     except pa.ArrowInvalid as error:
@@ -171,16 +171,16 @@ def _times(array: pa.Array | None, rows: int) -> NDArray[np.int64]:
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("ms", tz=array.type.tz), safe=False)
     elif not pa.types.is_int64(array.type):
-        raise InvalidError(f"column 'timestamp' is {array.type}: give a timestamp or int64")
+        raise InvalidError(f"column 'timestamp' is {array.type}: must be a timestamp or int64")
     return _plain(pc.fill_null(array.cast(pa.int64()), NO_TIMESTAMP))
 
 
 def _offsets(array: pa.Array | None) -> NDArray[np.int64]:
     if array is None or not pa.types.is_int64(array.type) or array.null_count:
-        raise InvalidError("to keep offsets, give a column 'offset' of int64 without nulls")
+        raise InvalidError("without base_offset, the column 'offset' must be int64 without nulls")
     offsets = _plain(array)
     if len(offsets) and (offsets[0] < 0 or (np.diff(offsets) <= 0).any()):
-        raise InvalidError("the offsets of column 'offset' do not rise from 0 or above")
+        raise InvalidError("the column 'offset' must be increasing and >= 0")
     return offsets
 
 

@@ -252,7 +252,7 @@ def test_writers_take_text_and_refuse_what_is_no_record() -> None:
     ):
         with pytest.raises(InvalidError, match=name):
             list(from_arrow(bad))
-    with pytest.raises(InvalidError, match="do not rise"):
+    with pytest.raises(InvalidError, match="must be increasing"):
         list(from_arrow(pa.record_batch({"offset": [2, 1], "key": [b"", b""]}), base_offset=None))
 
 
