@@ -60,7 +60,6 @@ NOT_YET_CONVERTED: list[str] = [
     "src/neve/broker",
     "src/neve/bucket",
     "src/neve/lake/pgwire",
-    "src/neve/lake/sql",
     "src/neve/lake/values",
     "src/neve/protocol",
 ]

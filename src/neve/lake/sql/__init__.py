@@ -1,1 +1,1 @@
-"""Spark SQL over topics and Iceberg tables: what `neve sql` and the PostgreSQL server run."""
+"""SQL over topics and Iceberg tables, without Spark: statements, names, required rows, plans."""

@@ -1,11 +1,11 @@
-"""What a query reads: every place where it names a relation, with the columns and rows it needs.
+"""Finds every reference to a relation in a query, with the columns and rows that it needs.
 
-Each place is looked at by itself, so that two sides of a self-join are read as each of them needs.
-Where the analysis is not certain it asks for more: every column, every row. What it says is used to
-leave things out, so a mistake on the other side would be a wrong answer.
+References are analysed separately, so the two sides of a self-join can read different parts. Where
+the analysis is not certain, it returns more: every column, every row. The result is used to leave
+data out, so an error in the other direction would give a wrong answer.
 
-A column is needed wherever its name is mentioned and could mean this relation; which rows are
-needed is `necessity`'s.
+A column is needed wherever its name is mentioned and could mean this relation. `required_rows`
+decides which rows are needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from neve.lake.sql.statements import Splice, tree_of
 
 @dataclass(frozen=True)
 class Mentions:
-    """The names that may mean columns: of any relation, and of those with an alias."""
+    """The names that may be columns: of any relation, and of those with an alias."""
 
     anywhere: frozenset[str] = frozenset()
     by_alias: frozenset[tuple[str, str]] = frozenset()
@@ -42,10 +42,10 @@ class Mentions:
 
 @dataclass(frozen=True)
 class Place:
-    """One mention of a relation. `start` to `end` is its name in the text.
+    """One reference to a relation. Its name in the text is from `start` to `end`.
 
-    `alias_at` is where an alias has to be put so that other mentions still mean it, or None where
-    there is one already. `mentions` None asks for every column, `predicate` None for every row.
+    `alias_at` is where an alias must be inserted so that other mentions still mean it; None if it
+    has one. `mentions` of None means every column, `predicate` of None every row.
     """
 
     parts: tuple[str, ...]
@@ -57,7 +57,7 @@ class Place:
     predicate: Predicate | None = None
 
     def needs(self, column: str) -> bool:
-        """Whether a column of the relation has to be read."""
+        """Return True if a column of the relation must be read."""
         if self.mentions is None:
             return True
         name = column.lower()
@@ -66,7 +66,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All places in the order of the text, and edits that go with them."""
+    """All references in the order of the text, and the edits that they need."""
 
     places: tuple[Place, ...]
     edits: tuple[Splice, ...] = ()
@@ -74,13 +74,13 @@ class Analysis:
 
 
 def analyse(sql: str, tokens: Sequence[Token], constants: Constants) -> Analysis:
-    """Look a query over. One that only Spark understands is read whole, wherever FROM is seen."""
+    """Analyse a query. If only Spark can parse it, every name after FROM is read completely."""
     if _hides_names(tokens):
         return _by_tokens(tokens)
     try:
         tree = tree_of(sql, tokens)
     except Exception:
-        # What only Spark understands makes that parser fail in more ways than its own error.
+        # The parser fails in more ways than its own error for what only Spark understands.
         return _by_tokens(tokens)
     if not isinstance(tree, exp.Query):
         return _by_tokens(tokens)
@@ -91,7 +91,7 @@ def analyse(sql: str, tokens: Sequence[Token], constants: Constants) -> Analysis
 
 
 def _hides_names(tokens: Sequence[Token]) -> bool:
-    """Whether columns come from pipes, whose parse is another query, or from names in strings."""
+    """Return True if columns may come from pipe syntax, or from names in strings."""
     following = [token.text for token in tokens[1:]] + [""]
     return any(
         token.text == "|>" or (token.text.upper() == "IDENTIFIER" and after == "(")
@@ -134,7 +134,7 @@ def _place(
 
 
 def _alias_position(tokens: Sequence[Token], end: int) -> int:
-    """Behind the name, and behind the TABLESAMPLE that belongs to it."""
+    """Return the position after the name and its TABLESAMPLE."""
     after = next((at for at, token in enumerate(tokens) if token.start >= end), len(tokens))
     if after == len(tokens) or tokens[after].text.upper() != "TABLESAMPLE":
         return end
@@ -149,7 +149,7 @@ def _alias_position(tokens: Sequence[Token], end: int) -> int:
 
 
 def _qualifier_edits(tree: exp.Expr) -> list[Splice]:
-    """`sales.orders.id` means a table that now stands there as `orders`."""
+    """Rewrite `sales.orders.id`, whose table is now called `orders`."""
     edits = []
     for column in tree.find_all(exp.Column):
         table, db = column.args.get("table"), column.args.get("db")
@@ -168,7 +168,7 @@ def _qualifier_edits(tree: exp.Expr) -> list[Splice]:
 
 
 def _by_tokens(tokens: Sequence[Token]) -> Analysis:
-    """Names behind FROM and JOIN, with all that they hold."""
+    """Return the names after FROM and JOIN, with all of their columns and rows."""
     places = []
     hiding = cte_spans(tokens)
     for at, token in enumerate(tokens):
@@ -192,7 +192,7 @@ def _place_at(tokens: Sequence[Token], at: int) -> Place | None:
         return None
     after = tokens[end + 1] if end + 1 < len(tokens) else None
     if after is not None and after.token_type == TokenType.L_PAREN:
-        return None  # a function that gives a table
+        return None  # a table function
     stop = tokens[end].end + 1
     aliased = after is not None and (
         after.token_type in (TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER)

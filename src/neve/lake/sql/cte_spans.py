@@ -1,6 +1,6 @@
-"""Where in a query's tokens the names of its WITH expressions hide topics of the same name.
+"""Finds where the names of WITH expressions hide topics with the same name.
 
-For queries that are read by their tokens alone, because only Spark understands the rest.
+For queries that are analysed by their tokens alone, because only Spark can parse them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 _BEFORE_BODY = frozenset({TokenType.ALIAS, TokenType.NUMBER})
 _LEVELS = frozenset({"MAX", "RECURSION", "LEVEL"})
-"""`MAX RECURSION LEVEL 5` may stand between a name and its AS."""
+"""`MAX RECURSION LEVEL 5` may be between a name and its AS."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class CteSpan:
     end: int
 
     def hides(self, parts: Sequence[str], at: int) -> bool:
-        """Whether a name at this token means the expression, and no topic."""
+        """Return True if a name at this token is the expression and not a topic."""
         named = len(parts) == 1 and parts[0].lower() == self.name
         return named and self.first <= at < self.end
 
 
 def cte_spans(tokens: Sequence[Token]) -> list[CteSpan]:
-    """Every WITH expression, from behind its body to the end of what encloses its WITH."""
+    """Return every WITH expression, from the end of its body to the end of its scope."""
     closing, enclosing = _parentheses(tokens)
     found: list[CteSpan] = []
     for start, token in enumerate(tokens):
@@ -52,8 +52,9 @@ def cte_spans(tokens: Sequence[Token]) -> list[CteSpan]:
 
 
 def _body(tokens: Sequence[Token], at: int, closing: dict[int, int]) -> tuple[int | None, int]:
-    """Where the last of the parentheses behind a name opens (names of columns may stand in others
-    before it), and the first token behind it.
+    """Return where the last parenthesis after a name opens, and the first token after it.
+
+    Column names may be in parentheses before it.
     """
     body = None
     while at < len(tokens):
@@ -67,7 +68,7 @@ def _body(tokens: Sequence[Token], at: int, closing: dict[int, int]) -> tuple[in
 
 
 def _parentheses(tokens: Sequence[Token]) -> tuple[dict[int, int], list[int]]:
-    """For each that opens, where it closes; for each token, which one it stands in, or -1."""
+    """Return the closing of each parenthesis, and the enclosing one of each token, or -1."""
     closing: dict[int, int] = {}
     enclosing: list[int] = []
     opened: list[int] = []

@@ -1,4 +1,4 @@
-"""What can be wrong with a query, as kinds that callers tell apart."""
+"""The errors of queries."""
 
 from __future__ import annotations
 
@@ -6,40 +6,37 @@ from neve.errors import InvalidError, NeveError
 
 
 class QueryError(InvalidError):
-    """The query is not understood, or asks for what does not fit together.
-
-    `sqlstate` is the standard's code for it, for clients that go by codes.
-    """
+    """The query cannot be parsed or is not valid. `sqlstate` is the standard's code for it."""
 
     sqlstate = "42000"
 
 
 class UnknownNameError(QueryError):
-    """No topic and no table has this name. `near` lists names like it."""
+    """The name is not that of a topic or table. `near` lists similar names."""
 
     sqlstate = "42P01"
 
     def __init__(self, name: str, near: list[str], note: str = "") -> None:
         hint = f": did you mean {' or '.join(near)}?" if near else ": SHOW TABLES lists all names"
-        super().__init__(f"there is no topic or table {name}{note}{hint}")
+        super().__init__(f"topic or table {name} does not exist{note}{hint}")
         self.name = name
         self.near = near
 
 
 class RefusedError(QueryError):
-    """The statement would change something, or run something: only queries are answered."""
+    """The statement is not allowed: only queries are."""
 
     sqlstate = "42501"
 
 
 class QueryCancelledError(NeveError):
-    """Somebody cancelled the query while it ran."""
+    """The query was cancelled while it ran."""
 
     sqlstate = "57014"
 
 
 class QueryFailedError(NeveError):
-    """The query was right and could not be carried out: what it reads, or Spark, failed."""
+    """The query is valid and failed: a read, or Spark, failed."""
 
     sqlstate = "58000"
 
@@ -57,6 +54,6 @@ class OutOfMemoryError(QueryFailedError):
 
 
 class EngineLostError(QueryFailedError):
-    """Spark has ended: no query can be answered any more."""
+    """Spark has stopped: the engine cannot run queries any more."""
 
     sqlstate = "57P02"

@@ -1,8 +1,8 @@
 """`value:customer.id`: a field of a JSON value, by path, as text.
 
-`value` and `key` followed at once by a colon and a path become `get_json_object` on the bytes as
-text. The result is a string, or null where the value is no JSON or has no such field. Other columns
-keep Spark's own `:`, which takes VARIANT apart.
+`value` and `key` followed directly by a colon and a path become `get_json_object` on the bytes as
+text. The result is a string, or null if the value is not JSON or lacks the field. Other columns
+keep Spark's own `:`, which extracts from VARIANT.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPEN, _CLOSE = TokenType.L_BRACKET, TokenType.R_BRACKET
 
 
 def with_json_paths(sql: str) -> str:
-    """The query with every such path written out."""
+    """Replace every such path by a call of `get_json_object`."""
     if ":" not in sql:
         return sql
     tokens = tokens_of(sql)
@@ -41,7 +41,7 @@ def with_json_paths(sql: str) -> str:
 
 
 def as_written(name: str) -> str:
-    """The name that Spark gives a column made of a path, as the path it was."""
+    """Return the path that the user wrote, for the name that Spark gives the column."""
     return _WRITTEN_OUT.sub(r"\1:\2", name)
 
 
@@ -62,7 +62,7 @@ def _is_name(token: Token) -> bool:
 
 
 def _chain_start(tokens: Sequence[Token], last: int) -> int:
-    """Where `o.value` begins."""
+    """Return where `o.value` begins."""
     first = last
     while first >= 2 and tokens[first - 1].token_type == TokenType.DOT:
         first -= 2
@@ -70,7 +70,7 @@ def _chain_start(tokens: Sequence[Token], last: int) -> int:
 
 
 def _path(tokens: Sequence[Token], at: int) -> tuple[str, int]:
-    """The JSON path that begins here, and the first token after it."""
+    """Return the JSON path that begins here, and the first token after it."""
     path = "$"
     wants_name = True
     while at < len(tokens) and tokens[at - 1].end + 1 == tokens[at].start:
@@ -88,7 +88,7 @@ def _path(tokens: Sequence[Token], at: int) -> tuple[str, int]:
             break
         at += 1
     if wants_name:
-        raise QueryError(f"{path} is no whole path: write value:field, or value:field[0].other")
+        raise QueryError(f"{path} is incomplete: write value:field, or value:field[0].other")
     return path, at
 
 
@@ -101,7 +101,7 @@ def _field(name: str) -> str:
 def _bracket(tokens: Sequence[Token], at: int) -> str:
     inner = tokens[at + 1] if at + 2 < len(tokens) else None
     if inner is None or tokens[at + 2].token_type != _CLOSE:
-        raise QueryError("a bracket of a path holds a number, a quoted name or *")
+        raise QueryError("a bracket of a path must have a number, a quoted name or *")
     if inner.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
         return _field(inner.text)
     if inner.text.isdecimal() or inner.text == "*":

@@ -1,8 +1,8 @@
-"""Constants of a query, as far as they can be known before Spark sees it.
+"""Evaluates constants of a query before Spark runs it.
 
-A constant that is not certain is None: whoever asks then reads more. Text is not a moment until a
-column of that type is compared with it; `moment_of` then reads it in the session's time zone, in
-Spark's own notation and no other.
+A constant that is not certain is None, and the caller then reads more. Text is parsed as a
+timestamp only when a timestamp column is compared with it: `moment_of` parses Spark's notation, in
+the session's time zone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqlglot import exp
 
 @dataclass(frozen=True)
 class FromNow:
-    """The moment at which Spark will look at the clock, plus this. Always later than now."""
+    """Spark's current time plus this shift. Spark reads its clock later than this process."""
 
     shift: timedelta
 
@@ -33,7 +33,7 @@ _MOMENT = re.compile(
     r"(?:[ T](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(Z|[+-]\d{2}(?::\d{2})?)?)?"
 )
 _INTEGERS = {exp.DataType.Type.INT: 2**31, exp.DataType.Type.BIGINT: 2**63}
-"""How far they go: beyond, a cast fails or wraps round, by the session's settings."""
+"""Their bounds: beyond them a cast fails or wraps, depending on the session's settings."""
 _TIMESTAMPS = {
     exp.DataType.Type.TIMESTAMP,
     exp.DataType.Type.TIMESTAMPTZ,
@@ -43,22 +43,22 @@ _TIMESTAMPS = {
 _UNITS = {"SECOND": "seconds", "MINUTE": "minutes", "HOUR": "hours", "DAY": "days", "WEEK": "weeks"}
 _SOON = timedelta(minutes=1)
 _LENGTH_MAX = timedelta(days=365 * 300)
-"""More is no window of time that anybody looks back on, and soon no date at all."""
+"""Longer intervals are not evaluated: they soon exceed the range of dates."""
 _DIGITS_MAX = 40
-"""What a number that a column is compared with may have; Spark's decimals have 38."""
+"""The maximum number of digits; Spark's decimals have 38."""
 _CLOCK_CHANGE = timedelta(hours=2)
 """A day of the session's zone may be an hour shorter or longer than 24."""
 
 
 @dataclass(frozen=True)
 class Constants:
-    """How constants are read: the session's zone, and the values of parameters by name."""
+    """Evaluates constants with the session's time zone and the values of parameters."""
 
     zone: ZoneInfo | None = None
     parameters: Mapping[str, object] | None = None
 
     def value(self, node: exp.Expr) -> Value | None:
-        """The constant that an expression is, or None."""
+        """Return the constant value of an expression, or None."""
         if isinstance(node, exp.Paren):
             return self.value(node.this)
         if isinstance(node, exp.Literal):
@@ -78,14 +78,14 @@ class Constants:
             return inner if abs(inner) < _INTEGERS[wanted] else None
         if isinstance(inner, str) and wanted in _TIMESTAMPS:
             without_zone = wanted == exp.DataType.Type.TIMESTAMPNTZ
-            # Spark then passes over the zone in the text, and takes its clock for the session's.
+            # Spark then ignores the zone in the text, and uses the session's.
             return None if without_zone and _names_zone(inner) else self.moment_of(inner)
         if isinstance(inner, str) and wanted == exp.DataType.Type.DATE:
             return day_of(inner)
         return None
 
     def moment_of(self, value: Value) -> datetime | None:
-        """The moment that a timestamp column is compared with."""
+        """Return the timestamp that a timestamp column is compared with."""
         if isinstance(value, datetime):
             return value if value.tzinfo is not None else None
         if isinstance(value, date):
@@ -121,14 +121,14 @@ def _names_zone(text: str) -> bool:
 
 
 def whole_of(value: Value) -> int | Decimal | None:
-    """The number that a column of whole numbers is compared with."""
+    """Return the number that an integer column is compared with."""
     if isinstance(value, str):
         return int(value) if _WHOLE.fullmatch(value.strip()) else None
     return value if isinstance(value, int | Decimal) else None
 
 
 def day_of(value: Value) -> date | None:
-    """The day that a column of days is compared with."""
+    """Return the date that a date column is compared with."""
     if isinstance(value, str):
         try:
             return date.fromisoformat(value) if re.fullmatch(r"\d{4}-\d{2}-\d{2}", value) else None
@@ -147,7 +147,7 @@ def _given(value: object) -> Value | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, Decimal) and not (value.is_finite() and _is_short(value)):
-        return None  # a billion digits would have to be written out to compare them
+        return None  # comparing them would write out a billion digits
     return value if isinstance(value, int | Decimal | str | date) else None
 
 

@@ -1,4 +1,4 @@
-"""What the engine says about relations and queries."""
+"""Relations, prepared queries, plans and results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Relation:
-    """Something to select from. `name` is the topic's, or namespace and table with a dot."""
+    """A topic or table. `name` is the topic's name, or `namespace.table`."""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Needed:
-    """What one place in a query reads of a relation."""
+    """What one reference in a query reads of a relation."""
 
     named: Named
     place: Place
@@ -49,7 +49,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A query that was looked over. `text` is Spark's, but for the names of relations."""
+    """An analysed query. `text` is for Spark, except for the names of relations."""
 
     kind: Kind
     text: str
@@ -59,7 +59,7 @@ class Prepared:
     constants: Constants = field(default_factory=Constants)
     mode: str = "simple"
     has_paths: bool = False
-    """Whether fields of JSON values were asked for by path."""
+    """True if the query uses paths into JSON values."""
 
 
 @dataclass(frozen=True)
@@ -80,38 +80,38 @@ class RelationPlan:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a query reads, and how Spark goes about it."""
+    """What a query reads, and Spark's plan."""
 
     relations: tuple[RelationPlan, ...]
     spark_plan: str
 
     def lines(self) -> list[str]:
-        """For people, a relation a paragraph, Spark's plan at the end."""
-        told: list[str] = []
+        """Return readable lines: one paragraph per relation, then Spark's plan."""
+        lines: list[str] = []
         for each in self.relations:
             unit = "segments" if each.kind == "topic" else "files"
             name = each.name if each.alias == each.name.lower() else f"{each.name} AS {each.alias}"
-            told.append(f"{each.kind} {name}")
-            told.append(f"  columns: {', '.join(each.columns)}")
-            told.append(f"  rows: {each.selection or 'all'}")
-            told.append(f"  {unit}: {each.planned} planned, {each.pruned} pruned")
-            told.append(f"  bytes: {each.bytes_planned} to read, {each.bytes_pruned} pruned")
-            told += [f"  {note}" for note in each.notes]
-        return [*told, *([""] if told else []), *self.spark_plan.rstrip().splitlines()]
+            lines.append(f"{each.kind} {name}")
+            lines.append(f"  columns: {', '.join(each.columns)}")
+            lines.append(f"  rows: {each.selection or 'all'}")
+            lines.append(f"  {unit}: {each.planned} planned, {each.pruned} pruned")
+            lines.append(f"  bytes: {each.bytes_planned} to read, {each.bytes_pruned} pruned")
+            lines += [f"  {note}" for note in each.notes]
+        return [*lines, *([""] if lines else []), *self.spark_plan.rstrip().splitlines()]
 
 
 class Result:
-    """Rows to come. The query runs when `batches` is iterated, once."""
+    """A result. The query runs when `batches` is iterated, which works once."""
 
     def __init__(self, schema: pa.Schema, run: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self.schema = schema
         self._run = run
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Batch after batch, as Spark gives them; never all of them in memory."""
+        """Yield the batches as Spark produces them."""
         return self._run()
 
 
 def answered(table: pa.Table) -> Result:
-    """A result that is there already."""
+    """Return a result with these rows."""
     return Result(table.schema, lambda: iter(table.to_batches()))

@@ -1,8 +1,8 @@
-"""Which topic or table a name in a query means.
+"""Resolves names in a query to topics and tables.
 
-One part names a topic: `orders`, or with backquotes whatever it contains. Two and more parts name
-an Iceberg table by namespace. `topics.orders` and `iceberg.sales.orders` say it outright: the first
-wins over a table of that name, the second reaches it. Upper and lower case count where several
+A name with one part is a topic: `orders`, in backquotes if needed. Two or more parts are an Iceberg
+table with its namespace. `topics.orders` and `iceberg.sales.orders` are explicit: the first takes
+precedence over a table with this name, the second reaches the table. Case matters only if several
 names differ in nothing else.
 """
 
@@ -17,7 +17,7 @@ from neve.lake.sql.errors import QueryError, UnknownNameError
 
 RelationKind: TypeAlias = Literal["topic", "table"]
 TOPIC_PREFIXES = ("topics", "public")
-"""`public` is where PostgreSQL's clients look for tables that they know no schema of."""
+"""`public` is the schema that PostgreSQL's clients use by default."""
 TABLE_PREFIX = "iceberg"
 _NEAR_MAX = 3
 _NEAR_LEAST = 0.6
@@ -25,7 +25,7 @@ _NEAR_LEAST = 0.6
 
 @dataclass(frozen=True)
 class Named:
-    """A relation as it is called outside SQL: a topic's name, or a table's parts."""
+    """The name of a relation outside SQL: a topic's name, or the parts of a table's."""
 
     kind: RelationKind
     parts: tuple[str, ...]
@@ -39,7 +39,7 @@ class Named:
 
 
 def sql_name(named: Named) -> str:
-    """How it is written in a query."""
+    """Return the name as it is written in a query."""
     hidden = named.kind == "table" and named.parts[0].lower() in TOPIC_PREFIXES
     parts = (TABLE_PREFIX, *named.parts) if hidden else named.parts
     return ".".join(quoted_where_needed(part) for part in parts)
@@ -55,14 +55,14 @@ def quoted(part: str) -> str:
 
 
 class Names:
-    """All topics and tables there are."""
+    """The names of all topics and tables."""
 
     def __init__(self, topics: Iterable[str], tables: Iterable[tuple[str, ...]]) -> None:
         self.all = [Named("topic", (name,)) for name in topics]
         self.all += [Named("table", parts) for parts in tables]
 
     def find(self, parts: Sequence[str]) -> Named:
-        """The relation of this name, or UnknownNameError with names like it."""
+        """Return the relation of a name. Raises UnknownNameError with similar names."""
         for kind, wanted in _readings(tuple(parts)):
             if (found := self._one(kind, wanted)) is not None:
                 return found
@@ -76,8 +76,8 @@ class Names:
         lowered = _lower(wanted)
         close = [named for named in known if _lower(named.parts) == lowered]
         if len(close) > 1:
-            told = " and ".join(str(named) for named in close)
-            raise QueryError(f"{'.'.join(wanted)} could be {told}: write it as one of these")
+            choices = " or ".join(str(named) for named in close)
+            raise QueryError(f"{'.'.join(wanted)} is ambiguous: write {choices}")
         return close[0] if close else None
 
     def _unknown(self, parts: tuple[str, ...]) -> UnknownNameError:

@@ -1,7 +1,7 @@
-"""Days and moments that Python has no value for: before the year 1, after 9999.
+"""Dates and timestamps outside Python's range: before year 1 or after year 9999.
 
-A producer that counts microseconds where milliseconds are meant writes records of the year 55840,
-and Arrow's own text of such a moment is another one.
+A producer that writes microseconds instead of milliseconds makes records of the year 55840, and
+Arrow formats such a timestamp wrongly.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 _DAY_US = 86_400_000_000
 _CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400
-"""The calendar repeats itself after so many days."""
+"""The period of the Gregorian calendar."""
 _DAYS = (-719_162, 2_932_896)
-"""The first and the last day that Python has, from 1970."""
+"""Python's first and last day, counted from 1970."""
 _BEGIN = date(1970, 1, 1)
 
 
 def is_out_of_range(column: pa.Array) -> bool:
-    """Whether a column of days or moments holds one that Python has not."""
+    """Return True if a column of dates or timestamps has a value outside Python's range."""
     first, last = _bounds(column)
     return first is not None and (first < _DAYS[0] or last > _DAYS[1])
 
@@ -34,14 +34,14 @@ def _bounds(column: pa.Array) -> tuple[int | None, int]:
 
 
 def _counted(column: pa.Array) -> pa.Array:
-    """Days, or microseconds, from 1970."""
+    """Return days or microseconds since 1970."""
     if pa.types.is_date(column.type):
         return column.cast(pa.date32(), safe=False).cast(pa.int32())
     return column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
 
 
 def texts_of(column: pa.Array, between: str, zone: str) -> list[str | None]:
-    """Days, or moments with `between` their day and time, and `zone` behind where they have one."""
+    """Format dates and timestamps, with `between` before the time and `zone` at the end."""
     days = pa.types.is_date(column.type)
     behind = zone if not days and column.type.tz else ""
     return [
@@ -66,7 +66,7 @@ def _moment(microseconds: int, between: str) -> str:
 
 
 def out_of_range_as_text(column: pa.Array) -> pa.Array:
-    """The same values, those columns as text in which Python would fail, at any depth."""
+    """Convert columns with values outside Python's range to text, at any depth."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return (

@@ -1,7 +1,7 @@
-"""What a query's conditions say about the columns of one relation.
+"""Extracts predicates over the columns of one relation from a query's conditions.
 
-A predicate here is a necessary condition: a row for which it is not true cannot change the answer.
-Whatever is not understood is left out of an AND, and makes a whole OR say nothing.
+A predicate is a necessary condition: rows for which it is not true cannot change the result. A
+condition that is not understood is left out of an AND, and discards a whole OR.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from neve.lake.sql.literals import Constants, Value
 
 @dataclass(frozen=True)
 class Compare:
-    """A column against a constant; never true for null."""
+    """A comparison of a column with a constant; never true for null."""
 
     column: str
     operator: str
@@ -42,7 +42,7 @@ class AnyOf:
 
 Predicate: TypeAlias = Compare | OneOf | AllOf | AnyOf
 Resolve: TypeAlias = Callable[[exp.Column], str | None]
-"""The relation's column that a reference means, or None where it is not certain to be one."""
+"""Return the relation's column of a reference; None if it is not certain."""
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -57,7 +57,7 @@ _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def all_of(parts: Iterable[Predicate | None]) -> Predicate | None:
-    """All that is known, together."""
+    """Combine the known predicates with AND."""
     known = tuple(part for part in parts if part is not None)
     if len(known) <= 1:
         return known[0] if known else None
@@ -65,14 +65,14 @@ def all_of(parts: Iterable[Predicate | None]) -> Predicate | None:
 
 
 class Extraction:
-    """Reads conditions for one relation."""
+    """Extracts predicates for one relation."""
 
     def __init__(self, resolve: Resolve, constants: Constants) -> None:
         self._resolve = resolve
         self._constants = constants
 
     def read(self, node: exp.Expr | None) -> Predicate | None:
-        """What a condition demands of the relation's columns, or None."""
+        """Return the predicate of a condition, or None."""
         if isinstance(node, exp.Paren):
             return self.read(node.this)
         if isinstance(node, exp.And):

@@ -1,6 +1,6 @@
-"""Which offsets, times and partitions of a topic a predicate leaves.
+"""Converts a predicate to ranges of offsets, timestamps and partitions of a topic.
 
-The result is a box that holds every record the predicate could be true for; it may hold more.
+The ranges contain every record for which the predicate could be true, and maybe more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Span:
-    """Whole numbers from `first` up to and not including `end`."""
+    """Integers from `first` to `end` (exclusive)."""
 
     first: int = LOWEST
     end: int = HIGHEST
@@ -43,7 +43,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Records of a topic: times in milliseconds since 1970, partitions None for all."""
+    """Ranges of a topic: timestamps in milliseconds, `partitions` of None for all."""
 
     offsets: Span = Span()
     times_ms: Span = Span()
@@ -77,7 +77,7 @@ EVERYTHING = Ranges()
 
 
 def ranges_of(predicate: Predicate | None, constants: Constants, now_ms: int) -> Ranges:
-    """The box that a predicate leaves of a topic."""
+    """Return the ranges of a predicate."""
     if predicate is None:
         return EVERYTHING
     if isinstance(predicate, AllOf):
@@ -117,7 +117,7 @@ def _wholes(operator: str, value: Value) -> Span:
 def _times(compare: Compare, constants: Constants, now_ms: int) -> Span:
     value = compare.value
     if isinstance(value, FromNow):
-        # Spark looks at its clock later than this: only what it cannot reach back to is left out.
+        # Spark reads its clock later than this: leave out only what is certainly too old.
         first = now_ms + math.floor(value.shift / timedelta(milliseconds=1))
         return Span(first) if compare.operator in (">", ">=", "=") else Span()
     moment = constants.moment_of(value)
@@ -128,7 +128,7 @@ def _times(compare: Compare, constants: Constants, now_ms: int) -> Span:
 
 
 def _bounded(operator: str, low: int, high: int) -> Span:
-    """The span for a bound that lies between two whole numbers, or on one."""
+    """Return the span for a bound that may lie between two integers."""
     low, high = (max(LOWEST, min(number, HIGHEST - 1)) for number in (low, high))
     if operator == "=":
         return Span(low, high + 1)

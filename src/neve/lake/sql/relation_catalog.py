@@ -1,4 +1,4 @@
-"""Everything that can be selected from: topics of a bucket, tables of a catalog."""
+"""All relations of an engine: topics of a bucket and tables of a catalog."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 INTERNAL = "__"
-"""Topics of Kafka's own begin so: they can be read, and are not listed."""
+"""The prefix of Kafka's internal topics: they can be read, but are not listed."""
 TOPIC_COLUMNS = tuple(Column(name, kind) for name, kind in COLUMNS.items())
 
 
 class RelationCatalog:
-    """Looks names up afresh each time: topics and tables come and go."""
+    """Finds topics and tables. Nothing is cached, as they come and go."""
 
     def __init__(self, bucket: Bucket, catalog: Catalog | None) -> None:
         self._bucket = bucket
@@ -35,7 +35,7 @@ class RelationCatalog:
         return Names(self._topics(), table_names(self._catalog))
 
     def find(self, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Named]:
-        """Each name's relation, what is not there left out; the catalog only if needed."""
+        """Return the relations of existing names. Asks the catalog only if needed."""
         found = _found(Names(self._topics(), []), wanted)
         rest = [parts for parts in wanted if tuple(parts) not in found]
         if any(len(parts) > 1 for parts in rest):
@@ -43,7 +43,7 @@ class RelationCatalog:
         return found
 
     def missing(self, parts: Sequence[str]) -> QueryError:
-        """The error for a name that nothing has, or that names a file."""
+        """Return the error for a name that does not exist, or that is a file."""
         if "/" in parts[-1] or "\\" in parts[-1]:
             return RefusedError(f"{'.'.join(parts)}: files are not read by path, only by a table")
         try:
@@ -53,7 +53,7 @@ class RelationCatalog:
         return UnknownNameError(".".join(parts), [str(named)])
 
     def relations(self) -> list[Relation]:
-        """All of them, topics first."""
+        """Return all relations, topics first."""
         found = []
         for named in self.names().all:
             if not named.name.startswith(INTERNAL):
@@ -67,7 +67,7 @@ class RelationCatalog:
             return ()  # one table that cannot be opened does not hide the others
 
     def by_text(self, text: str) -> Named:
-        """A relation by its plain name, or as a query writes it."""
+        """Find a relation by its plain name, or by its name in a query."""
         names = self.names()
         for named in names.all:
             if named.name == text:

@@ -1,7 +1,7 @@
-"""Rows as text: a line of JSON each, or of CSV, or cells of a table for people.
+"""Formats rows as text: lines of JSON or CSV, or cells of a table.
 
-Bytes that are UTF-8 are shown as that text, others as base64: in JSON as an object with the one
-field `base64`, elsewhere behind `base64:`. Times are ISO 8601, in UTC where they are moments.
+Bytes are shown as text if they are UTF-8, otherwise as base64: in JSON as an object with the field
+`base64`, elsewhere with the prefix `base64:`. Times are ISO 8601; timestamps are in UTC.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Names that an object can have: the second `key` of a join is `key_2`."""
+    """Make names unique: the second `key` of a join is `key_2`."""
     found: list[str] = []
     for name in names:
         candidate, number = name, 1
@@ -35,7 +35,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
-    """One object a row."""
+    """Yield one object per row."""
     names = unique_names(batch.schema.names)
     columns = [_converted(column, _json_of) for column in batch.columns]
     rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
@@ -47,12 +47,12 @@ def csv_header(schema: pa.Schema) -> bytes:
 
 
 def csv_lines(batch: pa.RecordBatch) -> bytes:
-    """One line a row; null is an empty field."""
+    """Yield one line per row; null is an empty field."""
     return _csv(cells(batch, null=""))
 
 
 def cells(batch: pa.RecordBatch, *, null: str = "NULL") -> list[list[str]]:
-    """Every cell as text."""
+    """Yield every row as texts."""
     columns = [
         [null if value is None else text(value) for value in _converted(column, _nested)]
         for column in batch.columns
@@ -61,12 +61,12 @@ def cells(batch: pa.RecordBatch, *, null: str = "NULL") -> list[list[str]]:
 
 
 def _nested(column: pa.Array) -> Convert | None:
-    """What is within other values is shown as JSON shows it."""
+    """Format nested values as JSON."""
     return _json_convert(column.type) if pa.types.is_nested(column.type) else None
 
 
 def text(value: object) -> str:
-    """A value that is not null, for people and for CSV."""
+    """Format a value that is not null, for tables and CSV."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -104,7 +104,7 @@ def _json_of(column: pa.Array) -> Convert | None:
 
 
 def _json_convert(kind: pa.DataType) -> Convert | None:
-    """How values of a type become what JSON has, or None where they are already."""
+    """Return the conversion of a type's values for JSON; None if they need none."""
     if pa.types.is_binary(kind):
         return _bytes
     if pa.types.is_map(kind):

@@ -1,10 +1,9 @@
-"""Which rows of a relation a query cannot do without, as far as its conditions tell.
+"""Finds the condition that the rows of a relation must meet to matter to a query.
 
-Rows are left out by the WHERE beside a relation and by the ON of its own join. All conditions that
-are read are false for null, so an outer join changes nothing about that: a row that is left out
-could only have been replaced by nulls, which the same condition refuses. Conditions on a sub-query,
-or on a common table expression that is used once, reach through it where it passes the column on
-and neither counts, limits nor orders rows into windows.
+The WHERE of the relation's SELECT and the ON of its own join exclude rows. All conditions used are
+false for null, so outer joins do not matter: an excluded row could only be replaced by nulls, which
+the same condition excludes. Conditions on a sub-query, or on a common table expression that is used
+once, apply to the relation inside if it passes the column on and has no aggregate, limit or window.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from neve.lake.sql.scopes import alias_of, own_select
 
 Mapped: TypeAlias = Callable[[exp.Column], str | None]
 Renamed: TypeAlias = Callable[[str], str | None]
-"""The relation's column that a source has under this name, or None."""
+"""The relation's column with this name in a source, or None."""
 
 _BINDING_KINDS = frozenset({"", "INNER", "SEMI", "ANTI"})
 _DEPTH_MAX = 16
 _KEEPS_EVERY_ROW = frozenset({"from_", "joins", "expressions", "where", "with_", "kind", "hint"})
-"""What a SELECT may have so that conditions on its result are conditions on its rows."""
+"""Parts of a SELECT with which conditions on its result apply to its rows."""
 
 
 def necessary(table: exp.Table, constants: Constants) -> Predicate | None:
-    """The condition that a row of this relation has to meet, or None."""
+    """Return the condition that rows of this relation must meet, or None."""
     if table.alias_column_names or table.args.get("joins") or table.args.get("pivots"):
         return None
     found: list[Predicate | None] = []
@@ -70,7 +69,7 @@ def _beside(
 
 
 def _resolution(source: exp.Expr, select: exp.Select, renamed: Renamed) -> Mapped | None:
-    """How columns mentioned in a SELECT mean those of the relation behind one of its sources."""
+    """Return how columns of a SELECT map to those of the relation behind one of its sources."""
     joins = select.args.get("joins") or []
     sources = [select.args["from_"].this, *(join.this for join in joins)]
     alias = alias_of(source)
@@ -88,7 +87,7 @@ def _resolution(source: exp.Expr, select: exp.Select, renamed: Renamed) -> Mappe
 
 
 def _passed_on(select: exp.Select, resolve: Mapped) -> Renamed | None:
-    """The columns of the relation under the names that a SELECT gives them."""
+    """Return the relation's columns by the names that a SELECT gives them."""
     given = {name for name, value in select.args.items() if value}
     if not given <= _KEEPS_EVERY_ROW or select.args.get("kind"):
         return None
@@ -113,11 +112,11 @@ def _passed_on(select: exp.Select, resolve: Mapped) -> Renamed | None:
 
 
 _NOT_BY_ROW = (exp.AggFunc, exp.Window, exp.UDTF, exp.Explode, exp.Anonymous, exp.Query)
-"""What may make one row of several, or several of one; a function of unknown nature too."""
+"""Return True for aggregates, generators and unknown functions."""
 
 
 def _outer(select: exp.Select) -> exp.Expr | None:
-    """Where the result of a SELECT is a source itself, if in one place only."""
+    """Return where the result of a SELECT is a source, if in one place only."""
     parent = select.parent
     if isinstance(parent, exp.Subquery):
         plain = not parent.alias_column_names and not parent.args.get("joins")

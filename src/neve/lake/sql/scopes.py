@@ -1,7 +1,4 @@
-"""Where names of a query's tree belong: common table expressions, aliases, stars.
-
-Pure questions about one node of a parsed query; `analysis` puts the answers together.
-"""
+"""Resolves names in a parsed query: common table expressions, aliases, stars. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +6,19 @@ from sqlglot import exp
 
 
 def is_relation(table: exp.Table) -> bool:
-    """Whether this is a name of a relation, and neither a table function nor an alias in a hint."""
+    """Return True for the name of a relation, not for a table function or an alias in a hint."""
     return not isinstance(table.parent, exp.JoinHint) and all(
         isinstance(part, exp.Identifier) for part in table.parts
     )
 
 
 def alias_of(source: exp.Expr) -> str:
-    """What columns are qualified with, in lower case."""
+    """Return the qualifier of the relation's columns, in lower case."""
     return (source.alias_or_name or "").lower()
 
 
 def is_cte_reference(table: exp.Table) -> bool:
-    """Whether a name means a common table expression that is visible where it stands."""
+    """Return True if a name is a common table expression that is visible in its place."""
     if table.args.get("db") is not None:
         return False
     name, node = table.name.lower(), table.parent
@@ -43,7 +40,7 @@ def _defines(within: exp.With, name: str) -> bool:
 
 
 def _defined_before(within: exp.With, cte: exp.Expr, name: str) -> bool:
-    """Inside one expression of a WITH, those before it are visible, and itself if recursive."""
+    """Return what is visible in an expression of a WITH: earlier ones, and itself if recursive."""
     for each in within.expressions:
         if each is cte:
             return bool(within.recursive) and each.alias.lower() == name
@@ -53,7 +50,7 @@ def _defined_before(within: exp.With, cte: exp.Expr, name: str) -> bool:
 
 
 def own_select(table: exp.Expr) -> tuple[exp.Select | None, exp.Join | None]:
-    """The SELECT in whose FROM a relation stands plainly, and the join that brought it in."""
+    """Return the SELECT with a relation in its FROM, and the relation's join."""
     parent = table.parent
     if isinstance(parent, exp.From) and isinstance(parent.parent, exp.Select):
         return parent.parent, None
@@ -63,7 +60,7 @@ def own_select(table: exp.Expr) -> tuple[exp.Select | None, exp.Join | None]:
 
 
 def needs_all_columns(table: exp.Table) -> bool:
-    """Whether columns may be asked for without being named."""
+    """Return True if columns may be used without being named."""
     select = table.find_ancestor(exp.Select)
     if select is None or table.alias_column_names or select.find(exp.Pivot) is not None:
         return True
@@ -84,13 +81,13 @@ def _star_reaches(star: exp.Star, table: exp.Table, select: exp.Select) -> bool:
     qualifier = star.parent.table.lower() if isinstance(star.parent, exp.Column) else ""
     if qualifier and qualifier == alias_of(table):
         return True
-    # Behind another name, or that of a column that holds fields, a star does not mean this table.
+    # A star after another name, or after a struct column, does not mean this table.
     beside = star.find_ancestor(exp.Select)
     return not qualifier and beside is select and not isinstance(beside.parent, exp.Exists)
 
 
 def mentions_of(tree: exp.Expr) -> tuple[set[str], set[tuple[str, str]]]:
-    """Names that may mean columns: those of any relation, and those behind an alias."""
+    """Return names that may be columns: of any relation, and those with a qualifier."""
     anywhere: set[str] = set()
     by_alias: set[tuple[str, str]] = set()
     aliases = {alias_of(source) for source in tree.find_all(exp.Table, exp.Subquery, exp.Lateral)}

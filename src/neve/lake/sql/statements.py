@@ -1,7 +1,7 @@
 """A query as text and tokens: what kind of statement it is, and where to edit.
 
-The text that Spark is given is the user's own with a few places replaced, never one that was
-written anew from a parse: whatever Spark understands stays as it was.
+Spark gets the user's own text with a few replacements, never one generated from a parse tree: so
+everything that Spark understands is kept.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
 
 
 class SparkWords(Spark):
-    """sqlglot's Spark, except that no word makes one text of all that follows it.
+    """sqlglot's Spark tokenizer, without words that turn the rest of a query into one token.
 
-    Otherwise `begin show` would hide the rest of a query from here, and from Spark it would not.
-    Nor is `?::` an operator, as it is on Databricks: here, and to Spark, a parameter is cast.
+    Otherwise `begin show` would hide the rest of a query here, but not from Spark. `?::` is not an
+    operator as on Databricks: it is a parameter and a cast.
     """
 
     class Tokenizer(Spark.Tokenizer):
@@ -42,7 +42,7 @@ _DIALECT = SparkWords()
 
 
 class Kind(Enum):
-    """What a statement is."""
+    """The kinds of statements."""
 
     QUERY = "query"
     EXPLAIN = "explain"
@@ -53,7 +53,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Splice:
-    """Replace the characters from `start` up to `end`."""
+    """A replacement of the characters from `start` to `end` (exclusive)."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ class Splice:
 
 
 def spliced(sql: str, splices: Iterable[Splice]) -> str:
-    """The text with all replacements made. They must not overlap."""
+    """Make all replacements, which must not overlap."""
     parts, done = [], 0
     for splice in sorted(splices, key=lambda each: (each.start, each.end)):
         assert splice.start >= done
@@ -71,7 +71,7 @@ def spliced(sql: str, splices: Iterable[Splice]) -> str:
 
 
 def tokens_of(sql: str) -> list[Token]:
-    """All tokens but closing semicolons; a text that has none is refused."""
+    """Return all tokens except closing semicolons. Raises QueryError if there are none."""
     try:
         tokens = _DIALECT.tokenize(sql)
     except SqlglotError as error:
@@ -79,26 +79,26 @@ def tokens_of(sql: str) -> list[Token]:
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
-        raise QueryError("there is no query: write SELECT …, or SHOW TABLES")
+        raise QueryError("the query is empty: write SELECT …, or SHOW TABLES")
     if any(token.token_type == TokenType.SEMICOLON for token in tokens):
         raise QueryError("give one statement at a time, without a semicolon between")
     return tokens
 
 
 def tree_of(sql: str, tokens: Sequence[Token]) -> exp.Expr | None:
-    """The parsed query; raises SqlglotError where only Spark could understand it."""
+    """Parse the query. Raises SqlglotError if only Spark can parse it."""
     trees = _DIALECT.parser().parse(list(tokens), sql)
     return trees[0] if trees else None
 
 
 def blank_comments(sql: str) -> str:
-    """The query with spaces for comments, every token in its place.
+    """Replace comments by spaces; tokens keep their positions.
 
-    Spark ends some comments elsewhere (a backslash goes on behind the line's end): so both see the
-    same query.
+    Spark ends some comments elsewhere (a backslash continues one on the next line). Without
+    comments both parsers see the same query.
     """
     parts, done = [], 0
-    for token in tokens_of(sql):  # several may stand for one word, such as 5L
+    for token in tokens_of(sql):  # one word may be several tokens, such as 5L
         parts += [_blank(sql[done : token.start]), sql[max(done, token.start) : token.end + 1]]
         done = max(done, token.end + 1)
     return "".join(parts)
@@ -109,7 +109,7 @@ def _blank(between: str) -> str:
 
 
 def kind_of(tokens: Sequence[Token]) -> Kind:
-    """What a statement is, by its first words; `plan_check` refuses by what the rest means."""
+    """Return the kind of a statement from its first words; `plan_check` checks the rest."""
     words = [token.text.upper() for token in tokens[:3]]
     _refuse_substitution(tokens)
     if words[0] in _QUERY_WORDS or words[0] == "(":
@@ -127,14 +127,14 @@ def kind_of(tokens: Sequence[Token]) -> Kind:
 
 
 def _refuse_substitution(tokens: Sequence[Token]) -> None:
-    """`${name}` outside of strings: Spark's shell puts settings and the environment there."""
+    """Refuse `${name}` outside of strings, where Spark's shell substitutes settings."""
     for token, after in pairwise(tokens):
         if token.text == "$" and after.text == "{" and after.start == token.end + 1:
             raise RefusedError("${…} is not allowed here: parameters are written $1 or ?")
 
 
 def explained_query(sql: str) -> tuple[str, str]:
-    """The query inside EXPLAIN, and the mode Spark's own plan is shown in."""
+    """Return the query inside EXPLAIN, and the mode for Spark's plan."""
     modes = {"EXTENDED": "extended", "FORMATTED": "formatted", "CODEGEN": "codegen", "COST": "cost"}
     rest = sql[tokens_of(sql)[0].end + 1 :]
     if not rest.strip(" \t\r\n;"):
@@ -152,7 +152,7 @@ def explained_query(sql: str) -> tuple[str, str]:
 def with_named_parameters(
     sql: str, tokens: Sequence[Token], parameters: Sequence[object]
 ) -> tuple[str, Mapping[str, object]]:
-    """`?` in their order, and `$1`, as named parameters of Spark, with their values."""
+    """Convert `?` and `$1` to named parameters of Spark, with their values."""
     splices: list[Splice] = []
     used: set[int] = set()
     asked = 0
@@ -188,9 +188,9 @@ def _numbered(token: Token, after: Token | None) -> bool:
 
 
 def with_offset_as_column(sql: str) -> str:
-    """`FROM x WHERE offset IN (1, 2)`: to Spark, an x called "where" and its clause OFFSET.
+    """Put `offset` in backquotes where Spark would parse it as a clause.
 
-    In backquotes it is the column that people mean.
+    Spark parses `FROM x WHERE offset IN (1, 2)` as an alias "where" and a clause OFFSET.
     """
     tokens = tokens_of(sql)
     return spliced(
@@ -204,7 +204,7 @@ def with_offset_as_column(sql: str) -> str:
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """The statements of a text that a semicolon ends, and what follows the last one."""
+    """Split a text into statements that end with a semicolon, and the rest."""
     try:
         tokens = _DIALECT.tokenize(text)
     except SqlglotError:
@@ -218,7 +218,7 @@ def split(text: str) -> tuple[list[str], str]:
 
 
 def has_statement(text: str) -> bool:
-    """Whether there is more in a text than spaces and comments."""
+    """Return True if a text has more than spaces and comments."""
     try:
         return any(token.token_type != TokenType.SEMICOLON for token in _DIALECT.tokenize(text))
     except SqlglotError:
@@ -226,6 +226,6 @@ def has_statement(text: str) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What a parser complains about, without its drawing."""
+    """Return the message of a parser's error, without its drawing."""
     text = re.sub(r"\x1b\[\d+m", "", str(error))
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__

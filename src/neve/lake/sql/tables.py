@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neve.errors import InvalidError, UnavailableError, UnsupportedError
-from neve.lake.sql.iceberg.filters import Filters, told
+from neve.lake.sql.iceberg.filters import Filters, expression_text
 from neve.lake.sql.iceberg.plan import TablePlan, plan_table
 from neve.lake.sql.iceberg.types import arrow_schema
 from neve.lake.sql.literals import Constants
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def table_names(catalog: Catalog | None) -> list[tuple[str, ...]]:
-    """All tables of a catalog, with their namespaces."""
+    """Return all tables of a catalog, with their namespaces."""
     if catalog is None:
         return []
     try:
@@ -38,7 +38,7 @@ def _names_under(catalog: Catalog, namespace: tuple[str, ...]) -> Iterator[tuple
 
 
 def open_catalog(spec: Mapping[str, str], store_url: str, store: StoreSettings) -> Catalog | None:
-    """The catalog that was named, or the one beside a bucket if a pipeline has made it."""
+    """Open the given catalog, or the default one of a bucket if it exists."""
     from neve.lake.tables.catalogs import catalog_file, catalog_of
 
     if not spec:
@@ -59,7 +59,7 @@ def load_table(catalog: Catalog | None, parts: tuple[str, ...]) -> Table:
 
 
 def table_columns(table: Table) -> tuple[Column, ...]:
-    """Columns in the types that queries have."""
+    """Return the columns with the types of queries."""
     return tuple(
         Column(field.name, field.type, field.nullable) for field in arrow_schema(table.schema())
     )
@@ -67,7 +67,7 @@ def table_columns(table: Table) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class TableQuery:
-    """A table as one place in a query needs it."""
+    """A table as one reference in a query needs it."""
 
     table: Table
     needed: Needed
@@ -98,7 +98,7 @@ class TableQuery:
             "table",
             self.needed.place.alias,
             self.needed.columns,
-            "" if isinstance(condition, AlwaysTrue) else told(condition),
+            "" if isinstance(condition, AlwaysTrue) else expression_text(condition),
             plan.files_planned,
             plan.files_pruned,
             plan.bytes_planned,

@@ -22,10 +22,10 @@ COLUMNS: dict[str, pa.DataType] = {
     "headers": HEADERS_TYPE,
 }
 CHEAPEST = "offset"
-"""What is read where only the number of rows counts."""
+"""The column to read if a query only counts rows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOMENTS_MS = (-62_135_596_800_000, 253_402_300_799_999)
-"""What a datetime can be: the years 1 to 9999."""
+"""The range of datetime: the years 1 to 9999."""
 
 
 def range_options(ranges: Ranges) -> dict[str, str]:
@@ -57,7 +57,7 @@ def _moment(milliseconds: int) -> datetime | None:
 
 
 def topic_plan(bucket: Bucket, needed: Needed) -> RelationPlan:
-    """What the manifests say will be read."""
+    """Return what will be read, from the manifests."""
     ranges = needed.ranges
     planned = pruned = bytes_planned = bytes_pruned = 0
     notes: list[str] = []
@@ -76,7 +76,7 @@ def topic_plan(bucket: Bucket, needed: Needed) -> RelationPlan:
         "topic",
         needed.place.alias,
         needed.columns,
-        told(ranges),
+        ranges_text(ranges),
         planned,
         pruned,
         bytes_planned,
@@ -95,8 +95,8 @@ def _bounds(ranges: Ranges) -> dict[str, int | None]:
     }
 
 
-def told(ranges: Ranges) -> str:
-    """Ranges for people."""
+def ranges_text(ranges: Ranges) -> str:
+    """Format ranges for EXPLAIN."""
     found = []
     if ranges.partitions is not None:
         found.append(f"partition in ({', '.join(map(str, sorted(ranges.partitions)))})")

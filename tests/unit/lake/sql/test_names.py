@@ -63,7 +63,7 @@ def test_nothing_like_it_is_said_too() -> None:
 def test_names_that_differ_in_case_alone_are_told_apart() -> None:
     names = Names(["Orders", "ORDERS"], [])
     assert names.find(["ORDERS"]).name == "ORDERS"
-    with pytest.raises(QueryError, match="could be Orders and ORDERS"):
+    with pytest.raises(QueryError, match="is ambiguous: write Orders or ORDERS"):
         names.find(["orders"])
 
 

@@ -1,6 +1,6 @@
 """Iceberg tables as relations, read without Iceberg's own jar.
 
-`plan` chooses files with pyiceberg on the driver, `filters` turns a query's conditions into
-Iceberg's, `types` says what Spark sees, `read` runs in the workers, `equality` is what pyiceberg
-lacks: rows deleted by value.
+`plan` chooses files with pyiceberg on the driver, `filters` converts a query's conditions to
+Iceberg's, `types` maps types to Spark's, `read` runs in the workers, `equality` applies equality
+deletes, which pyiceberg lacks.
 """

@@ -1,5 +1,5 @@
-"""Rows deleted by value: an equality delete file lists values of some columns, and every older row
-that has them is gone. Null equals null here, as the format says.
+"""Equality deletes: a delete file lists values of some columns, and deletes every older row with
+them. Null equals null, as the format defines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def fields_by_id(metadata: TableMetadata, ids: Iterable[int]) -> list[NestedField]:
-    """Columns by number, those that the table has dropped since included."""
+    """Return columns by field id, including dropped ones."""
     current = metadata.schema()
     schemas: list[Schema] = [current, *reversed(metadata.schemas)]
     found = []
@@ -30,12 +30,12 @@ def fields_by_id(metadata: TableMetadata, ids: Iterable[int]) -> list[NestedFiel
                 found.append(field)
                 break
         else:
-            raise DamagedError("", f"an equality delete names column {number}, which is not there")
+            raise DamagedError("", f"an equality delete has the unknown column {number}")
     return found
 
 
 class Deleted:
-    """The values of one set of columns that are gone."""
+    """The deleted values of one set of columns."""
 
     def __init__(self, columns: Sequence[int], rows: Sequence[pa.RecordBatch]) -> None:
         self.columns = tuple(columns)
@@ -45,7 +45,7 @@ class Deleted:
         self._tuples = set() if table is None or self._single else set(_tuples(table.columns))
 
     def left(self, batch: pa.RecordBatch, position: Callable[[int], int]) -> pa.RecordBatch:
-        """The rows of a batch that stay."""
+        """Return the rows of a batch that are not deleted."""
         columns = [batch.column(position(number)) for number in self.columns]
         if self._values is not None:
             gone = pc.is_in(columns[0], value_set=self._values.cast(columns[0].type))

@@ -1,8 +1,8 @@
-"""A query's conditions as Iceberg's, for planning files and for skipping row groups.
+"""Converts a query's conditions to Iceberg's, to plan files and to skip row groups.
 
-Only where both sides certainly mean the same: floating-point columns are left out, since Spark
-holds NaN above every number and Iceberg's bounds do not count it, and so is a comparison that
-would need a cast.
+Only conditions with the same meaning in both are converted. Floating-point columns are left out,
+since Spark orders NaN above every number and Iceberg's bounds ignore it. So are comparisons that
+need a cast.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
 class Filters:
-    """Turns predicates into expressions over one table."""
+    """Converts predicates to expressions over one table."""
 
     def __init__(self, schema: Schema, constants: Constants, now_ms: int) -> None:
         names = [field.name.lower() for field in schema.fields]
-        # Where two differ in upper and lower case only, Spark's settings decide which is meant.
+        # If two names differ only in case, Spark's settings decide which one is meant.
         self._columns = {
             name: field
             for name, field in zip(names, schema.fields, strict=True)
@@ -37,7 +37,7 @@ class Filters:
         self._now = datetime.fromtimestamp(now_ms / 1000, UTC)
 
     def expression(self, predicate: Predicate | None) -> BooleanExpression | None:
-        """The same condition for Iceberg, or None where nothing of it can be said."""
+        """Return the condition for Iceberg, or None if no part can be converted."""
         from pyiceberg.expressions import And, Or
 
         if isinstance(predicate, AllOf):
@@ -120,13 +120,13 @@ def _decimal(precision: int, scale: int, value: Value) -> Decimal | None:
     return exact if fits else None
 
 
-def told(expression: Any) -> str:
-    """An expression for people."""
+def expression_text(expression: Any) -> str:
+    """Format an expression for EXPLAIN."""
     from pyiceberg.expressions import And, Or
 
     if isinstance(expression, And | Or):
         word = " and " if isinstance(expression, And) else " or "
-        return f"({told(expression.left)}{word}{told(expression.right)})"
+        return f"({expression_text(expression.left)}{word}{expression_text(expression.right)})"
     signs = {
         "EqualTo": "=",
         "LessThan": "<",

@@ -1,8 +1,8 @@
-"""Null lists and maps stay null in what pyiceberg reads.
+"""Keeps null lists and maps null in what pyiceberg reads.
 
-Its projection rebuilds lists and maps of structs from their offsets alone, and a null one becomes
-an empty one: `headers IS NULL` would be wrong for every record without headers. Its reading names
-the class that projects as a global of its module, so that is where another one is put.
+pyiceberg's projection rebuilds lists and maps of structs from their offsets alone, and null becomes
+empty: `headers IS NULL` would be wrong for records without headers. Its reader looks the projecting
+class up as a global of its module, so this module replaces that global.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _NullsKept(reading.ArrowProjectionVisitor):
 
 
 def _with_nulls_of(source: pa.Array | None, found: pa.Array | None) -> pa.Array | None:
-    """`found`, in its own type to the ids of its fields, where whoever writes finds them."""
+    """Return `found` with the nulls of `source`; its type keeps the field ids."""
     if source is None or found is None or source.null_count == found.null_count:
         return found
     mask, type_ = source.is_null(), found.type
@@ -41,5 +41,5 @@ def _with_nulls_of(source: pa.Array | None, found: pa.Array | None) -> pa.Array 
 
 
 def keep_nulls() -> None:
-    """From now on, in this process."""
+    """Replace the class in this process."""
     reading.ArrowProjectionVisitor = _NullsKept  # type: ignore[misc]

@@ -1,8 +1,7 @@
-"""Which files of a table a query reads, and which delete files go with each.
+"""Plans the data files that a query reads of a table, with their delete files.
 
-pyiceberg plans data files and position deletes, and refuses tables with equality deletes. Those
-are kept from it, and given to every data file that is older and, where the deletes belong to a
-partition, of that partition.
+pyiceberg plans data files and position deletes, and rejects tables with equality deletes. These are
+hidden from it, and assigned to every older data file, of the same partition if they have one.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 TASK_BYTES = 128 * 1024 * 1024
-"""A Python task costs some 150 ms: it had better read much."""
+"""A Python task costs some 150 ms, so each reads much."""
 FILE_BYTES_MIN = 4 * 1024 * 1024
-"""What opening a file costs, as bytes that could have been read."""
+"""The cost of opening a file, as bytes."""
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What is read of a table, in groups of which each is one Spark task."""
+    """What is read of a table; each group is one Spark task."""
 
     read: TableRead
     groups: tuple[tuple[FileTask, ...], ...] = ()
@@ -57,12 +56,12 @@ class TablePlan:
 
 @dataclass
 class _Seen:
-    """What went by while pyiceberg planned."""
+    """Counts the entries that pyiceberg sees while it plans."""
 
     sequence_numbers: dict[str, int] = field(default_factory=dict)
 
     def note(self, entry: ManifestEntry) -> bool:
-        """Remember an entry; whether pyiceberg is to see it."""
+        """Count an entry. Returns True if pyiceberg may see it."""
         from pyiceberg.manifest import DataFileContent
 
         self.sequence_numbers[entry.data_file.file_path] = entry.sequence_number or 0
@@ -72,7 +71,7 @@ class _Seen:
 def plan_table(
     table: Table, columns: Sequence[str], row_filter: BooleanExpression | None
 ) -> TablePlan:
-    """Plan the newest snapshot of a table, with all its rows where there is no filter."""
+    """Plan the newest snapshot of a table."""
     from pyiceberg.expressions import AlwaysTrue
 
     condition = row_filter if row_filter is not None else AlwaysTrue()
@@ -109,8 +108,8 @@ def _planned(
 
 
 class _EqualityDeletes:
-    """All of a snapshot. None is pruned: a file's bounds may be those of columns that do not
-    decide what it deletes.
+    """All equality deletes of a snapshot. None is pruned: bounds may be of columns that do not
+    decide what a file deletes.
     """
 
     def __init__(self, table: Table, snapshot: Snapshot) -> None:
@@ -126,7 +125,7 @@ class _EqualityDeletes:
         ]
 
     def of(self, file: DataFile, sequence_numbers: dict[str, int]) -> tuple[DataFile, ...]:
-        """Those that count for a data file: written after it, for its partition or for all."""
+        """Return the deletes for a data file: newer ones, for its partition or for all."""
         age = sequence_numbers[file.file_path]
         return tuple(
             deletes
@@ -154,7 +153,7 @@ def _grouped(tasks: Sequence[FileTask]) -> tuple[tuple[FileTask, ...], ...]:
 
 
 def _without_history(metadata: TableMetadata) -> TableMetadata:
-    """What a worker needs of a table: its schemas and partitionings, not every past snapshot."""
+    """Return the metadata that a worker needs: schemas and partition specs, no old snapshots."""
     return metadata.model_copy(
         update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}}
     )

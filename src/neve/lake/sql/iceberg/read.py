@@ -1,7 +1,7 @@
 """Reads planned files of a table in a Spark worker, as Arrow batches of the query's columns.
 
-Position deletes, deletion vectors and schema evolution are pyiceberg's; equality deletes are
-applied behind it. A file is read batch by batch, so memory does not grow with it.
+pyiceberg applies position deletes, deletion vectors and schema evolution; equality deletes are
+applied afterwards. Files are read batch by batch, in bounded memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileTask:
-    """One data file with all that was deleted from it."""
+    """One data file with its delete files."""
 
     scan: FileScanTask
     equality_deletes: tuple[DataFile, ...] = ()
@@ -38,7 +38,7 @@ class FileTask:
 
 @dataclass(frozen=True)
 class TableRead:
-    """How a table is read: which columns, and rows of what kind."""
+    """How a table is read: its columns and row filter."""
 
     metadata: TableMetadata
     io: FileIO
@@ -49,11 +49,11 @@ class TableRead:
         return self.metadata.schema().select(*self.columns)
 
     def schema(self) -> pa.Schema:
-        """The columns as a query has them."""
+        """Return the columns with the types of queries."""
         return arrow_schema(self.projected())
 
     def batches(self, tasks: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
-        """All rows of some files that are still there."""
+        """Yield all rows of some files that are not deleted."""
         wanted = self.schema()
         deleted: dict[str, Deleted] = {}
         for task in tasks:
@@ -78,7 +78,7 @@ class TableRead:
                 yield left
 
     def _with_columns(self, numbers: Iterable[int]) -> Schema:
-        """What the query asks for, and behind it what deletes are told by."""
+        """Return the query's columns, followed by those of equality deletes."""
         from pyiceberg.schema import Schema
 
         fields = list(self.projected().fields)
@@ -116,7 +116,7 @@ class TableRead:
 def read_groups(
     read: TableRead, groups: Sequence[Sequence[FileTask]], numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What Spark calls in a worker: `numbers` says which groups are this task's."""
+    """Read groups in a worker, called by Spark; `numbers` has the groups of this task."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from read.batches(groups[number])

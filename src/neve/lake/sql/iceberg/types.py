@@ -1,7 +1,7 @@
-"""Which Arrow types an Iceberg table's columns have in a query.
+"""Maps the types of Iceberg columns to the Arrow types of a query.
 
-Spark wants plain strings and bytes and microseconds. It has no UUID and no time of day: both are
-text. Fixed-length bytes are bytes.
+Spark needs plain strings, bytes and microseconds. It lacks UUID and time of day: both become text.
+Fixed-length bytes become bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The columns of a table as a query has them."""
+    """Return the columns of a table with the types of queries."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     return pa.schema([_field(field) for field in schema_to_pyarrow(schema)])
@@ -28,7 +28,7 @@ def _field(field: pa.Field) -> pa.Field:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """The type that Spark has for an Arrow type."""
+    """Return Spark's type for an Arrow type."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.string() if kind.extension_name == "arrow.uuid" else plain(kind.storage_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or pa.types.is_time(kind):
@@ -47,7 +47,7 @@ def plain(kind: pa.DataType) -> pa.DataType:
 
 
 def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A column as it came from a file, in the type that a query has."""
+    """Convert a column of a file to the type of queries."""
     if isinstance(column.type, pa.BaseExtensionType):
         if column.type.extension_name == "arrow.uuid":
             return _texts_of(column.storage)
@@ -60,7 +60,7 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _holds_texts_of_bytes(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether there are UUIDs inside, which a cast would take for text as they are."""
+    """Return True if there are UUIDs inside, which a cast would treat as text."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if not pa.types.is_nested(wanted):
