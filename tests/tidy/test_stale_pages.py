@@ -187,3 +187,24 @@ def test_every_event_described_is_logged() -> None:
     source = "\n".join(file.read_text(encoding="utf-8") for file in source_files())
     assert len(described) > 15
     assert sorted(name for name in described if f'"{name}"' not in source) == []
+
+
+FOR_CONTRIBUTORS = [page for page in pages() if page.parent.name == "contributors"]
+FOREIGN_NAMES = {"String.hashCode"}
+
+
+@pytest.fixture(scope="module")
+def words_of_the_code() -> set[str]:
+    files = [file for file in tracked_files() if file.suffix in (".py", ".pyi", ".toml")]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return {*re.findall(r"\w+", text), *(file.stem for file in files)}
+
+
+@pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=shown_name)
+def test_every_identifier_named_is_in_the_code(page: Path, words_of_the_code: set[str]) -> None:
+    """Names such as `plan_spans` or `LocatedRange`, which a rename leaves behind in a page."""
+    dotted = r"[A-Za-z_]\w*(?:\.\w+)*(?:\(\))?"
+    named = {span for span in spans_of(page) if re.fullmatch(dotted, span)} - FOREIGN_NAMES
+    parts = {part for name in named for part in name.removesuffix("()").split(".")}
+    coined = {part for part in parts if "_" in part.strip("_") or re.search("[a-z][A-Z]", part)}
+    assert sorted(coined - words_of_the_code) == [], "no such name in the code: it was renamed"
