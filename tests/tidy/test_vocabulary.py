@@ -56,7 +56,6 @@ NAMES = [
 ]
 
 NOT_YET_CONVERTED: list[str] = [
-    "src/neve/bench",
     "src/neve/broker",
     "src/neve/bucket",
     "src/neve/lake/pgwire",

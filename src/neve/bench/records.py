@@ -49,7 +49,7 @@ def run(
 
 
 def make_pieces(records: int, value_bytes: int) -> list[bytes]:
-    """Uncompressed batches of at least so many records in all, in pieces as a reader gets them."""
+    """Return uncompressed batches of `records` or more records, in chunks as a reader gets them."""
     count = max(1, BATCH_BYTES // value_bytes)
     values = [(b"%d," % index * value_bytes)[:value_bytes] for index in range(count)]
     keys = [b"%0*d" % (KEY_BYTES, index) for index in range(count)]

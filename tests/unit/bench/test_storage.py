@@ -86,7 +86,7 @@ def test_every_bound_that_was_asked_for_is_there() -> None:
 
 
 def test_no_runs_are_refused() -> None:
-    with pytest.raises(InvalidError, match="0 runs"):
+    with pytest.raises(InvalidError, match="runs = 0: must be >= 1"):
         storage.run(runs=0)
 
 

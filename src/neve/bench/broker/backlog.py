@@ -1,10 +1,10 @@
 """A broker with a topic much larger than its memory.
 
-The topic is written, then read from its start through a store that answers every get 10 ms late,
-and from the disk: what an earlier round left in the system's cache is given up before.
-Beside that cold read runs a producer, and a consumer that waits at the end of another topic: what
-they get is compared with what they get alone. A read from memory says what a client can take, and
-plain reads of the bucket's files say what the disk can give at the time.
+The topic is written, then read from its start through a store that delays every get by 10 ms. The
+read is from disk: the pages of earlier rounds are dropped from the page cache first. During that
+cold read, a producer and a consumer at the end of another topic run, and are compared with their
+results alone. A read from memory shows what a client can receive, and plain reads of the bucket's
+files show what the disk can deliver at the time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BOUNDS = (
 
 
 def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Write a topic of so many bytes and read it back; each figure beside its bound."""
+    """Write a topic of this size and read it back. Returns each result with its bound."""
     steps = 2 + 4 * rounds
     done = 0
 
@@ -84,7 +84,7 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
 
 
 def _disk_speed(folder: Path) -> float:
-    """Files one after the other, none of them from the system's cache; MB/s."""
+    """Read files sequentially, without the page cache. Returns MB/s."""
     _leave_the_cache(folder)
     buffer = bytearray(READ_BYTES)
     size = 0
@@ -99,7 +99,7 @@ def _disk_speed(folder: Path) -> float:
 
 
 def _leave_the_cache(folder: Path) -> None:
-    """Make the next read of any segment one of the disk, where the system can be told to."""
+    """Drop all segments from the page cache, if the system supports it."""
     if not hasattr(os, "posix_fadvise"):
         return
     for name in _segments(folder):
@@ -112,7 +112,7 @@ def _segments(folder: Path) -> list[Path]:
 
 
 def _cached_speed(address: str, step: Callable[..., dict[str, Any]]) -> float:
-    """The median of three reads of what is in memory: they are short."""
+    """Return the median of three reads from memory, because each is short."""
     first = step("consume", address, "--topic", CACHED_TOPIC)["mb_per_second"]
     more = [load("consume", address, "--topic", CACHED_TOPIC)["mb_per_second"] for _ in range(2)]
     speed: float = statistics.median([first, *more])
@@ -124,7 +124,7 @@ def _probe() -> tuple[str, ...]:
 
 
 def _beside(broker: Process, step: Callable[..., dict[str, Any]]) -> tuple[dict[str, Any], float]:
-    """A producer and a waiting consumer while another reads cold; how many MB/s that one gets."""
+    """Run a producer and a waiting consumer during a cold read. Returns the read's MB/s."""
     seconds = str(BESIDE_SECONDS + 5)
     reading = Load("consume", broker.address, "--topic", TOPIC, "--seconds", seconds)
     watch = Stopwatch()

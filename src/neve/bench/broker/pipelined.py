@@ -1,6 +1,6 @@
-"""Small produce requests, pipelined on one connection: what a request costs, not what a byte does.
+"""Small pipelined produce requests on one connection, to measure the cost per request.
 
-Written with sockets, because every client library costs more for such a request than the broker.
+It uses sockets, because every client library costs more per request than the broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 60
 
 
 def run(address: str, topic: str, requests: int, acks: int) -> float:
-    """Send so many requests of one record each; the seconds it took. Every answer is looked at."""
+    """Send requests of one record each and check every response. Returns the seconds."""
     host, _, port = address.rpartition(":")
     burst = _frame(topic, acks) * BURST_REQUESTS
     with socket.create_connection((host, int(port)), TIMEOUT_SECONDS) as connection:

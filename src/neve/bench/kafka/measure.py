@@ -1,4 +1,4 @@
-"""What every load reports: throughput, latencies, CPU of this process."""
+"""Measurements of every load: throughput, latencies, CPU time of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neve.errors import NeveError
 
 
 class BenchError(NeveError):
-    """A load could not be run as it was asked for."""
+    """A load could not be run as requested."""
 
 
 def cpu_seconds() -> float:
@@ -48,7 +48,7 @@ def throughput(records: int, size: int, watch: Stopwatch) -> dict[str, Any]:
 
 
 def latencies(seconds: Sequence[float]) -> dict[str, Any]:
-    """Percentiles in milliseconds: each the least value that so many of the samples do not pass."""
+    """Return nearest-rank percentiles in milliseconds."""
     if not seconds:
         return {"samples": 0}
     ordered = sorted(seconds)

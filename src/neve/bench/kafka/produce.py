@@ -1,9 +1,8 @@
-"""How fast records are produced and acknowledged.
+"""Produce load: throughput and latency up to the acknowledgement.
 
-The same chunk of the same value is handed over again and again, so that Python does next to nothing
-for a record. One record of each chunk has a callback: its latencies are the samples. No other
-record is looked at; whether all of them arrived is told by the ends of the partitions, before and
-after, so the topic should be nobody else's meanwhile.
+The same chunk of the same value is sent repeatedly, so that Python does almost nothing per record.
+One record of each chunk has a callback, which samples the latency. The end offsets before and after
+show whether all records arrived, so no other producer may write to the topic meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What is sent, and how."""
+    """The options of the load."""
 
     topic: str | None = None
     records: int | None = None
@@ -52,7 +51,7 @@ class Load:
 
 
 class _Samples:
-    """One record of each chunk: its latency, or why it failed."""
+    """The sampled record of each chunk: its latency, or why it failed."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -66,7 +65,7 @@ class _Samples:
 
 
 def run(config: Config, load: Load, on_progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Send a load; what it came to."""
+    """Run the load. Returns the results."""
     with topics.topic(config, load.topic, load.partitions) as name:
         return _run(config, load, name, on_progress)
 
@@ -118,7 +117,7 @@ def _producer(config: Config, load: Load) -> Any:
 
 
 def _warm_up(producer: Any, name: str, value: bytes, partitions: int) -> None:
-    """One record a partition: connections, leaders and the producer's id are there before time."""
+    """Send one record per partition, to set up connections and producer id before timing."""
     failures: list[str] = []
 
     def delivered(error: Any, _: Any) -> None:
@@ -146,7 +145,7 @@ def _send(
     *,
     on_progress: Progress,
 ) -> int:
-    """Hand over records until it is enough; how many were taken."""
+    """Enqueue records until the load ends. Returns their number."""
     hand_over, poll = producer.produce_batch, producer.poll
     most, seconds = load.records_max, load.seconds
     sent = rounds = 0

@@ -1,4 +1,4 @@
-"""The topic that a load runs on: found or created, looked at, and thrown away if it was ours."""
+"""The topic of a load: found or created, and deleted afterwards if it is temporary."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from neve.bench.kafka.measure import BenchError
 
 ANSWER_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
-"""How long records that need no acknowledgement may take to be counted."""
+"""How long to wait until records without acknowledgement are visible."""
 
 Config = Mapping[str, Any]
 
 
 @contextlib.contextmanager
 def topic(config: Config, name: str | None, partitions: int) -> Iterator[str]:
-    """A topic with at least so many partitions. One without a name is deleted again."""
+    """Return a topic with at least `partitions` partitions. Without a name, it is temporary."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient(dict(config))
     chosen = name or f"neve-bench-{runtime.token(4).hex()}"
     cluster = admin.list_topics(timeout=ANSWER_SECONDS)
-    may_administer = cluster.controller_id in cluster.brokers  # librdkafka's mock has nobody
+    may_administer = cluster.controller_id in cluster.brokers  # librdkafka's mock has none
     if chosen not in cluster.topics and may_administer:
         _create(admin, chosen, partitions)
     _wait_for(admin, chosen, partitions)
@@ -51,7 +51,7 @@ def _create(admin: Any, name: str, partitions: int) -> None:
 
 
 def _wait_for(admin: Any, name: str, partitions: int) -> None:
-    """Until all partitions have leaders; asking also creates it where the broker does so."""
+    """Wait until all partitions have leaders. The request may auto-create the topic."""
     watch_until = runtime.monotonic() + ANSWER_SECONDS
     while True:
         found = admin.list_topics(name, timeout=ANSWER_SECONDS).topics[name]
@@ -59,7 +59,7 @@ def _wait_for(admin: Any, name: str, partitions: int) -> None:
         if found.error is None and 0 < len(found.partitions) < partitions:
             raise BenchError(
                 f"topic {name} has {len(found.partitions)} partitions, not {partitions}: lower "
-                "--partitions, or take another topic"
+                "--partitions, or use another topic"
             )
         if found.error is None and led and len(led) == len(found.partitions):
             return
@@ -70,7 +70,7 @@ def _wait_for(admin: Any, name: str, partitions: int) -> None:
 
 
 def ends(config: Config, name: str, partitions: int | None = None) -> dict[int, tuple[int, int]]:
-    """First and next offset of each partition, or of the first so many."""
+    """Return start and end offset of each partition, or of the first `partitions`."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({**config, "group.id": "neve-bench"})
@@ -89,7 +89,7 @@ def ends(config: Config, name: str, partitions: int | None = None) -> dict[int, 
 
 
 def stored(config: Config, name: str, before: Mapping[int, tuple[int, int]], least: int) -> int:
-    """How many records came since `before`; waits a while for the last of them."""
+    """Return the number of records since `before`; waits a while for the last ones."""
     given_up_at = runtime.monotonic() + SETTLE_SECONDS
     while True:
         after = ends(config, name, len(before))

@@ -108,7 +108,7 @@ class _Filling:
 
 
 Dictionaries = bool | list[str]
-"""Which columns get one, as pyarrow wants to be told."""
+"""The columns with a dictionary, in pyarrow's form."""
 
 
 class _Turns:

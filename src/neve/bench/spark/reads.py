@@ -36,7 +36,7 @@ Reader = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Ways:
-    """Data frames over the same records, made anew for each read."""
+    """Data frames over the same records, created again for each read."""
 
     neve: Reader
     parquet: Reader

@@ -21,7 +21,7 @@ Value = Callable[[int], bytes]
 
 @dataclass(frozen=True)
 class Shape:
-    """So many records of one kind."""
+    """A number of records of one kind."""
 
     name: str
     count: int

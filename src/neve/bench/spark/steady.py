@@ -1,7 +1,7 @@
-"""How long a record takes into its table while a topic is written at a steady rate.
+"""Latency from record to table while a topic is written at a steady rate.
 
-The clock starts with the record's own timestamp and ends when the pipeline has committed a snapshot
-that holds it, as the table's offsets tell right after.
+The time starts with the record's timestamp and ends when the pipeline has committed a snapshot that
+contains it, according to the table's offsets.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ OnProgress = Callable[[int, int, str], None]
 def run(
     runs: int = RUNS_DEFAULT, *, seed: int = 1, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
-    """Measure everything, `runs` times each from consecutive seeds. The result can go as JSON.
+    """Measure everything, `runs` times each with consecutive seeds. The result is JSON-compatible.
 
-    `on_progress` is told how many runs are done, of how many, and what is measured now.
+    Calls `on_progress` with the number of completed runs, their total, and the current label.
     """
     if runs < 1:
-        raise InvalidError(f"{runs} runs measure nothing: give 1 or more")
+        raise InvalidError(f"runs = {runs}: must be >= 1")
     total = sum(measurement.runs(runs) for measurement in MEASUREMENTS)
     done = 0
     results: list[dict[str, Any]] = []

@@ -51,7 +51,7 @@ def _separate_key(segment: Segment, kind: Section) -> str:
 
 
 def cold_segments(count: int, segment_bytes: int, batch_bytes: int) -> ColdSegments:
-    """So many segments of at most so many bytes, each with its bundle and its three indexes."""
+    """Create segments of a maximum size, each with its bundle and its three indexes."""
     history = History("a cold segment")
     batches = list(_batches(segment_bytes, batch_bytes))
     built = kfs.build(0, TIMESTAMP_MS, batches, observe=history.observe)

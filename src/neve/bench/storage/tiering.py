@@ -41,7 +41,7 @@ LAST_TEND_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Load:
-    """Who writes how much in a segment.ms: some partitions fill segments, the others trickle."""
+    """Load per segment.ms: busy partitions fill segments, the others get few records."""
 
     name: str
     partitions: int
