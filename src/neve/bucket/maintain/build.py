@@ -4,7 +4,7 @@ The bundle holds what the last input's held: its producers, epochs and table; an
 transactions of all of them. Where an input has no bundle that says so (it is lost, or KafScale made
 it), the batches are folded onto what held before the first input, as when a lost bundle is rebuilt.
 
-Memory: the new segment, and so many inputs as are read at once.
+Memory: the new segment, and the inputs that are read at once.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from neve.bucket.verify.cluster import ClusterCheck
 from neve.bucket.verify.context import VerifyContext
 from neve.bucket.verify.findings import Place, Progress
 from neve.bucket.verify.partition import PartitionCheck, partitions_of
-from neve.bucket.verify.run import tell_strays, tell_streams, walk_streams
+from neve.bucket.verify.run import report_strays, report_streams, walk_streams
 from neve.bucket.verify.stream import Streams
 from neve.bucket.verify.unreferenced_objects import UnreferencedObjects, streams_to_check
 from neve.cluster.log import ClusterLog
@@ -52,7 +52,7 @@ class ListedCheck:
     async def settle(self) -> None:
         """Wait until no unlisted object can be an upload in flight, and report those left."""
         for look in self._looks:
-            await tell_strays(look, self._options.settle_seconds)
+            await report_strays(look, self._options.settle_seconds)
         self._looks.clear()
 
 
@@ -81,8 +81,8 @@ async def verify_rest(
     await walk_streams(look, streams, incarnations)
     look.report.begin("tails")
     await look.bounds.each(partitions, PartitionCheck.check_tail)
-    await tell_streams(look, streams)
+    await report_streams(look, streams)
     if only is None:
         await UnreferencedObjects(look).check()
-    await tell_strays(look, chosen.settle_seconds)
+    await report_strays(look, chosen.settle_seconds)
     return look.report

@@ -13,7 +13,7 @@ from neve.errors import InvalidError, UnavailableError
 from neve.store.port import Store
 
 SKEW_MAX_MS = 60_000
-# Many stores tell the time of an object in whole seconds.
+# Many stores give the time of an object in seconds.
 STORE_RESOLUTION_MS = 1_000
 
 

@@ -1,9 +1,9 @@
 """Listing merged segments in place of their inputs, wherever those are listed.
 
 A merge takes effect by one manifest number. Inputs that are loose are replaced there. Where an
-input lies in a run, the same number also names runs written anew without it, so that no run is left
+input lies in a run, the same number also names runs rewritten without it, so that no run is left
 that overlaps what is loose: the leader could gather no more segments into runs then. A run written
-anew is right only for the list that it was made of; if that changes first, it is made again.
+again is right only for the list that it was made of; if that changes first, it is made again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def replace_segments(
         if wanted - {segment.key for segment in listed}:
             return False
         expected = nearby(state, replacement.first, replacement.last)
-        runs = await _runs_anew(store, manifest, expected, listed, replacement)
+        runs = await _rewritten_runs(store, manifest, expected, listed, replacement)
         changes = [*_changes(state, expected, listed, replacement), *runs]
 
         def make(
@@ -139,7 +139,7 @@ def _changes(
     return changes
 
 
-async def _runs_anew(
+async def _rewritten_runs(
     store: Store,
     manifest: Manifest,
     near: Nearby,

@@ -3,7 +3,7 @@
 Every segment is read whole and checked before it is listed, unless the caller trusts the bucket:
 then its header, footer and `.kfst` are believed. Offsets that no segment has are written down as
 skipped, so that readers pass over them knowingly. Two segments that hold the same offset are
-refused: which of them is right, nobody can tell.
+refused: it is unknown which of them is right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neve.log.segment.kafscale import ForeignSegment
 from neve.store.port import Store
 
 READS_AT_ONCE = 4
-# Nothing is known of the times of a segment that nobody read: it may hold any.
+# Nothing is known of the times of a segment that was not read: it may hold any.
 TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
 UNKNOWN_EPOCH = -1
 GAP_REASON = "no segment of the KafScale bucket has them"

@@ -79,7 +79,7 @@ class Opened(NamedTuple):
         return segment_prefix(self.topic.name, self.topic.id_bytes, self.place.partition)
 
     async def must_be_alive(self) -> None:
-        """Ask it before damage is told: a deleted topic's objects are swept while a job reads."""
+        """Call before reporting damage: a deleted topic's objects are swept while a job reads."""
         await self.cluster.refresh()
         check_alive(self.cluster, self.topic)
 

@@ -2,9 +2,9 @@
 
 No byte of a segment is copied or changed: manifests are written that list KafScale's objects under
 their own keys, marked as not Neve's to delete. It runs beside live brokers, and may be killed and
-run again: a topic is created without partitions, so that nobody can lead any; every partition's
+run again: a topic is created without partitions, so that no broker can lead any; every partition's
 list is the first number of its manifest, written once; and only then does the topic get its
-partitions, by one change of the cluster log. Whoever sees a partition sees all of it.
+partitions, by one change of the cluster log. A reader that sees a partition sees all of it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def import_kafscale(
     settings: Settings | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> ImportResult:
-    """Import what is asked for. What cannot be imported is told, and keeps nothing else back."""
+    """Import what is requested. Reports what cannot be imported, and imports the rest."""
     chosen = options or ImportOptions()
     found = await list_kafscale(store)
     rows = [row for each in found.partitions.values() for row in each]
@@ -103,14 +103,14 @@ async def import_kafscale(
     await work.begin()
     result = ImportResult(half_pairs=found.half_pairs)
     for (topic, namespace), segments in wanted.items():
-        told = ImportedTopic(topic, namespace)
-        result.topics.append(told)
+        topic_row = ImportedTopic(topic, namespace)
+        result.topics.append(topic_row)
         others = sorted(space for name, space in wanted if name == topic and space != namespace)
         try:
             _check_names(topic, namespace, others)
-            await work.topic(told, segments)
+            await work.topic(topic_row, segments)
         except NeveError as error:
-            told.reason = str(error)
+            topic_row.reason = str(error)
     return result
 
 
@@ -168,35 +168,35 @@ class _Importing:
             await probe_store(self._store)
             await self._cluster.init()
 
-    async def topic(self, told: ImportedTopic, segments: Sequence[ForeignSegment]) -> None:
-        existing = (await self._cluster.refresh()).topic(told.topic)
+    async def topic(self, topic_row: ImportedTopic, segments: Sequence[ForeignSegment]) -> None:
+        existing = (await self._cluster.refresh()).topic(topic_row.topic)
         if existing is not None and existing.partitions:
-            await self._already_there(told, existing, segments)
+            await self._already_there(topic_row, existing, segments)
             return
         if existing is None:
-            check_new_name(self._cluster.state, told.topic)
+            check_new_name(self._cluster.state, topic_row.topic)
         total = max(row.name.partition for row in segments) + 1
-        check_partition_count(self._cluster.state, self._settings.cluster, told.topic, total)
+        check_partition_count(self._cluster.state, self._settings.cluster, topic_row.topic, total)
         plans = await self._plans(segments, total)
         for plan in plans:
-            told.segments += len(plan.segments)
-            told.bytes += sum(row.bytes for row in plan.segments)
-            told.skipped_offsets += sum(row.last - row.first + 1 for row in plan.skips)
-            told.notes += plan.notes
-        told.partitions = len(plans)
+            topic_row.segments += len(plan.segments)
+            topic_row.bytes += sum(row.bytes for row in plan.segments)
+            topic_row.skipped_offsets += sum(row.last - row.first + 1 for row in plan.skips)
+            topic_row.notes += plan.notes
+        topic_row.partitions = len(plans)
         if self._options.dry_run:
-            told.outcome = "planned"
+            topic_row.outcome = "planned"
             return
-        topic = existing or await self._create(told.topic, len(plans))
+        topic = existing or await self._create(topic_row.topic, len(plans))
         await self._write(topic, plans)
-        told.outcome = "imported"
+        topic_row.outcome = "imported"
 
     async def _already_there(
-        self, told: ImportedTopic, topic: Topic, segments: Sequence[ForeignSegment]
+        self, topic_row: ImportedTopic, topic: Topic, segments: Sequence[ForeignSegment]
     ) -> None:
         """A topic of that name: one that was imported before, or another one."""
-        prefix = f"{told.namespace}/" if told.namespace else ""
-        prefix += f"{told.topic}/"
+        prefix = f"{topic_row.namespace}/" if topic_row.namespace else ""
+        prefix += f"{topic_row.topic}/"
         for partition in range(len(topic.partitions)):
             manifest = Manifest(self._store, manifest_keys(topic.name, topic.id_bytes, partition))
             await manifest.refresh()
@@ -205,12 +205,13 @@ class _Importing:
             if any(row.key.startswith(prefix) for row in rows) or await holds_batches_of(
                 self._store, rows, theirs
             ):
-                told.outcome, told.partitions = "there", len(topic.partitions)
+                topic_row.outcome, topic_row.partitions = "there", len(topic.partitions)
                 return
         raise TopicExistsError(
-            f"there is a topic {told.topic!r} already, and none of its batches is in the KafScale "
-            "bucket: it is another topic, or what was imported before has been deleted since by "
-            "retention. To read both, import from a copy of the KafScale bucket at another URL"
+            f"there is a topic {topic_row.topic!r} already, and none of its batches is in the "
+            "KafScale bucket: it is another topic, or what was imported before has been deleted "
+            "since by retention. To read both, import from a copy of the KafScale bucket "
+            "at another URL"
         )
 
     async def _plans(self, segments: Sequence[ForeignSegment], total: int) -> list[PartitionPlan]:
@@ -231,7 +232,7 @@ class _Importing:
         ]
 
     async def _create(self, name: str, partitions: int) -> Topic:
-        """A topic that has no partitions yet, so that nobody can lead one of them."""
+        """A topic that has no partitions yet, so that no broker can lead one of them."""
         sent: list[str] = []
 
         def derive(state: ClusterState) -> ClusterChange | None:

@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Unit:
-    """One partition. `bytes` is what there is to look at, as far as a listing tells."""
+    """One partition. `bytes` is the size to process according to a listing."""
 
     topic: str
     partition: int
@@ -89,7 +89,7 @@ async def plan_units(
     topics: Sequence[str] | None = None,
     partitions: Sequence[int] | None = None,
 ) -> list[Unit]:
-    """The partitions that a job is about, largest first: one who is dealt them does well so."""
+    """The partitions that a job is about, largest first, which balances workers well."""
     found = await (_foreign_units(store) if job.layout == "kafscale" else _units(store))
     missing = sorted(set(topics or ()) - {unit.topic for unit in found})
     if missing:
@@ -223,7 +223,7 @@ async def do_here(
     at_once: int = 1,
     on_outcome: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Do all units in this process, so many at once; outcomes in the order of the units."""
+    """Do all units in this process, `at_once` at a time; outcomes in the order of the units."""
     done: dict[Unit, Outcome] = {}
     worker = Worker(store, job)
     source = iter(units)

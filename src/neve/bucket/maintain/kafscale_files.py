@@ -171,7 +171,7 @@ def encode_times(times: TimeRange) -> bytes:
 
 
 async def last_offset(store: Store, segment: ForeignSegment) -> int:
-    """The last offset that a segment's footer tells."""
+    """Return the last offset in a segment's footer."""
     size, key = segment.segment_bytes, segment.key
     footer = await fetch_range_checked(
         store,

@@ -1,8 +1,8 @@
 """Removing what jobs and brokers that were killed left behind in a partition.
 
-An object that nobody lists may be an upload that is still under way. Dooming it is safe all the
-same: its owner finds the doom and starts again under new keys. It costs that owner its work, so
-only what is old is doomed. Its age is told by the store's own clock: that of the listing's newest
+An unlisted object may be an upload that is still under way. Dooming it is safe all the same: its
+owner finds the doom and starts again under new keys. It costs that owner its work, so only old
+objects are doomed. Their age is measured by the store's own clock: that of the listing's newest
 object, which is never ahead of it.
 """
 
@@ -20,8 +20,8 @@ ORPHAN_AGE_MS = 3_600_000
 async def doom_orphans(opened: Opened, *, older_than_ms: int = ORPHAN_AGE_MS) -> int:
     """Doom a partition's unlisted objects that are older than this; how many were doomed.
 
-    Deleting them is the collector's. Numbers that a checkpoint sums up are deleted at once: whoever
-    wrote it did not live to do so.
+    The collector deletes them. Numbers below a checkpoint are deleted at once: the process that
+    wrote the checkpoint ended before it could do so.
     """
     await Series(opened.store, opened.manifest.keys, ManifestRules()).trim()
     series = opened.manifest.keys.prefix

@@ -3,7 +3,7 @@
 Committed the way that the leader commits: the manifest is read before the first upload, segment and
 bundle go up side by side under new keys, one manifest number lists them and dooms their inputs. A
 job may be killed at any point, and any number of them may run beside the leader, retention, repair
-and each other: whoever comes second finds its inputs gone and gives its objects up.
+and each other: the second one finds its inputs gone and gives its objects up.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def merge_partition(
     settings: Settings | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> MergeResult:
-    """Merge all there is to merge; `progress` is told of each input's bytes.
+    """Merge all there is to merge; `progress` is called with each input's bytes.
 
     With `collect`, what is doomed is deleted at once, else by the leader: readers look again.
     """

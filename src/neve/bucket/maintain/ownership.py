@@ -1,7 +1,7 @@
 """Taking over what was imported: from then on its objects are Neve's to delete.
 
 First every segment gets a bundle of Neve's own, since KafScale's index lacks most of what one has.
-Then manifest numbers list the segments as owned and doom the helps beside them that nobody reads
+Then manifest numbers list the segments as owned and doom the helps beside them that are not read
 any more. Merging, retention and the collector then treat them like all others.
 """
 
@@ -84,7 +84,7 @@ async def _take(opened: Opened, some: list[Segment]) -> bool:
     folder = some[0].key[: some[0].key.rindex("/") + 1]
     there = [row.key for row in await opened.store.list(folder) if row.key in helps]
     replacement = Replacement(tuple(some), owned, tuple(there))
-    uploaded: list[str] = []  # runs written anew
+    uploaded: list[str] = []  # runs that were rewritten
     won = False
     with contextlib.suppress(DoomedError, PassedError):
         won = await replace_segments(opened.store, opened.manifest, base, uploaded, replacement)

@@ -87,7 +87,7 @@ class Finding:
         return self.remedy is not None
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        row: dict[str, Any] = {
             "severity": self.severity.value,
             "key": self.key,
             "what": self.what,
@@ -96,12 +96,12 @@ class Finding:
             "repaired": self.repaired,
         }
         if self.place is not None:
-            told["topic"], told["partition"] = self.place.topic, self.place.partition
+            row["topic"], row["partition"] = self.place.topic, self.place.partition
         if self.severity.is_garbage:
-            told["bytes"] = self.bytes
+            row["bytes"] = self.bytes
         if self.lost:
-            told["lost"] = [{"from": first, "to": end} for first, end in self.lost]
-        return told
+            row["lost"] = [{"from": first, "to": end} for first, end in self.lost]
+        return row
 
 
 class Deed(NamedTuple):
@@ -147,18 +147,18 @@ class Report:
         return [row for row in self.findings if row.severity.is_garbage and not row.repaired]
 
     def begin(self, stage: str) -> None:
-        """Tell what is looked at from now on."""
+        """Set the stage that progress reports from now on."""
         self.stage = stage
-        self._tell()
+        self._notify()
 
     def read(self, what: str, size: int) -> None:
         """Count one object that was read whole and checked."""
         self.counts[what] += 1
         self.counts["objects"] += 1
         self.counts["bytes"] += size
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.progress(Progress(self.stage, self.counts["objects"], self.counts["bytes"]))
 
     def add(self, finding: Finding) -> None:

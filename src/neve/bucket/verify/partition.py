@@ -306,7 +306,7 @@ class PartitionCheck:
             Finding(
                 severity=Severity.DAMAGE,
                 key=kept.key,
-                what=f"{self.place} is empty below offset {kept.end} and this was to tell its "
+                what=f"{self.place} is empty below offset {kept.end} and this was to keep its "
                 f"producers and epochs: {reason}",
                 do="no record is lost, duplicates may not be known as such; it is replaced when "
                 "the next segment is written",

@@ -1,7 +1,7 @@
 """Verifying a bucket: every checksum, every gap, every orphan, the store's rules.
 
 Nothing here writes, but for the probe of the store's rules, which removes what it wrote. It may run
-beside brokers that write: what seems wrong is looked at again, and an object that nobody lists must
+beside brokers that write: what seems wrong is looked at again, and an unlisted object must
 have been there unlisted for a while before it is called an orphan, since an upload in flight looks
 the same.
 """
@@ -79,9 +79,9 @@ async def verify(
     await walk_streams(look, streams, streams_to_check(look.cluster.state))
     look.report.begin("partitions")
     await look.bounds.each(partitions, PartitionCheck.check)
-    await tell_streams(look, streams)
+    await report_streams(look, streams)
     await UnreferencedObjects(look).check()
-    await tell_strays(look, chosen.settle_seconds)
+    await report_strays(look, chosen.settle_seconds)
     return report
 
 
@@ -128,20 +128,20 @@ async def walk_streams(look: VerifyContext, streams: Streams, incarnations: Iter
         await look.watch(streams.of(incarnation))
 
 
-async def tell_streams(look: VerifyContext, streams: Streams) -> None:
-    """Report what was found in streams that somebody still needs."""
-    # A stream that was retired while it was walked has lost its roll-ups, and nobody needs them.
+async def report_streams(look: VerifyContext, streams: Streams) -> None:
+    """Report what was found in streams that are still needed."""
+    # A stream that was retired while it was walked has lost its roll-ups, which are not needed.
     needed = streams_to_check(await look.cluster.refresh())
     for stream in streams.all():
         for finding in stream.findings() if stream.incarnation in needed else ():
             look.report.add(finding)
 
 
-async def tell_strays(look: VerifyContext, settle_seconds: float) -> None:
+async def report_strays(look: VerifyContext, settle_seconds: float) -> None:
     """Look at strays a second time, once they had time to be listed or removed."""
     if not look.first_looks:
         return
-    look.report.begin("what nobody lists")
+    look.report.begin("unlisted objects")
     young_ms = runtime.now_ms() - settle_seconds * 1000
     strays = [stray for _, found in look.first_looks for stray in found]
     left = look.watched_at + settle_seconds - runtime.monotonic()
