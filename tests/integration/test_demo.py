@@ -22,8 +22,8 @@ def test_the_demonstration_ends_by_itself_and_well() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     # Numbers are checked by the demonstration itself, which fails if one is wrong.
-    assert "put 25000 rows into lake.orders" in done.stdout
-    assert "put 5000 rows into lake.orders" in done.stdout
+    assert "wrote 25000 rows to lake.orders" in done.stdout
+    assert "wrote 5000 rows to lake.orders" in done.stdout
     assert "Turin        5876 orders" in done.stdout
     assert "30000 orders, each once; as Arrow: 30000 rows" in done.stdout
     folder = next(word for word in done.stdout.split() if "neve-demo-" in word)

@@ -100,7 +100,7 @@ def ended(broker: RunningBroker) -> str:
     assert code == STORE_GONE, broker.log
     assert "Traceback" not in broker.log
     last = broker.log.splitlines()[-1]
-    assert "the store does not accept writes, so this broker ends" in last
+    assert "the broker stops because the store does not accept writes" in last
     return last
 
 
