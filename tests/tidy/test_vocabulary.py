@@ -58,7 +58,6 @@ NAMES = [
 NOT_YET_CONVERTED: list[str] = [
     "src/neve/broker",
     "src/neve/lake/pgwire",
-    "src/neve/lake/values",
     "src/neve/protocol",
 ]
 

@@ -1,4 +1,4 @@
-"""Avro values of one schema, many at once: pyruhvro for speed, fastavro as the judge.
+"""Avro values of one schema, many at once: pyruhvro for speed, fastavro as the reference.
 
 pyruhvro's rows are taken only if writing them again gives every value's very bytes, which rules out
 bytes left over, numbers cut short and rows that moved. A run that it does not take is cut in parts,
@@ -26,7 +26,7 @@ _PARTS = 8
 
 
 class _NotFastError(Exception):
-    """pyruhvro's answer cannot be taken: ask the judge."""
+    """pyruhvro's answer cannot be used: the reference decoder decides."""
 
 
 class AvroDecoder:
@@ -62,7 +62,7 @@ class AvroDecoder:
             batch = pyruhvro.deserialize_array(values.to_pylist(), schema)
             again = pyruhvro.serialize_record_batch(batch, schema, 1)
         except BaseException as error:
-            # A panic of the library is no Exception; all it can mean here is that it cannot.
+            # A panic of the library does not derive from Exception; it means "cannot decode".
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 raise _NotFastError(str(error)) from None
             raise

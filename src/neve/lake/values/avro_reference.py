@@ -1,4 +1,4 @@
-"""The judge of one Avro value: the record it stands for, or the reason why it stands for none.
+"""The reference decoder of one Avro value: returns its record, or raises the reason.
 
 fastavro reads the values. It forgives what the format does not allow (a negative index counts from
 the end, any byte is a boolean, bytes may be left over), so a value is taken at once only if writing

@@ -1,7 +1,7 @@
 """An Avro schema as columns, and as what the two decoders are given.
 
 Both decoders read the schema without logical types, so that they give the same plain numbers and
-bytes; one piece of code then turns those into dates, times and decimals. All names are made anew,
+bytes; one piece of code then turns those into dates, times and decimals. All names are generated,
 since only their order counts in the bytes. Every type takes at least one byte, which bounds what a
 short value can claim to hold.
 """
@@ -96,7 +96,7 @@ class _Reader:
                 return _Found(PRIMITIVES[schema], PRIMITIVES[schema], schema)
             return self._reference(schema, path, namespace)
         if not isinstance(schema, Mapping) or "type" not in schema:
-            raise InvalidError(f"{shown(path)}: {schema!r} is no Avro type")
+            raise InvalidError(f"{shown(path)}: {schema!r} is not an Avro type")
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.read(kind, path, namespace)
@@ -118,7 +118,7 @@ class _Reader:
         if known in self._open:
             raise InvalidError(f"{shown(path)}: {known} holds itself, which no column can")
         if known not in self._named:
-            raise InvalidError(f"{shown(path)}: {name!r} is no Avro type")
+            raise InvalidError(f"{shown(path)}: {name!r} is not an Avro type")
         schema, inside = self._named[known]
         return self.read(schema, path, inside)
 

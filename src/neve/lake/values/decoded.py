@@ -21,7 +21,7 @@ from neve.errors import InvalidError
 
 @dataclass(frozen=True)
 class BadValue:
-    """An input row that has no place in the table, and why."""
+    """An input row that cannot be a row of the table, and why."""
 
     row: int
     reason: str
@@ -43,26 +43,26 @@ class Decoded:
 
 
 class ValueFormat(ABC):
-    """How record values become columns. Picklable: it travels to the workers of a Spark job."""
+    """Decodes record values to columns. Picklable: it is sent to the workers of a Spark job."""
 
     @abstractmethod
     def schema(self) -> pa.Schema | None:
-        """The columns, where they are known ahead of the data."""
+        """Return the columns if they are known before the data."""
 
     @abstractmethod
     def infer(self, values: pa.BinaryArray) -> pa.Schema:
-        """The columns that a sample of values asks for; values that cannot be read have no say."""
+        """Infer the columns from a sample of values; unreadable values are ignored."""
 
     @abstractmethod
     def decode(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
-        """Values as rows of `schema`. A null value is a good row of nulls."""
+        """Decode values to rows of `schema`. A null value is a good row of nulls."""
 
     def decode_each(
         self,
-        values: pa.BinaryArray,  # noqa: ARG002 (for those who can)
+        values: pa.BinaryArray,  # noqa: ARG002 (for formats that can)
         schema: pa.Schema,  # noqa: ARG002
     ) -> Decoded | None:
-        """Value by value, one with a field that `schema` lacks being bad; None if it cannot."""
+        """Decode value by value; fields that `schema` lacks make a value bad. None: cannot."""
         return None
 
 
@@ -84,7 +84,7 @@ class DecodedRun:
 def assemble(
     runs: Sequence[DecodedRun], schema: pa.Schema, count: int, unknown: pa.Schema | None = None
 ) -> Decoded:
-    """Runs in any order as one answer, ordered by input row."""
+    """Join runs, given in any order, ordered by input row."""
     struct = pa.struct(list(schema))
     rows = [run.rows for run in runs if len(run.rows)]
     joined = pa.concat_arrays(rows) if len(rows) > 1 else rows[0] if rows else pa.array([], struct)
@@ -93,7 +93,7 @@ def assemble(
         order = pc.sort_indices(good)
         joined, good = joined.take(order), good.take(order)
     bad = sorted((each for run in runs for each in run.bad), key=lambda each: each.row)
-    # One count short or over would put values beside the wrong offsets: never hand that out.
+    # A wrong count would put values beside the wrong offsets.
     assert len(joined) == len(good)
     assert len(good) + len(bad) == count
     return Decoded(batch_of(joined, schema), good, bad, unknown)
@@ -153,9 +153,7 @@ def decode_strictly(format_: ValueFormat, values: pa.BinaryArray, schema: pa.Sch
 def _runs(
     format_: ValueFormat, values: pa.BinaryArray, schema: pa.Schema, first: int
 ) -> list[DecodedRun]:
-    """Some formats tell only of a whole array whether it has such fields: halves are asked until
-    it is one value.
-    """
+    """Decode halves down to single values: some formats report such fields per array only."""
     decoded = format_.decode(values, schema)
     if decoded.unknown is None:
         bad = [BadValue(first + each.row, each.reason) for each in decoded.bad]

@@ -6,8 +6,8 @@ stand inside an object without a comma. Every line is thus at least one row, and
 lines are one row each. A second `v` or another name beside it is an error or a column too many. So
 a value that ends early, brings two objects or newlines of its own can never shift its neighbours.
 
-The reader is more generous than the judge in places (bad UTF-8, NaN, NUL, other forms of dates);
-each is looked for here, and `FastPathError` then says: ask the judge. It never says good or bad.
+The reader accepts more than the reference decoder (bad UTF-8, NaN, NUL, other forms of dates). Each
+is checked here, and raises `FastPathError`: the reference decoder must decide.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _read_type(type_: pa.DataType, path: Path, numbers: frozenset[Path]) -> pa.D
         return pa.list_(_read_type(type_.value_type, (*path, "[]"), numbers))
     if type_ == TIMESTAMP:
         return pa.int64() if path in numbers else TIMESTAMP
-    # Its own reading of dates takes numbers, that of floats rounds otherwise than the judge.
+    # Its own reading of dates takes numbers, that of floats rounds otherwise than the reference.
     return {pa.date32(): pa.string(), pa.float32(): pa.float64()}.get(type_, type_)
 
 
@@ -168,7 +168,7 @@ def _refuse_odd_bytes(values: pa.BinaryArray) -> None:
 
 
 def _refuse_depth(values: pa.BinaryArray) -> None:
-    """Nobody bounds how deep an unknown field goes, and types that deep end the process."""
+    """Unknown fields may be nested without limit, and types that deep crash the process."""
     opened = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
     if (pc.max(opened).as_py() or 0) > DEPTH_MAX:
         raise FastPathError("perhaps nested too deep")

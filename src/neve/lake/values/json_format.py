@@ -1,9 +1,9 @@
-"""JSON values: the kernel for what is flat, the fast path for runs of clean ones, the judge for
+"""JSON values: the kernel for flat ones, the fast path for clean runs, the reference decoder for
 the rest.
 
-The kernel takes a schema's values one by one, and leaves what it is not sure of. Of a run that the
-fast path does not take, the sieve's suspects are judged and the others tried again. If that does
-not help, the run is cut in parts, and small parts are judged.
+The kernel takes values one by one, and leaves those it is not sure of. If the fast path rejects a
+run, the reference decoder takes the values that the prefilter suspects, and the others are tried
+again. If that does not help, the run is split, and the reference decoder takes small parts.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class JsonFormat(ValueFormat):
     def decode_each(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
         check_optional(schema)
         filled, dense, runs = _without_nulls(values, schema)
-        judge = ReferenceJsonDecoder(schema, strict=True)
+        reference = ReferenceJsonDecoder(schema, strict=True)
         runs += [
-            judged(judge, dense.slice(first, end - first), filled[first:end], schema)
+            judged(reference, dense.slice(first, end - first), filled[first:end], schema)
             for first, end in _runs(dense, RUN_ROWS_MAX)
         ]
         return assemble(runs, schema, len(values))
@@ -186,13 +186,13 @@ class _Decoding:
 
 
 def judged(
-    judge: ReferenceJsonDecoder, values: pa.BinaryArray, rows: Rows, schema: pa.Schema
+    reference: ReferenceJsonDecoder, values: pa.BinaryArray, rows: Rows, schema: pa.Schema
 ) -> DecodedRun:
     """Each value by itself."""
     decoded, good, bad = [], [], []
     for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
         try:
-            decoded.append(judge.row(value))
+            decoded.append(reference.row(value))
             good.append(row)
         except BadValueError as error:
             bad.append(BadValue(row, str(error)))
@@ -222,7 +222,7 @@ def _runs(values: pa.BinaryArray, rows_max: int) -> Iterator[tuple[int, int]]:
 
 
 def _number_timestamps(values: pa.BinaryArray, struct: pa.StructType) -> frozenset[tuple[str, ...]]:
-    """A guess from the first values: where it is wrong the judge decides, only slower."""
+    """A guess from the first values: where it is wrong, the reference decoder decides."""
     found: list[tuple[str, ...]] = []
     for value in values.slice(0, _SAMPLED_VALUES_MAX):
         try:

@@ -1,8 +1,8 @@
 """Picks the values that will probably be bad out of a run that the fast path did not take.
 
 msgspec decodes each value into a type made from the schema, at some million values a second. What
-it refuses goes to the judge; what passes has another try on the fast path. It decides nothing: a
-value that slips through, or is picked wrongly, only costs time.
+it refuses goes to the reference decoder; what passes is tried again on the fast path. A wrong guess
+only costs time.
 """
 
 from __future__ import annotations

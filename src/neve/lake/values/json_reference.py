@@ -1,6 +1,6 @@
-"""The judge of one JSON value: the row it stands for, or the reason why it stands for none.
+"""The reference decoder of one JSON value: returns its row, or raises the reason.
 
-What the judge says is the format's meaning. The fast path may give a row only where the judge would
+It defines the format. The fast path may give a row only where the reference would
 give the same one; whatever it cannot settle comes here. A value is good when it is one JSON object
 (or `null`, a row of nulls) in UTF-8, with no name twice in an object, nested at most `DEPTH_MAX`
 deep, and every field the schema knows is null or exactly a value of its type.
@@ -38,7 +38,7 @@ _EXACT = Context(prec=200)
 
 
 class BadValueError(Exception):
-    """Says why a value is no row. Never leaves this package."""
+    """Why a value cannot be a row. Not raised outside this package."""
 
 
 Steps = tuple[tuple[str, str], ...]
@@ -183,7 +183,9 @@ def _converter(type_: pa.DataType, steps: Steps) -> Convert:
             return None
         converted = exact(value)
         if converted is None:
-            raise BadValueError(f"{_shown(steps)}: {_named(value)} is no {_type_name(type_)}")
+            raise BadValueError(
+                f"{_shown(steps)}: {_named(value)} is not of type {_type_name(type_)}"
+            )
         return converted
 
     return leaf
@@ -205,7 +207,7 @@ def _struct(type_: pa.StructType, steps: Steps) -> Convert:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise BadValueError(f"{_shown(steps)}: {_named(value)} is no object")
+            raise BadValueError(f"{_shown(steps)}: {_named(value)} is not an object")
         row = {}
         for name, inner in value.items():
             convert = fields.get(name)
@@ -225,7 +227,7 @@ def _list(type_: pa.DataType, steps: Steps) -> Convert:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise BadValueError(f"{_shown(steps)}: {_named(value)} is no array")
+            raise BadValueError(f"{_shown(steps)}: {_named(value)} is not an array")
         return [element(each, found) for each in value]
 
     return elements
@@ -238,7 +240,7 @@ def _map(type_: pa.MapType, steps: Steps) -> Convert:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise BadValueError(f"{_shown(steps)}: {_named(value)} is no object")
+            raise BadValueError(f"{_shown(steps)}: {_named(value)} is not an object")
         return [(name, convert(inner, found)) for name, inner in value.items()]
 
     return entries

@@ -84,7 +84,7 @@ class _Reader:
         if name == "string":
             return _FORMATS.get((name, schema.get("format")), pa.string())
         if name not in _SIMPLE:
-            raise InvalidError(f"{shown(path)}: {name!r} is no type of JSON Schema")
+            raise InvalidError(f"{shown(path)}: {name!r} is not a type of JSON Schema")
         return _FORMATS.get((name, schema.get("format")), _SIMPLE[name])
 
     def _object(

@@ -114,7 +114,7 @@ class Shape:
 
 
 def kind_of(value: object) -> str:
-    """What JSON calls it, numbers told apart by what holds them."""
+    """Return the JSON type, with numbers distinguished by the type that holds them."""
     if value is None:
         return "null"
     if isinstance(value, bool):

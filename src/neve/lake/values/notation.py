@@ -62,7 +62,7 @@ def _type(notation: object, path: tuple[str, ...]) -> pa.DataType:
         return _named_type(notation.strip(), path)
     if isinstance(notation, Sequence) and len(notation) == 1:
         return list_of(_type(notation[0], (*path, "[]")))
-    raise InvalidError(f"{shown(path)}: {notation!r} is no type; there are {_KNOWN}")
+    raise InvalidError(f"{shown(path)}: {notation!r} is not a type; valid types: {_KNOWN}")
 
 
 def _struct(fields: Mapping[str, object], path: tuple[str, ...]) -> pa.StructType:
@@ -92,7 +92,7 @@ def _named_type(text: str, path: tuple[str, ...]) -> pa.DataType:
         return _decimal(int(decimal[1]), int(decimal[2]), path)
     if text.startswith(("{", "[", "map")):
         return _type(_Reader(text).whole(), path)
-    raise InvalidError(f"{shown(path)}: {text!r} is no type; there are {_KNOWN}")
+    raise InvalidError(f"{shown(path)}: {text!r} is not a type; valid types: {_KNOWN}")
 
 
 def _decimal(precision: int, scale: int, path: tuple[str, ...]) -> pa.DataType:

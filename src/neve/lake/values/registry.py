@@ -1,7 +1,7 @@
 """A client of a schema registry: schemas by id, each asked for once.
 
 An id that the registry does not know is the record's fault and makes bad rows. A registry that does
-not answer is nobody's: it raises UnavailableError, and the task can be run again. Answers that mean
+not answer raises UnavailableError, and the task can be retried. Answers that mean
 a wrong address or wrong credentials stop the job and say so, rather than blaming records.
 """
 
@@ -45,7 +45,7 @@ class UnknownSchemaError(Exception):
 
 @dataclass(frozen=True)
 class RegistryRef:
-    """Where a registry is, and as whom to ask. Picklable; credentials do not show."""
+    """The address of a registry and credentials, which `repr` omits. Picklable."""
 
     url: str
     credentials: str = field(default="", repr=False)
@@ -55,7 +55,7 @@ class RegistryRef:
         """Credentials come from the URL, or else from the environment of the calling process."""
         parts = urlsplit(url) if isinstance(url, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidError(f"registry: {_without_password(url)!r} is no http or https URL")
+            raise InvalidError(f"registry: {_without_password(url)!r} must be an http or https URL")
         if parts.query or parts.fragment:
             raise InvalidError("registry: the URL must end with its path")
         credentials = os.environ.get(CREDENTIALS_VARIABLE, "")
@@ -199,7 +199,7 @@ def _schema_in(answer: dict[str, Any], what: str) -> Any:
     try:
         return json.loads(answer["schema"])
     except (KeyError, TypeError, ValueError):
-        raise UnknownSchemaError(f"{what} is no JSON text in the registry") from None
+        raise UnknownSchemaError(f"{what} is not JSON text in the registry") from None
 
 
 def _inlined(schema: Any, named: dict[str, Any], done: set[str], namespace: str) -> Any:

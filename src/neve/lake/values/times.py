@@ -24,7 +24,7 @@ MICROSECONDS_MAX = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def microseconds_of_text(text: str) -> int | None:
-    """Microseconds since 1970, or None where the text is no timestamp."""
+    """Microseconds since 1970, or None if the text is not a timestamp."""
     found = _TIMESTAMP.fullmatch(text)
     if found is None:
         return None

@@ -202,10 +202,10 @@ def test_other_right_ways_to_write_it_are_read(type_: Any, value: bytes, wanted:
     ("schema", "reason"),
     [
         ("string", "must be a record"),
-        (record("null"), "f: 'null' is no Avro type"),
+        (record("null"), "f: 'null' is not an Avro type"),
         (record(["null", "string", "long"]), "f is a union of 2 types"),
         (record(["null", "Row"]), "Row holds itself"),
-        (record("Missing"), "'Missing' is no Avro type"),
+        (record("Missing"), "'Missing' is not an Avro type"),
         (record({"type": "record", "name": "Empty", "fields": []}), "has no fields"),
         (record({"type": "fixed", "name": "X", "size": 0}), "holds nothing"),
         (record(logical("bytes", "decimal", precision=39)), "more than a column can hold"),

@@ -133,7 +133,7 @@ def test_no_more_schemas_are_kept_than_the_bound(
     ("answer", "reason"),
     [
         ({"schema": "syntax = ...", "schemaType": "PROTOBUF"}, "is PROTOBUF, not AVRO"),
-        ({"schema": "{"}, "is no JSON text"),
+        ({"schema": "{"}, "is not JSON text"),
         ({"schema": '"long"'}, "must be a record"),
         ({"schema": json.dumps(record(("f", ["string", "long"])))}, "union of 2 types"),
     ],

@@ -1,7 +1,7 @@
 """JSON numbers: integers of 64 bits, and doubles of as many digits, each the nearest there is.
 
 Where the digits fit a double's 53 bits and the power of ten is exact too, one operation rounds once
-(Clinger's fast path). Others take `rounding`, and a few are left to those who do it in full.
+(Clinger's fast path). Others take `rounding`, and a few are left to a full implementation.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def read_double(at: int, end: int) -> tuple[float, int]:
 
 @inlined
 def _times_ten_to(digits: int, power: int) -> tuple[float, bool]:
-    """The nearest double, if it can be told."""
+    """Return the nearest double, if it can be determined."""
     if digits == 0:
         return 0.0, True
     if digits <= _EXACT_MAX and -_POWER_MAX <= power <= _POWER_MAX:

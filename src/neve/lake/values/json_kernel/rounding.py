@@ -1,7 +1,7 @@
 """Decimal digits to the nearest double, as Eisel and Lemire do it: one or two products of 128 bits.
 
 Powers of five are kept to 128 bits. Where those do not settle the rounding, or the double would not
-be a normal one, the answer is NO_BITS, and somebody else has to take the long way.
+be a normal one, the result is NO_BITS, and the caller needs a full implementation.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ QUOTE, BACKSLASH, SLASH, LOWER_U = 0x22, 0x5C, 0x2F, 0x75
 BLANKS_END = 0x20
 ASCII_END = 0x80
 
-# One byte of the word each: `x - LOW` borrows where a byte is 0, `HIGH` has the bit that tells.
+# One byte of the word each: `x - LOW` borrows where a byte is 0, `HIGH` has the bit that shows it.
 _LOW = 0x0101010101010101
 _HIGH = -0x7F7F7F7F7F7F7F80
 _QUOTES = QUOTE * _LOW
