@@ -42,10 +42,10 @@ def test_a_topic_s_life(broker: RunningBroker) -> None:
     at = broker.bootstrap
     create = ["topic", "create", "life.a", "life.b", "-p", "2", "-c", "retention.ms=3600000"]
     assert neve(at, *create) == b"created life.a\ncreated life.b\n"
-    neve(at, "topic", "create", "life.a", code=1, told="topic life.a exists already")
+    neve(at, "topic", "create", "life.a", code=1, told="topic life.a already exists")
     packed = ["-c", "compression.type=lz4"]
     assert neve(at, "topic", "create", "life.packed", *packed) == b"created life.packed\n"
-    assert neve(at, *create, "--if-not-exists").count(b"exists already") == 2
+    assert neve(at, *create, "--if-not-exists").count(b"already exists") == 2
     assert {"life.a", "life.b"} <= {row["name"] for row in shown(broker, "topic", "list")}
 
     found = shown(broker, "topic", "describe", "life.a")

@@ -91,7 +91,7 @@ def test_a_schema_with_fewer_columns_reads_fewer(spark: Any, topics: Topics) -> 
     )
     found = {(row["partition"], row["offset"]) for row in frame.collect()}
     assert found == set(topics.of("truth"))
-    with pytest.raises(Exception, match="the column 'offset' is bigint"):
+    with pytest.raises(Exception, match="the column 'offset' must be bigint"):
         spark.read.format("neve").schema("offset int").option("subscribe", "truth").load(
             topics.store
         ).count()
@@ -230,7 +230,7 @@ def test_rows_are_written_through_the_brokers(spark: Any, topics: Topics) -> Non
     for partition in range(PARTITIONS):
         rows = [_content(row) for (p, _), row in sorted(found.items()) if p == partition]
         assert rows == [_content(row) for (p, _), row in sorted(wanted.items()) if p == partition]
-    with pytest.raises(Exception, match="only appended to"):
+    with pytest.raises(Exception, match="only be appended to"):
         frame.write.format("neve").mode("overwrite").option("topic", "written").option(
             "kafka.bootstrap.servers", topics.broker.bootstrap
         ).save()

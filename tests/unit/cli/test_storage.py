@@ -98,7 +98,7 @@ def test_what_is_not_understood_ends_with_2(
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["storage", "ls", "ftp://x"], "does not know ftp"),
+        (["storage", "ls", "ftp://x"], "unknown scheme ftp://"),
         (["storage", "ls", "memory://"], "memory://: this bucket holds no Neve cluster"),
         (["storage", "dump", "memory://"], "memory://: this bucket holds no Neve cluster"),
         (["storage", "verify", "memory://"], "memory://: this bucket holds no Neve cluster"),

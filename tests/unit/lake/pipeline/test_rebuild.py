@@ -198,7 +198,7 @@ def test_the_command_says_what_it_did(
     assert main(["lake", "rebuild", "-f", str(file), "--dry-run"]) == 0
     assert capfd.readouterr().out == "lake.t: price is double: would be rebuilt\n"
     assert main(["lake", "rebuild", "-f", str(file)]) == 0
-    assert capfd.readouterr().out == "lake.t: price is double: 3 rows written again\n"
+    assert capfd.readouterr().out == "lake.t: price is double: 3 rows rewritten\n"
     assert main(["lake", "rebuild", "-f", str(file), "--topic", "t"]) == 0
     assert capfd.readouterr().out == "lake.t: nothing to do\n"
     assert main(["lake", "rebuild", "-f", str(file), "--topic", "x"]) == 1
