@@ -5,8 +5,9 @@
 
 RUN := .venv/bin
 # More workers than two cores can keep busy: many tests wait for servers, clients and clocks.
-# A file at a time: tests of one file may share a server.
-PYTEST := $(RUN)/pytest -n 4 --dist loadfile
+# A file at a time: tests of one file may share a server. In the order of collection: tests/conftest.py
+# puts long files first, where xdist would start with the files that have the most tests.
+PYTEST := $(RUN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
