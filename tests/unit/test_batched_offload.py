@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from neve import runtime
-from neve.runtime.batched_offload import BATCH_CALLS_MIN, BATCHES_MAX
+from neve.runtime.threads import BATCH_CALLS_MIN, BATCHES_MAX
 
 WAIT_SECONDS = 10
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neve import runtime
-from neve.serving.process_view import resident_bytes
 from neve.settings import MIB
 from neve.store.aligned_buffers import give_back_free_mappings
 
@@ -34,7 +33,7 @@ def give_back_free() -> None:
 
 async def stay_below(
     bytes_max: int,
-    resident: Callable[[], int] = resident_bytes,
+    resident: Callable[[], int] = runtime.resident_bytes,
     give_back: Callable[[], None] = give_back_free,
 ) -> None:
     """Look after the memory of this process, for as long as it runs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from neve import __version__
+from neve import __version__, runtime
 from neve.broker.metrics.client_view import client_view
 from neve.broker.metrics.group_view import group_view
 from neve.broker.metrics.kafka_view import kafka_view
@@ -19,9 +19,7 @@ from neve.broker.metrics.private_gauges import group_rows, tail_cached_bytes
 from neve.broker.metrics.reading_view import reading_view
 from neve.broker.metrics.store_view import store_view
 from neve.coordinator.group_messages import GroupState
-from neve.serving.exposition import View
-from neve.serving.pages import ServicePages
-from neve.serving.process_view import process_view, resident_bytes
+from neve.serving.pages import ServicePages, View, process_view
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -91,7 +89,7 @@ def held_by(broker: Broker) -> list[Held]:
             scratch.receiving_bytes + scratch.kept.used,
             settings.broker.receiving_bytes_max,
         ),
-        Held("process", resident_bytes(), settings.broker.memory_bytes),
+        Held("process", runtime.resident_bytes(), settings.broker.memory_bytes),
         *(
             Held(share.name, share.used, share.bytes_max)
             for share in (*broker.node.memory, scratch.kept)

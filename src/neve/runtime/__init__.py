@@ -4,17 +4,28 @@ All other packages use it. The whole system therefore runs in simulation from a 
 replaces the event loop's clock, the wall clock and the random number generator.
 """
 
-from neve.runtime.allocator import give_back_freed_memory, keep_freed_memory
-from neve.runtime.backoff import Backoff, backoff_seconds
-from neve.runtime.batched_offload import BatchedOffload
 from neve.runtime.blocking import BlockingRunner
-from neve.runtime.clock import cpu_seconds, deadline, monotonic, now_ms, sleep, wall_from_ms
+from neve.runtime.clock import (
+    Backoff,
+    backoff_seconds,
+    cpu_seconds,
+    deadline,
+    monotonic,
+    now_ms,
+    sleep,
+    wall_from_ms,
+)
 from neve.runtime.context import chance, simulated, token
 from neve.runtime.deadline_queue import DeadlineQueue
 from neve.runtime.memory import MemoryBudget, MemoryShare
+from neve.runtime.process_memory import (
+    give_back_freed_memory,
+    keep_freed_memory,
+    resident_bytes,
+)
 from neve.runtime.simulation import DeadlockError, SpinError, simulate
 from neve.runtime.tasks import Tasks, first, gather, one_ahead, run, spawn
-from neve.runtime.threads import ThreadPool, favour_the_loop, offload
+from neve.runtime.threads import BatchedOffload, ThreadPool, favour_the_loop, offload
 
 __all__ = [
     "Backoff",
@@ -40,6 +51,7 @@ __all__ = [
     "now_ms",
     "offload",
     "one_ahead",
+    "resident_bytes",
     "run",
     "simulate",
     "simulated",

@@ -1,11 +1,13 @@
-"""Clocks and sleeping."""
+"""Clocks, sleeping, and exponential backoff with jitter."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
 
-from neve.runtime.context import world
+from neve.runtime.context import chance, world
+
+JITTER_DEFAULT = 0.25
 
 
 def monotonic() -> float:
@@ -36,3 +38,23 @@ async def sleep(seconds: float) -> None:
 def deadline(seconds: float | None) -> asyncio.Timeout:
     """Return a context manager that raises TimeoutError after `seconds`; None means no limit."""
     return asyncio.timeout(seconds)
+
+
+def backoff_seconds(failures: int, base_ms: int, cap_ms: int, jitter: float) -> float:
+    """Return the pause after `failures` earlier failures; `jitter` is its random share, 0 to 1."""
+    # Bound the exponent: an unbounded shift would build a huge integer.
+    pause_ms = min(cap_ms, base_ms << min(failures, 32))
+    return pause_ms * (1 - jitter * chance().random()) / 1000
+
+
+class Backoff:
+    """The backoff state of one retry loop."""
+
+    def __init__(self, base_ms: int, cap_ms: int, jitter: float = JITTER_DEFAULT) -> None:
+        self._bounds = (base_ms, cap_ms, jitter)
+        self._failures = 0
+
+    async def pause(self) -> None:
+        """Count a failure and sleep."""
+        await sleep(backoff_seconds(self._failures, *self._bounds))
+        self._failures += 1

@@ -1,13 +1,26 @@
-"""The pages that every Neve process serves on its HTTP port: liveness, readiness and metrics."""
+"""The pages that every Neve process serves on its HTTP port: liveness, readiness and metrics.
+
+A view is a generator of short pieces of the metrics' text. `scrape` yields to the event loop after
+`SLICE_SECONDS` of work. The samples of one scrape are therefore not taken at one instant: a counter
+of a later family may include a request that an earlier one does not.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
+from typing import TypeAlias
 
-from neve.serving.exposition import View, scrape
+from neve import runtime
 from neve.serving.http import Page, Pages
-from neve.serving.text import CONTENT_TYPE
+from neve.serving.text import CONTENT_TYPE, one, several
+
+SLICE_SECONDS = 0.001
+
+View: TypeAlias = Callable[[], Iterator[str]]
 
 
 class ServicePages(ABC):
@@ -35,3 +48,25 @@ class ServicePages(ABC):
 
     async def _metrics(self) -> Page:
         return Page(await scrape(self.views()), content_type=CONTENT_TYPE)
+
+
+async def scrape(views: Sequence[View]) -> bytes:
+    """Return the text of all views, without blocking the event loop for long."""
+    parts: list[str] = []
+    started = runtime.monotonic()
+    for view in views:
+        for piece in view():
+            parts.append(piece)
+            if runtime.monotonic() - started >= SLICE_SECONDS:
+                await runtime.sleep(0)
+                started = runtime.monotonic()
+    return "".join(parts).encode()
+
+
+def process_view(version: str) -> Iterator[str]:
+    """Yield the metrics of this process. `version` is Neve's, which this layer cannot import."""
+    yield one("process_resident_memory_bytes", runtime.resident_bytes())
+    spent = os.times()
+    yield one("process_cpu_seconds_total", spent.user + spent.system)
+    about = (version, platform.python_version(), platform.system())
+    yield several("neve_build_info", [(about, 1)])

@@ -30,15 +30,17 @@ from neve.errors import (
     StoreFailedError,
     UnavailableError,
 )
-from neve.store.direct import STEP_BYTES, read_blocks, write_blocks
 from neve.store.durable import Durable, make_private
 from neve.store.files import (
     NOT_AN_OBJECT,
+    STEP_BYTES,
     file_in_place_of,
     is_file,
     leave_cache,
     open_object,
+    read_blocks,
     read_no_further,
+    write_blocks,
 )
 from neve.store.key import checked_key, checked_range, checked_size, is_key
 from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo

@@ -28,16 +28,15 @@ from urllib.parse import unquote, urlsplit
 from neve.errors import InvalidError, NeveError
 from neve.settings import StoreSettings
 from neve.settings.masking import masked
-from neve.store.delay import DelayedGets
 from neve.store.folder import FolderStore
 from neve.store.gate import Gate
 from neve.store.hedge import Hedge
 from neve.store.key import checked_key
+from neve.store.latency import DelayedGets, Timeout
 from neve.store.memory import MemoryStore, named_bucket
 from neve.store.meter import Meter
 from neve.store.port import Store
 from neve.store.retry import Retry, RetryBudget
-from neve.store.timeout import Timeout
 
 Scheme: TypeAlias = Literal["memory", "file", "s3", "gs", "az"]
 SCHEMES: tuple[Scheme, ...] = ("memory", "file", "s3", "gs", "az")

@@ -14,7 +14,6 @@ from neve.broker.memory import (
     give_back_free,
     stay_below,
 )
-from neve.serving.process_view import resident_bytes
 from neve.settings import MIB
 from neve.store.aligned_buffers import aligned_buffer
 from support.scripted_store import in_simulation
@@ -110,13 +109,13 @@ def test_what_is_kept_for_the_next_segment_is_given_back_with_the_heap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def trim() -> bool:
-        trims.append(resident_bytes())
+        trims.append(runtime.resident_bytes())
         return True
 
     trims = list[int]()
     monkeypatch.setattr(runtime, "give_back_freed_memory", trim)
     aligned_buffer(200 * MIB)[:] = 1
-    held = resident_bytes()
+    held = runtime.resident_bytes()
     give_back_free()
-    assert held - resident_bytes() > 190 * MIB
+    assert held - runtime.resident_bytes() > 190 * MIB
     assert len(trims) == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from neve.log.concat_buffers import RUN_BYTES, SMALL_BYTES, concat_buffers
-from neve.store.direct import BLOCK_BYTES
+from neve.store.aligned_buffers import BLOCK_BYTES
 
 
 @pytest.mark.parametrize("seed", range(8))

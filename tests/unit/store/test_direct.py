@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neve.store import direct
+from neve.store import files
 from neve.store.aligned_buffers import BLOCK_BYTES, aligned_buffer
-from neve.store.direct import STEP_BYTES, read_blocks, write_blocks
+from neve.store.files import STEP_BYTES, read_blocks, write_blocks
 from neve.store.folder import READ_STEP_BYTES, UNCACHED_BYTES, FolderStore
 
 SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_001, 3 * 1024 * 1024]
@@ -63,7 +63,7 @@ class Writes:
 
     def _call(self, descriptor: int, data: memoryview) -> int:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-        self.made.append((len(data), bool(flags & direct._DIRECT)))
+        self.made.append((len(data), bool(flags & files._DIRECT)))
         count = self.answer(len(self.made))
         return self._write(descriptor, data if count is None else data[:count])
 
@@ -106,7 +106,7 @@ def test_a_failure_is_told_and_not_taken_for_a_refusal(
 def test_a_system_without_such_writes_is_not_asked(
     descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct, "_DIRECT", 0)
+    monkeypatch.setattr(files, "_DIRECT", 0)
     assert write_blocks(descriptor, filled(BLOCK_BYTES)) == 0
 
 
@@ -206,7 +206,7 @@ class Reads:
 
     def _call(self, descriptor: int, buffers: list[memoryview], offset: int) -> int:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-        self.made.append((offset, len(buffers[0]), bool(flags & direct._DIRECT)))
+        self.made.append((offset, len(buffers[0]), bool(flags & files._DIRECT)))
         count = self.answer(len(self.made))
         whole = buffers[0] if count is None else buffers[0][:count]
         return self._preadv(descriptor, [whole], offset)
@@ -248,7 +248,7 @@ def test_any_range_is_read_directly(start: int, end: int, written: int, reads: R
     assert count == len(data) == end - start
     assert data == CONTENT[start:end]
     assert all(is_direct for _, _, is_direct in reads.made)
-    assert not fcntl.fcntl(written, fcntl.F_GETFL) & direct._DIRECT
+    assert not fcntl.fcntl(written, fcntl.F_GETFL) & files._DIRECT
 
 
 @pytest.mark.usefixtures("taken_directly")
@@ -283,7 +283,7 @@ def test_a_read_that_fails_is_told_and_not_taken_for_a_refusal(written: int, rea
 def test_a_system_without_such_reads_is_not_asked(
     written: int, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct, "_DIRECT", 0)
+    monkeypatch.setattr(files, "_DIRECT", 0)
     data, count = read_blocks(written, 3, FILE_BYTES)
     assert (len(data), count, reads.made) == (FILE_BYTES - 3, 0, [])
 

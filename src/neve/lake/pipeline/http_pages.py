@@ -11,9 +11,7 @@ from functools import partial
 
 from neve import __version__
 from neve.lake.pipeline.runner import TopicReport
-from neve.serving.exposition import View
-from neve.serving.pages import ServicePages
-from neve.serving.process_view import process_view
+from neve.serving.pages import ServicePages, View, process_view
 from neve.serving.text import several
 
 REASON_CHARACTERS_MAX = 1000

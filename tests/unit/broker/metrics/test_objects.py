@@ -7,7 +7,7 @@ import pytest
 from neve.broker.metrics.objects import KINDS, ObjectCounts, kind_of, object_view
 from neve.errors import ExistsError
 from neve.log import keys
-from neve.serving.exposition import scrape
+from neve.serving.pages import scrape
 from neve.store.memory import MemoryBucket, MemoryStore
 from support.node_world import send, small_settings, started
 

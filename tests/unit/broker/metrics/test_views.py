@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from neve import runtime
 from neve.broker.metrics import Metrics
 from neve.broker.metrics.client_view import client_view
 from neve.broker.metrics.group_view import GroupRow
@@ -22,8 +23,7 @@ from neve.broker.metrics.private_gauges import group_rows, tail_cached_bytes, up
 from neve.broker.metrics.store_view import store_view
 from neve.cluster.node import Node
 from neve.coordinator.group_messages import Identity
-from neve.serving.exposition import View, scrape
-from neve.serving.process_view import process_view, resident_bytes
+from neve.serving.pages import View, process_view, scrape
 from neve.settings import StoreSettings
 from neve.store.memory import MemoryStore
 from neve.store.url import Stack, stack
@@ -175,7 +175,7 @@ async def test_the_process_is_measured() -> None:
     assert value(found["process_resident_memory_bytes"]) > 1 << 20
     assert value(found["process_cpu_seconds"]) > 0
     assert found["neve_build_info"].samples[0].labels["version"] == "1.2.3"
-    assert resident_bytes() > 1 << 20
+    assert runtime.resident_bytes() > 1 << 20
 
 
 async def test_two_thousand_partitions_leave_the_loop_its_turns() -> None:

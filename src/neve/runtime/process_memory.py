@@ -1,4 +1,4 @@
-"""Tuning of glibc's malloc: keep freed memory for reuse.
+"""This process's memory: its size, and tuning of glibc's malloc to keep freed memory for reuse.
 
 A broker allocates and frees buffers of a few MiB all the time. By default glibc returns such memory
 to the operating system, and every new page costs a page fault and zeroing: more than the broker's
@@ -8,10 +8,13 @@ own work on the bytes. The memory that is kept is bounded by the peak of memory 
 from __future__ import annotations
 
 import ctypes
+import os
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _TRIM_THRESHOLD_BYTES = 1024 * 1024 * 1024
 _TOP_PAD_BYTES = 4 * 1024 * 1024
+_STATM = Path("/proc/self/statm")
 
 
 def keep_freed_memory() -> bool:
@@ -43,3 +46,12 @@ def give_back_freed_memory() -> bool:
     trim.argtypes = (ctypes.c_size_t,)
     trim.restype = ctypes.c_int
     return bool(trim(0))
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process; 0 if the system does not report it."""
+    try:
+        pages = int(_STATM.read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Memory that is freed is used again, and not given back and asked for anew."""
+"""Freed memory is reused rather than returned to the system and requested again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAULTS_MAX = 1_000
 
 CODE = """
 import resource
-from neve.runtime.allocator import keep_freed_memory
+from neve.runtime.process_memory import keep_freed_memory
 
 def faults():
     part = bytes(1 << 20)
@@ -36,8 +36,7 @@ def test_large_blocks_are_used_again():
 
 
 GIVING = """
-from neve.serving.process_view import resident_bytes
-from neve.runtime.allocator import give_back_freed_memory, keep_freed_memory
+from neve.runtime import give_back_freed_memory, keep_freed_memory, resident_bytes
 
 keep_freed_memory()
 parts = [bytes([1]) * 1_000_000 for _ in range(200)]

@@ -7,8 +7,8 @@ import pytest
 from neve import runtime
 from neve.errors import NotFoundError, UnavailableError
 from neve.store.faults import Fault, FaultyStore, Rule
+from neve.store.latency import Timeout
 from neve.store.memory import MemoryStore
-from neve.store.timeout import Timeout
 
 
 def test_a_call_that_hangs_fails_in_a_passing_way() -> None:
