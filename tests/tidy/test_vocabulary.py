@@ -26,7 +26,7 @@ class Rejected:
 
 
 WORDS = [
-    Rejected(r"told|tells?(?!\()|telling", "says not how", "returns, raises, logs, notifies"),
+    Rejected(r"told|tells?(?!\()|telling", "does not say how", "returns, raises, logs, notifies"),
     Rejected(r"whoever|whom|(no|some)body('s)?", "hides the actor", "name the component"),
     Rejected(r"who", "components are things", "that, which, or the component", pages_too=False),
     Rejected(r"anew|afresh", "archaic", "again, from scratch"),
@@ -46,7 +46,7 @@ NAMES = [
     Rejected(r"tending|upkeep", "private word", "maintenance, background loop"),
     Rejected(r"Pieces?", "meant two things", "LocatedRange, or what the part is of"),
     Rejected(r"Wanted", "meant four things", "FetchPartition, or what is requested"),
-    Rejected(r"Looks", "says not for what", "OffsetLookup"),
+    Rejected(r"Looks", "does not say for what", "OffsetLookup"),
     Rejected(r"HeldSlices?", "private word", "CachedSlice"),
     Rejected(r"SharedTurns", "private word", "BatchedOffload"),
     Rejected(r"Patience", "private word", "ClientTimeouts"),
