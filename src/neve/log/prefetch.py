@@ -1,22 +1,21 @@
-"""The prefetching reader: downloads ahead of its consumer, hands over in order.
+"""The prefetching reader: downloads ahead of its consumer and returns items in order.
 
-Recovery and readers that catch up know what they will read next, so they need not wait for one
-download before they ask for another. What is promised:
+Recovery and catch-up readers know what they will read next. They need not wait for one download
+before they start another. Guarantees:
 
-- At most `prefetch.window` items, and `prefetch.bytes` bytes, are downloading or downloaded and not
-  yet handed over; one item larger than the bound passes alone. At most `prefetch.downloads` run at
-  once. What was handed over is no longer referenced here.
-- A download that fails in a passing way is retried with growing pauses, and one that fails its
-  checks (a torn read, perhaps) as often as `fetch` would before it believes the damage. If it fails
-  for good, or its task was cancelled, one more retried download is made when the consumer
-  reaches that item. If that fails too, everything else is cancelled and waited for, and the failure
-  is raised.
-- Only the item that the consumer waits for queues for a store slot. All others go through the
-  `ahead` store (`Gate.prefetching()`), which refuses while no slot is free: reading ahead never
-  takes a slot from live traffic.
-- Closing ends the iteration and waits for its downloads: no task stays, and there never was a file.
-  An iteration that was ended, by closing or by a second one, raises ClosedError: it does not stop
-  quietly, since that would read like the end of the data.
+- At most `prefetch.window` items are downloading, or downloaded and not yet returned. A
+  `MemoryShare` of `prefetch.bytes` bounds their bytes; one larger item passes alone. At most
+  `prefetch.downloads` run concurrently. The reader keeps no reference to what it has returned.
+- A transient error is retried with growing pauses. Data that fails its checks may be a torn read:
+  it is read as often as `fetch` does before the damage is believed. If a download fails for good,
+  or its task was cancelled, it is tried once more, with retries, when the consumer reaches it. If
+  that fails too, the iteration cancels all other downloads, waits for them, and raises the failure.
+- Only the item that the consumer waits for queues for a slot of the store. All others go through
+  the `ahead` store (`Gate.prefetching()`), which rejects them while no slot is free: reading ahead
+  takes no slot from live traffic.
+- Closing ends the iteration and waits for its downloads. No task remains. Nothing is written to
+  disk. An iteration that was ended, by closing or by a second one, raises ClosedError: stopping
+  quietly would look like the end of the data.
 
 A large object is given as several ranges (`fetch.split_ranges`), so that its first record does not
 wait for its last byte.
@@ -57,17 +56,20 @@ class PrefetchCounters:
     fallbacks: int = 0
     slot_waits: int = 0
     window_peak: int = 0
-    bytes_peak: int = 0
     downloads_peak: int = 0
 
 
 class PrefetchReader:
-    """Reads ahead for one consumer. Use it as `async with`, or call `aclose` when done."""
+    """Reads ahead for one consumer. Use it as `async with`, or call `aclose` when done.
+
+    `budget` counts the bytes of items that are downloading, or downloaded and not yet returned.
+    """
 
     def __init__(
         self, store: Store, settings: PrefetchSettings, *, ahead: Store | None = None
     ) -> None:
         self.counters = PrefetchCounters()
+        self.budget = runtime.MemoryShare("prefetch", settings.bytes)
         self._store = store
         self._ahead = ahead
         self._settings = settings
@@ -75,14 +77,16 @@ class PrefetchReader:
         self._closed = False
 
     def read(self, downloads: Iterable[Download[T]] | AsyncIterable[Download[T]]) -> Iteration[T]:
-        """Start downloading, and hand over in the order given. Ends the iteration before it."""
+        """Start downloads and return an iteration over them, in order. Ends the previous one."""
         if self._closed:
             raise ClosedError("the prefetching reader is closed: open another one")
         for earlier in self._iterations:
             earlier.end("a second iteration of its reader was started")
         self._iterations = [it for it in self._iterations if not it.finished]
         downloader = _Downloader(self._store, self._ahead, self._settings, self.counters)
-        iteration = Iteration(downloader, self._settings, downloads, tuple(self._iterations))
+        iteration = Iteration(
+            downloader, self._settings, self.budget, downloads, tuple(self._iterations)
+        )
         self._iterations.append(iteration)
         return iteration
 
@@ -173,7 +177,7 @@ class _Item(Generic[T]):
         self.task = self._start(downloader)
 
     def failure(self) -> BaseException:
-        """Why there is no result. A cancelled task must not look like a cancelled consumer."""
+        """Return the reason. A cancelled task must not look like a cancelled consumer."""
         failure = None if self.task.cancelled() else self.task.exception()
         key = self.download.key
         return failure or UnavailableError(key, "its download was cancelled, twice; read again")
@@ -189,18 +193,19 @@ class Iteration(Generic[T]):
         self,
         downloader: _Downloader,
         settings: PrefetchSettings,
+        budget: runtime.MemoryShare,
         downloads: Iterable[Download[T]] | AsyncIterable[Download[T]],
         earlier: tuple[Iteration[Any], ...],
     ) -> None:
         self._downloader = downloader
         self._settings = settings
+        self._budget = budget
         self._earlier = earlier
         self._items: deque[_Item[T]] = deque()
-        self._bytes = 0
         # Downloads that run, or that failed and keep their place for the fallback: a store that
-        # fails is not asked for ever more.
+        # fails does not receive ever more requests.
         self._unsettled = 0
-        self._room = asyncio.Event()
+        self._place_free = asyncio.Event()
         self._arrival = asyncio.Event()
         self._exhausted = False
         self._source_failure: BaseException | None = None
@@ -227,7 +232,7 @@ class Iteration(Generic[T]):
             self._consumer_waits = False
 
     async def _head(self) -> _Item[T] | None:
-        """The item that is next in order; None when there are no more."""
+        """Return the next item in order; None if there are no more."""
         while True:
             self._refuse_if_ended()
             if self._items:
@@ -238,7 +243,7 @@ class Iteration(Generic[T]):
             await self._arrival.wait()
 
     async def _settle(self, item: _Item[T]) -> None:
-        """Wait for the item, fall back once, and give everything up if that fails as well."""
+        """Wait for the item. If it failed, try once more; if that fails, end the iteration."""
         item.awaited.set()
         await asyncio.wait([item.task])
         self._refuse_if_ended()
@@ -259,8 +264,8 @@ class Iteration(Generic[T]):
     def _hand_over(self, item: _Item[T]) -> Downloaded[T]:
         self._downloaded(item)
         self._items.popleft()
-        self._bytes -= item.bytes
-        self._room.set()
+        self._budget.give_back(item.bytes)
+        self._place_free.set()
         return Downloaded(item.download, item.task.result())
 
     def _refuse_if_ended(self) -> None:
@@ -268,25 +273,26 @@ class Iteration(Generic[T]):
             raise ClosedError(f"this iteration yields nothing more: {self._ended}")
 
     async def _finish(self) -> None:
-        """All is handed over; what ended the list of downloads early is raised only now."""
+        """Raise, once all items are returned, what ended the list of downloads early."""
         failure = self._source_failure
         if failure is not None:
             self.end("the list of its downloads failed")
             await self.aclose()
             raise failure
 
-    # The filler: takes downloads from the list as there is room for them.
+    # The filler takes downloads from the list while there is room for them.
 
     async def _fill(self, downloads: Iterable[Download[T]] | AsyncIterable[Download[T]]) -> None:
-        # The bounds are the reader's: an iteration that was ended has to be gone first.
+        # The bounds are those of the reader: an ended iteration must release its places first.
         for iteration in self._earlier:
             await iteration.aclose()
         self._earlier = ()
         async with contextlib.aclosing(_as_async(downloads)) as source:
             async for download in source:
-                while not self._fits(download.size_bytes):
-                    self._room.clear()
-                    await self._room.wait()
+                while not self._has_place():
+                    self._place_free.clear()
+                    await self._place_free.wait()
+                await self._budget.take(download.size_bytes)
                 self._begin(download)
 
     def _filled(self, filler: asyncio.Task[None]) -> None:
@@ -298,43 +304,36 @@ class Iteration(Generic[T]):
         self._exhausted = True
         self._arrival.set()
 
-    def _fits(self, size_bytes: int) -> bool:
-        if self._unsettled >= self._settings.downloads:
-            return False
-        if not self._items:
-            return True
-        fits_bytes = self._bytes + size_bytes <= self._settings.bytes
-        return fits_bytes and len(self._items) < self._settings.window
+    def _has_place(self) -> bool:
+        chosen = self._settings
+        return self._unsettled < chosen.downloads and len(self._items) < chosen.window
 
     def _begin(self, download: Download[T]) -> None:
         item = _Item(download, self._downloader)
         item.task.add_done_callback(functools.partial(self._downloaded, item))
         self._items.append(item)
         self._unsettled += 1
-        self._bytes += item.bytes
         self._note_peaks()
         self._arrival.set()
 
     def _downloaded(self, item: _Item[T], _task: asyncio.Task[T] | None = None) -> None:
-        """Count a success, once: its download is over and its true size is known."""
+        """Count a success, once: the download has ended and the true size is known."""
         if item.counted or self._ended is not None or not item.succeeded:
             return
         item.counted = True
         self._unsettled -= 1
         result = item.task.result()
         if isinstance(result, bytes | bytearray | memoryview):
-            self._bytes += len(result) - item.bytes
+            self._budget.count(len(result) - item.bytes)
             item.bytes = len(result)
-            self._note_peaks()
-        self._room.set()
+        self._place_free.set()
 
     def _note_peaks(self) -> None:
         counters = self._downloader.counters
         counters.window_peak = max(counters.window_peak, len(self._items))
-        counters.bytes_peak = max(counters.bytes_peak, self._bytes)
         counters.downloads_peak = max(counters.downloads_peak, self._unsettled)
 
-    # Ending: at once for the consumer, and then waited for.
+    # Ending takes effect at once for the consumer. `aclose` waits for the tasks.
 
     @property
     def finished(self) -> bool:
@@ -352,15 +351,15 @@ class Iteration(Generic[T]):
         self._arrival.set()
 
     async def aclose(self) -> None:
-        """End this iteration, wait until nothing of it runs, and let go of what was downloaded."""
+        """End this iteration, wait until nothing of it runs, and free what was downloaded."""
         self.end("it was closed")
         tasks: list[asyncio.Task[Any]] = [self._filler, *(item.task for item in self._items)]
         await asyncio.wait(tasks)
         for task in tasks:
             if not task.cancelled():
                 task.exception()  # marks it as seen
-        self._items.clear()
-        self._bytes = 0
+        while self._items:
+            self._budget.give_back(self._items.popleft().bytes)
 
 
 async def _as_async(

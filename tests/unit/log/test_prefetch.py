@@ -106,7 +106,7 @@ async def test_bytes_bound_the_window_and_one_larger_item_passes_alone() -> None
         await runtime.sleep(1)
         assert store.count("get") == 3
         assert [item.download.key async for item in iteration] == names(20)
-    assert reader.counters.bytes_peak == 1000
+    assert reader.budget.peak == 1000
     assert reader.counters.window_peak == 3
 
 

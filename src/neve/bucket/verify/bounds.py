@@ -18,42 +18,26 @@ BYTES_AT_ONCE = 256 * MIB
 
 
 class Bounds:
-    """How many objects are in memory at once, and how large they are together.
+    """Bounds the number of objects in memory, and their bytes.
 
-    An object larger than all that is allowed passes alone.
+    An object larger than the bound in bytes passes alone.
     """
 
     def __init__(
         self, objects_at_once: int = OBJECTS_AT_ONCE, bytes_at_once: int = BYTES_AT_ONCE
     ) -> None:
         self.objects_at_once = objects_at_once
-        self._bytes_at_once = bytes_at_once
-        self._objects = 0
-        self._bytes = 0
-        self._freed = asyncio.Condition()
+        self.budget = runtime.MemoryShare("verify", bytes_at_once)
+        self._objects = asyncio.Semaphore(objects_at_once)
 
     @contextlib.asynccontextmanager
     async def holding(self, size: int) -> AsyncIterator[None]:
-        """Wait for room for an object of this size, and keep it for the body."""
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._has_room(size))
-            self._objects += 1
-            self._bytes += size
-        try:
+        """Wait for room for an object of this size, and reserve it for the body."""
+        async with self._objects, self.budget.taken(size):
             yield
-        finally:
-            self._objects -= 1
-            self._bytes -= size
-            async with self._freed:
-                self._freed.notify_all()
-
-    def _has_room(self, size: int) -> bool:
-        if self._objects == 0:
-            return True
-        return self._objects < self.objects_at_once and self._bytes + size <= self._bytes_at_once
 
     async def each(self, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-        """Do `work` for each item, for as many at once as objects are allowed."""
+        """Do `work` for each item, concurrently for at most `objects_at_once` items."""
         source = iter(items)
 
         async def take() -> None:
