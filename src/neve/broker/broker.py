@@ -209,7 +209,7 @@ class Broker:
             log.warning("stopped before all records were committed: %s", error)
             await self.node.abort()
             done = False
-        await self._close_rest()
+        await self._close_rest(ends_at - runtime.monotonic())
         return done
 
     async def abort(self) -> None:
@@ -219,10 +219,10 @@ class Broker:
         await self.background.close()
         await self.group_state.close()
         await self.node.abort()
-        await self._close_rest()
+        await self._close_rest(linger_seconds=0.0)
 
-    async def _close_rest(self) -> None:
-        await self.server.close()
+    async def _close_rest(self, linger_seconds: float) -> None:
+        await self.server.close(linger_seconds)
         await self.reader.aclose()
         await self.indexes.aclose()
         await self.stack.close()

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-# How long a client may take over what is left to be sent once its connection is being closed.
+# How long a closing connection may make no progress in sending the last responses.
 CLOSING_SECONDS = 10.0
+
+# How long a client may take to close its end once the last response is sent. Several round trips.
+LINGER_SECONDS = 1.0
 
 # Over how long the rate of a large request is measured while others wait for its room.
 PACE_SECONDS = 0.5
@@ -21,8 +24,11 @@ class Waiting(Enum):
     """The client waits for the broker."""
     A_REQUEST = "a request"
     REST_OF_REQUEST = "the rest of a request"
-    TAKE_ANSWERS = "take answers"
+    READ_RESPONSES = "read responses"
+    READ_LAST_RESPONSES = "read the last responses"
+    """The connection is closing."""
     CLOSE = "close"
+    """The last response is sent."""
 
 
 class ClientTimeouts:
@@ -69,9 +75,11 @@ class ClientTimeouts:
         """Whether the broker has waited for this too long."""
         if waiting is Waiting.NOTHING:
             return False
-        if waiting is Waiting.CLOSE:
+        if waiting is Waiting.READ_LAST_RESPONSES:
             return now - max(self._moved_at, self.active_at) > CLOSING_SECONDS
-        if waiting is Waiting.TAKE_ANSWERS:
+        if waiting is Waiting.CLOSE:
+            return now - max(self._moved_at, self.active_at) > LINGER_SECONDS
+        if waiting is Waiting.READ_RESPONSES:
             return now - self._moved_at > idle_seconds
         if waiting is Waiting.REST_OF_REQUEST:
             return now - self.request_since > idle_seconds

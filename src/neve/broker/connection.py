@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neve.broker.connection")
 
+LINGER_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes that are read and discarded while a connection closes: more than a client usually has in
+flight, in the kernel's buffers included."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """Made by the server for each client it accepts."""
@@ -44,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         self._corked = False
         self._reading = True
         self.is_closing = False
+        self._discarded_bytes = 0  # since it is closing
         self.usage = Usage()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._now = Moment(runtime.monotonic(), runtime.now_ms())
@@ -82,9 +87,14 @@ class Connection(asyncio.BufferedProtocol):
         self._requests.cancel_reads()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        if self.is_closing:
+            return self._server.scratch.view
         return self._framing.space(self._server.turns.receive_bytes_max)
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self.is_closing:
+            self._discard(nbytes)
+            return
         if not self._framing.pending:
             self._timeouts.request_since = runtime.monotonic()
         self._server.metrics.bytes_in += nbytes
@@ -102,7 +112,11 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._responses.full = False
         self._responses.note_unsent(0)
-        self._go_on()
+        if self.is_closing:
+            # Not within this call: asyncio goes on to use the transport.
+            asyncio.get_running_loop().call_soon(self._end_output)
+        else:
+            self._go_on()
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -248,6 +262,8 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(InvalidError(f"half a request after {idle_seconds:.0f} s"))
         elif waiting is Waiting.A_REQUEST:
             self.close("idle")
+        elif waiting is Waiting.CLOSE:
+            self.abort()
         else:
             self._abort(UNREAD)
 
@@ -265,9 +281,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _waiting(self) -> Waiting:
         if self.is_closing:
-            return Waiting.CLOSE
+            return Waiting.READ_LAST_RESPONSES if self._responses.full else Waiting.CLOSE
         if self._responses.full:
-            return Waiting.TAKE_ANSWERS
+            return Waiting.READ_RESPONSES
         if self._responses.pending or self._blocked:
             return Waiting.NOTHING
         return Waiting.REST_OF_REQUEST if self._framing.pending else Waiting.A_REQUEST
@@ -283,15 +299,49 @@ class Connection(asyncio.BufferedProtocol):
         self._close("bad-request")
 
     def _close(self, reason: str) -> None:
-        if not self.is_closing:
-            self.is_closing = True
-            self._timeouts.active_at = runtime.monotonic()
-            self._server.metrics.closed(reason)
-            self._transport.close()
+        """Close the connection without resetting it.
+
+        The kernel resets a connection that is closed with unread bytes, and the client may then
+        lose responses that were sent. So the writing side is shut down first, and what the client
+        still sends is discarded until it closes its end: for at most `LINGER_SECONDS`, and at most
+        `LINGER_BYTES_MAX`.
+        """
+        if self.is_closing:
+            return
+        self._begin_close(reason)
+        self._framing.close()
+        self._end_output()
+        if not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _begin_close(self, reason: str) -> None:
+        self.is_closing = True
+        self._timeouts.active_at = runtime.monotonic()
+        self._server.metrics.closed(reason)
+
+    def _end_output(self) -> None:
+        """Shut down the writing side, once the last response has left."""
+        if self._responses.full or self._transport.is_closing():
+            return
+        try:
+            self._transport.write_eof()
+        except OSError:  # the client has reset the connection
+            self.abort()
+
+    def _discard(self, count: int) -> None:
+        self._discarded_bytes += count
+        if self._discarded_bytes > LINGER_BYTES_MAX:
+            self.abort()
 
     def _abort(self, reason: str) -> None:
         self._server.aborted(self.peer, reason)
-        self._close(reason)
+        if not self.is_closing:
+            self._begin_close(reason)
+        self.abort()
+
+    def abort(self) -> None:
+        """Close the connection at once, with what was not sent."""
         self._transport.abort()
 
     def close(self, reason: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.buffers import BufferPool
+from neve.broker.client_timeouts import LINGER_SECONDS
 from neve.broker.connection import Connection
 from neve.broker.descriptors import connections_allowed
 from neve.broker.fair_queue import FairQueue
@@ -195,7 +196,13 @@ class Server:
         for connection in list(self._connections):
             connection.close(reason)
 
-    async def close(self) -> None:
+    async def close(self, seconds: float) -> None:
+        """Close all connections. Clients have up to `seconds` to read the last responses."""
         self.close_all("stopped")
+        ends_at = runtime.monotonic() + min(seconds, LINGER_SECONDS)
+        while self._connections and runtime.monotonic() < ends_at:
+            await runtime.sleep(0.01)
+        for connection in list(self._connections):
+            connection.abort()
         await self.tasks.close()
         self.unpacking.close()

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
 from neve import runtime
+from neve.broker.broker import Broker
+from neve.broker.client_timeouts import LINGER_SECONDS
+from neve.broker.connection import LINGER_BYTES_MAX
 from neve.protocol.codes import ErrorCode
+from neve.protocol.frames import request_frame
 from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.join_group import JOIN_GROUP
 from neve.protocol.messages.offset_commit import OFFSET_COMMIT
+from neve.protocol.messages.produce import PRODUCE
 from neve.records.reference import Record, build_batch
 from neve.settings import BrokerSettings, Settings
 from support.scripted_store import ScriptedStore, hold
 from support.wire import Wire, running_broker
+
+# What the kernel buffers for one connection, on both ends.
+SOCKET_BYTES_MAX = 16 * 1024 * 1024
 
 
 def is_wal(key: str) -> bool:
@@ -126,3 +137,76 @@ async def test_who_connects_while_it_stops_is_turned_away() -> None:
         wire.send_fetch("t", [(0, 0)])
         await runtime.sleep(0.1)
         assert not broker.server.opened(object())  # type: ignore[arg-type]
+
+
+async def received_until_end(client: socket.socket) -> bytes:
+    """All bytes up to the end of the stream. Raises ConnectionResetError if it is reset."""
+    loop, received = asyncio.get_running_loop(), bytearray()
+    async with asyncio.timeout(5):
+        while part := await loop.sock_recv(client, 64 * 1024):
+            received += part
+    return bytes(received)
+
+
+@contextlib.asynccontextmanager
+async def raw_client(broker: Broker) -> AsyncIterator[socket.socket]:
+    with socket.socket() as client:
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, tuple(broker.advertised))
+        yield client
+
+
+def produce_frame(correlation: int) -> bytes:
+    request = PRODUCE.Request
+    part = request.Partition(index=0, records=batch(b"%d" % correlation))
+    topic = request.Topic(name="t", partition_data=[part])
+    body = request(acks=-1, timeout_ms=9_000, topic_data=[topic])
+    return b"".join(request_frame(PRODUCE, 9, correlation, "test", body.encode(9)))
+
+
+async def test_a_client_that_still_sends_reads_every_response() -> None:
+    """Closing a socket with unread bytes would reset it, and lose responses that were sent."""
+    async with running_broker() as broker, raw_client(broker) as client:
+        await broker.node.create_topic("t", 1)
+        for number in range(50):
+            client.send(produce_frame(number))
+        while broker.metrics.produce_batches < 50:
+            await runtime.sleep(0.01)
+        stopping = asyncio.ensure_future(broker.stop())
+        await asyncio.sleep(0)  # the broker reads no further request from here on
+        client.send(produce_frame(50))
+        received = await received_until_end(client)
+        client.close()
+        assert await stopping
+        sizes, at = [], 0
+        while at < len(received):
+            sizes.append(int.from_bytes(received[at : at + 4], "big"))
+            at += 4 + sizes[-1]
+        assert len(sizes) == broker.metrics.produce_batches == 50
+
+
+async def test_clients_that_do_not_close_delay_the_stop_by_a_bounded_time() -> None:
+    async with running_broker() as broker, contextlib.AsyncExitStack() as clients:
+        for _ in range(20):
+            await clients.enter_async_context(raw_client(broker))
+        while broker.metrics.connections_open < 20:
+            await runtime.sleep(0.01)
+        began = runtime.monotonic()
+        assert await broker.stop()
+        assert LINGER_SECONDS <= runtime.monotonic() - began < LINGER_SECONDS + 2
+        assert broker.metrics.connections_open == 0
+
+
+async def test_a_client_that_sends_without_end_is_cut_off_after_a_bounded_number_of_bytes() -> None:
+    async with running_broker() as broker, raw_client(broker) as client:
+        while not broker.metrics.connections_open:
+            await runtime.sleep(0.01)
+        stopping = asyncio.ensure_future(broker.stop())
+        loop, sent, part = asyncio.get_running_loop(), 0, bytes(64 * 1024)
+        with contextlib.suppress(ConnectionError):
+            while not stopping.done():
+                await loop.sock_sendall(client, part)
+                sent += len(part)
+        assert await stopping
+        assert broker.metrics.connections_open == 0
+        assert sent < LINGER_BYTES_MAX + SOCKET_BYTES_MAX
