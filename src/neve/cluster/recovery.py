@@ -26,7 +26,7 @@ from neve.log.cached_slice import CachedObject
 from neve.log.keys import wal_stream
 from neve.log.manifest.listed import ListedStore
 from neve.log.partition import PartitionLog
-from neve.log.restore import load_history_at
+from neve.log.restore import load_history
 from neve.log.segment.history import History
 from neve.log.tail import assemble, read_streams
 from neve.log.tail_bytes import TailReading, read_tails
@@ -249,7 +249,7 @@ class _Attempt:
             tail = assemble(log.topic_id, log.partition, _earlier(state), self.tails, known)
             if tail is None:
                 return None
-            history, tiered = await load_history_at(self._store, log.manifest, log.name)
+            history, tiered = await load_history(self._store, log.manifest, log.name)
             at_end = History(log.name, history.producers.entries(), history.epochs.starts)
             return _Found(log, history, tiered, TailReading(log.name, tail, at_end, tiered))
 

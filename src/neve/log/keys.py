@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from neve import runtime
 
 NUMBER_DIGITS = 20
-PARTITION_DIGITS = 10
 # A folder store cannot have a path component above 255 bytes, and a topic's name may have 249:
 # keys carry its beginning for people to read, and the id distinguishes topics.
 TOPIC_NAME_SHOWN = 200

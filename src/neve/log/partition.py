@@ -22,7 +22,7 @@ from neve.log.keys import segment_prefix
 from neve.log.leader_epochs import EpochEnd, end_of_epoch
 from neve.log.manifest.manifest import Manifest
 from neve.log.producers import ProducerMemory, Producers
-from neve.log.restore import load_history_at
+from neve.log.restore import load_history
 from neve.log.segment.history import History
 from neve.log.segment.sections import EpochStart, ProducerEntry
 from neve.log.segment.state_table import is_internal
@@ -321,7 +321,7 @@ class PartitionLog:
 
     async def _adopt_history(self) -> None:
         """Another process tiered for us: its last bundle has the state at the tiered offset."""
-        self.tiered_history, self._history_at = await load_history_at(
+        self.tiered_history, self._history_at = await load_history(
             self._store, self.manifest, self.name
         )
         self.untiered.drop_tiered()

@@ -48,13 +48,11 @@ async def _bundled(store: Store, segment: Segment, take: Callable[[Bundle], T]) 
     )
 
 
-async def load_history(store: Store, manifest: Manifest, name: str) -> History:
-    """Producers and epochs at the end of what is tiered, whatever became of the bundles."""
-    return (await load_history_at(store, manifest, name))[0]
+async def load_history(store: Store, manifest: Manifest, name: str) -> tuple[History, int]:
+    """Return producers and epochs at the end of the tiered segments, and the offset of that end.
 
-
-async def load_history_at(store: Store, manifest: Manifest, name: str) -> tuple[History, int]:
-    """The same, and the tiered offset at which it holds: the manifest may move on meanwhile."""
+    It rebuilds what lost bundles held. The manifest may change during the call.
+    """
     for _ in range(ATTEMPTS_MAX):
         state = manifest.state
         segments = await manifest.segments()

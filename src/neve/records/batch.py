@@ -97,11 +97,6 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         return self.attributes & CONTROL != 0
 
-    @property
-    def has_delete_horizon(self) -> bool:
-        """Whether the base timestamp is the time from which compaction may drop tombstones."""
-        return self.attributes & DELETE_HORIZON != 0
-
 
 def parse_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
     """Unpack the fields without checks, except for the bounds of `data`."""
@@ -187,17 +182,6 @@ def _judged(data: Buffer, position: int) -> BatchHeader:
     if header.is_control:
         raise InvalidError("a produced batch is a control batch, which only a broker may write")
     return header
-
-
-def split_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
-    """Yield every batch of a produced buffer with its position. Trailing bytes are an error."""
-    found: list[tuple[int, BatchHeader]] = []
-    position = 0
-    while position < len(data):
-        header = check_produced(data, position)
-        found.append((position, header))
-        position += header.size
-    return found
 
 
 def walk(data: Buffer, *, key: str = "") -> Iterator[tuple[int, BatchHeader]]:

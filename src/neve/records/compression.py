@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from neve.errors import DamagedError, InvalidError, UnsupportedError
+from neve.errors import DamagedError, UnsupportedError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -49,14 +49,6 @@ _LZ4_LENGTH = struct.Struct("<I")
 
 class OversizeError(DamagedError):
     """A batch decompresses to more bytes than the caller allows."""
-
-
-def codec_number(name: str) -> int:
-    """Return the number of a codec by its name in settings and tools."""
-    for number, known in CODECS.items():
-        if known == name:
-            return number
-    raise InvalidError(f"unknown codec {name!r}: use one of {', '.join(CODECS.values())}")
 
 
 def compress(codec: int, data: Buffer) -> Buffer:

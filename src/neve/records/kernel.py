@@ -6,7 +6,7 @@ right size. For any input, nothing is read or written out of bounds: an inconsis
 scan with a code and a position. Data must not change during a call; if it does, the result is
 undefined but memory stays safe.
 
-It returns the same as `reference.decode_section`, and rejects the same input.
+It returns the same as `reference.decode_batch`, and rejects the same input.
 """
 
 from __future__ import annotations

@@ -104,11 +104,6 @@ def open_section(
     return section
 
 
-def decode_section(header: BatchHeader, section: Buffer, *, key: str = "") -> list[Record]:
-    """Return the records of a decompressed section."""
-    return list(_iterate_section(header, section, key=key))
-
-
 def _iterate_section(header: BatchHeader, section: Buffer, *, key: str) -> Iterator[Record]:
     reader = _Reader(_as_bytes(section), f"the batch at offset {header.base_offset}", key)
     last_delta = -1

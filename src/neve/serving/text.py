@@ -13,7 +13,6 @@ from math import isinf, isnan
 from neve.serving.catalogue import CATALOGUE
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-INFINITE = float("inf")
 
 Labels = Sequence[str]
 Rows = Iterable[tuple[Labels, float]]

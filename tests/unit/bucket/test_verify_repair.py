@@ -62,7 +62,7 @@ async def test_a_healthy_bucket_is_not_touched() -> None:
 async def test_a_lost_index_is_rebuilt_under_a_new_key_with_the_history_before_it() -> None:
     url = samples.fresh_url()
     writer = await layered(url)
-    before = await load_history(
+    before, _ = await load_history(
         writer.stack.store, writer.node.leader(TOPIC, 0).log.manifest, TOPIC
     )
     _, second = await writer.segments(TOPIC, 0)
@@ -73,7 +73,9 @@ async def test_a_lost_index_is_rebuilt_under_a_new_key_with_the_history_before_i
     _, now = await writer.segments(TOPIC, 0)
     assert now.index_key != second.index_key
     (await load_bundle(writer.stack.store, now)).check_all()
-    after = await load_history(writer.stack.store, writer.node.leader(TOPIC, 0).log.manifest, TOPIC)
+    after, _ = await load_history(
+        writer.stack.store, writer.node.leader(TOPIC, 0).log.manifest, TOPIC
+    )
     assert after.epochs.starts == before.epochs.starts
     assert after.producers.entries() == before.producers.entries()
     again, writes = await repaired(url)

@@ -11,7 +11,6 @@ from neve import runtime
 from neve.errors import (
     DamagedError,
     DeniedError,
-    InvalidError,
     NeveError,
     NotFoundError,
     UnavailableError,
@@ -129,17 +128,6 @@ def test_only_an_absent_kind_is_swallowed_by_the_default_loop(failure: Exception
     assert raised.value is failure
 
 
-@simulated
-async def test_what_a_plug_in_does_not_offer_says_so() -> None:
-    plug_in = OnlyFetchIndex()
-    with pytest.raises(UnsupportedError, match="OnlyFetchIndex does not store segments"):
-        await plug_in.copy_segment(OWN, SEGMENT_DATA, INDEX_DATA)
-    with pytest.raises(UnsupportedError, match="does not read segments"):
-        await plug_in.fetch_range(OWN, 0, 1)
-    with pytest.raises(UnsupportedError, match="does not delete segments"):
-        await plug_in.delete_segment(OWN)
-
-
 # --- the bucket ---
 
 
@@ -199,7 +187,7 @@ async def test_a_segment_without_an_index_has_one_stretch_and_costs_no_request()
     assert store.calls == []
     bundle = bare_bundle(UNINDEXED)
     (stretch,) = bundle.stretches(0, kfs.OFFSET_MAX)
-    data = await remote.fetch_range(UNINDEXED, stretch.start, stretch.end)
+    data = await store.get_range(UNINDEXED.key, stretch.start, stretch.end)
     assert bytes(bundle.verify_range([stretch], data, UNINDEXED.key)) == b"".join(
         samples.segment_batches()
     )
@@ -230,33 +218,6 @@ async def test_a_missing_bundle_is_raised_by_name() -> None:
     del store.objects[OWN.index_key]
     with pytest.raises(NotFoundError, match=OWN.index_key):
         await BucketRemoteStorage(store).fetch_all_indexes(OWN)
-
-
-@simulated
-async def test_ranges_are_exact() -> None:
-    store = store_with(OWN)
-    remote = BucketRemoteStorage(store)
-    assert await remote.fetch_range(OWN, 10, 50) == SEGMENT_DATA[10:50]
-    with pytest.raises(InvalidError, match="bytes 0 to 99999 of a segment"):
-        await remote.fetch_range(OWN, 0, 99_999)
-    store.objects[OWN.key] = SEGMENT_DATA[:40]
-    with pytest.raises(DamagedError, match="bytes 10 to 50 were asked for and 30 bytes came back"):
-        await remote.fetch_range(OWN, 10, 50)
-
-
-@simulated
-async def test_copying_and_deleting() -> None:
-    store = SlowStore()
-    remote = BucketRemoteStorage(store)
-    await remote.copy_segment(OWN, SEGMENT_DATA, INDEX_DATA)
-    assert store.objects == {OWN.key: SEGMENT_DATA, OWN.index_key: INDEX_DATA}
-    await remote.delete_segment(OWN)
-    await remote.delete_segment(OWN)
-    assert store.objects == {}
-    with pytest.raises(InvalidError, match="together with its bundle"):
-        await remote.copy_segment(UNINDEXED, SEGMENT_DATA, INDEX_DATA)
-    with pytest.raises(InvalidError, match="not Neve's to delete"):
-        await remote.delete_segment(KAFSCALE)
 
 
 def test_fetched_indexes_make_the_same_bundle_again() -> None:

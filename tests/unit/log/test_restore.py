@@ -13,7 +13,7 @@ from neve.log.keys import partition_of
 from neve.log.manifest import manifest as manifest_module
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Add, Replace, Segment, removal
-from neve.log.restore import load_bundle, load_history, load_history_at, restore_bundle
+from neve.log.restore import load_bundle, load_history, restore_bundle
 from neve.log.retention import move_start
 from neve.log.segment.bundle import decode_bundle
 from neve.log.segment.history import History
@@ -135,7 +135,7 @@ async def test_a_torn_read_is_not_taken_for_damage() -> None:
 
     store.when("get", key, changed(with_bad_producers))
     manifest = await opened(store, node)
-    assert sequences(await load_history(store, manifest, "t-0")) == ALL
+    assert sequences((await load_history(store, manifest, "t-0"))[0]) == ALL
     assert (await manifest.segments())[-1].index_key == key
     await node.abort()
 
@@ -235,7 +235,7 @@ async def test_a_segment_that_expired_as_we_looked_is_not_damage() -> None:
         await log.manifest.collect()
 
     store.when("get", last.key, first(expire))
-    history = await load_history(store, manifest, "t-0")
+    history, _ = await load_history(store, manifest, "t-0")
     assert sequences(history)[3] == 30
     await node.abort()
 
@@ -253,7 +253,7 @@ async def test_the_kept_bundle_counts_though_older_segments_are_listed() -> None
     await manifest.change(lambda _: [Replace((removal(last),), ())])
     assert manifest.state.state_bundle is not None
     assert len(await manifest.segments()) == 3
-    assert sequences(await load_history(store, manifest, "t-0")) == ALL
+    assert sequences((await load_history(store, manifest, "t-0"))[0]) == ALL
     await node.abort()
 
 
@@ -294,7 +294,7 @@ async def test_a_kept_bundle_that_was_followed_by_a_segment_and_collected_loses_
         assert kept.key in await log.manifest.collect()
 
     store.when("get", kept.key, first(move_on))
-    history, tiered = await load_history_at(store, manifest, "t-0")
+    history, tiered = await load_history(store, manifest, "t-0")
     assert {row.producer_id for row in history.producers.entries()} == {7, 8}
     assert tiered == 2
     await node.close()
@@ -309,7 +309,7 @@ async def test_a_torn_read_of_the_kept_bundle_loses_nothing() -> None:
     kept = manifest.state.state_bundle
     assert kept is not None
     store.when("get", kept.key, changed(with_bad_producers))
-    assert sequences(await load_history(store, manifest, "t-0")) == ALL
+    assert sequences((await load_history(store, manifest, "t-0"))[0]) == ALL
     await node.abort()
 
 
@@ -337,7 +337,7 @@ def test_a_foreign_index_is_replaced_and_left_where_it_is(index: bool) -> None:
         store = ScriptedStore()
         node = await tiered(store)
         manifest, row = await imported(store, node, index=index)
-        history = await load_history(store, manifest, "imported-3")
+        history, _ = await load_history(store, manifest, "imported-3")
         assert sequences(history) == {0: 0}
         (now,) = await manifest.segments()
         assert now.index_key is not None
@@ -365,7 +365,7 @@ async def test_of_two_that_restore_one_bundle_is_listed() -> None:
     histories = await runtime.gather(
         *(load_history(store, manifest, "t-0") for manifest in manifests)
     )
-    assert [sequences(history) for history in histories] == [ALL] * 3
+    assert [sequences(history) for history, _ in histories] == [ALL] * 3
     fresh = await opened(store, node)
     now = (await fresh.segments())[-1]
     assert now.index_key in store.listed()
@@ -389,7 +389,7 @@ async def test_a_rebuilt_bundle_that_was_doomed_is_uploaded_again() -> None:
         await other.collect()
 
     store.when("create", number, first(doom))
-    assert sequences(await load_history(store, manifest, "t-0")) == ALL
+    assert sequences((await load_history(store, manifest, "t-0"))[0]) == ALL
     now = (await manifest.segments())[-1]
     assert now.index_key in store.listed()
     await node.abort()

@@ -48,8 +48,6 @@ def test_a_header_has_its_61_bytes() -> None:
     assert (header.codec, header.timestamp_type) == (4, 0)
     assert header.is_transactional
     assert not header.is_control
-    assert not header.has_delete_horizon
-    assert header._replace(attributes=batch.DELETE_HORIZON).has_delete_horizon
 
 
 def test_offset_and_epoch_are_patched_outside_the_checksum() -> None:
@@ -123,18 +121,6 @@ def test_an_unknown_codec_is_unsupported() -> None:
         batch.check_produced(data)
     with pytest.raises(UnsupportedError, match="codec 5"):
         decode_batch(data)
-
-
-def test_several_produced_batches_are_split() -> None:
-    one = made()
-    assert [position for position, _ in batch.split_produced(one * 3)] == [
-        0,
-        len(one),
-        2 * len(one),
-    ]
-    assert batch.split_produced(b"") == []
-    with pytest.raises(DamagedError):
-        batch.split_produced(one + one[:20])
 
 
 def test_a_walk_stays_within_its_bounds() -> None:

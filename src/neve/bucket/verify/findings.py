@@ -44,7 +44,6 @@ class Remedy(enum.StrEnum):
 
     RESTORE_INDEX = "restore-index"
     DOOM = "doom"
-    COLLECT = "collect"
     TRIM_CLUSTER_LOG = "trim-cluster-log"
     TRIM_MANIFEST = "trim-manifest"
     TRIM_STREAM = "trim-stream"

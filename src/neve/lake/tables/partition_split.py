@@ -28,7 +28,6 @@ from pyiceberg.types import IcebergType
 
 MICROS_PER_HOUR = 3_600_000_000
 MICROS_PER_DAY = 24 * MICROS_PER_HOUR
-HOURS_PER_DAY = 24
 
 PartitionValues = tuple[Any, ...]
 

@@ -36,11 +36,6 @@ class Evolution:
         """Whether the table changes."""
         return bool(self.add or self.widen)
 
-    def added_paths(self, table: pa.Schema) -> list[tuple[Path, pa.DataType]]:
-        """Each new field by its own path, parents first."""
-        known = pa.struct(list(table))
-        return [each for added in self.add for each in _new_fields(known, added, ())]
-
 
 def evolution(table: pa.Schema, incoming: pa.Schema) -> Evolution:
     """The change that lets `table` take rows of `incoming`."""
@@ -193,16 +188,3 @@ def _merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
     if pa.types.is_map(old):
         return pa.map_(old.key_type, pa.field("value", _merged(old.item_type, new.item_type)))
     return old
-
-
-def _new_fields(known: pa.DataType, added: pa.Field, path: Path) -> list[tuple[Path, pa.DataType]]:
-    here = (*path, added.name)
-    if known.get_field_index(added.name) < 0:
-        return [(here, added.type)]
-    old, new = known.field(added.name).type, added.type
-    while not pa.types.is_struct(old):
-        here = (*here, "[]" if is_list(old) else "{}")
-        old, new = (
-            (old.value_type, new.value_type) if is_list(old) else (old.item_type, new.item_type)
-        )
-    return [each for field_ in new for each in _new_fields(old, field_, here)]
