@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from neve.coordinator.group import Group
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import (
     Effects,
     GenerationSave,
@@ -23,7 +24,6 @@ from neve.coordinator.group_messages import (
     SyncReply,
     SyncRequest,
 )
-from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 from support.group_scene import subscription
 
@@ -95,7 +95,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.generation = self.group.generation
 
     def joined(self, client: Client, reply: JoinReply) -> None:
-        if reply.error is ErrorCode.NONE:
+        if reply.error is None:
             client.member_id, client.generation = reply.member_id, reply.generation
             client.leads = reply.leader_id == reply.member_id
             assert reply.generation == self.group.generation
@@ -104,15 +104,15 @@ class GroupMachine(RuleBasedStateMachine):
                 assert known == reply.member_id, "a generation has two leaders"
                 assert reply.member_id in [each.member_id for each in reply.members]
             client.told = [each.member_id for each in reply.members]
-        elif reply.error is ErrorCode.MEMBER_ID_REQUIRED:
+        elif reply.error is GroupError.MEMBER_ID_REQUIRED:
             client.member_id = reply.member_id
         else:
             client.generation = -1
-            if reply.error is not ErrorCode.REBALANCE_IN_PROGRESS:
+            if reply.error is not GroupError.REBALANCE_IN_PROGRESS:
                 client.member_id = ""
 
     def synced(self, ticket: Ticket, reply: SyncReply) -> None:
-        if reply.error is not ErrorCode.NONE:
+        if reply.error is not None:
             return
         generation = self.group.generation
         assert generation in self.committed, "a generation is shown before its record"
@@ -184,7 +184,7 @@ class GroupMachine(RuleBasedStateMachine):
         client = self.clients[who]
         identity = Identity(client.member_id, client.instance)
         error = self.group.heartbeat(self.now_ms, identity, client.generation)
-        if error is ErrorCode.NONE:
+        if error is None:
             assert client.generation == self.group.generation
 
     @rule(who=st.integers(0, 5), by_instance=st.booleans())
@@ -199,7 +199,7 @@ class GroupMachine(RuleBasedStateMachine):
         if self.saves:
             save = self.saves.pop(0)
             if fails:
-                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                error = GroupError.UNAVAILABLE
                 self.take(self.group.save_failed(self.now_ms, save, error))
             else:
                 if isinstance(save, GenerationSave):

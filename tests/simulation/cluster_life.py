@@ -281,7 +281,7 @@ async def _commit_offsets(cluster: Cluster) -> None:
     if runtime.chance().random() < 0.5:
         acknowledged = cluster.committed
         found = await groups.fetch_offsets(GROUP, [(STEADY, 0)], process.broker.still_leading)
-        if found.error == ErrorCode.NONE and process.node.ended is None:
+        if found.error is None and process.node.ended is None:
             offset = found.offsets[STEADY, 0].offset
             if not acknowledged <= offset <= cluster.tried:
                 raise ViolationError(f"offset {offset} after {acknowledged} was committed")
@@ -293,7 +293,7 @@ async def _commit_offsets(cluster: Cluster) -> None:
     offsets = [OffsetToCommit(STEADY, 0, cluster.tried)]
     wanted = cluster.tried
     answers = await groups.commit_offsets(CommitRequest(group_id=GROUP, offsets=offsets))
-    if answers[STEADY, 0] == ErrorCode.NONE:
+    if answers[STEADY, 0] is None:
         cluster.committed = wanted
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neve.coordinator.group import Group
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import (
     Effects,
     GenerationSave,
@@ -22,7 +23,6 @@ from neve.coordinator.group_messages import (
     SyncReply,
     SyncRequest,
 )
-from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
 SESSION_MS = 10_000
@@ -40,14 +40,20 @@ RANGE = (("range", subscription("orders")),)
 
 @dataclass
 class Ticket:
-    """One request that waits. `reply` stays None until it is answered."""
+    """One request. `reply` stays None until it is answered."""
 
     name: str
     reply: Any = None
 
     @property
-    def error(self) -> ErrorCode | None:
-        return None if self.reply is None else self.reply.error
+    def error(self) -> GroupError | None:
+        assert self.reply is not None, f"{self.name} is not answered"
+        error: GroupError | None = self.reply.error
+        return error
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.reply is None
 
 
 class Scene:
@@ -108,18 +114,18 @@ class Scene:
 
     def beat(
         self, member_id: str, *, generation: int | None = None, instance: str | None = None
-    ) -> ErrorCode:
+    ) -> GroupError | None:
         current = self.group.generation if generation is None else generation
         return self.group.heartbeat(self.now_ms, Identity(member_id, instance), current)
 
-    def leave(self, member_id: str = "", instance: str | None = None) -> ErrorCode:
+    def leave(self, member_id: str = "", instance: str | None = None) -> GroupError | None:
         errors, effects = self.group.leave(self.now_ms, [Identity(member_id, instance)])
         self.take(effects)
         return errors[0]
 
     def commit_check(
         self, member_id: str = "", *, generation: int = -1, instance: str | None = None
-    ) -> ErrorCode:
+    ) -> GroupError | None:
         return self.group.check_commit(self.now_ms, Identity(member_id, instance), generation)
 
     # -- what the world does
@@ -134,10 +140,10 @@ class Scene:
         self._highest_generation = self.group.generation
 
     def _check(self, reply: JoinReply | SyncReply) -> None:
-        if isinstance(reply, SyncReply) and reply.error is ErrorCode.NONE:
+        if isinstance(reply, SyncReply) and reply.error is None:
             shown = [each.snapshot.generation for each in self.committed]
             assert self.group.generation in shown, "an assignment before its record"
-        if isinstance(reply, JoinReply) and reply.error is ErrorCode.NONE:
+        if isinstance(reply, JoinReply) and reply.error is None:
             assert reply.generation == self.group.generation
             assert reply.leader_id
 
@@ -148,7 +154,7 @@ class Scene:
             self.committed.append(save)
             self.take(self.group.saved(self.now_ms, save))
 
-    def fail(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+    def fail(self, error: GroupError = GroupError.NOT_COORDINATOR) -> None:
         """None of them is."""
         saves, self.saves = self.saves, []
         for save in saves:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 
 from neve import runtime
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from neve.coordinator.groups import Groups
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit, TopicFacts
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
 Record = tuple[bytes, bytes | None]
@@ -149,14 +149,14 @@ class World:
     async def member(self, *, group_id: str = "g") -> tuple[str, int]:
         """The one member of a stable group, and its generation."""
         reply = await self.joined(group_id=group_id)
-        assert reply.error is ErrorCode.NONE
+        assert reply.error is None
         answer = await self.synced(reply.member_id, reply.generation, group_id=group_id, own=b"all")
         assert answer.assignment == b"all"
         return reply.member_id, reply.generation
 
     async def commit(
         self, *offsets: tuple[str, int, int], group_id: str = "g", **changes: object
-    ) -> list[ErrorCode]:
+    ) -> list[GroupError | None]:
         rows = [OffsetToCommit(*each, leader_epoch=3, metadata="m") for each in offsets]
         request = CommitRequest(group_id=group_id, offsets=rows, **changes)  # type: ignore[arg-type]
         answers = await self.groups.commit_offsets(request)
@@ -164,5 +164,5 @@ class World:
 
     async def fetch(self, *keys: tuple[str, int], group_id: str = "g") -> list[int]:
         answer = await self.groups.fetch_offsets(group_id, keys, leading)
-        assert answer.error is ErrorCode.NONE
+        assert answer.error is None
         return [answer.offsets[key].offset for key in keys]

@@ -1,4 +1,4 @@
-"""Kafka's error code for each error of Neve. No other file of the broker names these codes.
+"""Kafka's error code for each error of Neve. No other file names these codes to clients.
 
 What an error means to a client depends on its request: a damaged batch is the producer's mistake in
 a produce request, and the broker's in a fetch. So there is one function for each use, over tables
@@ -39,6 +39,7 @@ from neve.cluster.topic_rules import (
     TopicExistsError,
     TopicNameError,
 )
+from neve.coordinator.group_errors import GroupError
 from neve.errors import (
     ClosedError,
     ConflictError,
@@ -137,14 +138,6 @@ _FETCH: _Table = (
     (FullError, ErrorCode.KAFKA_STORAGE_ERROR),
 )
 
-_GROUP: _Table = (
-    (FencedError, ErrorCode.NOT_COORDINATOR),
-    (ClosedError, ErrorCode.NOT_COORDINATOR),
-    (UnavailableError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    (ConflictError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    (FullError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-)
-
 _COORDINATOR: _Table = ((NeveError, ErrorCode.COORDINATOR_NOT_AVAILABLE),)
 
 # A producer without transactions has no coordinator that it could look for: Java's would ask for
@@ -161,10 +154,52 @@ _PRODUCER_ID: _Table = tuple(
     )
 )
 
+_GROUP: dict[GroupError | None, ErrorCode] = {
+    None: ErrorCode.NONE,
+    GroupError.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
+    GroupError.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    GroupError.UNAVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    GroupError.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    GroupError.UNKNOWN_MEMBER: ErrorCode.UNKNOWN_MEMBER_ID,
+    GroupError.MEMBER_ID_REQUIRED: ErrorCode.MEMBER_ID_REQUIRED,
+    GroupError.FENCED_INSTANCE: ErrorCode.FENCED_INSTANCE_ID,
+    GroupError.ILLEGAL_GENERATION: ErrorCode.ILLEGAL_GENERATION,
+    GroupError.REBALANCE_IN_PROGRESS: ErrorCode.REBALANCE_IN_PROGRESS,
+    GroupError.INCONSISTENT_PROTOCOL: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    GroupError.INVALID_SESSION_TIMEOUT: ErrorCode.INVALID_SESSION_TIMEOUT,
+    GroupError.NAME_TOO_LONG: ErrorCode.INVALID_REQUEST,
+    GroupError.ASSIGNMENT_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    GroupError.GROUP_FULL: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    GroupError.TOO_MANY_GROUPS: ErrorCode.POLICY_VIOLATION,
+    GroupError.INVALID_GROUP_ID: ErrorCode.INVALID_GROUP_ID,
+    GroupError.GROUP_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    GroupError.GROUP_NOT_EMPTY: ErrorCode.NON_EMPTY_GROUP,
+    GroupError.UNKNOWN_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    GroupError.METADATA_TOO_LARGE: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    GroupError.NEGATIVE_OFFSET: ErrorCode.OFFSET_OUT_OF_RANGE,
+    # Kafka's code for a commit that is too large for its log: clients do not send it again.
+    GroupError.OFFSETS_FULL: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    GroupError.SUBSCRIBED_TO_TOPIC: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+}
+
+_JOIN = {**_GROUP, GroupError.TOO_MANY_GROUPS: ErrorCode.GROUP_MAX_SIZE_REACHED}
+
+# Of the codes for errors that pass, the one after which every client repeats the request, and at
+# the same coordinator.
+_OFFSET_FETCH = {**_GROUP, GroupError.TIMED_OUT: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+
+NO_ERROR = ErrorCode.NONE
+_NAMES = {int(code): code.name for code in ErrorCode}
+
 
 def code_of(kind: type[NeveError]) -> ErrorCode:
     """The code of a kind of error that means the same in every use."""
     return next(code for each, code in (*_REFUSALS, *_ANY_USE) if issubclass(kind, each))
+
+
+def name_of(code: int) -> str:
+    """Kafka's name of a code, for people."""
+    return _NAMES.get(code, str(code))
 
 
 def admin_error(error: NeveError) -> tuple[ErrorCode, str]:
@@ -182,9 +217,19 @@ def fetch_error(error: NeveError) -> ErrorCode:
     return _found(error, _FETCH)[0]
 
 
-def group_error(error: NeveError) -> ErrorCode:
-    """For requests to a group's coordinator."""
-    return _found(error, _GROUP)[0]
+def group_code(error: GroupError | None) -> ErrorCode:
+    """For requests to a group's coordinator, except the two below."""
+    return _GROUP[error]
+
+
+def join_code(error: GroupError | None) -> ErrorCode:
+    """For a client that joins a group."""
+    return _JOIN[error]
+
+
+def offset_fetch_code(error: GroupError | None) -> ErrorCode:
+    """For a fetch of committed offsets."""
+    return _OFFSET_FETCH[error]
 
 
 def coordinator_error(error: NeveError) -> tuple[ErrorCode, str]:

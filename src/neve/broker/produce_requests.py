@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from neve.broker.error_codes import name_of
 from neve.broker.produce import Moment, Refusals, produce
 from neve.broker.recompression import ForeignBatch, batches_to_recompress
 from neve.broker.response_queue import ResponseQueue
 from neve.errors import InvalidError, NeveError
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ProduceRequests:
         else:
             self._responses.count_silent(answer)
             if answer.closes:  # the only way to report it to a producer that wants no answers
-                failure = f"a request with acks=0 failed: {ErrorCode(answer.error).name}"
+                failure = f"a request with acks=0 failed: {name_of(answer.error)}"
                 self._server.complain(self._connection.peer, InvalidError(failure))
                 self._connection.close("produce-without-acks-failed")
         if self._server.broker.is_full:

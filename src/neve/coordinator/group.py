@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_lifecycle import PENDING_MEMBER_MS_MAX, GroupLifecycle
 from neve.coordinator.group_messages import (
     NO_MEMBER,
@@ -34,7 +35,6 @@ from neve.coordinator.group_messages import (
 )
 from neve.coordinator.members import Member, member_from, protocol_bytes
 from neve.coordinator.subscription import CONSUMER_PROTOCOL, subscribed_topics
-from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
 
@@ -97,7 +97,7 @@ class Group(GroupLifecycle):
         effects = self._begin()
         error = self._join_refusal(request, now_ms)
         if error is not None:
-            is_full = error is ErrorCode.GROUP_MAX_SIZE_REACHED
+            is_full = error is GroupError.GROUP_FULL
             member_id = NO_MEMBER if is_full else request.member_id
             self._answer(ticket, JoinReply(error=error, member_id=member_id))
         elif request.member_id == NO_MEMBER:
@@ -109,23 +109,23 @@ class Group(GroupLifecycle):
         self._try_complete(now_ms)
         return effects
 
-    def _join_refusal(self, request: JoinRequest, now_ms: int) -> ErrorCode | None:
+    def _join_refusal(self, request: JoinRequest, now_ms: int) -> GroupError | None:
         shortest, longest = (
             self.settings.min_session_timeout_ms,
             self.settings.max_session_timeout_ms,
         )
         if not shortest <= request.session_timeout_ms <= longest:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
+            return GroupError.INVALID_SESSION_TIMEOUT
         if self.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return GroupError.UNAVAILABLE
         if not self._has_room(request):
             self._pending.pop(request.member_id, None)
             member = self.members.get(request.member_id)
             if member is not None:
                 self._remove(member, now_ms)
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
+            return GroupError.GROUP_FULL
         if not self._supports(request):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return GroupError.INCONSISTENT_PROTOCOL
         return None
 
     def _has_room(self, request: JoinRequest) -> bool:
@@ -157,18 +157,18 @@ class Group(GroupLifecycle):
             self._replace_static(now_ms, ticket, request, old, new_member_id)
         elif request.instance_id is None and request.id_round_trip:
             if len(self._pending) >= self.settings.size_max:
-                self._answer(ticket, JoinReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED))
+                self._answer(ticket, JoinReply(error=GroupError.GROUP_FULL))
                 return
             kept_ms = min(request.session_timeout_ms, PENDING_MEMBER_MS_MAX)
             self._pending[new_member_id] = self._arm(now_ms + kept_ms)
-            required = ErrorCode.MEMBER_ID_REQUIRED
+            required = GroupError.MEMBER_ID_REQUIRED
             self._answer(ticket, JoinReply(error=required, member_id=new_member_id))
         else:
             self._add(now_ms, ticket, request, new_member_id)
 
     def _pending_joins(self, now_ms: int, ticket: Ticket, request: JoinRequest) -> None:
         if request.instance_id is not None:  # only dynamic members get an id before they join
-            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            unknown = GroupError.UNKNOWN_MEMBER
             self._answer(ticket, JoinReply(error=unknown, member_id=request.member_id))
             return
         del self._pending[request.member_id]
@@ -191,7 +191,7 @@ class Group(GroupLifecycle):
         error = self._stranger(request.member_id, request.instance_id)
         member = self.members.get(request.member_id)
         if error is not None or member is None:
-            unknown = error or ErrorCode.UNKNOWN_MEMBER_ID
+            unknown = error or GroupError.UNKNOWN_MEMBER
             self._answer(ticket, JoinReply(error=unknown, member_id=request.member_id))
             return
         is_same = member.protocols == request.protocols
@@ -217,7 +217,7 @@ class Group(GroupLifecycle):
 
     def _wait_join(self, member: Member, ticket: Ticket) -> None:
         replaced = self.members.wait_join(member, ticket)
-        again = ErrorCode.REBALANCE_IN_PROGRESS
+        again = GroupError.REBALANCE_IN_PROGRESS
         self._answer(replaced, JoinReply(error=again, member_id=member.member_id))
 
     def _replace_static(
@@ -227,7 +227,7 @@ class Group(GroupLifecycle):
         old_id, old_leader_id = member.member_id, self.members.leader_id or NO_MEMBER
         old_protocols = member.protocols
         old_timeouts_ms = member.rebalance_timeout_ms, member.session_timeout_ms
-        fenced = ErrorCode.FENCED_INSTANCE_ID
+        fenced = GroupError.FENCED_INSTANCE
         self._answer(self.members.take_join(member), JoinReply(error=fenced, member_id=old_id))
         sync_ticket, member.sync_ticket = member.sync_ticket, None
         self._answer(sync_ticket, SyncReply(error=fenced))
@@ -268,22 +268,22 @@ class Group(GroupLifecycle):
 
     # -- the requests of members
 
-    def _stranger(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
+    def _stranger(self, member_id: str, instance_id: str | None) -> GroupError | None:
         """Why a request is not from a current member, or None."""
         if instance_id is not None:
             current_id = self.members.id_of_instance(instance_id)
             if current_id is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
+                return GroupError.UNKNOWN_MEMBER
             if current_id != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return None if self.members.get(member_id) is not None else ErrorCode.UNKNOWN_MEMBER_ID
+                return GroupError.FENCED_INSTANCE
+        return None if self.members.get(member_id) is not None else GroupError.UNKNOWN_MEMBER
 
-    def _member_fault(self, identity: Identity, generation: int) -> ErrorCode | None:
+    def _member_fault(self, identity: Identity, generation: int) -> GroupError | None:
         if self.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return GroupError.UNAVAILABLE
         error = self._stranger(identity.member_id, identity.instance_id)
         if error is None and generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
+            return GroupError.ILLEGAL_GENERATION
         return error
 
     def sync(self, now_ms: int, ticket: Ticket, request: SyncRequest) -> Effects:
@@ -292,7 +292,7 @@ class Group(GroupLifecycle):
         member = self.members.get(request.member_id)
         error = self._sync_refusal(request)
         if error is not None or member is None:
-            self._answer(ticket, SyncReply(error=error or ErrorCode.UNKNOWN_MEMBER_ID))
+            self._answer(ticket, SyncReply(error=error or GroupError.UNKNOWN_MEMBER))
             return effects
         self._synced(member)
         if self.state is GroupState.STABLE:
@@ -300,24 +300,24 @@ class Group(GroupLifecycle):
             self._answer(ticket, self._sync_reply(member))
             return effects
         replaced, member.sync_ticket = member.sync_ticket, ticket
-        self._answer(replaced, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
+        self._answer(replaced, SyncReply(error=GroupError.REBALANCE_IN_PROGRESS))
         if member.member_id == self.members.leader_id and self._saving is None:
             self._save_generation(now_ms, request)
         if self._saving is not None:
             self._await_save(now_ms, self._saving)
         return effects
 
-    def _sync_refusal(self, request: SyncRequest) -> ErrorCode | None:
+    def _sync_refusal(self, request: SyncRequest) -> GroupError | None:
         identity = Identity(request.member_id, request.instance_id)
         error = self._member_fault(identity, request.generation)
         if error is not None:
             return error
         if request.protocol_type not in (None, self.protocol_type):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return GroupError.INCONSISTENT_PROTOCOL
         if request.protocol_name not in (None, self.protocol_name):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return GroupError.INCONSISTENT_PROTOCOL
         if self.state is GroupState.PREPARING:
-            return ErrorCode.REBALANCE_IN_PROGRESS
+            return GroupError.REBALANCE_IN_PROGRESS
         return None
 
     def _synced(self, member: Member) -> None:
@@ -331,59 +331,68 @@ class Group(GroupLifecycle):
         }
         assigned_bytes = sum(map(len, assignments.values()))
         if self.members.metadata_bytes + assigned_bytes > self.bytes_max:
-            self._refuse_syncs(now_ms, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._refuse_syncs(now_ms, GroupError.ASSIGNMENT_TOO_LARGE)
             self._rebalance(now_ms)
             return
         self.assigned_bytes = assigned_bytes
         self._saving = GenerationSave(self.snapshot(assignments), assignments)
         self._save(self._saving)
 
-    def heartbeat(self, now_ms: int, identity: Identity, generation: int) -> ErrorCode:
+    def heartbeat(self, now_ms: int, identity: Identity, generation: int) -> GroupError | None:
+        """Restart a member's session. Returns REBALANCE_IN_PROGRESS if it has to join again."""
         error = self._member_fault(identity, generation)
         member = self.members.get(identity.member_id)
         if error is not None or member is None:
-            return error or ErrorCode.UNKNOWN_MEMBER_ID
+            return error or GroupError.UNKNOWN_MEMBER
         self._touch(member, now_ms)
         if self.state is GroupState.PREPARING:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
+            return GroupError.REBALANCE_IN_PROGRESS
+        return None
 
-    def leave(self, now_ms: int, leaving: Sequence[Identity]) -> tuple[list[ErrorCode], Effects]:
-        """Members leave: each by its id, or a static one by its instance id alone."""
+    def leave(
+        self, now_ms: int, leaving: Sequence[Identity]
+    ) -> tuple[list[GroupError | None], Effects]:
+        """Remove members: each by its id, or a static one by its instance id alone.
+
+        Returns the outcome for each of them.
+        """
         effects = self._begin()
         return [self._leave(now_ms, each) for each in leaving], effects
 
-    def _leave(self, now_ms: int, identity: Identity) -> ErrorCode:
+    def _leave(self, now_ms: int, identity: Identity) -> GroupError | None:
         if self.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return GroupError.UNAVAILABLE
         if identity.member_id in self._pending:
             del self._pending[identity.member_id]
             self._try_complete(now_ms)
-            return ErrorCode.NONE
+            return None
         member_id = identity.member_id
         if member_id == NO_MEMBER:
             member_id = self.members.id_of_instance(identity.instance_id) or NO_MEMBER
         error = self._stranger(member_id, identity.instance_id)
         member = self.members.get(member_id)
         if error is not None or member is None:
-            return error or ErrorCode.UNKNOWN_MEMBER_ID
+            return error or GroupError.UNKNOWN_MEMBER
         self._remove(member, now_ms)
-        return ErrorCode.NONE
+        return None
 
-    def check_commit(self, now_ms: int, identity: Identity, generation: int) -> ErrorCode:
-        """Check a commit of offsets: by a current member, or by any client if there is none."""
+    def check_commit(self, now_ms: int, identity: Identity, generation: int) -> GroupError | None:
+        """Check a commit of offsets: by a current member, or by any client if there is none.
+
+        Returns None if it is allowed.
+        """
         if self.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return GroupError.UNAVAILABLE
         if generation < 0 and self.state is GroupState.EMPTY:
-            return ErrorCode.NONE
+            return None
         error = self._member_fault(identity, generation)
         member = self.members.get(identity.member_id)
         if error is not None or member is None:
-            return error or ErrorCode.UNKNOWN_MEMBER_ID
+            return error or GroupError.UNKNOWN_MEMBER
         if self.state is GroupState.COMPLETING:
-            return ErrorCode.REBALANCE_IN_PROGRESS
+            return GroupError.REBALANCE_IN_PROGRESS
         self._touch(member, now_ms)
-        return ErrorCode.NONE
+        return None
 
     def describe(self) -> GroupDescription:
         """The group for admin tools. Only a stable group shows metadata and assignments."""

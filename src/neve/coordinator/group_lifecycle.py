@@ -6,6 +6,7 @@ time is in milliseconds of the caller's clock.
 
 from __future__ import annotations
 
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import (
     Answer,
     Effects,
@@ -22,7 +23,6 @@ from neve.coordinator.group_messages import (
 )
 from neve.coordinator.members import GroupMembers, Member
 from neve.coordinator.subscription import CONSUMER_PROTOCOL, all_subscribed
-from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
@@ -121,7 +121,7 @@ class GroupLifecycle:
         if ticket is not None:
             self._effects.answers.append(Answer(ticket, reply))
 
-    def _answer_sync(self, member: Member, now_ms: int, error: ErrorCode) -> None:
+    def _answer_sync(self, member: Member, now_ms: int, error: GroupError | None) -> None:
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is None:
             return
@@ -159,7 +159,7 @@ class GroupLifecycle:
     def _rebalance(self, now_ms: int) -> None:
         """Ask all members to join again, those that wait for an assignment too."""
         if self.state is GroupState.COMPLETING:
-            self._refuse_syncs(now_ms, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._refuse_syncs(now_ms, GroupError.REBALANCE_IN_PROGRESS)
         self._unsynced.clear()
         self._sync_deadline_ms = None
         delay_ms = self.settings.initial_rebalance_delay_ms
@@ -174,7 +174,7 @@ class GroupLifecycle:
         self.state = GroupState.PREPARING
         self._try_complete(now_ms)
 
-    def _refuse_syncs(self, now_ms: int, error: ErrorCode) -> None:
+    def _refuse_syncs(self, now_ms: int, error: GroupError) -> None:
         if self._saving is not None:
             self._awaited.pop(self._saving, None)
         self._saving = None
@@ -255,7 +255,7 @@ class GroupLifecycle:
 
     def _drop(self, member: Member) -> None:
         """Out of the group, whatever it waits for. The caller goes on from there."""
-        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        unknown = GroupError.UNKNOWN_MEMBER
         self._answer(self.members.take_join(member), JoinReply(error=unknown))
         ticket, member.sync_ticket = member.sync_ticket, None
         self._answer(ticket, SyncReply(error=unknown))
@@ -302,9 +302,9 @@ class GroupLifecycle:
         del self._awaited[save]
         if save is self._saving:
             for member in self.members:
-                self._answer_sync(member, now_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._answer_sync(member, now_ms, GroupError.UNAVAILABLE)
         elif isinstance(save, ReplacementSave):
-            self._replacement_failed(now_ms, save, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._replacement_failed(now_ms, save, GroupError.UNAVAILABLE)
 
     def saved(self, now_ms: int, save: Save) -> Effects:
         """A record is committed. One that the group has moved on from changes nothing."""
@@ -314,13 +314,13 @@ class GroupLifecycle:
             assignments, self._saving = self._saving.assignments, None
             for member in self.members:
                 member.assignment = assignments.get(member.member_id, b"")
-                self._answer_sync(member, now_ms, ErrorCode.NONE)
+                self._answer_sync(member, now_ms, None)
             self.state = GroupState.STABLE
         elif isinstance(save, ReplacementSave):
             self._replacement_saved(now_ms, save)
         return effects
 
-    def save_failed(self, now_ms: int, save: Save, error: ErrorCode) -> Effects:
+    def save_failed(self, now_ms: int, save: Save, error: GroupError) -> Effects:
         """A record is not committed. No member sees what it would have shown."""
         effects = self._begin()
         self._awaited.pop(save, None)
@@ -359,7 +359,7 @@ class GroupLifecycle:
         self._answer(self.members.take_join(member), reply)
         self._touch(member, now_ms)
 
-    def _replacement_failed(self, now_ms: int, save: ReplacementSave, error: ErrorCode) -> None:
+    def _replacement_failed(self, now_ms: int, save: ReplacementSave, error: GroupError) -> None:
         member = self._replaced(save)
         if member is None:
             return
@@ -378,7 +378,7 @@ class GroupLifecycle:
 
     # -- the end
 
-    def die(self, error: ErrorCode) -> Effects:
+    def die(self, error: GroupError) -> Effects:
         """End the group here: it moved or is deleted. Waiting requests get `error`."""
         effects = self._begin()
         for member in self.members:

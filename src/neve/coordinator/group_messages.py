@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from neve.protocol.codes import ErrorCode
+from neve.coordinator.group_errors import GroupError
 
 NO_GENERATION = -1
 NO_MEMBER = ""
@@ -54,7 +54,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinReply:
-    error: ErrorCode = ErrorCode.NONE
+    error: GroupError | None = None
     member_id: str = NO_MEMBER
     generation: int = NO_GENERATION
     protocol_type: str | None = None
@@ -77,7 +77,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReply:
-    error: ErrorCode = ErrorCode.NONE
+    error: GroupError | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""

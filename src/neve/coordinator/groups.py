@@ -2,7 +2,8 @@
 
 Every answer rests on a committed record: assignments, commits of offsets and deletions are answered
 once their record is committed, and a fetch of offsets after a check that this process still leads.
-A request for a group that another process coordinates gets NOT_COORDINATOR, and clients look again.
+Refusals are returned as a GroupError, and None means success. A request for a group that another
+process coordinates gets NOT_COORDINATOR, and clients look again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neve import runtime
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import (
     GroupDescription,
     GroupState,
@@ -26,7 +28,6 @@ from neve.coordinator.group_messages import (
 from neve.coordinator.group_timers import monotonic_ms
 from neve.coordinator.offset_requests import OffsetRequests, Topics
 from neve.coordinator.table import GroupTable, StateLog
-from neve.protocol.codes import ErrorCode
 from neve.serving.logs import event
 from neve.settings import GroupSettings
 
@@ -108,13 +109,13 @@ class Groups(OffsetRequests):
             return JoinReply(error=error, member_id=request.member_id)
         slot = self._table.get(request.group_id)
         if slot is None and request.member_id:
-            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            unknown = GroupError.UNKNOWN_MEMBER
             return JoinReply(error=unknown, member_id=request.member_id)
         slot = slot or self._table.create(request.group_id)
         if slot is None:
             count = len(self._table)
             self._refused(request, "groups.max", f"{count} groups are kept")
-            return JoinReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return JoinReply(error=GroupError.TOO_MANY_GROUPS)
         ticket: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
         name = request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS_MAX]
         new_id = f"{name}-{uuid.UUID(bytes=runtime.token(16))}"
@@ -126,7 +127,7 @@ class Groups(OffsetRequests):
             member = {"group": request.group_id, "member": request.member_id or new_id}
             event(_log, logging.DEBUG, "member joined", **member, client=request.client_id)
         reply = await ticket
-        if reply.error is ErrorCode.GROUP_MAX_SIZE_REACHED:
+        if reply.error is GroupError.GROUP_FULL:
             bound = "group.max.size, group.metadata.max.bytes and groups.metadata.max.bytes"
             self._refused(request, bound, "the group is full")
         return reply
@@ -138,55 +139,55 @@ class Groups(OffsetRequests):
 
     async def sync(self, request: SyncRequest) -> SyncReply:
         error = self._table.fault(request.group_id)
-        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if error is GroupError.LOADING:
             # Its rebalance was lost with the earlier coordinator: the member has to join again.
-            return SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS)
+            return SyncReply(error=GroupError.REBALANCE_IN_PROGRESS)
         slot = self._table.get(request.group_id)
         if error is not None or slot is None:
-            return SyncReply(error=error or ErrorCode.UNKNOWN_MEMBER_ID)
+            return SyncReply(error=error or GroupError.UNKNOWN_MEMBER)
         ticket: asyncio.Future[SyncReply] = asyncio.get_running_loop().create_future()
         self._table.allot(slot)
         self._table.carry_out(slot, slot.group.sync(monotonic_ms(), ticket, request))
         return await ticket
 
-    def heartbeat(self, group_id: str, identity: Identity, generation: int) -> ErrorCode:
+    def heartbeat(self, group_id: str, identity: Identity, generation: int) -> GroupError | None:
         error = self._table.fault(group_id)
-        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return ErrorCode.NONE  # checked once its group is loaded
+        if error is GroupError.LOADING:
+            return None  # checked once its group is loaded
         slot = self._table.get(group_id)
         if error is not None or slot is None:
-            return error or ErrorCode.UNKNOWN_MEMBER_ID
+            return error or GroupError.UNKNOWN_MEMBER
         answer = slot.group.heartbeat(monotonic_ms(), identity, generation)
         self._table.note(slot)
         return answer
 
     def leave(
         self, group_id: str, leaving: Sequence[Identity]
-    ) -> tuple[ErrorCode, list[ErrorCode]]:
-        """An error for the request, and one for each leaving member."""
+    ) -> tuple[GroupError | None, list[GroupError | None]]:
+        """Remove members. Returns the outcome of the request, and one for each leaving member."""
         error = self._table.fault(group_id)
         if error is not None:
             return error, []
         slot = self._table.get(group_id)
         if slot is None:
-            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
+            return None, [GroupError.UNKNOWN_MEMBER for _ in leaving]
         if slot.group.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+            return GroupError.UNAVAILABLE, []
         errors, effects = slot.group.leave(monotonic_ms(), leaving)
         self._table.carry_out(slot, effects)
-        gone = errors.count(ErrorCode.NONE)
+        gone = errors.count(None)
         if gone:
             event(_log, logging.DEBUG, "members left", group=group_id, members=gone)
-        return ErrorCode.NONE, errors
+        return None, errors
 
     # -- looking at groups, deleting them
 
-    def describe(self, group_id: str) -> tuple[ErrorCode, GroupDescription]:
+    def describe(self, group_id: str) -> tuple[GroupError | None, GroupDescription]:
         """The state of a group. One that does not exist is described as dead."""
         error = self._table.fault(group_id, may_be_nameless=True)
         slot = self._table.get(group_id)
         if error is None and slot is not None:
-            return ErrorCode.NONE, slot.group.describe()
+            return None, slot.group.describe()
         missing = GroupDescription(
             group_id=group_id,
             state=GroupState.DEAD,
@@ -194,15 +195,16 @@ class Groups(OffsetRequests):
             protocol_name="",
             members=(),
         )
-        return error or ErrorCode.GROUP_ID_NOT_FOUND, missing
+        return error or GroupError.GROUP_NOT_FOUND, missing
 
     def list_groups(
         self, states: Sequence[str] = (), types: Sequence[str] = ()
-    ) -> tuple[ErrorCode, list[GroupOverview]]:
-        """The groups that this process coordinates. An empty filter matches all."""
-        error = ErrorCode.NONE
-        if self._table.is_loading:
-            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    ) -> tuple[GroupError | None, list[GroupOverview]]:
+        """The groups that this process coordinates. An empty filter matches all.
+
+        Returns LOADING beside them if groups may be missing.
+        """
+        error = GroupError.LOADING if self._table.is_loading else None
         if types and GROUP_TYPE not in [each.lower() for each in types]:
             return error, []
         wanted = [each.lower() for each in states]
@@ -212,13 +214,13 @@ class Groups(OffsetRequests):
             if not wanted or slot.group.state.lower() in wanted
         ]
 
-    async def delete_group(self, group_id: str) -> ErrorCode:
+    async def delete_group(self, group_id: str) -> GroupError | None:
         error = self._table.fault(group_id, may_be_nameless=True)
         slot = self._table.get(group_id)
         if error is not None or slot is None or slot.group.state is GroupState.DEAD:
-            return error or ErrorCode.GROUP_ID_NOT_FOUND
+            return error or GroupError.GROUP_NOT_FOUND
         if slot.group.state is not GroupState.EMPTY:
-            return ErrorCode.NON_EMPTY_GROUP
+            return GroupError.GROUP_NOT_EMPTY
         return await self._waited_for(self._table.delete(slot))
 
     async def _expire_for_ever(self) -> None:
@@ -227,9 +229,9 @@ class Groups(OffsetRequests):
             await self.expire()
 
 
-def _name_fault(request: JoinRequest) -> ErrorCode | None:
+def _name_fault(request: JoinRequest) -> GroupError | None:
     names = [request.instance_id or "", request.protocol_type, request.member_id]
     names += [name for name, _ in request.protocols]
     if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
-        return ErrorCode.INVALID_REQUEST
+        return GroupError.NAME_TOO_LONG
     return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from neve import runtime
+from neve.coordinator.group_errors import GroupError, group_error_for
 from neve.coordinator.group_messages import GroupState, Identity
 from neve.coordinator.group_timers import monotonic_ms
 from neve.coordinator.offsets import (
@@ -22,15 +23,16 @@ from neve.coordinator.offsets import (
     TopicPartition,
 )
 from neve.coordinator.subscription import CONSUMER_PROTOCOL
-from neve.coordinator.table import GroupTable, Slot, code_of
+from neve.coordinator.table import GroupTable, Slot
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.settings import GroupSettings
 
 EXPIRIES_AT_ONCE = 64
 """Groups whose removals are on their way to the log together."""
 
 StillLeading = Callable[[], Awaitable[bool]]
+Outcomes = dict[TopicPartition, GroupError | None]
+"""For each partition why it was refused, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class CommitRequest:
 class FetchedOffsets:
     """Every partition asked for, uncommitted ones with offset -1; on an error, none."""
 
-    error: ErrorCode = ErrorCode.NONE
+    error: GroupError | None = None
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
 
 
@@ -84,16 +86,15 @@ class OffsetRequests:
         self._topics = topics
         self._table = table
 
-    async def commit_offsets(self, request: CommitRequest) -> dict[TopicPartition, ErrorCode]:
-        """An error, or none, for each partition. A later one of the same partition counts."""
+    async def commit_offsets(self, request: CommitRequest) -> Outcomes:
+        """Commit offsets. If a partition is named twice, its last offset counts."""
         slot, error = self._slot_to_commit(request)
         if error is not None or slot is None:
-            refused = error or ErrorCode.POLICY_VIOLATION  # too many groups
+            refused = error or GroupError.TOO_MANY_GROUPS
             return {(each.topic, each.partition): refused for each in request.offsets}
         answers, accepted = self._sorted_out(request.offsets)
         if accepted and not slot.offsets.fits(accepted):
-            # As Kafka says where a commit is too large for its log: clients do not send it again.
-            answers.update(dict.fromkeys(accepted, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+            answers.update(dict.fromkeys(accepted, GroupError.OFFSETS_FULL))
             accepted = {}
         if accepted:
             written = await self._waited_for(self._table.write_offsets(slot, accepted))
@@ -106,15 +107,15 @@ class OffsetRequests:
         """How long a client is kept waiting for the store; its heartbeats wait behind it."""
         return runtime.deadline(self.settings.offsets_timeout_ms / 1000)
 
-    async def _waited_for(self, outcome: Awaitable[ErrorCode]) -> ErrorCode:
+    async def _waited_for(self, outcome: Awaitable[GroupError | None]) -> GroupError | None:
         """What came of a change, as far as it is known in time; it may be committed yet."""
         try:
             async with self._patience():
                 return await outcome
         except TimeoutError:
-            return ErrorCode.REQUEST_TIMED_OUT
+            return GroupError.TIMED_OUT
 
-    def _slot_to_commit(self, request: CommitRequest) -> tuple[Slot | None, ErrorCode | None]:
+    def _slot_to_commit(self, request: CommitRequest) -> tuple[Slot | None, GroupError | None]:
         error = self._table.fault(request.group_id, may_be_nameless=True)
         if error is not None:
             return None, error
@@ -122,29 +123,29 @@ class OffsetRequests:
         if slot is None:
             # Without a generation it is a consumer that only keeps its offsets here.
             if request.generation >= 0:
-                return None, ErrorCode.ILLEGAL_GENERATION
+                return None, GroupError.ILLEGAL_GENERATION
             return self._table.create(request.group_id), None
         found = slot.group.check_commit(monotonic_ms(), request.identity, request.generation)
-        return slot, found or None
+        return slot, found
 
     def _sorted_out(
         self, offsets: Sequence[OffsetToCommit]
-    ) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, CommittedOffset]]:
-        answers: dict[TopicPartition, ErrorCode] = {}
+    ) -> tuple[Outcomes, dict[TopicPartition, CommittedOffset]]:
+        answers: Outcomes = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         now_ms = runtime.now_ms()
         for each in offsets:
             key = (each.topic, each.partition)
             topic = self._topics.lookup(each.topic)
             metadata = each.metadata or ""
-            answers[key] = ErrorCode.NONE
+            answers[key] = None
             accepted.pop(key, None)  # of a partition that is named twice the last one counts
             if topic is None or not 0 <= each.partition < topic.partitions:
-                answers[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answers[key] = GroupError.UNKNOWN_PARTITION
             elif len(metadata.encode()) > self.settings.offset_metadata_bytes_max:
-                answers[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                answers[key] = GroupError.METADATA_TOO_LARGE
             elif each.offset < 0:
-                answers[key] = ErrorCode.OFFSET_OUT_OF_RANGE
+                answers[key] = GroupError.NEGATIVE_OFFSET
             else:
                 accepted[key] = CommittedOffset(
                     each.offset, each.leader_epoch, metadata, now_ms, topic.topic_id
@@ -166,10 +167,9 @@ class OffsetRequests:
                 slot = self._table.get(group_id)
                 orphans = {} if slot is None else await self._orphans(slot, wanted)
         except NeveError as failure:
-            return FetchedOffsets(error=code_of(failure))
+            return FetchedOffsets(error=group_error_for(failure))
         except TimeoutError:
-            # Of the errors that pass, the one after which every client asks again, and here.
-            return FetchedOffsets(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return FetchedOffsets(error=GroupError.TIMED_OUT)
         if wanted is None:
             found = {} if slot is None else dict(slot.offsets.items())
             return FetchedOffsets(
@@ -184,10 +184,10 @@ class OffsetRequests:
             }
         )
 
-    async def _fetch_fault(self, group_id: str, still_leading: StillLeading) -> ErrorCode | None:
+    async def _fetch_fault(self, group_id: str, still_leading: StillLeading) -> GroupError | None:
         error = self._table.fault(group_id, may_be_nameless=True)
         if error is None and not await still_leading():
-            return ErrorCode.NOT_COORDINATOR
+            return GroupError.NOT_COORDINATOR
         # The partition may have been given up while we looked.
         return error or self._table.fault(group_id, may_be_nameless=True)
 
@@ -214,30 +214,31 @@ class OffsetRequests:
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
-    ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
-        """Forget offsets, but none of a topic that members read."""
+    ) -> tuple[GroupError | None, Outcomes]:
+        """Delete offsets, except those of a topic that members read.
+
+        Returns the outcome of the request, and one for each partition.
+        """
         error = self._table.fault(group_id)
         slot = self._table.get(group_id)
         if error is not None or slot is None or slot.group.state is GroupState.DEAD:
-            return error or ErrorCode.GROUP_ID_NOT_FOUND, {}
+            return error or GroupError.GROUP_NOT_FOUND, {}
         group = slot.group
         is_empty = group.state is GroupState.EMPTY
         if not is_empty and group.protocol_type != CONSUMER_PROTOCOL:
-            return ErrorCode.NON_EMPTY_GROUP, {}
-        answers: dict[TopicPartition, ErrorCode] = {}
+            return GroupError.GROUP_NOT_EMPTY, {}
+        answers: Outcomes = {}
         for topic, partition in partitions:
             is_read = not is_empty and group.reads(topic)
-            answers[topic, partition] = (
-                ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
-            )
+            answers[topic, partition] = GroupError.SUBSCRIBED_TO_TOPIC if is_read else None
         known = slot.offsets.everything()
-        removed = [key for key in known if answers.get(key) is ErrorCode.NONE]
+        removed = [key for key in known if key in answers and answers[key] is None]
         if removed:
             written = await self._waited_for(
                 self._table.write_offsets(slot, dict.fromkeys(removed))
             )
             answers.update(dict.fromkeys(removed, written))
-        return ErrorCode.NONE, answers
+        return None, answers
 
     def each_offset(self) -> Iterator[tuple[str, TopicPartition, CommittedOffset]]:
         """Everything committed here, for metrics."""
@@ -254,7 +255,7 @@ class OffsetRequests:
                 await self._topics.refresh()
             except NeveError:
                 return  # next time
-        begun: list[Awaitable[ErrorCode]] = []
+        begun: list[Awaitable[GroupError | None]] = []
         for slot in self._table:
             begun += self._expire_group(slot)
             if len(begun) >= EXPIRIES_AT_ONCE:
@@ -264,7 +265,7 @@ class OffsetRequests:
         for outcome in begun:
             await outcome
 
-    def _expire_group(self, slot: Slot) -> list[Awaitable[ErrorCode]]:
+    def _expire_group(self, slot: Slot) -> list[Awaitable[GroupError | None]]:
         group, offsets = slot.group, slot.offsets
         idle = Idleness(
             state=group.state,

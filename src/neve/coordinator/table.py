@@ -15,6 +15,7 @@ from typing import Protocol
 
 from neve import runtime
 from neve.coordinator.group import Group
+from neve.coordinator.group_errors import GroupError, group_error_for
 from neve.coordinator.group_messages import Effects, GroupState, Save
 from neve.coordinator.group_timers import GroupTimers, monotonic_ms
 from neve.coordinator.offsets import Change, CommittedOffset, Offsets, TopicPartition
@@ -30,8 +31,7 @@ from neve.coordinator.state_records import (
     encode_offset,
     encode_offset_key,
 )
-from neve.errors import ClosedError, FencedError, FullError, NeveError
-from neve.protocol.codes import ErrorCode
+from neve.errors import FencedError, FullError, NeveError
 from neve.serving.logs import event
 from neve.settings import GroupSettings
 from neve.settings.declare import MIB
@@ -64,13 +64,6 @@ class StateLog(Protocol):
     def append(self, records: Sequence[Record]) -> Awaitable[None]:
         """Returns when committed. A NeveError says that it is not."""
         ...
-
-
-def code_of(error: NeveError) -> ErrorCode:
-    """The error for a record that was not committed. Clients retry after both codes."""
-    if isinstance(error, FencedError | ClosedError):
-        return ErrorCode.NOT_COORDINATOR
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @dataclass(eq=False, slots=True)
@@ -145,16 +138,16 @@ class GroupTable:
     def partition_of(self, group_id: str) -> int:
         return partition_of(group_id, self.partitions)
 
-    def fault(self, group_id: str, *, may_be_nameless: bool = False) -> ErrorCode | None:
-        """The error for requests about a group that this process cannot serve; else None."""
+    def fault(self, group_id: str, *, may_be_nameless: bool = False) -> GroupError | None:
+        """The refusal of requests about a group that this process cannot serve; else None."""
         if not group_id and not may_be_nameless:
-            return ErrorCode.INVALID_GROUP_ID
+            return GroupError.INVALID_GROUP_ID
         if len(group_id.encode()) > GROUP_ID_BYTES_MAX:
-            return ErrorCode.INVALID_GROUP_ID
+            return GroupError.INVALID_GROUP_ID
         partition = self._partitions.get(self.partition_of(group_id))
         if partition is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition.log is None else None
+            return GroupError.NOT_COORDINATOR
+        return GroupError.LOADING if partition.log is None else None
 
     def create(self, group_id: str) -> Slot | None:
         """A new, empty group; None when there are too many.
@@ -167,7 +160,7 @@ class GroupTable:
             oldest = next(iter(self._tentative), None)
             if oldest is None:
                 return None
-            self._deliver(self._slots[oldest].group.die(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self._deliver(self._slots[oldest].group.die(GroupError.UNAVAILABLE))
             self._drop(oldest)
         group = Group(group_id, self.settings)
         slot = Slot(group, self.partition_of(group_id), runtime.now_ms())
@@ -228,7 +221,7 @@ class GroupTable:
         self._partitions.pop(partition, None)
         for group_id, slot in list(self._slots.items()):
             if slot.partition == partition:
-                self._deliver(slot.group.die(ErrorCode.NOT_COORDINATOR))
+                self._deliver(slot.group.die(GroupError.NOT_COORDINATOR))
                 self._drop(group_id)
 
     def _drop(self, group_id: str) -> None:
@@ -323,14 +316,14 @@ class GroupTable:
         try:
             await commit
         except NeveError as error:
-            effects = slot.group.save_failed(monotonic_ms(), save, code_of(error))
+            effects = slot.group.save_failed(monotonic_ms(), save, group_error_for(error))
         else:
             effects = slot.group.saved(monotonic_ms(), save)
         self.carry_out(slot, effects)
 
     def write_offsets(
         self, slot: Slot, offsets: Mapping[TopicPartition, CommittedOffset | None]
-    ) -> Awaitable[ErrorCode]:
+    ) -> Awaitable[GroupError | None]:
         """Change offsets, and show the change once it is committed.
 
         The records have their place in the log when this returns. A separate task awaits the
@@ -345,23 +338,25 @@ class GroupTable:
         commit = self._begun(slot, rows)
         return asyncio.shield(self._tasks.start(self._writing(slot, change, commit)))
 
-    async def _writing(self, slot: Slot, change: Change, commit: Awaitable[None]) -> ErrorCode:
+    async def _writing(
+        self, slot: Slot, change: Change, commit: Awaitable[None]
+    ) -> GroupError | None:
         try:
             await commit
         except NeveError as error:
             slot.offsets.failed(change)
-            return code_of(error)
+            return group_error_for(error)
         else:
             slot.offsets.committed(change)
             slot.is_known = True
-            return ErrorCode.NONE
+            return None
         finally:
             self.note(slot)
 
-    def delete(self, slot: Slot) -> Awaitable[ErrorCode]:
+    def delete(self, slot: Slot) -> Awaitable[GroupError | None]:
         """Remove an empty group and its offsets. Until it is decided, the group is unavailable."""
         assert slot.group.state is GroupState.EMPTY
-        self._deliver(slot.group.die(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._deliver(slot.group.die(GroupError.UNAVAILABLE))
         group_id = slot.group.group_id
         keys = slot.offsets.everything()
         rows: list[Record] = [(encode_offset_key(group_id, *key), None) for key in keys]
@@ -370,7 +365,9 @@ class GroupTable:
         commit = self._begun(slot, rows)
         return asyncio.shield(self._tasks.start(self._deleting(slot, change, commit)))
 
-    async def _deleting(self, slot: Slot, change: Change, commit: Awaitable[None]) -> ErrorCode:
+    async def _deleting(
+        self, slot: Slot, change: Change, commit: Awaitable[None]
+    ) -> GroupError | None:
         group_id = slot.group.group_id
         try:
             await commit
@@ -378,12 +375,12 @@ class GroupTable:
             slot.offsets.failed(change)
             if self._slots.get(group_id) is slot:
                 slot.group.revive()
-            return code_of(error)
+            return group_error_for(error)
         slot.offsets.committed(change)
         if self._slots.get(group_id) is slot:
             self._drop(group_id)
         event(_log, logging.INFO, "group deleted", group=group_id, offsets=len(change.offsets))
-        return ErrorCode.NONE
+        return None
 
 
 def _log_state(group: Group) -> None:

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+import neve
 from neve.broker import error_codes
 from neve.broker.error_codes import (
     admin_error,
     fetch_error,
-    group_error,
+    group_code,
+    join_code,
+    offset_fetch_code,
     produce_error,
 )
 from neve.broker.errors import (
@@ -25,6 +28,7 @@ from neve.cluster.topic_rules import (
     TopicExistsError,
     TopicNameError,
 )
+from neve.coordinator.group_errors import GroupError, group_error_for
 from neve.errors import (
     ClosedError,
     ConflictError,
@@ -119,7 +123,26 @@ def test_fetches(error: NeveError, code: ErrorCode) -> None:
     ],
 )
 def test_groups(error: NeveError, code: ErrorCode) -> None:
-    assert group_error(error) is code
+    assert group_code(group_error_for(error)) is code
+
+
+def test_every_refusal_of_the_coordinator_has_a_code() -> None:
+    for refusal in GroupError:
+        codes = group_code(refusal), join_code(refusal), offset_fetch_code(refusal)
+        assert ErrorCode.NONE not in codes
+    assert {group_code(None), join_code(None), offset_fetch_code(None)} == {ErrorCode.NONE}
+
+
+def test_clients_do_not_expect_every_refusal_in_every_use() -> None:
+    full, late = GroupError.TOO_MANY_GROUPS, GroupError.TIMED_OUT
+    assert (group_code(full), join_code(full)) == (
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    )
+    assert (group_code(late), offset_fetch_code(late)) == (
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    )
 
 
 @pytest.mark.parametrize("error", [DOWN, ConflictError("key", "409"), FullError("x")])
@@ -128,7 +151,7 @@ def test_what_passes_is_retried_whatever_was_asked(error: NeveError) -> None:
         admin_error(error)[0],
         produce_error(error)[0],
         fetch_error(error),
-        group_error(error),
+        group_code(group_error_for(error)),
     )
     assert all(code.retriable for code in codes)
 
@@ -139,22 +162,20 @@ def test_a_special_error_is_never_hidden_behind_a_general_one() -> None:
         error_codes._ANY_USE,
         error_codes._PRODUCE,
         error_codes._FETCH,
-        error_codes._GROUP,
     ):
         kinds = [kind for kind, _ in table]
         for at, kind in enumerate(kinds):
             assert not any(issubclass(kind, before) for before in kinds[:at]), kind
 
 
-def test_no_other_file_of_the_broker_names_an_error_code() -> None:
-    """The coordinator returns codes: comparing with one of its codes is not choosing one."""
-    folder = Path(error_codes.__file__).parent
-    of_coordinator = {"NONE", "GROUP_ID_NOT_FOUND", "INVALID_COMMIT_OFFSET_SIZE"}
+def test_no_other_file_names_an_error_code() -> None:
+    source = Path(neve.__file__).parent
+    allowed = {source / "protocol" / "codes.py", Path(error_codes.__file__)}
+    files = [file for file in sorted(source.rglob("*.py")) if file not in allowed]
+    assert len(files) > 100
     named = [
-        f"{file.relative_to(folder)}: {code}"
-        for file in sorted(folder.rglob("*.py"))
-        if file.name != "error_codes.py"
-        for code in re.findall(r"ErrorCode\.([A-Z_]+)", file.read_text(encoding="utf-8"))
-        if code not in of_coordinator
+        str(file.relative_to(source))
+        for file in files
+        if re.search(r"\bErrorCode\b", file.read_text(encoding="utf-8"))
     ]
     assert named == []

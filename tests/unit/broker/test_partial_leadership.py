@@ -23,6 +23,7 @@ from neve.broker.handlers import (
     offset_for_leader_epoch,
 )
 from neve.cluster.node import Node
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import JoinRequest
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit
 from neve.log.partition import PartitionLog
@@ -98,13 +99,13 @@ async def coordinator(broker: GroupBroker, *groups: str) -> list[tuple[int, str]
     return [(row.node_id, row.host) for row in answer.coordinators]
 
 
-async def commit(broker: GroupBroker, group: str, offset: int) -> ErrorCode:
+async def commit(broker: GroupBroker, group: str, offset: int) -> GroupError | None:
     request = CommitRequest(group_id=group, offsets=[OffsetToCommit("t", 0, offset)])
     answers = await broker.groups.commit_offsets(request)
     return answers["t", 0]
 
 
-async def committed(broker: GroupBroker, group: str) -> tuple[ErrorCode, int | None]:
+async def committed(broker: GroupBroker, group: str) -> tuple[GroupError | None, int | None]:
     found = await broker.groups.fetch_offsets(group, [("t", 0)], broker.node.writer.still_leading)
     return found.error, found.offsets["t", 0].offset if found.offsets else None
 
@@ -197,24 +198,24 @@ async def test_groups_follow_their_partition_to_its_leader_and_back() -> None:
     async with two_brokers() as (one, two):
         group = groups_by_partition(one)
         for number in (0, 1):
-            assert await commit(one, group[number], 10 + number) == ErrorCode.NONE
-        assert await commit(two, group[1], 99) == ErrorCode.NOT_COORDINATOR
-        assert await committed(two, group[1]) == (ErrorCode.NOT_COORDINATOR, None)
+            assert await commit(one, group[number], 10 + number) is None
+        assert await commit(two, group[1], 99) is GroupError.NOT_COORDINATOR
+        assert await committed(two, group[1]) == (GroupError.NOT_COORDINATOR, None)
 
         await release(one.node, two.node, GROUPS_TOPIC, 1)
         await until_loaded(two)
-        assert await committed(one, group[1]) == (ErrorCode.NOT_COORDINATOR, None)
-        assert await commit(one, group[1], 99) == ErrorCode.NOT_COORDINATOR
-        assert one.groups.describe(group[1])[0] == ErrorCode.NOT_COORDINATOR
-        assert await committed(one, group[0]) == (ErrorCode.NONE, 10)
-        assert await committed(two, group[1]) == (ErrorCode.NONE, 11)
-        assert await committed(two, group[0]) == (ErrorCode.NOT_COORDINATOR, None)
-        assert await commit(two, group[1], 21) == ErrorCode.NONE
+        assert await committed(one, group[1]) == (GroupError.NOT_COORDINATOR, None)
+        assert await commit(one, group[1], 99) is GroupError.NOT_COORDINATOR
+        assert one.groups.describe(group[1])[0] is GroupError.NOT_COORDINATOR
+        assert await committed(one, group[0]) == (None, 10)
+        assert await committed(two, group[1]) == (None, 11)
+        assert await committed(two, group[0]) == (GroupError.NOT_COORDINATOR, None)
+        assert await commit(two, group[1], 21) is None
 
         await release(two.node, one.node, GROUPS_TOPIC, 1)
         await until_loaded(one)
-        assert await committed(two, group[1]) == (ErrorCode.NOT_COORDINATOR, None)
-        assert await committed(one, group[1]) == (ErrorCode.NONE, 21)
+        assert await committed(two, group[1]) == (GroupError.NOT_COORDINATOR, None)
+        assert await committed(one, group[1]) == (None, 21)
 
 
 async def test_a_member_that_waits_is_sent_to_the_new_coordinator() -> None:
@@ -236,7 +237,7 @@ async def test_a_member_that_waits_is_sent_to_the_new_coordinator() -> None:
         await runtime.sleep(0.01)
         assert not waiting.done()
         await release(one.node, two.node, GROUPS_TOPIC, 1)
-        assert (await waiting).error == ErrorCode.NOT_COORDINATOR
+        assert (await waiting).error is GroupError.NOT_COORDINATOR
 
 
 async def test_a_partition_lost_while_its_groups_load_is_not_served(
@@ -256,10 +257,10 @@ async def test_a_partition_lost_while_its_groups_load_is_not_served(
             patched.setattr(PartitionLog, "load_state", slow)
             await release(one.node, two.node, GROUPS_TOPIC, 1)
             await began.wait()
-        assert await commit(two, name, 1) == ErrorCode.NOT_COORDINATOR
+        assert await commit(two, name, 1) is GroupError.NOT_COORDINATOR
         await release(two.node, one.node, GROUPS_TOPIC, 1)
         go_on.set()
         await until_loaded(one)
         await runtime.sleep(0.01)
-        assert await committed(two, name) == (ErrorCode.NOT_COORDINATOR, None)
-        assert await commit(one, name, 1) == ErrorCode.NONE
+        assert await committed(two, name) == (GroupError.NOT_COORDINATOR, None)
+        assert await commit(one, name, 1) is None

@@ -14,7 +14,6 @@ from neve.cluster.log import ClusterLog
 from neve.cluster.node import Node
 from neve.cluster.records import Lead, Move
 from neve.errors import FencedError, NeveError, UnavailableError
-from neve.protocol.codes import ErrorCode
 from neve.settings import ClusterSettings, Settings, StoreSettings
 from neve.store.faults import Fault, FaultyStore, Rule
 from neve.store.memory import MemoryBucket, MemoryStore
@@ -133,7 +132,7 @@ async def test_groups_are_served_though_a_superseded_process_made_their_topic() 
     topic = new.topic("__consumer_offsets")
     assert topic is not None
     assert all(new.leader_of(topic.id_bytes, at) for at in range(len(topic.partitions)))
-    assert (await served.groups.fetch_offsets("g", [], _leads)).error == ErrorCode.NONE
+    assert (await served.groups.fetch_offsets("g", [], _leads)).error is None
     for each in (upkeep, groups, served):
         await each.close()
     await new.abort()

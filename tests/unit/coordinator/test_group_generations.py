@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import EmptySave, GroupState
-from neve.protocol.codes import ErrorCode
 from support.group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
 
 CHANGED = (("range", subscription("payments")),)
@@ -65,7 +65,7 @@ def test_whoever_the_leader_left_out_gets_nothing() -> None:
     waiting = scene.sync(follower)
     scene.sync(leader, {leader: b"all"})
     scene.commit()
-    assert (waiting.error, waiting.reply.assignment) == (ErrorCode.NONE, b"")
+    assert (waiting.error, waiting.reply.assignment) == (None, b"")
 
 
 def test_assignments_of_a_follower_are_ignored() -> None:
@@ -85,9 +85,9 @@ def test_a_store_that_hangs_keeps_nobody_waiting_for_an_assignment() -> None:
     scene.pass_time(4_999)
     assert (early.reply, own.reply) == (None, None)
     scene.pass_time(1)
-    again = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again = GroupError.UNAVAILABLE
     assert (early.error, own.error) == (again, again)
-    assert scene.beat(leader) is ErrorCode.NONE
+    assert scene.beat(leader) is None
 
 
 def test_an_assignment_that_lands_late_is_told_to_those_who_asked_again() -> None:
@@ -115,7 +115,7 @@ def test_a_member_that_vanishes_while_the_store_hangs_is_out_after_its_session()
     scene.sync(leader, {leader: b"a", follower: b"b"})
     scene.pass_time(5_000 + SESSION_MS, leader)
     assert scene.state is GroupState.PREPARING
-    assert scene.join(leader).error is ErrorCode.NONE
+    assert scene.join(leader).error is None
     assert [each.member_id for each in scene.group.members] == [leader]
     scene.commit()
     assert scene.state is GroupState.COMPLETING, "the late record is of a generation that is over"
@@ -126,7 +126,7 @@ def test_syncing_again_while_the_record_is_on_its_way_gives_the_first_assignment
     leader, _ = joined(scene, 2)
     lost = scene.sync(leader, {leader: b"first"})
     again = scene.sync(leader, {leader: b"second"})
-    assert lost.error is ErrorCode.REBALANCE_IN_PROGRESS, "its answer went nowhere"
+    assert lost.error is GroupError.REBALANCE_IN_PROGRESS, "its answer went nowhere"
     assert len(scene.saves) == 1
     scene.commit()
     assert again.reply.assignment == b"first"
@@ -136,8 +136,8 @@ def test_a_record_that_fails_is_shown_to_nobody() -> None:
     scene = Scene()
     leader, follower = joined(scene, 2)
     tickets = [scene.sync(follower), scene.sync(leader, {follower: b"never"})]
-    scene.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert [each.error for each in tickets] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    scene.fail(GroupError.UNAVAILABLE)
+    assert [each.error for each in tickets] == [GroupError.UNAVAILABLE] * 2
     assert scene.state is GroupState.PREPARING
     for member_id in (leader, follower):
         ticket = scene.join(member_id)
@@ -149,7 +149,7 @@ def test_a_rebalance_overtakes_a_record_on_its_way() -> None:
     leader, follower = joined(scene, 2)
     waiting = scene.sync(leader, {leader: b"old"})
     scene.join(follower, protocols=CHANGED)
-    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert waiting.error is GroupError.REBALANCE_IN_PROGRESS
     scene.commit()
     assert scene.state is GroupState.PREPARING, "the committed record has come too late"
     scene.join(leader)
@@ -194,7 +194,7 @@ def test_an_assignment_that_is_too_large_fails_for_all() -> None:
     leader, follower = joined(scene, 2)
     waiting = scene.sync(follower)
     own = scene.sync(leader, {leader: bytes(2_000)})
-    assert [waiting.error, own.error] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert [waiting.error, own.error] == [GroupError.ASSIGNMENT_TOO_LARGE] * 2
     assert (scene.saves, scene.state) == ([], GroupState.PREPARING)
 
 
@@ -204,31 +204,36 @@ def test_an_assignment_that_is_too_large_fails_for_all() -> None:
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"generation": 1}, ErrorCode.ILLEGAL_GENERATION),
-        ({"generation": 3}, ErrorCode.ILLEGAL_GENERATION),
-        ({"instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_type": "consumer", "protocol_name": "range"}, None),
+        ({"generation": 1}, GroupError.ILLEGAL_GENERATION),
+        ({"generation": 3}, GroupError.ILLEGAL_GENERATION),
+        ({"instance_id": "i"}, GroupError.UNKNOWN_MEMBER),
+        ({"protocol_type": "connect"}, GroupError.INCONSISTENT_PROTOCOL),
+        ({"protocol_name": "sticky"}, GroupError.INCONSISTENT_PROTOCOL),
     ],
 )
-def test_a_sync_is_checked(changes: dict[str, object], error: ErrorCode | None) -> None:
+def test_a_sync_is_checked(changes: dict[str, object], error: GroupError) -> None:
     scene = Scene()
     leader, _ = joined(scene, 2)
     assert scene.sync(leader, **changes).error is error  # type: ignore[arg-type]
 
 
+def test_a_sync_with_the_protocol_of_its_group_waits_for_the_record() -> None:
+    scene = Scene()
+    leader, _ = joined(scene, 2)
+    assert scene.sync(leader, protocol_type="consumer", protocol_name="range").is_waiting
+
+
 def test_a_stranger_does_not_sync() -> None:
     scene = Scene()
     scene.stable(1)
-    assert scene.sync("stranger").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.sync("stranger").error is GroupError.UNKNOWN_MEMBER
 
 
 def test_while_members_gather_nobody_syncs() -> None:
     scene = Scene()
     leader, follower = scene.stable(2)
     scene.join(leader)
-    assert scene.sync(follower).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.sync(follower).error is GroupError.REBALANCE_IN_PROGRESS
 
 
 # --- rebalancing
@@ -238,7 +243,7 @@ def test_a_follower_that_joins_again_unchanged_is_told_the_generation() -> None:
     scene = Scene()
     leader, follower = scene.stable(2)
     reply = scene.join(follower).reply
-    assert (reply.error, reply.generation, reply.leader_id) == (ErrorCode.NONE, 1, leader)
+    assert (reply.error, reply.generation, reply.leader_id) == (None, 1, leader)
     assert reply.members == ()
     assert scene.state is GroupState.STABLE
 
@@ -248,7 +253,7 @@ def test_a_leader_that_joins_again_moves_the_group_on() -> None:
     leader, follower = scene.stable(2)
     ticket = scene.join(leader)
     assert scene.state is GroupState.PREPARING
-    assert scene.beat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.beat(follower) is GroupError.REBALANCE_IN_PROGRESS
     scene.join(follower)
     assert ticket.reply.generation == 2
 
@@ -274,7 +279,7 @@ def test_changed_metadata_after_joining_sends_everybody_back() -> None:
     leader, follower = joined(scene, 2)
     waiting = scene.sync(leader, {})
     scene.join(follower, protocols=CHANGED)
-    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert waiting.error is GroupError.REBALANCE_IN_PROGRESS
     assert scene.join(leader).reply.generation == 3
 
 
@@ -283,7 +288,7 @@ def test_joining_twice_while_members_gather_answers_the_first_request() -> None:
     leader, follower = scene.stable(2)
     lost = scene.join(leader)
     kept = scene.join(leader)
-    assert lost.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert lost.error is GroupError.REBALANCE_IN_PROGRESS
     scene.join(follower)
     assert kept.reply.generation == 2
 
@@ -295,8 +300,8 @@ def test_cooperative_members_rejoin_with_what_they_own() -> None:
     for step in range(3):
         owned = (("cooperative-sticky", subscription("orders", owned=bytes([step]))),)
         scene.join(follower, protocols=owned)
-        assert scene.beat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
-        assert scene.commit_check(leader, generation=scene.group.generation) is ErrorCode.NONE
+        assert scene.beat(leader) is GroupError.REBALANCE_IN_PROGRESS
+        assert scene.commit_check(leader, generation=scene.group.generation) is None
         reply = scene.join(leader, protocols=mine).reply
         assert reply.generation == step + 2
         assert reply.members[1].metadata == owned[0][1]
@@ -311,7 +316,7 @@ def test_who_does_not_rejoin_in_time_is_out() -> None:
     assert ticket.reply is None
     scene.pass_time(1, silent)
     assert [each.member_id for each in ticket.reply.members] == [leader]
-    assert scene.beat(silent) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat(silent) is GroupError.UNKNOWN_MEMBER
 
 
 def test_the_slowest_member_s_time_out_counts() -> None:
@@ -329,10 +334,10 @@ def test_who_joins_and_never_syncs_is_out() -> None:
     leader, silent = joined(scene, 2)
     own = scene.sync(leader, {leader: b"x"})
     scene.commit()
-    assert own.error is ErrorCode.NONE
+    assert own.error is None
     scene.pass_time(REBALANCE_MS, leader, silent)
     assert scene.state is GroupState.PREPARING
-    assert scene.beat(silent) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat(silent) is GroupError.UNKNOWN_MEMBER
     assert len(scene.join(leader).reply.members) == 1
 
 
@@ -341,7 +346,7 @@ def test_a_leader_that_never_syncs_does_not_hold_up_the_others() -> None:
     leader, follower = joined(scene, 2)
     waiting = scene.sync(follower)
     scene.pass_time(REBALANCE_MS, leader)
-    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert waiting.error is GroupError.REBALANCE_IN_PROGRESS
     assert scene.join(follower).reply.leader_id == follower
 
 
@@ -351,9 +356,9 @@ def test_a_leader_that_never_syncs_does_not_hold_up_the_others() -> None:
 def test_leaving_moves_the_group_on() -> None:
     scene = Scene()
     leader, follower = scene.stable(2)
-    assert scene.leave(follower) is ErrorCode.NONE
-    assert scene.beat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert scene.leave(follower) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.leave(follower) is None
+    assert scene.beat(leader) is GroupError.REBALANCE_IN_PROGRESS
+    assert scene.leave(follower) is GroupError.UNKNOWN_MEMBER
 
 
 def test_when_the_last_one_leaves_the_group_is_empty_and_says_so_in_a_record() -> None:
@@ -373,11 +378,11 @@ def test_leaving_while_waiting_answers_what_waits() -> None:
     leader, follower = scene.stable(2)
     waiting = scene.join(leader)
     scene.leave(leader)
-    assert waiting.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert waiting.error is GroupError.UNKNOWN_MEMBER
     scene.join(follower)
     syncing = scene.sync(follower, {})
     scene.leave(follower)
-    assert syncing.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert syncing.error is GroupError.UNKNOWN_MEMBER
     assert scene.state is GroupState.EMPTY
 
 
@@ -388,7 +393,7 @@ def test_a_session_lasts_as_long_as_there_are_heartbeats() -> None:
     assert scene.state is GroupState.STABLE
     scene.pass_time(SESSION_MS, members[0])
     assert scene.state is GroupState.PREPARING
-    assert scene.beat(members[1]) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat(members[1]) is GroupError.UNKNOWN_MEMBER
 
 
 def test_who_waits_for_us_is_alive() -> None:
@@ -413,9 +418,11 @@ def test_who_waits_for_us_is_alive() -> None:
 
 @pytest.mark.parametrize(
     ("generation", "error"),
-    [(1, ErrorCode.NONE), (0, ErrorCode.ILLEGAL_GENERATION), (2, ErrorCode.ILLEGAL_GENERATION)],
+    [(1, None), (0, GroupError.ILLEGAL_GENERATION), (2, GroupError.ILLEGAL_GENERATION)],
 )
-def test_a_heartbeat_tells_of_a_generation_that_is_over(generation: int, error: ErrorCode) -> None:
+def test_a_heartbeat_tells_of_a_generation_that_is_over(
+    generation: int, error: GroupError | None
+) -> None:
     scene = Scene()
     [member] = scene.stable(1)
     assert scene.beat(member, generation=generation) is error
@@ -424,43 +431,43 @@ def test_a_heartbeat_tells_of_a_generation_that_is_over(generation: int, error: 
 def test_heartbeats_are_welcome_between_joining_and_syncing() -> None:
     scene = Scene()
     members = joined(scene, 2)
-    assert [scene.beat(each) for each in members] == [ErrorCode.NONE] * 2
+    assert [scene.beat(each) for each in members] == [None] * 2
 
 
 # --- who may commit offsets
 
 
 def test_anybody_commits_to_an_empty_group() -> None:
-    assert Scene().commit_check() is ErrorCode.NONE
+    assert Scene().commit_check() is None
 
 
 def test_only_members_commit_to_a_group_with_members() -> None:
     scene = Scene()
     [member] = scene.stable(1)
-    assert scene.commit_check() is ErrorCode.UNKNOWN_MEMBER_ID
-    assert scene.commit_check(member) is ErrorCode.ILLEGAL_GENERATION
-    assert scene.commit_check(member, generation=1) is ErrorCode.NONE
-    assert scene.commit_check(member, generation=0) is ErrorCode.ILLEGAL_GENERATION
-    assert scene.commit_check("stranger", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert scene.commit_check(member, generation=1, instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.commit_check() is GroupError.UNKNOWN_MEMBER
+    assert scene.commit_check(member) is GroupError.ILLEGAL_GENERATION
+    assert scene.commit_check(member, generation=1) is None
+    assert scene.commit_check(member, generation=0) is GroupError.ILLEGAL_GENERATION
+    assert scene.commit_check("stranger", generation=1) is GroupError.UNKNOWN_MEMBER
+    assert scene.commit_check(member, generation=1, instance="i") is GroupError.UNKNOWN_MEMBER
 
 
 def test_a_member_commits_while_members_gather_but_not_before_it_has_synced() -> None:
     scene = Scene()
     leader, follower = scene.stable(2)
     scene.join(leader)
-    assert scene.commit_check(follower, generation=1) is ErrorCode.NONE
+    assert scene.commit_check(follower, generation=1) is None
     scene.join(follower)
-    assert scene.commit_check(follower, generation=1) is ErrorCode.ILLEGAL_GENERATION
-    assert scene.commit_check(follower, generation=2) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.commit_check(follower, generation=1) is GroupError.ILLEGAL_GENERATION
+    assert scene.commit_check(follower, generation=2) is GroupError.REBALANCE_IN_PROGRESS
 
 
 def test_a_former_member_commits_nothing_to_an_empty_group() -> None:
     scene = Scene()
     [member] = scene.stable(1)
     scene.leave(member)
-    assert scene.commit_check(member, generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert scene.commit_check() is ErrorCode.NONE
+    assert scene.commit_check(member, generation=1) is GroupError.UNKNOWN_MEMBER
+    assert scene.commit_check() is None
 
 
 def test_committing_is_a_sign_of_life() -> None:
@@ -468,7 +475,7 @@ def test_committing_is_a_sign_of_life() -> None:
     [member] = scene.stable(1)
     for _ in range(5):
         scene.pass_time(SESSION_MS - 1)
-        assert scene.commit_check(member, generation=1) is ErrorCode.NONE
+        assert scene.commit_check(member, generation=1) is None
     assert scene.state is GroupState.STABLE
 
 
@@ -479,9 +486,9 @@ def test_a_dying_group_answers_everybody_and_nobody_after() -> None:
     scene = Scene()
     leader, follower = scene.stable(2)
     joining = scene.join(leader)
-    scene.take(scene.group.die(ErrorCode.NOT_COORDINATOR))
-    assert joining.error is ErrorCode.NOT_COORDINATOR
-    gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    scene.take(scene.group.die(GroupError.NOT_COORDINATOR))
+    assert joining.error is GroupError.NOT_COORDINATOR
+    gone = GroupError.UNAVAILABLE
     assert scene.join().error is gone
     assert scene.sync(follower).error is gone
     assert scene.beat(follower) is gone
@@ -494,9 +501,9 @@ def test_a_record_committed_after_the_end_changes_nothing() -> None:
     scene = Scene()
     leader, _ = joined(scene, 2)
     syncing = scene.sync(leader, {})
-    scene.take(scene.group.die(ErrorCode.NOT_COORDINATOR))
+    scene.take(scene.group.die(GroupError.NOT_COORDINATOR))
     scene.commit()
-    assert syncing.error is ErrorCode.NOT_COORDINATOR
+    assert syncing.error is GroupError.NOT_COORDINATOR
     assert scene.state is GroupState.DEAD
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_lifecycle import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBER_MS_MAX
 from neve.coordinator.group_messages import GroupState, JoinedMember
-from neve.protocol.codes import ErrorCode
 from support.group_scene import RANGE, REBALANCE_MS, SESSION_MS, Scene, subscription
 
 
 def test_one_member_leads_its_own_generation() -> None:
     scene = Scene()
     reply = scene.join().reply
-    assert reply.error is ErrorCode.NONE
+    assert reply.error is None
     assert (reply.generation, reply.protocol_type, reply.protocol_name) == (1, "consumer", "range")
     assert reply.member_id == reply.leader_id == "m-1"
     assert reply.members == (JoinedMember("m-1", None, RANGE[0][1]),)
@@ -26,11 +26,11 @@ def test_one_member_leads_its_own_generation() -> None:
 def test_a_client_without_an_id_is_sent_back_with_one() -> None:
     scene = Scene()
     first = scene.join(id_round_trip=True).reply
-    assert first.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert first.error is GroupError.MEMBER_ID_REQUIRED
     assert first.member_id == "m-1"
     assert (scene.state, len(scene.group.members)) == (GroupState.EMPTY, 0)
     second = scene.join(first.member_id, id_round_trip=True).reply
-    assert (second.error, second.member_id) == (ErrorCode.NONE, "m-1")
+    assert (second.error, second.member_id) == (None, "m-1")
 
 
 def test_an_id_that_nobody_comes_back_with_expires() -> None:
@@ -38,7 +38,7 @@ def test_an_id_that_nobody_comes_back_with_expires() -> None:
     given = scene.join(id_round_trip=True).reply.member_id
     scene.pass_time(SESSION_MS)
     assert scene.group.is_forgettable
-    assert scene.join(given, id_round_trip=True).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.join(given, id_round_trip=True).error is GroupError.UNKNOWN_MEMBER
 
 
 def test_an_id_is_not_kept_as_long_as_the_session_it_asks_for() -> None:
@@ -68,7 +68,7 @@ def test_a_pending_member_that_goes_away_holds_up_nothing(how: str) -> None:
     given = scene.join(id_round_trip=True).reply.member_id
     again = scene.join(first)
     if how == "leaves":
-        assert scene.leave(given) is ErrorCode.NONE
+        assert scene.leave(given) is None
     else:
         scene.pass_time(SESSION_MS)
     assert again.reply.generation == 2
@@ -78,16 +78,16 @@ def test_a_pending_member_that_goes_away_holds_up_nothing(how: str) -> None:
 def test_ids_are_given_ahead_only_to_dynamic_members() -> None:
     scene = Scene()
     static = scene.join(instance="i", id_round_trip=True)
-    assert static.error is ErrorCode.NONE
+    assert static.error is None
     given = scene.join(id_round_trip=True).reply.member_id
-    assert scene.join(given, instance="other").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.join(given, instance="other").error is GroupError.UNKNOWN_MEMBER
 
 
 def test_an_unknown_id_is_refused() -> None:
     scene = Scene()
     scene.stable(1)
     refused = scene.join("stranger").reply
-    assert (refused.error, refused.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "stranger")
+    assert (refused.error, refused.member_id) == (GroupError.UNKNOWN_MEMBER, "stranger")
 
 
 # --- limits
@@ -98,22 +98,22 @@ def test_an_unknown_id_is_refused() -> None:
 )
 def test_a_session_has_bounds(timeout_ms: int, good: bool) -> None:
     ticket = Scene().join(session_timeout_ms=timeout_ms)
-    assert ticket.error is (ErrorCode.NONE if good else ErrorCode.INVALID_SESSION_TIMEOUT)
+    assert ticket.error is (None if good else GroupError.INVALID_SESSION_TIMEOUT)
 
 
 def test_a_full_group_takes_nobody_else() -> None:
     scene = Scene(size_max=2)
     first, _ = scene.stable(2)
     refused = scene.join().reply
-    assert (refused.error, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert (refused.error, refused.member_id) == (GroupError.GROUP_FULL, "")
     assert scene.state is GroupState.STABLE
-    assert scene.join(first).error is None, "a member may join again"
+    assert scene.join(first).is_waiting, "a member may join again"
 
 
 def test_a_full_group_that_rebalances_loses_who_comes_last() -> None:
     scene = Scene(size_max=1, initial_rebalance_delay_ms=100)
     scene.join()
-    assert scene.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert scene.join().error is GroupError.GROUP_FULL
 
 
 def test_a_static_member_comes_back_to_a_full_group() -> None:
@@ -121,24 +121,22 @@ def test_a_static_member_comes_back_to_a_full_group() -> None:
     scene.stable(1, instance="i")
     ticket = scene.join(instance="i")
     scene.commit()
-    assert ticket.error is ErrorCode.NONE
+    assert ticket.error is None
 
 
 def test_what_members_bring_is_bounded() -> None:
     scene = Scene(metadata_bytes_max=1024)
     large = (("range", bytes(600)),)
     [first] = scene.stable(1, protocols=large)
-    assert scene.join(protocols=large).error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert scene.join(first, protocols=large).error is ErrorCode.NONE, (
-        "its own is not counted twice"
-    )
+    assert scene.join(protocols=large).error is GroupError.GROUP_FULL
+    assert scene.join(first, protocols=large).error is None, "its own is not counted twice"
 
 
 def test_pending_ids_are_bounded() -> None:
     scene = Scene(size_max=2)
     answers = [scene.join(id_round_trip=True).error for _ in range(3)]
-    required = ErrorCode.MEMBER_ID_REQUIRED
-    assert answers == [required, required, ErrorCode.GROUP_MAX_SIZE_REACHED]
+    required = GroupError.MEMBER_ID_REQUIRED
+    assert answers == [required, required, GroupError.GROUP_FULL]
 
 
 # --- protocols
@@ -147,7 +145,7 @@ def test_pending_ids_are_bounded() -> None:
 @pytest.mark.parametrize("changes", [{"protocol_type": ""}, {"protocols": ()}])
 def test_a_first_member_must_name_a_type_and_a_protocol(changes: dict[str, object]) -> None:
     scene = Scene()
-    assert scene.join(**changes).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[arg-type]
+    assert scene.join(**changes).error is GroupError.INCONSISTENT_PROTOCOL  # type: ignore[arg-type]
     assert scene.group.is_forgettable
 
 
@@ -155,7 +153,7 @@ def test_all_members_have_one_type() -> None:
     scene = Scene()
     scene.stable(1)
     refused = scene.join(protocol_type="connect")
-    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert refused.error is GroupError.INCONSISTENT_PROTOCOL
     assert scene.state is GroupState.STABLE
 
 
@@ -163,7 +161,7 @@ def test_all_members_have_a_protocol_in_common() -> None:
     scene = Scene()
     scene.stable(1)
     refused = scene.join(protocols=(("sticky", b""),))
-    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert refused.error is GroupError.INCONSISTENT_PROTOCOL
 
 
 def test_most_votes_decide_among_what_all_support() -> None:
@@ -194,7 +192,7 @@ def test_members_move_to_another_protocol_one_by_one() -> None:
     for steps, chosen in (((both, old), "range"), ((both, both), "range"), ((new, both), "sticky")):
         for member_id, protocols in zip(members, steps, strict=True):
             last = scene.join(member_id, protocols=protocols)
-        assert (last.error, scene.group.protocol_name) == (ErrorCode.NONE, chosen)
+        assert (last.error, scene.group.protocol_name) == (None, chosen)
         scene.share_out(members)
 
 
@@ -224,7 +222,7 @@ def test_a_leader_that_does_not_rejoin_leads_no_longer() -> None:
     ticket = scene.join(other, protocols=(("range", subscription("payments")),))
     scene.pass_time(REBALANCE_MS, leader)
     assert ticket.reply.leader_id == other
-    assert scene.beat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat(leader) is GroupError.UNKNOWN_MEMBER
 
 
 # --- the delay before the first generation
@@ -271,5 +269,5 @@ def test_a_new_member_that_waits_too_long_is_given_up() -> None:
     scene.pass_time(NEW_MEMBER_JOIN_TIMEOUT_MS - 1, first)
     assert newcomer.reply is None
     scene.pass_time(1, first)
-    assert newcomer.error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert scene.beat(newcomer.name) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert newcomer.error is GroupError.UNKNOWN_MEMBER
+    assert scene.beat(newcomer.name) is GroupError.UNKNOWN_MEMBER

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from neve.coordinator.group import Group
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import EmptySave, GroupSnapshot, GroupState
-from neve.protocol.codes import ErrorCode
 from support.group_scene import SESSION_MS, Scene
 
 
@@ -25,10 +25,10 @@ def test_members_go_on_as_if_nothing_had_happened() -> None:
     snapshot, members = snapshot_of(2)
     scene = restored(snapshot)
     assert (scene.state, scene.group.generation) == (GroupState.STABLE, 1)
-    assert [scene.beat(each) for each in members] == [ErrorCode.NONE] * 2
+    assert [scene.beat(each) for each in members] == [None] * 2
     scene.committed = [EmptySave(snapshot)]
     assert scene.sync(members[1]).reply.assignment == b"part 1"
-    assert scene.commit_check(members[0], generation=1) is ErrorCode.NONE
+    assert scene.commit_check(members[0], generation=1) is None
     assert scene.group.members.leader_id == members[0]
     assert scene.group.reads("orders")
     assert not scene.group.reads("payments")
@@ -41,7 +41,7 @@ def test_members_have_a_whole_session_to_be_heard_of() -> None:
     assert scene.state is GroupState.STABLE
     scene.pass_time(1)
     assert scene.state is GroupState.EMPTY
-    assert scene.beat(members[0]) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat(members[0]) is GroupError.UNKNOWN_MEMBER
 
 
 def test_a_member_may_join_again_with_all_its_protocols() -> None:
@@ -68,5 +68,5 @@ def test_a_group_that_has_become_too_large_rebalances() -> None:
     scene = restored(snapshot, size_max=2)
     assert scene.state is GroupState.PREPARING
     tickets = [scene.join(each) for each in members]
-    assert tickets[2].error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert [each.error for each in tickets[:2]] == [ErrorCode.NONE] * 2
+    assert tickets[2].error is GroupError.GROUP_FULL
+    assert [each.error for each in tickets[:2]] == [None] * 2

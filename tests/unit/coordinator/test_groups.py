@@ -8,11 +8,11 @@ import pytest
 
 from neve import runtime
 from neve.coordinator import table
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import GroupState, Identity, SyncRequest
 from neve.coordinator.groups import GroupOverview
 from neve.coordinator.table import UNDECIDED_BYTES_MAX
 from neve.errors import ClosedError, DamagedError, FencedError, StoreError
-from neve.protocol.codes import ErrorCode
 from support.group_world import FakeLog, World
 from support.scripted_store import in_simulation
 
@@ -57,7 +57,7 @@ async def test_a_store_that_hangs_holds_no_member_back() -> None:
         world.log.held = True
         late = runtime.spawn(world.synced(reply.member_id, 1, own=b"x"))
         await runtime.sleep(5.5)
-        assert (await late).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await late).error is GroupError.UNAVAILABLE
         waiting = runtime.spawn(world.synced(reply.member_id, 1, own=b"y"))
         await runtime.sleep(3)
         await world.log.release()
@@ -68,13 +68,13 @@ async def test_a_store_that_hangs_holds_no_member_back() -> None:
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
-        (FencedError("sealed"), ErrorCode.NOT_COORDINATOR),
-        (ClosedError("stopping"), ErrorCode.NOT_COORDINATOR),
-        (StoreError("wal/1", "slow down"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (FencedError("sealed"), GroupError.NOT_COORDINATOR),
+        (ClosedError("stopping"), GroupError.NOT_COORDINATOR),
+        (StoreError("wal/1", "slow down"), GroupError.UNAVAILABLE),
     ],
 )
 def test_a_record_that_fails_is_told_in_a_way_that_clients_retry(
-    failure: FencedError, error: ErrorCode
+    failure: FencedError, error: GroupError | None
 ) -> None:
     async def run() -> None:
         async with World() as world:
@@ -95,7 +95,7 @@ async def test_a_group_survives_its_coordinator() -> None:
         member_id, generation = await world.member()
         await world.restart()
         beat = world.groups.heartbeat("g", Identity(member_id), generation)
-        assert beat is ErrorCode.NONE
+        assert beat is None
         assert (await world.synced(member_id, generation)).assignment == b"all"
         assert world.groups.describe("g")[1].state is GroupState.STABLE
 
@@ -107,8 +107,8 @@ async def test_who_waits_hears_that_the_partition_has_gone() -> None:
         waiting = runtime.spawn(world.joined())
         await runtime.sleep(0.01)
         world.groups.unload(0)
-        assert (await waiting).error is ErrorCode.NOT_COORDINATOR
-        assert (await world.joined()).error is ErrorCode.NOT_COORDINATOR
+        assert (await waiting).error is GroupError.NOT_COORDINATOR
+        assert (await world.joined()).error is GroupError.NOT_COORDINATOR
         assert len(world.groups) == 0
 
 
@@ -117,7 +117,7 @@ async def test_closing_answers_who_waits() -> None:
     async with World() as world:
         waiting = runtime.spawn(world.joined())
         await runtime.sleep(0.01)
-    assert (await waiting).error is ErrorCode.NOT_COORDINATOR
+    assert (await waiting).error is GroupError.NOT_COORDINATOR
 
 
 @in_simulation
@@ -150,9 +150,9 @@ async def test_a_member_without_heartbeats_is_out_after_its_session() -> None:
         member_id, generation = await world.member()
         for _ in range(5):
             await runtime.sleep(9)
-            assert world.groups.heartbeat("g", Identity(member_id), generation) is ErrorCode.NONE
+            assert world.groups.heartbeat("g", Identity(member_id), generation) is None
         await runtime.sleep(10.01)
-        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        unknown = GroupError.UNKNOWN_MEMBER
         assert world.groups.heartbeat("g", Identity(member_id), generation) is unknown
         assert world.groups.describe("g")[1].state is GroupState.EMPTY
 
@@ -174,7 +174,7 @@ async def test_many_groups_each_keep_their_own_time() -> None:
 async def test_an_id_that_nobody_uses_leaves_nothing_behind() -> None:
     async with World() as world:
         reply = await world.joined(id_round_trip=True)
-        assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
+        assert reply.error is GroupError.MEMBER_ID_REQUIRED
         assert len(world.groups) == 1
         await runtime.sleep(10.01)
         assert len(world.groups) == 0
@@ -207,10 +207,10 @@ async def test_while_a_partition_loads_its_members_are_kept_waiting() -> None:
         world.groups.unload(0)
         loading = runtime.spawn(world.groups.load(0, rows, world.log))
         await runtime.sleep(0)
-        assert world.groups.heartbeat("g", Identity(member_id), generation) is ErrorCode.NONE
-        in_progress = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert world.groups.heartbeat("g", Identity(member_id), generation) is None
+        in_progress = GroupError.LOADING
         assert (await world.joined(member_id)).error is in_progress
-        assert (await world.synced(member_id, 1)).error is ErrorCode.REBALANCE_IN_PROGRESS
+        assert (await world.synced(member_id, 1)).error is GroupError.REBALANCE_IN_PROGRESS
         assert await world.commit(("orders", 0, 1)) == [in_progress]
         assert world.groups.list_groups()[0] is in_progress
         assert world.groups.describe("g")[0] is in_progress
@@ -230,7 +230,7 @@ async def test_a_partition_that_is_lost_while_it_loads_is_not_served() -> None:
         world.groups.unload(0)
         await loading
         assert len(world.groups) == 0
-        assert await world.commit(("orders", 0, 1)) == [ErrorCode.NOT_COORDINATOR]
+        assert await world.commit(("orders", 0, 1)) == [GroupError.NOT_COORDINATOR]
 
 
 @in_simulation
@@ -238,7 +238,7 @@ async def test_damage_is_told_and_nothing_is_served() -> None:
     async with World() as world:
         with pytest.raises(DamagedError):
             await world.groups.load(0, {b"\0\1\0\1g\0\1t\0\0\0\0": b"\0\4"}, FakeLog())
-        assert await world.commit(("orders", 0, 1)) == [ErrorCode.NOT_COORDINATOR]
+        assert await world.commit(("orders", 0, 1)) == [GroupError.NOT_COORDINATOR]
 
 
 @in_simulation
@@ -250,7 +250,7 @@ async def test_groups_are_spread_over_the_partitions() -> None:
         for name in names:
             [error] = await world.commit(("orders", 0, 1), group_id=name)
             gone = world.groups.partition_of(name) == 2
-            assert error is (ErrorCode.NOT_COORDINATOR if gone else ErrorCode.NONE)
+            assert error is (GroupError.NOT_COORDINATOR if gone else None)
 
 
 # --- names and limits
@@ -259,10 +259,10 @@ async def test_groups_are_spread_over_the_partitions() -> None:
 @in_simulation
 async def test_a_group_needs_a_name_unless_it_only_keeps_offsets() -> None:
     async with World() as world:
-        invalid = ErrorCode.INVALID_GROUP_ID
+        invalid = GroupError.INVALID_GROUP_ID
         assert (await world.joined(group_id="")).error is invalid
         assert world.groups.heartbeat("", Identity("m"), 1) is invalid
-        assert await world.commit(("orders", 0, 1), group_id="") == [ErrorCode.NONE]
+        assert await world.commit(("orders", 0, 1), group_id="") == [None]
         assert await world.fetch(("orders", 0), group_id="") == [1]
         assert (await world.joined(group_id="x" * 40_000)).error is invalid
 
@@ -271,7 +271,7 @@ async def test_a_group_needs_a_name_unless_it_only_keeps_offsets() -> None:
 async def test_absurd_names_are_refused() -> None:
     async with World() as world:
         for changes in ({"instance_id": "x" * 2_000}, {"protocol_type": "x" * 2_000}):
-            assert (await world.joined(**changes)).error is ErrorCode.INVALID_REQUEST
+            assert (await world.joined(**changes)).error is GroupError.NAME_TOO_LONG
         assert len(world.groups) == 0
 
 
@@ -286,16 +286,16 @@ async def test_what_waits_for_a_store_that_hangs_is_bounded() -> None:
             reply = await world.joined(reply.member_id, protocols=large)
             waiting = runtime.spawn(world.synced(reply.member_id, reply.generation, own=b"x"))
             await runtime.sleep(0.01)
-        assert (await waiting).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await waiting).error is GroupError.UNAVAILABLE
         sizes = [len(value or b"") for rows in world.log.appends for _, value in rows]
         assert 4_000_000 < sum(sizes) < UNDECIDED_BYTES_MAX
-        refused = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4
+        refused = [GroupError.UNAVAILABLE] * 4
         many = [("orders", at % 4, at) for at in range(4)]
         offsets = [runtime.spawn(world.commit(*many, group_id=f"{at}")) for at in range(1_000)]
         await runtime.sleep(0.01)
         assert await offsets[-1] == refused
         await world.log.release()
-        assert await world.commit(*many, group_id="again") == [ErrorCode.NONE] * 4
+        assert await world.commit(*many, group_id="again") == [None] * 4
         reply = await world.joined(reply.member_id)
         assert (await world.synced(reply.member_id, reply.generation, own=b"y")).assignment == b"y"
         for each in offsets:
@@ -311,17 +311,17 @@ async def test_what_members_of_all_groups_bring_is_bounded() -> None:
             reply = await world.joined(group_id=group_id, **large)
             await world.synced(reply.member_id, 1, group_id=group_id, own=b"x")
             members.append(reply.member_id)
-        too_much = ErrorCode.GROUP_MAX_SIZE_REACHED
+        too_much = GroupError.GROUP_FULL
         assert (await world.joined(group_id="d", **large)).error is too_much
-        assert (await world.joined(group_id="d")).error is ErrorCode.NONE, "small ones still may"
+        assert (await world.joined(group_id="d")).error is None, "small ones still may"
         again = await world.joined(members[0], group_id="a", **large)
-        assert again.error is ErrorCode.NONE, "nor is it in the way of those who are there"
+        assert again.error is None, "nor is it in the way of those who are there"
         assigned = await world.synced(
             members[0], again.generation, group_id="a", own=bytes(200_000)
         )
-        assert assigned.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert assigned.error is GroupError.ASSIGNMENT_TOO_LARGE
         world.groups.leave("b", [Identity(members[1])])
-        assert (await world.joined(group_id="e", **large)).error is ErrorCode.NONE
+        assert (await world.joined(group_id="e", **large)).error is None
 
 
 @in_simulation
@@ -332,14 +332,14 @@ async def test_what_members_bring_is_counted_after_a_restart() -> None:
         await world.synced(reply.member_id, 1, group_id="a", own=b"x")
         await world.restart()
         refused = await world.joined(group_id="b", **large)
-        assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert refused.error is GroupError.GROUP_FULL
         world.settings = replace(world.settings, all_metadata_bytes_max=1024)
         await world.restart()
         again = await world.joined(reply.member_id, group_id="a", **large)
-        assert again.error is ErrorCode.NONE, "who is there stays, whatever the bound is now"
+        assert again.error is None, "who is there stays, whatever the bound is now"
         world.groups.leave("a", [Identity(reply.member_id)])
         refused = await world.joined(group_id="b", **large)
-        assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert refused.error is GroupError.TOO_MANY_GROUPS
 
 
 @in_simulation
@@ -348,10 +348,9 @@ async def test_groups_are_bounded() -> None:
         await world.commit(("orders", 0, 1), group_id="a")
         await world.commit(("orders", 0, 1), group_id="b")
         refused = await world.commit(("orders", 0, 1), group_id="c")
-        assert refused == [ErrorCode.POLICY_VIOLATION]
-        full = ErrorCode.GROUP_MAX_SIZE_REACHED
-        assert (await world.joined(group_id="c")).error is full
-        assert await world.commit(("orders", 0, 2), group_id="a") == [ErrorCode.NONE]
+        assert refused == [GroupError.TOO_MANY_GROUPS]
+        assert (await world.joined(group_id="c")).error is GroupError.TOO_MANY_GROUPS
+        assert await world.commit(("orders", 0, 2), group_id="a") == [None]
 
 
 @in_simulation
@@ -362,12 +361,12 @@ async def test_groups_that_were_only_begun_give_way_to_others() -> None:
         await world.synced(kept.member_id, kept.generation, group_id="kept")
         for number in range(100):
             asked = await world.joined(group_id=f"id {number}", id_round_trip=True, **HALF_AN_HOUR)
-            assert asked.error is ErrorCode.MEMBER_ID_REQUIRED
+            assert asked.error is GroupError.MEMBER_ID_REQUIRED
         for number in range(10):
             joined = await world.joined(group_id=f"unsynced {number}", **HALF_AN_HOUR)
-            assert joined.error is ErrorCode.NONE
+            assert joined.error is None
         new = await world.joined(group_id="new")
-        assert (await world.synced(new.member_id, 1, group_id="new")).error is ErrorCode.NONE
+        assert (await world.synced(new.member_id, 1, group_id="new")).error is None
         for name in ("kept", "new"):
             assert world.groups.describe(name)[1].state is GroupState.STABLE
         assert len(world.groups) == 3
@@ -391,7 +390,7 @@ async def test_a_member_of_a_group_that_gave_way_is_sent_to_begin_again() -> Non
         waiting = runtime.spawn(world.joined(group_id="a"))
         await runtime.sleep(0.01)
         assert (await world.joined(group_id="b", id_round_trip=True)).member_id
-        assert (await waiting).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await waiting).error is GroupError.UNAVAILABLE
 
 
 @in_simulation
@@ -410,11 +409,11 @@ async def test_what_is_refused_is_told_with_the_bound() -> None:
 @in_simulation
 async def test_a_group_that_is_not_there_knows_nobody() -> None:
     async with World() as world:
-        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        unknown = GroupError.UNKNOWN_MEMBER
         assert (await world.joined("m")).error is unknown
         assert (await world.synced("m", 1)).error is unknown
         assert world.groups.heartbeat("g", Identity("m"), 1) is unknown
-        assert world.groups.leave("g", [Identity("m")]) == (ErrorCode.NONE, [unknown])
+        assert world.groups.leave("g", [Identity("m")]) == (None, [unknown])
         assert len(world.groups) == 0
 
 
@@ -429,7 +428,7 @@ async def test_groups_are_listed_by_state_and_type() -> None:
         busy = GroupOverview("busy", "consumer", GroupState.STABLE)
         simple = GroupOverview("simple", "", GroupState.EMPTY)
         listed = world.groups.list_groups
-        assert listed() == (ErrorCode.NONE, [busy, simple])
+        assert listed() == (None, [busy, simple])
         assert listed(["stable"])[1] == [busy]
         assert listed(["EMPTY", "Dead"])[1] == [simple]
         assert listed([], ["Classic"])[1] == [busy, simple]
@@ -440,11 +439,11 @@ async def test_groups_are_listed_by_state_and_type() -> None:
 async def test_only_empty_groups_are_deleted() -> None:
     async with World() as world:
         member_id, _ = await world.member()
-        assert await world.groups.delete_group("g") is ErrorCode.NON_EMPTY_GROUP
+        assert await world.groups.delete_group("g") is GroupError.GROUP_NOT_EMPTY
         world.groups.leave("g", [Identity(member_id)])
         await world.commit(("orders", 0, 7))
-        assert await world.groups.delete_group("g") is ErrorCode.NONE
-        assert await world.groups.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+        assert await world.groups.delete_group("g") is None
+        assert await world.groups.delete_group("g") is GroupError.GROUP_NOT_FOUND
         assert await world.fetch(("orders", 0)) == [-1]
         assert world.log.table == {}
         await world.restart()
@@ -458,11 +457,11 @@ async def test_a_deletion_is_decided_by_its_record() -> None:
         world.log.held = True
         deleting = runtime.spawn(world.groups.delete_group("g"))
         await runtime.sleep(0.01)
-        assert await world.commit(("orders", 0, 8)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert await world.commit(("orders", 0, 8)) == [GroupError.UNAVAILABLE]
         await world.log.release(StoreError("wal/1", "slow down"))
-        assert await deleting is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await deleting is GroupError.UNAVAILABLE
         assert await world.fetch(("orders", 0)) == [7]
-        assert await world.commit(("orders", 0, 8)) == [ErrorCode.NONE]
+        assert await world.commit(("orders", 0, 8)) == [None]
 
 
 @in_simulation
@@ -472,15 +471,15 @@ async def test_a_deletion_does_not_wait_for_a_store_that_hangs() -> None:
         world.log.held = True
         began = runtime.monotonic()
         error, rows = await world.groups.delete_offsets("g", [("orders", 0)])
-        late = ErrorCode.REQUEST_TIMED_OUT
-        assert (error, rows) == (ErrorCode.NONE, {("orders", 0): late})
+        late = GroupError.TIMED_OUT
+        assert (error, rows) == (None, {("orders", 0): late})
         assert await world.groups.delete_group("g") is late
         assert runtime.monotonic() - began == pytest.approx(10, abs=0.1)
         again = await world.joined()
-        assert again.error is ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is not decided yet"
+        assert again.error is GroupError.UNAVAILABLE, "it is not decided yet"
         await world.log.release()
         assert await world.fetch(("orders", 0), ("orders", 1)) == [-1, -1]
-        assert (await world.joined()).error is ErrorCode.NONE
+        assert (await world.joined()).error is None
 
 
 @in_simulation
@@ -489,8 +488,8 @@ async def test_a_commit_asked_for_right_after_a_deletion_is_not_lost() -> None:
         await world.commit(("orders", 0, 7))
         deleting = runtime.spawn(world.groups.delete_group("g"))
         committing = runtime.spawn(world.commit(("orders", 0, 8)))
-        assert await deleting is ErrorCode.NONE
-        refused = await committing == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert await deleting is None
+        refused = await committing == [GroupError.UNAVAILABLE]
         assert await world.fetch(("orders", 0)) == [-1 if refused else 8]
         await world.restart()
         assert await world.fetch(("orders", 0)) == [-1 if refused else 8]
@@ -500,4 +499,4 @@ async def test_a_commit_asked_for_right_after_a_deletion_is_not_lost() -> None:
 async def test_a_group_that_does_not_exist_is_described_as_dead() -> None:
     async with World() as world:
         error, shown = world.groups.describe("nobody")
-        assert (error, shown.state) == (ErrorCode.GROUP_ID_NOT_FOUND, GroupState.DEAD)
+        assert (error, shown.state) == (GroupError.GROUP_NOT_FOUND, GroupState.DEAD)

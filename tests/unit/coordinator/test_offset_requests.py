@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from neve import runtime
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import GroupState, Identity
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit, TopicFacts
 from neve.coordinator.offsets import UNCOMMITTED
 from neve.errors import FencedError, NeveError, StoreError
-from neve.protocol.codes import ErrorCode
 from support.group_world import TOPIC, TOPIC_ID, World, leading
 from support.scripted_store import in_simulation
 
 DAY_S = 86_400
 KEY = ("orders", 0)
-NONE = ErrorCode.NONE
 
 
 # --- committing
@@ -24,7 +23,7 @@ NONE = ErrorCode.NONE
 @in_simulation
 async def test_a_simple_consumer_commits_and_resumes() -> None:
     async with World() as world:
-        assert await world.commit(("orders", 0, 5), ("orders", 3, 9)) == [NONE, NONE]
+        assert await world.commit(("orders", 0, 5), ("orders", 3, 9)) == [None, None]
         await world.restart()
         answer = await world.groups.fetch_offsets("g", [KEY, ("orders", 1)], leading)
         found = answer.offsets[KEY]
@@ -39,7 +38,7 @@ async def test_a_commit_that_takes_too_long_is_told_and_may_land() -> None:
     async with World(offsets_timeout_ms=2_000) as world:
         world.log.held = True
         began = runtime.monotonic()
-        assert await world.commit(("orders", 0, 5)) == [ErrorCode.REQUEST_TIMED_OUT]
+        assert await world.commit(("orders", 0, 5)) == [GroupError.TIMED_OUT]
         assert runtime.monotonic() - began == pytest.approx(2, abs=0.1)
         assert await world.fetch(KEY) == [-1], "nobody was told that it is committed"
         await world.log.release()
@@ -56,7 +55,7 @@ async def test_a_fetch_does_not_wait_for_ever_for_the_store() -> None:
         await world.commit(("orders", 0, 5))
         began = runtime.monotonic()
         answer = await world.groups.fetch_offsets("g", [KEY], hanging)
-        assert answer.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert answer.error is GroupError.TIMED_OUT
         assert runtime.monotonic() - began == pytest.approx(2, abs=0.1)
         assert await world.fetch(KEY) == [5]
 
@@ -64,11 +63,11 @@ async def test_a_fetch_does_not_wait_for_ever_for_the_store() -> None:
 @in_simulation
 async def test_of_a_partition_that_is_named_twice_the_last_one_counts() -> None:
     async with World() as world:
-        assert await world.commit(("orders", 0, 5), ("orders", 0, 6)) == [NONE, NONE]
-        refused = [ErrorCode.OFFSET_OUT_OF_RANGE] * 2
+        assert await world.commit(("orders", 0, 5), ("orders", 0, 6)) == [None, None]
+        refused = [GroupError.NEGATIVE_OFFSET] * 2
         assert await world.commit(("orders", 0, 7), ("orders", 0, -3)) == refused
         assert await world.fetch(KEY) == [6]
-        assert await world.commit(("orders", 0, -3), ("orders", 0, 7)) == [NONE, NONE]
+        assert await world.commit(("orders", 0, -3), ("orders", 0, 7)) == [None, None]
         assert await world.fetch(KEY) == [7]
 
 
@@ -77,10 +76,10 @@ async def test_members_commit_within_their_generation() -> None:
     async with World() as world:
         member_id, generation = await world.member()
         me = Identity(member_id)
-        assert await world.commit(("orders", 0, 5), identity=me, generation=generation) == [NONE]
-        illegal = ErrorCode.ILLEGAL_GENERATION
+        assert await world.commit(("orders", 0, 5), identity=me, generation=generation) == [None]
+        illegal = GroupError.ILLEGAL_GENERATION
         assert await world.commit(("orders", 0, 6), identity=me, generation=7) == [illegal]
-        assert await world.commit(("orders", 0, 6)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+        assert await world.commit(("orders", 0, 6)) == [GroupError.UNKNOWN_MEMBER]
         assert await world.fetch(KEY) == [5]
 
 
@@ -88,7 +87,7 @@ async def test_members_commit_within_their_generation() -> None:
 async def test_a_generation_of_a_group_that_is_not_there_is_over() -> None:
     async with World() as world:
         refused = await world.commit(("orders", 0, 6), identity=Identity("m"), generation=3)
-        assert refused == [ErrorCode.ILLEGAL_GENERATION]
+        assert refused == [GroupError.ILLEGAL_GENERATION]
         assert len(world.groups) == 0
 
 
@@ -105,15 +104,15 @@ async def test_each_partition_is_judged_by_itself() -> None:
             OffsetToCommit("orders", 3, 5, 0, None),
         ]
         answers = await world.groups.commit_offsets(CommitRequest(group_id="g", offsets=rows))
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = GroupError.UNKNOWN_PARTITION
         assert list(answers.values()) == [
-            NONE,
-            ErrorCode.OFFSET_METADATA_TOO_LARGE,
+            None,
+            GroupError.METADATA_TOO_LARGE,
             unknown,
             unknown,
             unknown,
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            NONE,
+            GroupError.NEGATIVE_OFFSET,
+            None,
         ]
         assert [len(each) for each in world.log.appends] == [2]
 
@@ -134,7 +133,7 @@ async def test_a_commit_is_answered_and_seen_when_its_record_is_committed() -> N
         assert not committing.done()
         assert await world.fetch(KEY) == [-1]
         await world.log.release()
-        assert await committing == [NONE]
+        assert await committing == [None]
         assert await world.fetch(KEY) == [5]
 
 
@@ -145,25 +144,25 @@ async def test_many_commits_may_be_on_their_way_and_the_last_one_counts() -> Non
         commits = [runtime.spawn(world.commit(("orders", 0, n))) for n in range(20)]
         await runtime.sleep(0.01)
         await world.log.release()
-        assert [await each for each in commits] == [[NONE]] * 20
+        assert [await each for each in commits] == [[None]] * 20
         assert await world.fetch(KEY) == [19]
 
 
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
-        (FencedError("sealed"), ErrorCode.NOT_COORDINATOR),
-        (StoreError("wal/1", "slow down"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (FencedError("sealed"), GroupError.NOT_COORDINATOR),
+        (StoreError("wal/1", "slow down"), GroupError.UNAVAILABLE),
     ],
 )
-def test_a_commit_that_fails_is_not_seen(failure: NeveError, error: ErrorCode) -> None:
+def test_a_commit_that_fails_is_not_seen(failure: NeveError, error: GroupError | None) -> None:
     async def run() -> None:
         async with World() as world:
             await world.commit(("orders", 0, 5))
             world.log.failure = failure
             assert await world.commit(("orders", 0, 6), ("orders", 9, 1)) == [
                 error,
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                GroupError.UNKNOWN_PARTITION,
             ]
             assert await world.fetch(KEY) == [5]
 
@@ -200,10 +199,10 @@ async def test_nothing_is_told_by_a_process_that_may_not_lead_any_more() -> None
             return True
 
         fetch = world.groups.fetch_offsets
-        assert (await fetch("g", [KEY], deposed)).error is ErrorCode.NOT_COORDINATOR
+        assert (await fetch("g", [KEY], deposed)).error is GroupError.NOT_COORDINATOR
         away = await fetch("g", [KEY], store_is_away)
-        assert (away.error, away.offsets) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, {})
-        assert (await fetch("g", [KEY], lost_meanwhile)).error is ErrorCode.NOT_COORDINATOR
+        assert (away.error, away.offsets) == (GroupError.UNAVAILABLE, {})
+        assert (await fetch("g", [KEY], lost_meanwhile)).error is GroupError.NOT_COORDINATOR
 
 
 @in_simulation
@@ -229,7 +228,7 @@ async def test_all_offsets_of_a_group() -> None:
             ("orders", 3): 9,
         }
         nobody = await world.groups.fetch_offsets("nobody", None, leading)
-        assert (nobody.error, nobody.offsets) == (NONE, {})
+        assert (nobody.error, nobody.offsets) == (None, {})
 
 
 # --- topics that are deleted and created again
@@ -263,7 +262,7 @@ async def test_what_cannot_be_made_sure_of_is_not_answered() -> None:
         world.topics.known = {}
         world.topics.failure = StoreError("meta/log", "slow down")
         answer = await world.groups.fetch_offsets("g", [KEY], leading)
-        assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert answer.error is GroupError.UNAVAILABLE
 
 
 @in_simulation
@@ -277,7 +276,7 @@ async def test_dropping_an_old_offset_spares_a_new_one_on_its_way() -> None:
         assert await world.fetch(KEY) == [-1]
         await world.groups.expire()
         await world.log.release()
-        assert await committing == [NONE]
+        assert await committing == [None]
         assert await world.fetch(KEY) == [1]
         await world.restart()
         assert await world.fetch(KEY) == [1]
@@ -291,10 +290,10 @@ async def test_offsets_are_deleted_one_by_one() -> None:
     async with World() as world:
         await world.commit(("orders", 0, 5), ("orders", 1, 6))
         error, answers = await world.groups.delete_offsets("g", [KEY, ("nowhere", 0)])
-        assert (error, answers) == (NONE, {KEY: NONE, ("nowhere", 0): NONE})
+        assert (error, answers) == (None, {KEY: None, ("nowhere", 0): None})
         assert await world.fetch(KEY, ("orders", 1)) == [-1, 6]
         assert (await world.groups.delete_offsets("nobody", [KEY]))[0] is (
-            ErrorCode.GROUP_ID_NOT_FOUND
+            GroupError.GROUP_NOT_FOUND
         )
 
 
@@ -302,11 +301,11 @@ async def test_offsets_are_deleted_one_by_one() -> None:
 async def test_a_group_stays_when_its_last_offset_is_deleted() -> None:
     async with World() as world:
         await world.commit(("orders", 0, 5))
-        assert await world.groups.delete_offsets("g", [KEY]) == (NONE, {KEY: NONE})
+        assert await world.groups.delete_offsets("g", [KEY]) == (None, {KEY: None})
         assert [each.group_id for each in world.groups.list_groups()[1]] == ["g"]
-        assert await world.groups.delete_offsets("g", [KEY]) == (NONE, {KEY: NONE})
-        assert await world.groups.delete_group("g") is NONE
-        assert await world.groups.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+        assert await world.groups.delete_offsets("g", [KEY]) == (None, {KEY: None})
+        assert await world.groups.delete_group("g") is None
+        assert await world.groups.delete_group("g") is GroupError.GROUP_NOT_FOUND
 
 
 @in_simulation
@@ -327,7 +326,7 @@ async def test_what_members_read_is_not_deleted() -> None:
         rows = [("orders", 0, 5), ("payments", 0, 6)]
         await world.commit(*rows, identity=me, generation=generation)
         _, answers = await world.groups.delete_offsets("g", [KEY, ("payments", 0)])
-        assert answers == {KEY: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ("payments", 0): NONE}
+        assert answers == {KEY: GroupError.SUBSCRIBED_TO_TOPIC, ("payments", 0): None}
         assert await world.fetch(KEY, ("payments", 0)) == [5, -1]
 
 
@@ -337,7 +336,7 @@ async def test_of_a_group_of_another_kind_nothing_is_deleted() -> None:
         reply = await world.joined(protocol_type="connect")
         await world.synced(reply.member_id, 1, own=b"x")
         error, answers = await world.groups.delete_offsets("g", [KEY])
-        assert (error, answers) == (ErrorCode.NON_EMPTY_GROUP, {})
+        assert (error, answers) == (GroupError.GROUP_NOT_EMPTY, {})
 
 
 # --- growing old
@@ -365,7 +364,7 @@ async def test_offsets_of_a_group_last_while_it_has_members_and_a_while_after() 
         await world.commit(("orders", 0, 5), identity=me, generation=1)
         for _ in range(8 * DAY_S // 1_500):
             await runtime.sleep(1_500)
-            assert world.groups.heartbeat("g", me, 1) is NONE
+            assert world.groups.heartbeat("g", me, 1) is None
         assert await world.fetch(KEY) == [5]
         await runtime.sleep(1_801)
         assert world.groups.describe("g")[1].state is GroupState.EMPTY
@@ -421,18 +420,18 @@ async def test_offsets_of_deleted_topics_go_with_the_next_look() -> None:
 async def test_offsets_of_all_groups_are_bounded_in_bytes_across_a_restart() -> None:
     async with World(offsets_memory_bytes=64 * 1024, offset_metadata_bytes_max=4_096) as world:
 
-        async def commit(group_id: str, metadata: str) -> ErrorCode:
+        async def commit(group_id: str, metadata: str) -> GroupError | None:
             offset = OffsetToCommit(TOPIC, 0, 7, metadata=metadata)
             request = CommitRequest(group_id=group_id, offsets=[offset])
             return (await world.groups.commit_offsets(request))[TOPIC, 0]
 
         answers = [await commit(f"g{number}", "x" * 4_000) for number in range(12)]
-        kept = answers.index(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        kept = answers.index(GroupError.OFFSETS_FULL)
         assert 5 < kept < 10
-        assert set(answers[kept:]) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert set(answers[kept:]) == {GroupError.OFFSETS_FULL}
         assert len(world.groups) == kept, "a group that was refused its only offset is forgotten"
         await world.restart()
-        assert await commit("another", "x" * 4_000) == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        assert await commit("g0", "y" * 4_000) == ErrorCode.NONE
-        assert await world.groups.delete_group("g1") == ErrorCode.NONE
-        assert await commit("another", "x" * 4_000) == ErrorCode.NONE
+        assert await commit("another", "x" * 4_000) == GroupError.OFFSETS_FULL
+        assert await commit("g0", "y" * 4_000) is None
+        assert await world.groups.delete_group("g1") is None
+        assert await commit("another", "x" * 4_000) is None

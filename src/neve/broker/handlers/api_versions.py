@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import code_of
+from neve.broker.error_codes import NO_ERROR, code_of
 from neve.errors import InvalidError
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages import APIS
 from neve.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -28,7 +27,7 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Api
     return response()
 
 
-def response(error_code: int = ErrorCode.NONE) -> ApiVersionsResponse:
+def response(error_code: int = NO_ERROR) -> ApiVersionsResponse:
     """List every API; the list is the same in all versions of the response."""
     keys = [
         ApiVersionsResponse.ApiVersion(

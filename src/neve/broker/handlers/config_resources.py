@@ -14,11 +14,10 @@ from neve.broker.admin.config_changes import (
     change_configs,
     topic_target,
 )
-from neve.broker.error_codes import admin_error
+from neve.broker.error_codes import NO_ERROR, admin_error
 from neve.broker.handlers.duplicates import check_named_once, each_once
 from neve.cluster.records import ALL_NODES
 from neve.errors import InvalidError, NeveError
-from neve.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
@@ -36,11 +35,11 @@ class ResourceEdit(NamedTuple):
 
 
 class EditOutcome(NamedTuple):
-    """Whether a resource was changed. `code` is NONE if it was."""
+    """Whether a resource was changed. `code` is NO_ERROR if it was."""
 
     kind: int
     name: str
-    code: ErrorCode
+    code: int
     reason: str | None
 
 
@@ -55,7 +54,7 @@ async def alter(
     changes = None if validate_only else Changes(broker)
     outcomes = []
     for edit, times in each_once(list(edits), attrgetter("kind", "name")):
-        code, reason = ErrorCode.NONE, None
+        code, reason = NO_ERROR, None
         try:
             check_named_once(f"resource {edit.name!r}", times)
             target = _target(broker, edit.kind, edit.name)

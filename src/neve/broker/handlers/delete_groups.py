@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve import runtime
+from neve.broker.error_codes import group_code
 from neve.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ async def handle(broker: Broker, request: DeleteGroupsRequest, _: Context) -> De
     errors = await runtime.gather(*(broker.groups.delete_group(name) for name in names))
     return DeleteGroupsResponse(
         results=[
-            DeleteGroupsResponse.Result(group_id=name, error_code=error)
+            DeleteGroupsResponse.Result(group_id=name, error_code=group_code(error))
             for name, error in zip(names, errors, strict=True)
         ]
     )

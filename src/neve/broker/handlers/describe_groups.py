@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve.broker.access import GROUP_OPERATIONS, authorized_operations
+from neve.broker.error_codes import group_code
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import GroupState
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def handle(
 
 def _row(broker: Broker, group_id: str, version: int, bits: int) -> DescribeGroupsResponse.Group:
     error, shown = broker.groups.describe(group_id)
-    is_missing = error is ErrorCode.GROUP_ID_NOT_FOUND
+    is_missing = error is GroupError.GROUP_NOT_FOUND
     if is_missing and version < _NOT_FOUND_SINCE:
-        error = ErrorCode.NONE  # to earlier clients a group that is not there is a dead one
+        error = None  # to earlier clients a group that does not exist is a dead one
     return DescribeGroupsResponse.Group(
-        error_code=error,
+        error_code=group_code(error),
         error_message=f"there is no group {group_id!r}" if is_missing else None,
         group_id=group_id,
         group_state=shown.state if is_missing or shown.state is not GroupState.DEAD else "",

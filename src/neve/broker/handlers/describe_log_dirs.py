@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve.broker.admin.partitions import size_bytes
-from neve.broker.error_codes import admin_error
+from neve.broker.error_codes import NO_ERROR, admin_error
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ async def handle(
     broker: Broker, request: DescribeLogDirsRequest, context: Context
 ) -> DescribeLogDirsResponse:
     del context
-    rows, code = [], ErrorCode.NONE
+    rows, code = [], NO_ERROR
     try:
         for topic, numbers in _wanted(broker, request.topics):
             partitions = [row for number in numbers for row in await _rows(broker, topic, number)]

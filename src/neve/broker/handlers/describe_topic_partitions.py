@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from neve.broker.access import TOPIC_OPERATIONS
 from neve.broker.admin.cluster import view_partitions
-from neve.broker.error_codes import admin_error, code_of
+from neve.broker.error_codes import NO_ERROR, admin_error, code_of
 from neve.broker.errors import LeaderNotAvailableError
 from neve.errors import InvalidError, NeveError
 from neve.log.segment.state_table import is_internal
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -67,7 +66,7 @@ def _cursor(name: str, number: int) -> DescribeTopicPartitionsResponse.Cursor:
     return DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=number)
 
 
-def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponse.Topic:
+def _failed(name: str, code: int) -> DescribeTopicPartitionsResponse.Topic:
     return DescribeTopicPartitionsResponse.Topic(
         error_code=code, name=name, is_internal=is_internal(name)
     )
@@ -78,7 +77,7 @@ def _row(
 ) -> DescribeTopicPartitionsResponse.Topic:
     partitions = [
         DescribeTopicPartitionsResponse.Partition(
-            error_code=ErrorCode.NONE if view.is_led else _NO_LEADER,
+            error_code=NO_ERROR if view.is_led else _NO_LEADER,
             partition_index=view.partition_index,
             leader_id=view.leader_id,
             leader_epoch=view.leader_epoch,

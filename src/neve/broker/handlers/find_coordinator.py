@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.admin.changes import Changes
-from neve.broker.error_codes import coordinator_error
+from neve.broker.error_codes import NO_ERROR, coordinator_error
 from neve.broker.errors import CoordinatorTypeError, TransactionsUnsupportedError
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _MANY_SINCE = 4
 
 
 class _Found(NamedTuple):
-    error_code: ErrorCode = ErrorCode.NONE
+    error_code: int = NO_ERROR
     error_message: str | None = None
     node_id: int = -1
     host: str = ""
@@ -73,5 +72,5 @@ def _coordinator(broker: Broker, group_id: str) -> _Found:
     leader = broker.group_state.coordinator_of(group_id)
     other = None if leader is None else broker.node.cluster.state.brokers.get(leader)
     if other is None or other.incarnation == broker.node.incarnation or not other.port:
-        return _Found(ErrorCode.NONE, None, broker.node_id, *broker.advertised)
-    return _Found(ErrorCode.NONE, None, other.node_id, other.host, other.port)
+        return _Found(NO_ERROR, None, broker.node_id, *broker.advertised)
+    return _Found(NO_ERROR, None, other.node_id, other.host, other.port)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.error_codes import group_code
 from neve.coordinator.group_messages import Identity
 from neve.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -15,4 +16,4 @@ if TYPE_CHECKING:
 def handle(broker: Broker, request: HeartbeatRequest, _: Context) -> HeartbeatResponse:
     identity = Identity(request.member_id, request.group_instance_id)
     error = broker.groups.heartbeat(request.group_id, identity, request.generation_id)
-    return HeartbeatResponse(error_code=error)
+    return HeartbeatResponse(error_code=group_code(error))

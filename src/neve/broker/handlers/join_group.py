@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.error_codes import join_code
 from neve.coordinator.group_messages import JoinRequest
 from neve.coordinator.groups import CLIENT_ID_CHARACTERS_MAX
 from neve.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -40,7 +41,7 @@ async def handle(broker: Broker, request: JoinGroupRequest, context: Context) ->
     )
     name = reply.protocol_name
     return JoinGroupResponse(
-        error_code=reply.error,
+        error_code=join_code(reply.error),
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,
         protocol_name="" if name is None and version < _NULL_PROTOCOL_SINCE else name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neve.broker.error_codes import group_code
 from neve.coordinator.groups import GROUP_TYPE
 from neve.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, request: ListGroupsRequest, _: Context) -> ListGroupsResponse:
     error, groups = broker.groups.list_groups(request.states_filter, request.types_filter)
     return ListGroupsResponse(
-        error_code=error,
+        error_code=group_code(error),
         groups=[
             ListGroupsResponse.Group(
                 group_id=each.group_id,

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from neve.broker.access import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
 from neve.broker.admin.changes import Changes
 from neve.broker.admin.cluster import live_brokers, view_partitions
-from neve.broker.error_codes import admin_error, code_of
+from neve.broker.error_codes import NO_ERROR, admin_error, code_of
 from neve.broker.errors import LeaderNotAvailableError, TimedOutError
 from neve.cluster.topic_rules import TopicExistsError
 from neve.errors import InvalidError, NeveError
 from neve.log.segment.state_table import is_internal
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ async def _create(broker: Broker, name: str, changes: Changes) -> None:
 def _topic_row(broker: Broker, topic: Topic, bits: int) -> MetadataResponse.Topic:
     partitions = [
         MetadataResponse.Partition(
-            error_code=ErrorCode.NONE if view.is_led else _NO_LEADER,
+            error_code=NO_ERROR if view.is_led else _NO_LEADER,
             partition_index=view.partition_index,
             leader_id=view.leader_id,
             leader_epoch=view.leader_epoch,
@@ -128,7 +127,7 @@ def _topic_row(broker: Broker, topic: Topic, bits: int) -> MetadataResponse.Topi
     )
 
 
-def _failed_row(asked: _Asked, code: ErrorCode, bits: int) -> MetadataResponse.Topic:
+def _failed_row(asked: _Asked, code: int, bits: int) -> MetadataResponse.Topic:
     nameless_allowed = asked.version >= _IDS_SINCE
     return MetadataResponse.Topic(
         error_code=code,

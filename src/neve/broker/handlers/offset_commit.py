@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import code_of
+from neve.broker.error_codes import code_of, group_code
 from neve.broker.errors import UnknownTopicIdError
+from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import Identity
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def handle(
             ],
         )
     )
-    if ErrorCode.INVALID_COMMIT_OFFSET_SIZE in errors.values():
+    if GroupError.OFFSETS_FULL in errors.values():
         bound = broker.settings.groups.offsets_memory_bytes
         broker.complaints.warning(
             context.client.host,
@@ -61,7 +61,7 @@ async def handle(
                         partition_index=each.partition_index,
                         error_code=_UNKNOWN_TOPIC_ID
                         if name is None
-                        else errors[name, each.partition_index],
+                        else group_code(errors[name, each.partition_index]),
                     )
                     for each in topic.partitions
                 ],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import code_of
-from neve.broker.errors import UnknownPartitionError
+from neve.broker.error_codes import group_code
+from neve.coordinator.group_errors import GroupError
 from neve.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, _: Context) -> Of
     ]
     error, errors = await broker.groups.delete_offsets(request.group_id, wanted)
     if error:
-        return OffsetDeleteResponse(error_code=error)
-    unknown = code_of(UnknownPartitionError)
+        return OffsetDeleteResponse(error_code=group_code(error))
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponse.Topic(
@@ -31,7 +30,11 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, _: Context) -> Of
                 partitions=[
                     OffsetDeleteResponse.Partition(
                         partition_index=each.partition_index,
-                        error_code=errors.get((topic.name, each.partition_index), unknown),
+                        error_code=group_code(
+                            errors.get(
+                                (topic.name, each.partition_index), GroupError.UNKNOWN_PARTITION
+                            )
+                        ),
                     )
                     for each in topic.partitions
                 ],

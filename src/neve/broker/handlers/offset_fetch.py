@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from neve.broker.admin.partitions import LeadershipCheck
-from neve.broker.error_codes import code_of
+from neve.broker.error_codes import NO_ERROR, code_of, offset_fetch_code
 from neve.broker.errors import UnknownTopicIdError
 from neve.coordinator.offset_requests import FetchedOffsets
 from neve.coordinator.offsets import UNCOMMITTED, CommittedOffset, TopicPartition
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
@@ -97,21 +96,22 @@ def _listed(topics: list[_Asked] | None, found: FetchedOffsets) -> list[_Asked]:
     return [_Asked(name, _NO_ID, partitions) for name, partitions in numbers.items()]
 
 
-def _row(made: type[_Row], number: int, value: CommittedOffset, error: ErrorCode) -> _Row:
+def _row(made: type[_Row], number: int, value: CommittedOffset, code: int) -> _Row:
     return made(
         partition_index=number,
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,
-        error_code=error,
+        error_code=code,
     )
 
 
 def _single(
     topics: list[_Asked] | None, found: FetchedOffsets, version: int
 ) -> OffsetFetchResponse:
+    code = offset_fetch_code(found.error)
     if found.error and version >= _GROUP_ERROR_SINCE:
-        return OffsetFetchResponse(error_code=found.error)
+        return OffsetFetchResponse(error_code=code)
     # Before there was a place for the group's error, every partition carried it.
     return OffsetFetchResponse(
         topics=[
@@ -122,7 +122,7 @@ def _single(
                         OffsetFetchResponse.Partition,
                         number,
                         found.offsets.get((each.name or "", number), UNCOMMITTED),
-                        found.error,
+                        code,
                     )
                     for number in each.partitions
                 ],
@@ -136,10 +136,11 @@ def _group(
     broker: Broker, group_id: str, topics: list[_Asked] | None, found: FetchedOffsets
 ) -> OffsetFetchResponse.Group:
     if found.error:
-        return OffsetFetchResponse.Group(group_id=group_id, error_code=found.error)
+        code = offset_fetch_code(found.error)
+        return OffsetFetchResponse.Group(group_id=group_id, error_code=code)
     rows = []
     for each in _listed(topics, found):
-        error = ErrorCode.NONE if each.name is not None else _UNKNOWN_TOPIC_ID
+        code = NO_ERROR if each.name is not None else _UNKNOWN_TOPIC_ID
         topic = broker.node.topic(each.name or "")
         known_id = each.topic_id if topic is None else topic.id_bytes
         partitions = [
@@ -147,7 +148,7 @@ def _group(
                 OffsetFetchResponse.GroupPartition,
                 number,
                 found.offsets.get((each.name or "", number), UNCOMMITTED),
-                error,
+                code,
             )
             for number in each.partitions
         ]

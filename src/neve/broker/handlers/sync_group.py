@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import code_of
+from neve.broker.error_codes import code_of, group_code
 from neve.broker.errors import ProtocolMissingError
 from neve.coordinator.group_messages import SyncRequest
 from neve.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -32,7 +32,7 @@ async def handle(broker: Broker, request: SyncGroupRequest, context: Context) ->
         )
     )
     return SyncGroupResponse(
-        error_code=reply.error,
+        error_code=group_code(reply.error),
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol_name,
         assignment=reply.assignment,
