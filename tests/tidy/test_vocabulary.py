@@ -57,7 +57,6 @@ NAMES = [
 
 NOT_YET_CONVERTED: list[str] = [
     "src/neve/broker",
-    "src/neve/lake/pgwire",
     "src/neve/protocol",
 ]
 

@@ -1,4 +1,4 @@
-"""A read-only query engine behind PostgreSQL's wire protocol.
+"""A server that gives PostgreSQL clients read-only access to a query engine.
 
 async with serve(engine, ServeOptions(users={"me": "secret"})) as server:
     print(server.port)

@@ -1,9 +1,9 @@
-"""What the server asks of a query engine.
+"""The interface that the server requires of a query engine.
 
-The engine's calls block; the server makes them in threads. Its SQL is Spark's, with `?` where a
-value goes, in the order of `parameters`; a relation without a namespace is also reached as
-`public.name`. `execute` gives the schema without running the query, and `batches` is lazy: what a
-client's Describe costs is an analysis.
+Calls block, so the server makes them in threads. The engine accepts Spark SQL with one `?` for each
+value of `parameters`, in order. It also accepts `public.name` for a relation without a namespace.
+`execute` returns the schema without running the query, and `batches` is lazy, so a client's
+Describe costs only an analysis.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Column(Protocol):
 
 
 class Relation(Protocol):
-    """Something that can be selected from. A name with a dot is namespace and table."""
+    """A topic, table or view. A name with a dot consists of namespace and table."""
 
     @property
     def name(self) -> str: ...
@@ -41,7 +41,7 @@ class Relation(Protocol):
 
 
 class Result(Protocol):
-    """Rows to come."""
+    """A result whose rows are computed on demand."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -50,16 +50,16 @@ class Result(Protocol):
 
 
 class Executor(Protocol):
-    """Runs queries, and ends them when told to."""
+    """Runs queries and cancels them."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), *, tag: str) -> Result: ...
 
     def cancel(self, tag: str) -> object:
-        """End whatever runs under this tag; its calls then raise. Unknown tags are ignored."""
+        """Cancel the query with this tag; its calls then raise. Unknown tags are ignored."""
 
 
 class Backend(Executor, Protocol):
-    """An engine together with what can be queried in it."""
+    """A query engine and the relations it can query."""
 
     def relations(self) -> Sequence[Relation]: ...
 

@@ -1,4 +1,4 @@
-"""Tells what a statement is: something for the session itself, or a query for an engine."""
+"""Classifies statements: commands that the session runs itself, and queries for an engine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from neve.lake.pgwire.lexer import IDENTIFIER, SYMBOL, WORD, Statement, Token
 from neve.lake.pgwire.sqlstate import FEATURE_NOT_SUPPORTED, SYNTAX_ERROR, SqlError
 
+NO_OP = "no-op"
 ROWS_ALL = 0
-"""As a number of rows to fetch: all that are left."""
+"""As the number of rows to fetch: all remaining rows."""
 
 _SPARK_SHOWS = {
     *("tables", "table", "columns", "create", "databases", "schemas", "functions", "partitions"),
     *("tblproperties", "views", "catalogs", "namespaces", "user", "system", "current", "cache"),
 }
-_BLANK_COMMANDS = {
+_NO_OP_COMMANDS = {
     "listen": "LISTEN",
     "unlisten": "UNLISTEN",
     "lock": "LOCK TABLE",
@@ -22,12 +23,12 @@ _BLANK_COMMANDS = {
     "release": "RELEASE",
     "checkpoint": "CHECKPOINT",
 }
-"""Taken without doing anything: nobody writes here."""
+"""Accepted without effect, because the server is read-only. Name to command tag."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A statement for the session. `name` says which; the rest is what it needs."""
+    """A statement that the session runs itself. The fields in use depend on `name`."""
 
     name: str
     tag: str
@@ -39,13 +40,13 @@ class Command:
 
 
 def command_of(statement: Statement) -> Command | None:
-    """The session's command that this is; None for a query."""
+    """Parse a statement as a command of the session. Returns None for a query."""
     words = statement.words
     make = _MAKERS.get(words[0])
     if make is not None:
         return make(statement)
-    if words[0] in _BLANK_COMMANDS:
-        return Command("nothing", _BLANK_COMMANDS[words[0]])
+    if words[0] in _NO_OP_COMMANDS:
+        return Command(NO_OP, _NO_OP_COMMANDS[words[0]])
     return None
 
 
@@ -76,22 +77,22 @@ def _set(statement: Statement) -> Command | None:
         tokens = tokens[1:]
     words = [token.value.lower() for token in tokens[:3]]
     if words[:1] in (["transaction"], ["characteristics"]):
-        return Command("nothing", "SET")
+        return Command(NO_OP, "SET")
     if words[:2] == ["time", "zone"]:
         return Command("set", "SET", "timezone", _joined(tokens[2:]))
     if words[:1] == ["names"]:
         return Command("set", "SET", "client_encoding", _joined(tokens[1:]))
     if words[:1] == ["role"] or words[:2] == ["authorization", "default"]:
-        return Command("nothing", "SET")
+        return Command(NO_OP, "SET")
     name, after = _dotted(tokens)
     sign = tokens[after] if after < len(tokens) else None
     if not name or sign is None or sign.value not in ("=", "to"):
-        raise SqlError(SYNTAX_ERROR, "SET needs a name, = or TO, and a value")
+        raise SqlError(SYNTAX_ERROR, "invalid SET: write SET name = value or SET name TO value")
     return Command("set", "SET", name, _joined(tokens[after + 1 :]))
 
 
 def _dotted(tokens: list[Token]) -> tuple[str, int]:
-    """A name that may have dots, and how many tokens it takes."""
+    """Parse a name with optional dots. Returns the name and its number of tokens."""
     parts: list[str] = []
     at = 0
     while at < len(tokens) and tokens[at].kind in (WORD, IDENTIFIER):
@@ -104,7 +105,7 @@ def _dotted(tokens: list[Token]) -> tuple[str, int]:
 
 
 def _joined(tokens: list[Token]) -> str:
-    """The value of a SET: one thing, or several with commas between."""
+    """Join the tokens of a SET value: one value, or several separated by commas."""
     text = "".join(token.value + (" " if token.value == "," else "") for token in tokens)
     return text.strip()
 
@@ -138,14 +139,14 @@ def _discard(statement: Statement) -> Command | None:
 def _deallocate(statement: Statement) -> Command | None:
     names = [t.value for t in statement.tokens[1:] if t.value != "prepare"]
     if len(names) != 1:
-        raise SqlError(SYNTAX_ERROR, "DEALLOCATE needs the name of one statement, or ALL")
+        raise SqlError(SYNTAX_ERROR, "invalid DEALLOCATE: name one prepared statement, or ALL")
     is_all = names[0].lower() == "all"
     return Command("deallocate", "DEALLOCATE ALL" if is_all else "DEALLOCATE", names[0])
 
 
 def _close(statement: Statement) -> Command | None:
     if len(statement.tokens) != 2:
-        raise SqlError(SYNTAX_ERROR, "CLOSE needs the name of one cursor, or ALL")
+        raise SqlError(SYNTAX_ERROR, "invalid CLOSE: name one cursor, or ALL")
     name = statement.tokens[1].value
     is_all = statement.tokens[1].kind == WORD and name == "all"
     tag = "CLOSE CURSOR ALL" if is_all else "CLOSE CURSOR"
@@ -159,7 +160,7 @@ def _declare(statement: Statement) -> Command | None:
         return None
     after = words.index("for", words.index("cursor")) + 1
     if after >= len(tokens):
-        raise SqlError(SYNTAX_ERROR, "DECLARE needs a query after FOR")
+        raise SqlError(SYNTAX_ERROR, "DECLARE CURSOR has no query after FOR")
     hold = "hold" in words[:after] and "without" not in words[:after]
     query = _tail(statement, after)
     return Command("declare", "DECLARE CURSOR", tokens[1].value, hold=hold, query=query)
@@ -175,8 +176,8 @@ def _tail(statement: Statement, after: int) -> Statement:
 
 def _fetch(statement: Statement) -> Command | None:
     moves = statement.words[0] == "move"
-    *asked, last = statement.tokens[1:] or (statement.tokens[0],)
-    words = [token.value.lower() for token in asked]
+    *before_name, last = statement.tokens[1:] or (statement.tokens[0],)
+    words = [token.value.lower() for token in before_name]
     words = [word for word in words if word not in ("from", "in", "forward", "next")]
     if words in ([], ["all"]):
         rows = ROWS_ALL if words else 1
@@ -185,7 +186,7 @@ def _fetch(statement: Statement) -> Command | None:
     else:
         raise SqlError(
             FEATURE_NOT_SUPPORTED,
-            "a cursor only goes forward: FETCH or MOVE takes NEXT, FORWARD, ALL or a count",
+            "cursors can only scan forward: FETCH and MOVE accept NEXT, FORWARD, ALL or a count",
         )
     name = "move" if moves else "fetch"
     return Command(name, name.upper(), last.value, rows=rows)
@@ -193,12 +194,12 @@ def _fetch(statement: Statement) -> Command | None:
 
 def _unsupported(statement: Statement) -> Command | None:
     if statement.words[:2] == ("execute", "immediate"):
-        return None  # Spark's, which the engine refuses
-    named = statement.words[0].upper()
+        return None  # a statement of Spark SQL, which the engine rejects
+    keyword = statement.words[0].upper()
     raise SqlError(
         FEATURE_NOT_SUPPORTED,
-        f"{named} is not supported here",
-        hint="This server answers queries; it speaks Spark's SQL.",
+        f"{keyword} is not supported",
+        hint="This server is read-only. It runs queries in Spark SQL.",
     )
 
 

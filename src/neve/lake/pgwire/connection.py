@@ -1,4 +1,4 @@
-"""One client from connect to close: log-in, messages, and an orderly end whatever happens."""
+"""One client connection: log-in, message loop, errors and closing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import logging
 
 from neve import runtime
 from neve.lake.pgwire import wire
-from neve.lake.pgwire.runner import Runner
-from neve.lake.pgwire.server_state import ServerState
+from neve.lake.pgwire.runner import QueryRunner, ServerState
 from neve.lake.pgwire.session import Session
 from neve.lake.pgwire.session_settings import SessionSettings
 from neve.lake.pgwire.sqlstate import (
@@ -26,7 +25,7 @@ _NOT_SETTINGS = ("user", "database", "options", "replication")
 
 
 class Connection:
-    """Owned by the server, which runs `run` in a task of its own."""
+    """A client connection. The server owns it and runs `run` in a task."""
 
     def __init__(
         self,
@@ -51,18 +50,18 @@ class Connection:
         self._interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
 
     def stop(self, reason: SqlError) -> None:
-        """The server is going: end what runs, say so, close."""
+        """Interrupt the running query, send `reason` to the client and close the connection."""
         self._stopping = True
         self._interrupt(reason)
-        self._transport.write(wire.report(reason))
+        self._transport.write(wire.error_or_notice(reason))
         self._transport.close()
 
-    def give_up(self) -> None:
-        """Close it at once: others need its place."""
+    def abort(self) -> None:
+        """Close the connection without sending anything, to make room for another client."""
         self._transport.abort()
 
     def _lost(self) -> None:
-        self._interrupt(fatal(ADMIN_SHUTDOWN, "the client is gone"))
+        self._interrupt(fatal(ADMIN_SHUTDOWN, "the client has disconnected"))
 
     def _interrupt(self, reason: SqlError) -> None:
         if self._session is not None:
@@ -74,11 +73,13 @@ class Connection:
         except (Disconnected, OSError):
             pass
         except SqlError as error:
-            self._transport.write(wire.report(error))
+            self._transport.write(wire.error_or_notice(error))
         except Exception:
-            _LOG.exception("a connection of process %d failed", self.process)
+            _LOG.exception("connection failed: process=%d", self.process)
             self._transport.write(
-                wire.report(fatal("XX000", "internal error: see the server's log"))
+                wire.error_or_notice(
+                    fatal("XX000", "internal error: see the server's log for the cause")
+                )
             )
         finally:
             await self._end()
@@ -110,7 +111,7 @@ class Connection:
         for name, value in settings.reported().items():
             out.add(wire.parameter_status(name, value))
         out.add(wire.backend_key(self.process, self.secret))
-        runner = Runner(
+        runner = QueryRunner(
             self._state, out, settings, user=user, process=self.process, address=self.address
         )
         return Session(runner, settings, limits, self._state.held)
@@ -135,7 +136,7 @@ def _set_at_startup(settings: SessionSettings, name: str, value: str) -> None:
 
 
 def _options(text: str) -> list[tuple[str, str]]:
-    """`-c name=value` and `--name=value`, as libpq's `options` carries them."""
+    """Parse libpq's `options`: `-c name=value` and `--name=value`."""
     found: list[tuple[str, str]] = []
     words = text.replace("-c ", "-c").split()
     for word in words:

@@ -1,7 +1,7 @@
-"""From what PostgreSQL's clients write to what Spark reads, token by token.
+"""Translates PostgreSQL's lexical conventions to Spark SQL, token by token.
 
-Only what the two disagree about is touched: quotes, escapes, parameters, and names of types in
-casts. Everything else reaches the engine as it was written, so all of Spark's SQL can be used.
+Only quotes, escapes, parameters and type names in casts are translated. All other text reaches the
+engine unchanged, so clients can use all of Spark SQL.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from neve.lake.pgwire.lexer import IDENTIFIER, PARAMETER, STRING, SYMBOL, WORD, 
 from neve.lake.pgwire.types import BY_NAME, SCALARS
 
 DEFAULT_SCHEMA = "public"
-"""Where relations without a namespace are shown. The engine takes it as a prefix of theirs."""
+"""The schema of relations without a namespace. The engine accepts it as a prefix."""
 
 _STRING_TYPES = ("text", "name", "citext", "json", "jsonb", "uuid", "bpchar", "regclass", "unknown")
 _TYPES: dict[tuple[str, ...], str] = {
@@ -39,7 +39,7 @@ _SIZED_TYPES: dict[tuple[str, ...], tuple[str, str]] = {
     ("numeric",): ("DECIMAL(38, 18)", "DECIMAL"),
     ("decimal",): ("DECIMAL(38, 18)", "DECIMAL"),
 }
-"""Name to what it is without a size, and with one."""
+"""PostgreSQL's name to Spark's name without and with a size."""
 _TYPE_WORDS_MAX = 4
 _CASTS = ("cast", "try_cast")
 _HEX = re.compile(r"\\x((?:[0-9a-fA-F]{2})*)")
@@ -47,21 +47,21 @@ _HEX = re.compile(r"\\x((?:[0-9a-fA-F]{2})*)")
 
 @dataclass(frozen=True)
 class Translated:
-    """A statement for the engine, and the way back to where a client wrote it."""
+    """A translated statement, with the mapping of positions back to the client's text."""
 
     sql: str
     order: tuple[int, ...]
-    """For each `?`, the number of the client's parameter, from 0."""
-    places: tuple[tuple[int, int], ...]
-    """Pairs of (place here, place in the client's text), ascending."""
+    """For each `?`, the index of the client's parameter, from 0."""
+    offsets: tuple[tuple[int, int], ...]
+    """Pairs of (offset in `sql`, offset in the client's text), ascending."""
 
-    def position(self, place: int) -> int:
-        """The client's character, from 1, for one of this text, from 1."""
-        at = bisect.bisect_right(self.places, (place - 1, 1 << 60)) - 1
+    def position(self, position: int) -> int:
+        """Map a position in `sql` to one in the client's text. Both count from 1."""
+        at = bisect.bisect_right(self.offsets, (position - 1, 1 << 60)) - 1
         if at < 0:
-            return place
-        here, there = self.places[at]
-        return there + (place - 1 - here) + 1
+            return position
+        translated, original = self.offsets[at]
+        return original + (position - 1 - translated) + 1
 
 
 class _Writer:
@@ -72,14 +72,14 @@ class _Writer:
         self._length = 0
         self._copied = 0
         self.order: list[int] = []
-        self.places: list[tuple[int, int]] = []
+        self.offsets: list[tuple[int, int]] = []
 
     def replace(self, start: int, end: int, text: str) -> None:
-        for piece in (self._source[self._copied : start], text):
-            self._parts.append(piece)
-            self._length += len(piece)
+        for part in (self._source[self._copied : start], text):
+            self._parts.append(part)
+            self._length += len(part)
         self._copied = end
-        self.places.append((self._length, end))
+        self.offsets.append((self._length, end))
 
     def translate(self) -> Translated:
         casts: list[bool] = []
@@ -87,7 +87,7 @@ class _Writer:
         while at < len(self._tokens):
             at = self._step(at, casts)
         self._parts.append(self._source[self._copied :])
-        return Translated("".join(self._parts), tuple(self.order), tuple(self.places))
+        return Translated("".join(self._parts), tuple(self.order), tuple(self.offsets))
 
     def _step(self, at: int, casts: list[bool]) -> int:
         token = self._tokens[at]
@@ -125,7 +125,7 @@ class _Writer:
         return token.value if token is not None and token.kind == SYMBOL else ""
 
     def _type(self, at: int) -> int:
-        """Translate the type that begins here; the place after it."""
+        """Translate the type at this token. Returns the index of the next token to translate."""
         if self._word(at) == "pg_catalog" and self._symbol(at + 1) == ".":
             self.replace(self._tokens[at].start, self._tokens[at + 1].end, "")
             at += 2
@@ -139,7 +139,7 @@ class _Writer:
         return at
 
     def _named_type(self, at: int) -> tuple[str, int]:
-        """What Spark calls the type, and how many words it takes; no name where it is the same."""
+        """Returns Spark's name of the type, empty if it is the same, and the number of words."""
         for count in range(_TYPE_WORDS_MAX, 0, -1):
             words = tuple(self._word(at + more) for more in range(count))
             if words in _TYPES:
@@ -162,10 +162,10 @@ def translate(statement: Statement) -> Translated:
 
 
 def cast_parameters(statement: Statement) -> dict[int, int]:
-    """Parameters that are cast where they stand, from 0, with the oid of the type.
+    """Find the parameters that the statement casts: index from 0 to the oid of the type.
 
-    Clients leave types open where a cast tells them. Days and times stay text: Spark reads more
-    forms of them.
+    Clients leave the type of such a parameter open. Dates and times stay text, because Spark
+    accepts more formats of them.
     """
     found: dict[int, int] = {}
     values = [token.value for token in statement.tokens]
@@ -181,18 +181,18 @@ def cast_parameters(statement: Statement) -> dict[int, int]:
 
 
 def _cast_type(values: list[str]) -> int:
-    """The oid of the type that is written here; 0 where it says nothing about a value."""
+    """Returns the oid of the type at the start of `values`; 0 if the parameter stays text."""
     for count in range(_TYPE_WORDS_MAX, 0, -1):
         each = _CAST_TYPES.get(" ".join(values[:count]))
         if each is None:
             continue
         if values[count : count + 2] == ["[", "]"]:
             return each.array_oid
-        return each.oid if each.name in _TOLD_BY_CASTS else 0
+        return each.oid if each.name in _TYPED_BY_CASTS else 0
     return 0
 
 
-_TOLD_BY_CASTS = ("bool", "int2", "int4", "int8", "float4", "float8", "numeric", "bytea", "uuid")
+_TYPED_BY_CASTS = ("bool", "int2", "int4", "int8", "float4", "float8", "numeric", "bytea", "uuid")
 _CAST_TYPES = {
     name: each for each in SCALARS if each.array_oid for name in (each.name, each.sql_name)
 } | {"int": BY_NAME["int4"], "decimal": BY_NAME["numeric"]}

@@ -1,8 +1,7 @@
-"""Arrow batches as DataRow messages.
+"""Encodes Arrow batches as DataRow messages.
 
-Every column becomes a binary array of what the wire carries, and Arrow joins lengths and values of
-all columns into one buffer that is the messages themselves: no Python runs per row, except for the
-types that have no other way (nested values, arrays, binary numerics).
+Each column is encoded to a binary array. Arrow then joins the lengths and values of all columns
+into one buffer of messages. Python runs per row only for nested values, arrays and binary numerics.
 """
 
 from __future__ import annotations
@@ -19,16 +18,19 @@ from neve.lake.pgwire.sqlstate import PROGRAM_LIMIT, SqlError
 from neve.lake.pgwire.wire import BINARY
 
 ROW_BYTES_MAX = 1 << 30
-"""What clients accept as one message."""
+"""The largest message that clients accept."""
 COLUMNS_MAX = 32_767
 
 ColumnEncoder = Callable[[pa.Array], pa.Array]
 
 
 def encoders(schema: pa.Schema, formats: Sequence[int]) -> list[ColumnEncoder]:
-    """One for each column, in the format that the client asked for."""
+    """Returns an encoder for each column, in the format that the client requested."""
     if len(schema) > COLUMNS_MAX:
-        raise SqlError(PROGRAM_LIMIT, f"a result has {len(schema)} columns: name fewer of them")
+        raise SqlError(
+            PROGRAM_LIMIT,
+            f"the result has {len(schema)} columns; at most {COLUMNS_MAX} are supported",
+        )
     return [
         (binary_of if form == BINARY else text_of)(field.type)
         for field, form in zip(schema, formats, strict=True)
@@ -36,7 +38,7 @@ def encoders(schema: pa.Schema, formats: Sequence[int]) -> list[ColumnEncoder]:
 
 
 def data_rows(batch: pa.RecordBatch, columns: Sequence[ColumnEncoder]) -> bytes:
-    """The DataRow messages of a batch, one after another."""
+    """Encode a batch as consecutive DataRow messages."""
     if batch.num_rows == 0:
         return b""
     parts: list[pa.Array] = []
@@ -47,7 +49,7 @@ def data_rows(batch: pa.RecordBatch, columns: Sequence[ColumnEncoder]) -> bytes:
         row_bytes += np.maximum(lengths, 0)
         parts += [_fixed(lengths.astype(">i4")), pc.fill_null(encoded, b"")]
     if int(row_bytes.max()) > ROW_BYTES_MAX:
-        raise SqlError(PROGRAM_LIMIT, "a row is larger than 1 GiB: select less of it")
+        raise SqlError(PROGRAM_LIMIT, "a row is larger than 1 GiB: select fewer or smaller columns")
     joined = pc.binary_join_element_wise(_headers(row_bytes, len(columns)), *parts, b"")
     return _bytes_of(joined)
 
@@ -61,7 +63,7 @@ def _headers(row_bytes: np.ndarray, columns: int) -> pa.Array:
 
 
 def _fixed(values: np.ndarray) -> pa.Array:
-    """Numbers as they lie in memory, as a binary array."""
+    """View fixed-width values as a binary array."""
     width, count = values.dtype.itemsize, len(values)
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     data = pa.py_buffer(np.ascontiguousarray(values).view(np.uint8))
@@ -78,8 +80,8 @@ def _bytes_of(array: pa.Array) -> bytes:
     return bytes(memoryview(array.buffers()[2])[first:end])
 
 
-def pieces(batch: pa.RecordBatch, bytes_each: int) -> Iterator[pa.RecordBatch]:
-    """A batch in slices of about so many bytes; a single row is never cut."""
+def split_batch(batch: pa.RecordBatch, bytes_each: int) -> Iterator[pa.RecordBatch]:
+    """Split a batch into slices of at most `bytes_each` bytes, or of one row."""
     waiting = [batch]
     while waiting:
         here = waiting.pop()

@@ -1,4 +1,4 @@
-"""Columns in the binary format: big-endian numbers, counted from 2000 where they are times."""
+"""Encodes columns in PostgreSQL's binary format: big-endian, with times relative to 2000."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neve.lake.pgwire.encode_text import elements, json_text, text_of
 from neve.lake.pgwire.types import is_list, scalar_of
 
 EPOCH_DAYS = 10_957
-"""From 1970 to 2000, where PostgreSQL counts from."""
+"""Days from 1970 to 2000-01-01, PostgreSQL's epoch."""
 EPOCH_US = EPOCH_DAYS * 86_400_000_000
 _NUMERIC_BASE = 10_000
 _NUMERIC_NEGATIVE = 0x4000
@@ -22,7 +22,7 @@ _NUMERIC_NAN = struct.pack(">hhHh", 0, 0, 0xC000, 0)
 
 
 def binary_of(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """What turns an array of this type into a binary array of what the wire carries."""
+    """Returns the function that encodes an array of this type as a binary array."""
     if pa.types.is_dictionary(arrow):
         inner = binary_of(arrow.value_type)
         return lambda array: inner(array.cast(arrow.value_type))
@@ -37,7 +37,7 @@ def binary_of(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def _numbers(array: pa.Array, kind: str) -> pa.Array:
-    """Fixed-width numbers, their bytes turned round."""
+    """Encode numbers in a fixed-width format such as `>i4`."""
     values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(kind)
     width = values.dtype.itemsize
     offsets = np.arange(0, (len(array) + 1) * width, width, dtype=np.int32)
@@ -94,10 +94,10 @@ def _numeric(array: pa.Array) -> pa.Array:
 
 
 def numeric_bytes(value: Decimal, scale: int) -> bytes:
-    """PostgreSQL's numeric: digits to the base of 10,000, the weight of the first, a sign."""
+    """Encode a numeric: its base-10,000 digits, the weight of the first digit, sign and scale."""
     if not value.is_finite():
         return _NUMERIC_NAN
-    # Not abs(), which rounds to the precision of Python's arithmetic.
+    # abs() would round to the precision of the decimal context.
     whole, _, fraction = format(value.copy_abs(), "f").partition(".")
     whole = whole.lstrip("0")
     whole = whole.rjust(-(-len(whole) // 4) * 4, "0")

@@ -1,4 +1,4 @@
-"""Columns in the text format: what psql shows."""
+"""Encodes columns in PostgreSQL's text format, as psql displays them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MUST_QUOTE = re.compile(rb'[\s{}",\\]')
 
 
 def text_of(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """What turns an array of this type into a binary array of its text."""
+    """Returns the function that encodes an array of this type as a binary array of text."""
     if pa.types.is_dictionary(arrow):
         inner = text_of(arrow.value_type)
         return lambda array: inner(array.cast(arrow.value_type))
@@ -56,19 +56,15 @@ def _float(array: pa.Array) -> pa.Array:
 
 
 def _numeric(array: pa.Array) -> pa.Array:
-    if pa.types.is_decimal(array.type) and array.type.scale >= 0:
-        # Arrow turns to exponents for small values, which is valid and unlike PostgreSQL.
-        values = [None if v is None else format(v, "f").encode() for v in array.to_pylist()]
-        return pa.array(values, pa.binary())
-    if pa.types.is_decimal(array.type):
-        return pa.array(
-            [None if v is None else format(v, "f").encode() for v in array.to_pylist()], pa.binary()
-        )
-    return _plain(array)
+    if not pa.types.is_decimal(array.type):
+        return _plain(array)
+    # Arrow's own cast writes small values with an exponent, unlike PostgreSQL.
+    values = [None if v is None else format(v, "f").encode() for v in array.to_pylist()]
+    return pa.array(values, pa.binary())
 
 
 def _bytea(array: pa.Array) -> pa.Array:
-    """Hexadecimal: the whole buffer at once, then the offsets doubled."""
+    """Encode as hexadecimal: the whole buffer at once, with doubled offsets."""
     array = _as_binary(array)
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)
     offsets = offsets[array.offset : array.offset + len(array) + 1]
@@ -83,7 +79,7 @@ def _bytea(array: pa.Array) -> pa.Array:
 
 
 def _timestamp(array: pa.Array) -> pa.Array:
-    """As `2026-01-31 12:00:00.5`, and `+00` where the column has a zone: times are told in UTC."""
+    """Format as `2026-01-31 12:00:00.5` in UTC, with `+00` if the column has a time zone."""
     if is_out_of_range(array):
         return _as_binary(pa.array(texts_of(array, " ", "+00"), pa.string()))
     zoned = array.type.tz is not None
@@ -93,17 +89,16 @@ def _timestamp(array: pa.Array) -> pa.Array:
 
 
 def _microseconds(array: pa.Array) -> pa.Array:
-    """Since 1970, in UTC, as int64."""
+    """Microseconds since 1970 in UTC, as int64."""
     wanted = pa.timestamp("us", array.type.tz)
     return array.cast(wanted, safe=False).cast(pa.int64())
 
 
 def _shown_time(array: pa.Array, form: str) -> pa.Array:
-    """Arrow always shows six places; PostgreSQL drops what is zero."""
+    """Format times. Arrow writes six decimal places; PostgreSQL drops trailing zeros."""
     text = pc.strftime(array, format=form)
-    trimmed = pc.utf8_rtrim(pc.utf8_rtrim(text, characters="0"), characters=".")
-    # A whole second ends in zeros of its own only after the point, which strftime always puts.
-    return _as_binary(trimmed)
+    # Arrow always writes the decimal point, so the zeros of a full second are not trimmed.
+    return _as_binary(pc.utf8_rtrim(pc.utf8_rtrim(text, characters="0"), characters="."))
 
 
 def _time(array: pa.Array) -> pa.Array:
@@ -156,7 +151,7 @@ _SCALARS: dict[str, Callable[[pa.Array], pa.Array]] = {
 
 
 def elements(array: pa.Array, encode: Callable[[pa.Array], pa.Array]) -> list[list[Any] | None]:
-    """The encoded elements of every list; None for a NULL list."""
+    """Returns the encoded elements of each list; None for a NULL list."""
     array = array.cast(pa.list_(array.type.value_type))
     offsets = array.offsets.to_pylist()
     first, end = (offsets[0], offsets[-1]) if len(array) else (0, 0)
@@ -193,12 +188,12 @@ _JSON = msgspec.json.Encoder(enc_hook=_json_extra, decimal_format="number")
 
 
 def json_text(array: pa.Array) -> pa.Array:
-    """Nested values as JSON: bytes in base64, times in ISO 8601."""
+    """Encode nested values as JSON, with bytes in base64 and times in ISO 8601."""
     try:
         values = array.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, ValueError):
         values = out_of_range_as_text(array).to_pylist(maps_as_pydicts="lossy")
-    except TypeError:  # keys that are structs: the pairs as they are
+    except TypeError:  # a map whose keys are structs: encode it as a list of pairs
         values = array.to_pylist()
     encoded = [None if value is None else _JSON.encode(value) for value in values]
     return pa.array(encoded, pa.binary())

@@ -1,8 +1,8 @@
-"""One statement running on an engine: opened, pulled and closed in threads, ended from the loop.
+"""Runs one query on an engine: calls in threads, interruption from the event loop.
 
-An engine's calls block. While one is under way the loop stays free to hear a cancel request, a
-time-out or a client's leaving; each ends the query on the engine (`cancel`), again and again until
-the call comes back, because a cancel may come before the engine has begun.
+An engine's calls block. Meanwhile the event loop handles cancel requests, time-outs and
+disconnects. Each of them calls the engine's `cancel` repeatedly until the blocked call returns,
+because a cancel can arrive before the engine has started the query.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from neve import runtime
 from neve.lake.pgwire.backend import Executor
-from neve.lake.pgwire.encode import ColumnEncoder, data_rows, pieces
-from neve.lake.pgwire.fairness import FairQueue
+from neve.lake.pgwire.encode import ColumnEncoder, data_rows, split_batch
+from neve.lake.pgwire.fairness import AddressLimiter
 from neve.lake.pgwire.sqlstate import SqlError, from_exception
 from neve.lake.pgwire.transport import Disconnected
 
@@ -29,13 +29,13 @@ _CANCEL_AGAIN_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class ServerThreads:
-    """Threads of a server: for queries, and for what must pass while all of those are taken."""
+    """The server's threads: for queries, and for cancels while all query threads are busy."""
 
     queries: runtime.ThreadPool
     control: runtime.ThreadPool
-    turns: FairQueue
+    per_address: AddressLimiter
     stuck: set[str] = field(default_factory=set)
-    """Tags of queries that were given up while the engine still works on them."""
+    """Tags of cancelled queries whose engine call has not returned within `cancel_seconds`."""
 
     def close(self) -> None:
         self.queries.close()
@@ -44,27 +44,27 @@ class ServerThreads:
 
 @dataclass(frozen=True)
 class Query:
-    """What to run, and where."""
+    """A statement and the executor that runs it."""
 
     executor: Executor
     sql: str
     parameters: Sequence[Any]
     position: Callable[[int], int]
-    """From a place in `sql` to one in the client's text."""
+    """Maps a position in `sql` to one in the client's text."""
 
 
 @dataclass(frozen=True)
 class ResultChunk:
-    """Some rows, encoded."""
+    """Encoded rows, and their number."""
 
     data: bytes
     rows: int
 
 
 class Execution:
-    """Owned by one portal; `close` it, or the engine keeps the query.
+    """One query of a portal. The owner must call `close`, or the engine keeps the query.
 
-    `plan` says what to run; it reads the statement, and is called in a thread as well.
+    `plan` parses the statement and returns the query. It is called in a thread.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class Execution:
         self._finished = False
 
     def interrupt(self, reason: SqlError) -> None:
-        """End it: whatever is asked of it, now or later, raises this."""
+        """Cancel the query. The current call and all later calls raise `reason`."""
         if self._reason is None:
             self._reason = reason
             self._interrupted.set()
 
     async def schema(self) -> pa.Schema:
-        """Begin, if it has not begun; what the rows will look like."""
+        """Start the query if it has not started. Returns the schema of its rows."""
         if self._rows is None:
             self._rows = await self._call(self._open)
         return self._rows.schema
@@ -104,18 +104,18 @@ class Execution:
     def _open(self) -> _Rows:
         query = self._query = self._plan()
         result = query.executor.execute(query.sql, query.parameters, tag=self._tag)
-        self._query = replace(query, sql="", parameters=())  # an open cursor does not need them
+        self._query = replace(query, sql="", parameters=())  # an open cursor no longer needs them
         return _Rows(result.schema, result.batches, self._chunk_bytes)
 
     async def next(self, columns: Sequence[ColumnEncoder], rows_max: int) -> ResultChunk | None:
-        """Some more rows, at most so many (0: as many as suit); None at the end."""
+        """Returns the next rows, at most `rows_max` (0: no limit); None at the end."""
         assert self._rows is not None
         chunk = await self._call(self._rows.next, columns, rows_max)
         self._finished = chunk is None
         return chunk
 
     async def close(self) -> None:
-        """Let go of it; a query that is not at its end is cancelled."""
+        """Release the query, and cancel it if rows are left."""
         rows, self._rows = self._rows, None
         if rows is None or self._finished:
             return
@@ -145,55 +145,57 @@ class Execution:
         except (SqlError, Disconnected):
             raise
         except Exception as failure:
-            raise self._told(failure) from failure
+            raise self._sql_error(failure) from failure
         finally:
             stop.cancel()
             if not call.done():
                 call.cancel()
 
     async def _in_turn(self, work: Callable[..., T], *args: Any) -> T:
-        """Run in a thread. The address's turn lasts until the thread is free, also if we are not
-        waited for any more.
+        """Run in a thread, within the limit of queries per address.
+
+        The query counts against the limit until its thread is free, even if the caller has
+        stopped waiting.
         """
-        await self._threads.turns.take(self._address)
+        await self._threads.per_address.acquire(self._address)
         inner = runtime.spawn(self._threads.queries.offload(work, *args))
         inner.add_done_callback(self._thread_is_free)
         return await asyncio.shield(inner)
 
     def _thread_is_free(self, inner: asyncio.Task[Any]) -> None:
-        self._threads.turns.give_back(self._address)
+        self._threads.per_address.release(self._address)
         self._threads.stuck.discard(self._tag)
         if not inner.cancelled():
-            inner.exception()  # whoever still waits has it; otherwise it is not news
+            inner.exception()  # mark it as retrieved: the caller may have stopped waiting
 
     def _do(self, begun: threading.Event, work: Callable[..., T], *args: Any) -> T:
         begun.set()
         if self._reason is not None:
-            raise self._reason  # ended while it waited for a thread
+            raise self._reason  # interrupted while it waited for a thread
         return work(*args)
 
     async def _cancel(self, call: asyncio.Task[Any], begun: threading.Event) -> None:
         if not begun.is_set():
-            call.cancel()  # should a thread take it up all the same, it finds the reason to stop
+            call.cancel()  # if a thread starts it nevertheless, `_do` raises the reason
         until = runtime.monotonic() + self._cancel_seconds
         while not call.done():
             if runtime.monotonic() > until:
                 self._threads.stuck.add(self._tag)
-                raise Disconnected  # the engine does not let go: nothing sound can be said here
+                raise Disconnected  # the engine does not return, so the session cannot continue
             await self._threads.control.offload(self._cancel_on_engine)
             await asyncio.wait([call], timeout=_CANCEL_AGAIN_SECONDS)
         if not call.cancelled():
-            call.exception()  # it ended because we asked: what it says is not news
+            call.exception()  # mark it as retrieved: the client gets `reason` instead
 
-    def _told(self, failure: BaseException) -> SqlError:
-        told = from_exception(failure)
-        if told.position and self._query is not None:
-            told.position = self._query.position(told.position)
-        return told
+    def _sql_error(self, failure: BaseException) -> SqlError:
+        error = from_exception(failure)
+        if error.position and self._query is not None:
+            error.position = self._query.position(error.position)
+        return error
 
 
 class _Rows:
-    """The rows of a result, in encoded pieces. Used by one thread at a time."""
+    """Encodes the rows of a result in chunks. Used by one thread at a time."""
 
     def __init__(
         self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], chunk_bytes: int
@@ -202,11 +204,11 @@ class _Rows:
         self._batches = batches
         self._chunk_bytes = chunk_bytes
         self._source: Iterator[pa.RecordBatch] | None = None
-        self._pieces: Iterator[pa.RecordBatch] = iter(())
+        self._slices: Iterator[pa.RecordBatch] = iter(())
         self._left: pa.RecordBatch | None = None
 
     def next(self, columns: Sequence[ColumnEncoder], rows_max: int) -> ResultChunk | None:
-        batch = self._left if self._left is not None else self._piece()
+        batch = self._left if self._left is not None else self._next_slice()
         self._left = None
         if batch is None:
             return None
@@ -215,20 +217,20 @@ class _Rows:
             batch = batch.slice(0, rows_max)
         return ResultChunk(data_rows(batch, columns), batch.num_rows)
 
-    def _piece(self) -> pa.RecordBatch | None:
+    def _next_slice(self) -> pa.RecordBatch | None:
         if self._source is None:
             self._source = self._batches()
         while True:
-            for piece in self._pieces:
+            for piece in self._slices:
                 if piece.num_rows:
                     return piece
             batch = next(self._source, None)
             if batch is None:
                 return None
-            self._pieces = pieces(batch, self._chunk_bytes)
+            self._slices = split_batch(batch, self._chunk_bytes)
 
     def close(self) -> None:
         close = getattr(self._source, "close", None)
         if close is not None:
-            with contextlib.suppress(ValueError):  # given up while its thread was still inside
+            with contextlib.suppress(ValueError):  # an abandoned thread still runs the generator
                 close()

@@ -1,4 +1,4 @@
-"""Keeps one address from taking everything: failed log-ins are slowed, queries take turns."""
+"""Limits per client address: failed log-ins are slowed down, concurrent queries are bounded."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from neve import runtime
 
 REMEMBERED_MAX = 1_000
-"""Whose failed log-ins are counted; the one heard of longest ago is forgotten first."""
+"""Users and addresses whose failures are counted. The one that failed longest ago goes first."""
 FORGET_SECONDS = 900.0
 FIRST_DELAY_SECONDS = 0.5
 DELAY_SECONDS_MAX = 16.0
 FREE_FAILURES = 3
-"""Of one user from one address: mistyped passwords are not slowed."""
+"""Failures of one user from one address without a delay, for mistyped passwords."""
 FREE_ADDRESS_FAILURES = 30
-"""Of all users from one address."""
+"""Failures of all users from one address without a delay."""
 _USER_CHARACTERS = 64
 
 
@@ -24,22 +24,22 @@ _USER_CHARACTERS = 64
 class _Failures:
     count: int = 0
     next_at: float = 0.0
-    """When the next attempt may begin."""
+    """The earliest start of the next attempt, on the monotonic clock."""
     last_at: float = 0.0
 
 
 class LoginThrottle:
-    """Spaces out the log-ins of a user from an address after failures.
+    """Delays log-ins of a user and address after failures.
 
-    Attempts that come at once queue up behind each other, so more connections try no faster.
-    Other addresses are not affected.
+    Concurrent attempts are delayed one after another, so more connections are not faster. Other
+    addresses are not affected.
     """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
 
     def delay_seconds(self, user: str, address: str) -> float:
-        """How long this attempt has to wait; the next one then waits longer."""
+        """Returns the delay of this attempt, and reserves a later time for the next one."""
         now = runtime.monotonic()
         longest = 0.0
         for key, free in _keys(user, address):
@@ -54,7 +54,7 @@ class LoginThrottle:
         return longest
 
     def failed(self, user: str, address: str) -> int:
-        """Count a failure; how many of this user and address there were."""
+        """Count a failure. Returns the number of failures of this user from this address."""
         now = runtime.monotonic()
         counts = []
         for key, _ in _keys(user, address):
@@ -77,31 +77,31 @@ def _keys(user: str, address: str) -> list[tuple[tuple[str, str], int]]:
     return [(pair, FREE_FAILURES), (alone, FREE_ADDRESS_FAILURES)]
 
 
-class FairQueue:
-    """At most so many at once for each address; others of that address wait in order."""
+class AddressLimiter:
+    """Runs at most `each_max` queries per address at a time; the others wait in order."""
 
     def __init__(self, each_max: int) -> None:
         self._each_max = each_max
-        self._turns: dict[str, tuple[asyncio.Semaphore, int]] = {}
-        """By address: who has a turn, and how many have or want one."""
+        self._semaphores: dict[str, tuple[asyncio.Semaphore, int]] = {}
+        """By address: its semaphore, and the number of queries that hold it or wait for it."""
 
-    async def take(self, address: str) -> None:
-        """Wait for a turn. Call `give_back` once for each that was taken."""
-        semaphore, users = self._turns.get(address, (asyncio.Semaphore(self._each_max), 0))
-        self._turns[address] = semaphore, users + 1
+    async def acquire(self, address: str) -> None:
+        """Wait until a query of this address may run. Call `release` once for each `acquire`."""
+        semaphore, users = self._semaphores.get(address, (asyncio.Semaphore(self._each_max), 0))
+        self._semaphores[address] = semaphore, users + 1
         try:
             await semaphore.acquire()
         except BaseException:
-            self._leave(address)
+            self._forget(address)
             raise
 
-    def give_back(self, address: str) -> None:
-        self._turns[address][0].release()
-        self._leave(address)
+    def release(self, address: str) -> None:
+        self._semaphores[address][0].release()
+        self._forget(address)
 
-    def _leave(self, address: str) -> None:
-        semaphore, users = self._turns[address]
+    def _forget(self, address: str) -> None:
+        semaphore, users = self._semaphores[address]
         if users == 1:
-            del self._turns[address]
+            del self._semaphores[address]
         else:
-            self._turns[address] = semaphore, users - 1
+            self._semaphores[address] = semaphore, users - 1

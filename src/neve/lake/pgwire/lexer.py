@@ -1,8 +1,8 @@
-"""Cuts SQL as PostgreSQL's clients write it into tokens, and scripts into statements.
+"""Splits SQL of PostgreSQL clients into tokens, and scripts into statements.
 
-Strings follow the standard (a backslash is a character), because that is what the server tells its
-clients; a value quoted by a client's library therefore stays one value. Nothing is lost: tokens
-carry their places, and what lies between them is space and comments.
+A backslash in a string is an ordinary character, as `standard_conforming_strings = on` announces to
+clients. A value that a client library quotes therefore stays one value. Tokens keep their offsets;
+only white space and comments lie between them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 @dataclass(frozen=True)
 class Token:
-    """One token; `value` is what it stands for: a word in lower case, a string without quotes."""
+    """One token. `value` is a word in lower case, or a string or identifier without quotes."""
 
     kind: str
     value: str
@@ -58,7 +58,7 @@ class Token:
 
 
 def tokens(sql: str) -> list[Token]:
-    """All tokens of a text; raises a syntax error where a quote or comment never ends."""
+    """Split a text into tokens. Raises SqlError for an unterminated quote or comment."""
     found: list[Token] = []
     at = 0
     while at < len(sql):
@@ -121,7 +121,7 @@ def _dollar_quoted(sql: str, start: int, tag: str) -> Token:
 
 
 def _unescaped(text: str, start: int) -> str:
-    def meant(match: re.Match[str]) -> str:
+    def unescape(match: re.Match[str]) -> str:
         code = match.group(1)
         if code is None:
             return "'"
@@ -132,14 +132,14 @@ def _unescaped(text: str, start: int) -> str:
         return _LETTERS.get(code, code)
 
     try:
-        return _ESCAPE.sub(meant, text)
+        return _ESCAPE.sub(unescape, text)
     except (ValueError, OverflowError) as error:
         raise SqlError("22025", "invalid Unicode escape value", position=start + 1) from error
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a script: its text, its tokens (placed in it), where it began."""
+    """One statement of a script, at `offset`. The offsets of its tokens are relative to `text`."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -147,17 +147,17 @@ class Statement:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Its first words and names in lower case, for telling what it is."""
+        """The first eight tokens in lower case, to classify the statement."""
         return tuple(token.value.lower() for token in self.tokens[:8])
 
     @property
     def parameters(self) -> int:
-        """The highest number among its parameters."""
+        """The highest parameter number, 0 without parameters."""
         return max((int(t.value) for t in self.tokens if t.kind == PARAMETER), default=0)
 
 
 def statements(sql: str) -> list[Statement]:
-    """The statements of a script, without those that say nothing."""
+    """Split a script into its statements, without empty ones."""
     found: list[Statement] = []
     current: list[Token] = []
     for token in [*tokens(sql), Token(SYMBOL, ";", len(sql), len(sql))]:

@@ -1,4 +1,4 @@
-"""Everything that can be set about a server, and every bound it keeps, named once."""
+"""Options and limits of the server."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What clients may take up."""
+    """Limits on what clients may use."""
 
     connections_max: int = 64
-    """Clients logged in at once; the next one is told so and closed."""
+    """Clients logged in at a time. Further clients get an error and are disconnected."""
     starting_max: int = 32
-    """Connections that are not logged in yet, beyond those; cancel requests are among them. One
-    more closes the oldest of the address that has most of them."""
+    """Connections that have not logged in yet, in addition to those; this includes cancel requests.
+    One more closes the oldest one of the address that has the most."""
     connections_per_address_max: int = 32
-    """Connections of one address, logged in or not."""
+    """Connections from one address, logged in or not."""
     queries_max: int = 16
-    """Queries that do something at the same moment; others wait their turn."""
+    """Queries that run at a time; further queries wait."""
     queries_per_address_max: int = 12
-    """How many of those may be of one address."""
+    """Queries from one address that run at a time."""
     login_seconds: float = 30.0
-    """From the connection to the end of the log-in, TLS included."""
+    """Time from connecting to the end of the log-in, including TLS."""
     stall_seconds: float = 600.0
-    """A client that takes nothing of its answer for so long is closed, and its query ended."""
+    """A client that reads nothing of a response for this long is disconnected."""
     statement_seconds: float = 600.0
-    """The longest that a statement may run: `statement_timeout` can only be less; 0: no limit."""
+    """Maximum duration of a statement; `statement_timeout` can only lower it. 0: no limit."""
     cancel_seconds: float = 60.0
-    """How long a cancelled query may take to end before its connection is given up."""
+    """Time for a cancelled query to end before its connection is closed."""
     message_bytes_max: int = 16 * MIB
-    """One message of a client that is logged in."""
+    """Size of one message after log-in."""
     login_message_bytes_max: int = 8 * KIB
-    """One message of a client that is not."""
+    """Size of one message before log-in."""
     statements_max: int = 1_000
     """Prepared statements of one connection."""
     statement_bytes_max: int = 32 * MIB
-    """Texts and values of all prepared statements, portals and cursors of one connection."""
+    """Size of texts and values of prepared statements, portals and cursors of one connection."""
     statement_bytes_total_max: int = 64 * MIB
-    """The same of all connections together."""
+    """The same for all connections together."""
     portals_max: int = 64
     """Open portals and cursors of one connection."""
     chunk_bytes: int = 256 * KIB
-    """About so much of a result is encoded and sent at a time."""
+    """Approximate size of the chunks in which a result is encoded and sent."""
     catalog_rows_max: int = 200_000
-    """Rows of an answer about the catalogue."""
+    """Rows in the result of a catalogue query."""
     catalog_bytes_max: int = 64 * MIB
-    """Its text and bytes, which a question can make longer than anything in the catalogue."""
+    """Size of texts in the result of a catalogue query; expressions can make them long."""
     catalog_seconds: float = 5.0
-    """How long the list of relations is kept before the engine is asked again."""
+    """Time for which the list of relations is cached."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """The server's certificate; `required` refuses clients that come without TLS."""
+    """The server's certificate. With `required`, clients without TLS are rejected."""
 
     certificate: Path
     key: Path
@@ -73,30 +73,30 @@ class Tls:
             context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
             raise InvalidError(
-                f"the certificate {self.certificate} with key {self.key} cannot be used "
-                f"({error}): give a PEM certificate and its unencrypted key"
+                f"cannot load certificate {self.certificate} with key {self.key}: {error}; "
+                "expected a PEM certificate and its unencrypted PEM key"
             ) from error
         return context
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """Where to listen, for whom, and within which limits."""
+    """Address, users, TLS and limits of a server."""
 
     host: str = "127.0.0.1"
     port: int = 5432
     users: Mapping[str, str] = field(default_factory=dict)
-    """Name to password, or to a verifier as PostgreSQL stores it (SCRAM-SHA-256$…)."""
+    """User name to password, or to a verifier in PostgreSQL's format (SCRAM-SHA-256$…)."""
     trust: bool = False
-    """Let everybody in without a password. Only for an address that nobody else reaches."""
+    """Accept every user without a password. Only for an address that is not shared."""
     tls: Tls | None = None
     limits: Limits = Limits()
     database: str = "neve"
-    """The one database there is, as clients are told; they may ask for any name."""
+    """The name of the only database. Clients may connect with any database name."""
 
     def __post_init__(self) -> None:
         if not self.users and not self.trust:
             raise InvalidError(
-                "no users were given, so nobody could log in: name at least one with a password, "
-                "or say that passwords are not asked for (trust)"
+                "no users are configured, so no client could log in: configure at least one user "
+                "with a password, or set trust to accept every user without one"
             )

@@ -1,4 +1,4 @@
-"""Values of parameters, from the text or binary form of their type to Python's."""
+"""Decodes parameter values from text or binary format to Python values."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FALSE = ("f", "false", "n", "no", "off", "0")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIMENSIONS_MAX = 1
 _SPACES = " \t\n\r\v\f"
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
+_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
 
 
 def decode(value: bytes | None, oid: int, form: int) -> Any:
-    """One parameter. A type that is not given (0) is text, as is one that is not known."""
+    """Decode one parameter. An open (0) or unknown type is decoded as text."""
     if value is None:
         return None
     try:
@@ -47,14 +47,14 @@ def decode(value: bytes | None, oid: int, form: int) -> Any:
         raise SqlError(code, f'invalid input for type {kind}: "{shown}"') from error
 
 
-def stand_in(oid: int) -> Any:
-    """A value of a type, for asking what a query's rows look like; NULL where none says more."""
+def placeholder(oid: int) -> Any:
+    """Returns a value of a type, to analyse a query before its values are bound; None for text."""
     if oid in ELEMENT_OF:
-        return [_STAND_INS.get(ELEMENT_OF[oid].name, "")]  # of nothing, a list would have no type
-    return _STAND_INS.get(_name_of(oid))
+        return [_PLACEHOLDERS.get(ELEMENT_OF[oid].name, "")]  # an empty list would have no type
+    return _PLACEHOLDERS.get(_name_of(oid))
 
 
-_STAND_INS: dict[str, Any] = {
+_PLACEHOLDERS: dict[str, Any] = {
     "bool": False,
     "int2": 0,
     "int4": 0,
@@ -94,9 +94,9 @@ def _bool(value: str) -> bool:
     raise ValueError(value)
 
 
-def _whole(first: int, end: int) -> Callable[[str], int]:
+def _integer(first: int, end: int) -> Callable[[str], int]:
     def read(value: str) -> int:
-        number = int(value) if _WHOLE.fullmatch(value) else None
+        number = int(value) if _INTEGER.fullmatch(value) else None
         if number is None or not first <= number < end:
             raise ValueError(value)
         return number
@@ -135,16 +135,16 @@ def _timestamptz(value: str) -> datetime:
 
 
 def _timestamp(value: str) -> datetime:
-    """Without a zone, whatever the text says: PostgreSQL ignores it too."""
+    """Parse and drop the time zone, as PostgreSQL does."""
     return datetime.fromisoformat(value.strip()).replace(tzinfo=None)
 
 
 _FROM_TEXT: dict[str, Callable[[str], Any]] = {
     "bool": _bool,
-    "int2": _whole(-(2**15), 2**15),
-    "int4": _whole(-(2**31), 2**31),
-    "int8": _whole(-(2**63), 2**63),
-    "oid": _whole(0, 2**32),
+    "int2": _integer(-(2**15), 2**15),
+    "int4": _integer(-(2**31), 2**31),
+    "int8": _integer(-(2**63), 2**63),
+    "oid": _integer(0, 2**32),
     "float4": float,
     "float8": float,
     "numeric": _decimal,
@@ -186,7 +186,7 @@ def _numeric(value: bytes) -> Decimal:
     whole = text[:point].ljust(point, "0") if point > 0 else ""
     fraction = text[point:] if point > 0 else "0" * -point + text
     shown = f"{'-' if sign else ''}{whole or '0'}.{fraction[:scale].ljust(scale, '0')}"
-    return Decimal(shown)  # exact, where arithmetic would round
+    return Decimal(shown)  # exact; arithmetic would round
 
 
 def _json(value: bytes) -> str:
@@ -215,7 +215,9 @@ _FROM_BINARY: dict[str, Callable[[bytes], Any]] = {
 
 
 def _nested() -> SqlError:
-    return SqlError(FEATURE_NOT_SUPPORTED, "arrays of arrays are not supported as parameters")
+    return SqlError(
+        FEATURE_NOT_SUPPORTED, "parameters cannot be arrays of arrays: pass a one-dimensional array"
+    )
 
 
 def _binary_array(value: bytes) -> list[Any]:
@@ -234,14 +236,14 @@ def _binary_array(value: bytes) -> list[Any]:
             found.append(None)
             continue
         if at + size > len(value):
-            raise ValueError("an array that is too short")
+            raise ValueError("array value is truncated")
         found.append(_binary(value[at : at + size], element))
         at += size
     return found
 
 
 def _text_array(text: str, element: int) -> list[Any]:
-    """`{1,2,NULL,"a b"}`, one dimension."""
+    """Decode a one-dimensional array such as `{1,2,NULL,"a b"}`."""
     if not (text.startswith("{") and text.endswith("}")):
         raise ValueError(text)
     inside, found, at = text[1:-1], [], 0
@@ -255,7 +257,7 @@ def _text_array(text: str, element: int) -> list[Any]:
 
 
 def _array_item(inside: str, at: int) -> tuple[str, bool, int]:
-    """The item that begins here, whether it was quoted, and where the next one begins."""
+    """Returns the item at `at`, whether it is quoted, and the start of the next item."""
     if inside[at] != '"':
         end = inside.find(",", at)
         end = len(inside) if end < 0 else end

@@ -1,4 +1,4 @@
-"""What a session keeps between messages: prepared statements, and portals over them."""
+"""Prepared statements and portals of a session."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from neve.lake.pgwire.sqlstate import (
     SYNTAX_ERROR,
     SqlError,
 )
-from neve.lake.pgwire.wire import TEXT, Described
+from neve.lake.pgwire.wire import TEXT, ColumnDescription
 
 TEXT_OID = 25
 _VALUE_BYTES = 64
-"""What a value takes beside its text."""
+"""Estimated memory of a value in addition to its text."""
 
 
 @dataclass
 class Prepared:
-    """A statement that was parsed. `statement` is None for an empty text."""
+    """A prepared statement. `statement` is None for an empty text."""
 
     text: str
     statement: Statement | None
     command: Command | None
     types: tuple[int, ...]
-    described: Sequence[Described] | None = None
-    """What a client was told about its rows before any values were bound."""
+    described: Sequence[ColumnDescription] | None = None
+    """The row description that the client got before values were bound."""
 
     @property
     def held_bytes(self) -> int:
@@ -67,7 +67,7 @@ class Prepared:
 
 @dataclass
 class Portal:
-    """A statement with its values, and how far its rows have been taken."""
+    """A prepared statement with bound values, and the state of its execution."""
 
     prepared: Prepared
     formats: tuple[int, ...] = ()
@@ -76,17 +76,17 @@ class Portal:
     hold: bool = False
     is_finished: bool = False
     is_described: bool = False
-    """Whether the client was told about its rows, and need not go by the statement's."""
+    """Whether the client got a row description of this portal, not only of the statement."""
     schema: pa.Schema | None = None
     columns: list[ColumnEncoder] = field(default_factory=list)
 
     @property
     def held_bytes(self) -> int:
-        """Of its text and values: a portal may outlive the statement that it was made of."""
+        """Size of text and values, because a portal may outlive its prepared statement."""
         return self.prepared.held_bytes + sum(_size(value) for value in self.values)
 
     async def open(self) -> pa.Schema:
-        """Begin the query if it has not begun."""
+        """Start the query if it has not started. Returns the schema of its rows."""
         if self.schema is None:
             assert self.execution is not None
             schema = await self.execution.schema()
@@ -95,7 +95,7 @@ class Portal:
         return self.schema
 
     def column_formats(self, schema: pa.Schema) -> list[int]:
-        return expanded(self.formats, len(schema))
+        return expand_formats(self.formats, len(schema))
 
     async def close(self) -> None:
         execution, self.execution = self.execution, None
@@ -112,8 +112,8 @@ def _size(value: Any) -> int:
     return _VALUE_BYTES
 
 
-def expanded(formats: Sequence[int], count: int) -> list[int]:
-    """No code means text for all, one means the same for all."""
+def expand_formats(formats: Sequence[int], count: int) -> list[int]:
+    """Expand format codes to one per column: no code means text, one code applies to all."""
     if len(formats) <= 1:
         return list(formats or (TEXT,)) * count
     if len(formats) != count:
@@ -126,13 +126,13 @@ def expanded(formats: Sequence[int], count: int) -> list[int]:
 
 @dataclass
 class HeldBytes:
-    """How many bytes of statements and values are kept, by one session or by all."""
+    """A counter of the bytes that statements and values occupy."""
 
     size: int = 0
 
 
 class SessionPortals:
-    """Statements and portals of one session, by name, within its limits and those of all."""
+    """Prepared statements and portals of one session by name, with limits on number and size."""
 
     def __init__(self, limits: Limits, all_sessions: HeldBytes) -> None:
         self._limits = limits
@@ -140,23 +140,23 @@ class SessionPortals:
         self._portals: dict[str, Portal] = {}
         self._mine, self._all = HeldBytes(), all_sessions
 
-    def _hold(self, size: int) -> None:
-        """Count what is kept from now on, or refuse it."""
+    def _reserve(self, size: int) -> None:
+        """Add to the counters. Raises SqlError if a limit would be exceeded."""
         limits = self._limits
-        for held, allowed, whose in (
-            (self._mine, limits.statement_bytes_max, "this connection keeps"),
-            (self._all, limits.statement_bytes_total_max, "all connections together keep"),
+        for held, allowed, holder in (
+            (self._mine, limits.statement_bytes_max, "this connection"),
+            (self._all, limits.statement_bytes_total_max, "all connections together"),
         ):
             if held.size + size > allowed:
                 raise SqlError(
                     LIMIT_EXCEEDED,
-                    f"{whose} too much in prepared statements and cursors: {held.size} of "
-                    f"{allowed} bytes, and this one has {size}",
-                    hint="Close cursors and deallocate statements that are no longer used.",
+                    f"prepared statements and cursors of {holder} use {held.size} of {allowed} "
+                    f"bytes; this one needs {size} more",
+                    hint="Close cursors and deallocate statements that are no longer in use.",
                 )
-        self._let_go(-size)
+        self._release(-size)
 
-    def _let_go(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._mine.size -= size
         self._all.size -= size
 
@@ -167,10 +167,10 @@ class SessionPortals:
         if len(self._prepared) >= self._limits.statements_max:
             raise SqlError(
                 LIMIT_EXCEEDED,
-                "this connection keeps too many prepared statements",
-                hint="Deallocate those that are no longer used.",
+                f"this connection has {len(self._prepared)} prepared statements, the maximum",
+                hint="Deallocate statements that are no longer in use.",
             )
-        self._hold(prepared.held_bytes)
+        self._reserve(prepared.held_bytes)
         self._prepared[name] = prepared
 
     def prepared(self, name: str) -> Prepared:
@@ -182,7 +182,7 @@ class SessionPortals:
     def drop_prepared(self, name: str) -> None:
         gone = self._prepared.pop(name, None)
         if gone is not None:
-            self._let_go(gone.held_bytes)
+            self._release(gone.held_bytes)
 
     def drop_all_prepared(self) -> None:
         for name in list(self._prepared):
@@ -193,8 +193,11 @@ class SessionPortals:
             raise SqlError(DUPLICATE_CURSOR, f'cursor "{name}" already exists')
         await self.drop_portal(name)
         if len(self._portals) >= self._limits.portals_max:
-            raise SqlError(LIMIT_EXCEEDED, "this connection has too many open cursors: close some")
-        self._hold(portal.held_bytes)
+            raise SqlError(
+                LIMIT_EXCEEDED,
+                f"this connection has {len(self._portals)} open cursors, the maximum: close some",
+            )
+        self._reserve(portal.held_bytes)
         self._portals[name] = portal
 
     def portal(self, name: str) -> Portal:
@@ -205,10 +208,10 @@ class SessionPortals:
     async def drop_portal(self, name: str) -> None:
         gone = self._portals.pop(name, None)
         if gone is not None:
-            self._let_go(gone.held_bytes)
+            self._release(gone.held_bytes)
             await gone.close()
 
-    async def drop_portals(self, *, held_too: bool) -> None:
-        """At the end of a transaction, of a session, or on CLOSE ALL."""
-        for name in [n for n, each in self._portals.items() if held_too or not each.hold]:
+    async def drop_portals(self, *, include_held: bool) -> None:
+        """Close all portals; those declared WITH HOLD only if `include_held`."""
+        for name in [n for n, each in self._portals.items() if include_held or not each.hold]:
             await self.drop_portal(name)

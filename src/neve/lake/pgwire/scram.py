@@ -1,8 +1,8 @@
-"""Passwords: SCRAM-SHA-256, also bound to the TLS channel.
+"""SCRAM-SHA-256 authentication, with and without channel binding.
 
-A password that is given in the clear is turned into a verifier at the start and not kept. A user
-who does not exist goes through the same exchange, with a salt that stays the same from one try to
-the next, so that neither time nor answers tell who exists.
+A plain-text password is converted to a verifier at the start and not kept. An unknown user goes
+through the same exchange, with a salt that is the same for every attempt, so that neither timing
+nor responses reveal which users exist.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scramp import ScramException, ScramMechanism
 from neve import runtime
 from neve.errors import InvalidError
 from neve.lake.pgwire.sqlstate import INVALID_PASSWORD, SqlError, fatal
-from neve.lake.pgwire.wire import violation
+from neve.lake.pgwire.wire import protocol_violation
 
 PLAIN = "SCRAM-SHA-256"
 PLUS = "SCRAM-SHA-256-PLUS"
@@ -32,17 +32,20 @@ Verifier = tuple[bytes, bytes, bytes, int]
 
 
 def parse_verifier(user: str, text: str) -> Verifier:
-    """A verifier as PostgreSQL keeps it in pg_authid."""
+    """Parse a verifier in the format of PostgreSQL's pg_authid."""
     match = _VERIFIER.fullmatch(text)
     try:
         if match is None:
-            raise ValueError("not of the form SCRAM-SHA-256$iterations:salt$stored:server")
+            raise ValueError("expected the form SCRAM-SHA-256$iterations:salt$stored:server")
         iterations = int(match[1])
         salt, stored, server = (base64.b64decode(match[at], validate=True) for at in (2, 3, 4))
         if len(stored) != 32 or len(server) != 32 or iterations < _ITERATIONS or len(salt) < 12:
-            raise ValueError("its keys are not 32 bytes, or its salt or iterations are too few")
+            raise ValueError(
+                "keys must have 32 bytes, the salt at least 12, and iterations must be >= "
+                f"{_ITERATIONS}"
+            )
     except ValueError as error:
-        raise InvalidError(f"the stored password of {user} cannot be read: {error}") from error
+        raise InvalidError(f"invalid password verifier of user {user}: {error}") from error
     return salt, stored, server, iterations
 
 
@@ -53,38 +56,41 @@ def make_verifier(password: str) -> Verifier:
 
 
 class Passwords:
-    """Who may log in."""
+    """The users and their verifiers."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._verifiers: dict[str, Verifier] = {}
         for user, given in users.items():
             if not user or not given:
-                raise InvalidError(f"user {user!r} has no password: give every user one")
-            is_stored = given.startswith(f"{PLAIN}$")
-            self._verifiers[user] = parse_verifier(user, given) if is_stored else _made(user, given)
-        self._pretence = runtime.token(32)
+                raise InvalidError(
+                    f"user {user!r} has no password: every user needs a name and a password"
+                )
+            is_verifier = given.startswith(f"{PLAIN}$")
+            convert = parse_verifier if is_verifier else _password_verifier
+            self._verifiers[user] = convert(user, given)
+        self._decoy_key = runtime.token(32)
 
     def verifier(self, user: str) -> Verifier:
-        """The user's, or one that no password fits."""
-        pretended = self._pretended(user)
-        return self._verifiers.get(user, pretended)
+        """Returns the user's verifier; for an unknown user one that no password matches."""
+        decoy = self._decoy(user)  # also for known users, so that timing does not differ
+        return self._verifiers.get(user, decoy)
 
-    def _pretended(self, user: str) -> Verifier:
+    def _decoy(self, user: str) -> Verifier:
         def derived(what: bytes) -> bytes:
-            return hmac.digest(self._pretence, what + user.encode(), hashlib.sha256)
+            return hmac.digest(self._decoy_key, what + user.encode(), hashlib.sha256)
 
         return derived(b"salt")[:16], derived(b"stored"), derived(b"server"), _ITERATIONS
 
 
-def _made(user: str, password: str) -> Verifier:
+def _password_verifier(user: str, password: str) -> Verifier:
     try:
         return make_verifier(password)
     except ScramException as error:
-        raise InvalidError(f"the password of {user} cannot be used: {error}") from error
+        raise InvalidError(f"invalid password of user {user}: {error}") from error
 
 
 class Exchange:
-    """One log-in: the client's first message, then its proof."""
+    """One SCRAM exchange: call `first` with the client's first message, then `final`."""
 
     def __init__(self, passwords: Passwords, user: str, certificate: str | None) -> None:
         self._user = user
@@ -98,13 +104,17 @@ class Exchange:
 
     def first(self, mechanism: str, data: bytes) -> bytes:
         if mechanism not in self.mechanisms:
-            raise violation(f"the log-in mechanism {mechanism[:40]} was not offered")
+            raise protocol_violation(
+                f"the client selected an invalid SASL authentication mechanism: {mechanism[:40]}"
+            )
         binding = None
         if mechanism == PLUS:
             binding = (_BINDING, self._certificate)
         elif self._certificate is not None and data[:2] == b"y,":
-            # It says that we offered no binding, and we did: somebody sits in between.
-            raise violation("the offer of channel binding was tampered with on the way")
+            # "y" claims that the server did not offer channel binding, but it did.
+            raise protocol_violation(
+                "SCRAM channel binding negotiation error: the server's offer was altered in transit"
+            )
         try:
             self._server = ScramMechanism(mechanism).make_server(
                 lambda _: self._verifier, binding, runtime.token(18).hex()
@@ -116,9 +126,10 @@ class Exchange:
         return answer.encode()
 
     def _set_first(self, text: str) -> None:
-        """libpq leaves the name empty, as PostgreSQL has it from the startup packet.
+        """Pass the client's first message to scramp.
 
-        scramp refuses that. It is given a name to read, and the text as it was sent to sign.
+        libpq leaves the user name empty, because the startup packet has it. scramp rejects an empty
+        name, so it parses a message with a placeholder, and verifies the original text.
         """
         header, name, bare = text.partition(",n=")
         if name and bare.startswith(","):

@@ -1,4 +1,4 @@
-"""The server: listens, counts its clients, knows whom a cancel request means, ends in order."""
+"""The server: accepts and limits connections, routes cancel requests, and shuts down."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from neve.lake.pgwire.backend import Backend
 from neve.lake.pgwire.catalog.catalog import Catalog
 from neve.lake.pgwire.connection import Connection
 from neve.lake.pgwire.execution import ServerThreads
-from neve.lake.pgwire.fairness import FairQueue
+from neve.lake.pgwire.fairness import AddressLimiter
 from neve.lake.pgwire.options import Limits, ServeOptions, Tls
+from neve.lake.pgwire.runner import ServerState
 from neve.lake.pgwire.scram import Passwords
-from neve.lake.pgwire.server_state import ServerState
 from neve.lake.pgwire.sqlstate import (
     ADMIN_SHUTDOWN,
     CRASH_SHUTDOWN,
@@ -36,7 +36,7 @@ _STOP_SECONDS = 10.0
 
 
 class PostgresServer:
-    """`await start()`, then `await close()`; between, `host` and `port` say where it listens."""
+    """A PostgreSQL server: `await start()`, later `await close()`. `start` sets `port`."""
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class PostgresServer:
         self.host, self.port = host, port
         self._limits = limits or Limits()
         if not users and not trust:
-            raise InvalidError("no users were given, so nobody could log in: name at least one")
+            raise InvalidError(
+                "no users are configured, so no client could log in: configure at least one"
+            )
         self._security = Security(
             None if trust else Passwords(users or {}),
             None if tls is None else tls.context(),
@@ -62,8 +64,8 @@ class PostgresServer:
         )
         queries = runtime.ThreadPool(self._limits.queries_max, "neve-sql")
         control = runtime.ThreadPool(_CONTROL_THREADS, "neve-sql-control")
-        turns = FairQueue(self._limits.queries_per_address_max)
-        threads = ServerThreads(queries, control, turns)
+        per_address = AddressLimiter(self._limits.queries_per_address_max)
+        threads = ServerThreads(queries, control, per_address)
         catalog = Catalog(backend, self._limits, database=database, users=list(users or {}))
         self._state = ServerState(backend, catalog, threads, self._limits)
         self._connections: dict[int, Connection] = {}
@@ -86,9 +88,9 @@ class PostgresServer:
         self.port = int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self, failure: str = "") -> None:
-        """Take no more clients, end those that are there, and wait for them.
+        """Stop listening, close all connections and wait for them.
 
-        Clients are given `failure` as the reason where the engine has failed.
+        `failure` is the reason that clients get if the engine has failed.
         """
         reason = fatal(ADMIN_SHUTDOWN, "terminating connection due to administrator command")
         if failure:
@@ -105,53 +107,53 @@ class PostgresServer:
 
     @property
     def failure(self) -> str:
-        """Why no query can be answered any more; empty while some can."""
+        """Why the server can run no more queries; empty while it can."""
         stuck = len(self._state.threads.stuck)
         if stuck < self._limits.queries_max:
             return ""
-        return f"{stuck} queries were cancelled and do not end, and none else can begin"
+        return f"all {stuck} query threads are blocked by cancelled queries that do not end"
 
     @property
     def clients(self) -> int:
-        """How many are logged in."""
+        """Number of clients that are logged in."""
         return sum(each.logged_in for each in self._connections.values())
 
     def _connected(self, transport: ClientTransport) -> None:
         limits = self._limits
-        if not self._make_room(transport.address()):
+        if not self._admit(transport.address()):
             transport.abort()
             return
         self._processes = self._processes % 0x7FFFFFFF + 1
         process = self._processes
         secret = int.from_bytes(runtime.token(4), "big")
-        startup = Startup(transport, self._security, limits, self._cancel, self._check_room)
+        startup = Startup(transport, self._security, limits, self._cancel, self._check_clients)
         connection = Connection(transport, self._state, startup, process, secret)
         self._connections[process] = connection
         self._tasks.start(self._run(connection), name=f"postgres client {process}")
 
-    def _make_room(self, address: str) -> bool:
-        """Whether one more may connect; those that have not logged in give way to it."""
+    def _admit(self, address: str) -> bool:
+        """Whether a client may connect. Closes one that has not logged in to make room."""
         limits = self._limits
         mine = [each for each in self._connections.values() if each.address == address]
         starting = [each for each in self._connections.values() if not each.logged_in]
         if len(mine) >= limits.connections_per_address_max:
-            logs.event(log, logging.WARNING, "too many connections of an address", address=address)
-            return self._give_way(each for each in mine if not each.logged_in)
+            logs.event(
+                log, logging.WARNING, "too many connections from one address", address=address
+            )
+            return self._close_oldest(each for each in mine if not each.logged_in)
         if len(starting) >= limits.starting_max:
             (most, _), *_ = Counter(each.address for each in starting).most_common(1)
-            logs.event(
-                log, logging.WARNING, "too many connections have not logged in", address=most
-            )
-            return self._give_way(each for each in starting if each.address == most)
+            logs.event(log, logging.WARNING, "too many connections without log-in", address=most)
+            return self._close_oldest(each for each in starting if each.address == most)
         return True
 
-    def _give_way(self, connections: Iterable[Connection]) -> bool:
-        """Close the first of these, oldest first; whether there is one."""
+    def _close_oldest(self, connections: Iterable[Connection]) -> bool:
+        """Close the first connection. Returns False if there is none."""
         oldest = next(iter(connections), None)
         if oldest is None:
             return False
         del self._connections[oldest.process]
-        oldest.give_up()
+        oldest.abort()
         return True
 
     async def _run(self, connection: Connection) -> None:
@@ -160,8 +162,8 @@ class PostgresServer:
         finally:
             self._connections.pop(connection.process, None)
 
-    def _check_room(self) -> None:
-        """Called when a client has shown its password, before it is let in."""
+    def _check_clients(self) -> None:
+        """Raise if too many clients are logged in. Called after authentication."""
         if self.clients > self._limits.connections_max:
             raise fatal(TOO_MANY_CONNECTIONS, "sorry, too many clients already")
 
@@ -175,7 +177,7 @@ class PostgresServer:
 
 @asynccontextmanager
 async def serve(backend: Backend, options: ServeOptions) -> AsyncIterator[PostgresServer]:
-    """A server for as long as the block runs."""
+    """Run a server within an `async with` block."""
     server = PostgresServer(
         backend,
         host=options.host,

@@ -1,4 +1,4 @@
-"""What a session does itself: transactions, settings, cursors, forgetting."""
+"""Commands that a session runs itself: transactions, settings, cursors and DISCARD."""
 
 from __future__ import annotations
 
@@ -10,18 +10,62 @@ from neve.lake.pgwire import wire
 from neve.lake.pgwire.commands import Command
 from neve.lake.pgwire.encode import data_rows, encoders
 from neve.lake.pgwire.portals import Portal, Prepared, SessionPortals
-from neve.lake.pgwire.runner import Runner
+from neve.lake.pgwire.runner import QueryRunner
 from neve.lake.pgwire.session_settings import SessionSettings
-from neve.lake.pgwire.sqlstate import FEATURE_NOT_SUPPORTED, NO_TRANSACTION, SqlError
-from neve.lake.pgwire.transaction import Transaction
+from neve.lake.pgwire.sqlstate import (
+    ACTIVE_TRANSACTION,
+    FEATURE_NOT_SUPPORTED,
+    NO_TRANSACTION,
+    SqlError,
+)
+
+
+class Transaction:
+    """The transaction state that clients see: idle, in a block, or in a failed block.
+
+    Nothing is ever written, so the state has no effect on data.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.has_failed = False
+
+    @property
+    def status(self) -> bytes:
+        if not self.is_open:
+            return b"I"
+        return b"E" if self.has_failed else b"T"
+
+    def begin(self) -> SqlError | None:
+        """Open a block. Returns PostgreSQL's warning if one is open already."""
+        if self.is_open:
+            return SqlError(
+                ACTIVE_TRANSACTION, "there is already a transaction in progress", severity="WARNING"
+            )
+        self.is_open = True
+        return None
+
+    def end(self) -> SqlError | None:
+        """Close the block. Returns PostgreSQL's warning if none is open."""
+        was_open, self.is_open, self.has_failed = self.is_open, False, False
+        if was_open:
+            return None
+        return SqlError(NO_TRANSACTION, "there is no transaction in progress", severity="WARNING")
+
+    def fail(self) -> None:
+        self.has_failed = self.is_open
+
+    def recover(self) -> None:
+        """Leave the failed state after ROLLBACK TO a savepoint."""
+        self.has_failed = False
 
 
 class SessionCommands:
-    """Carries out one session's commands; answers with the tag that the client is told."""
+    """Runs the commands of one session. Each command returns its command tag."""
 
     def __init__(
         self,
-        runner: Runner,
+        runner: QueryRunner,
         portals: SessionPortals,
         transaction: Transaction,
         settings: SessionSettings,
@@ -31,7 +75,7 @@ class SessionCommands:
         self._portals = portals
         self._transaction = transaction
         self._settings = settings
-        self._told = settings.reported()
+        self._reported = settings.reported()
         self._steps: dict[str, Callable[[Portal, Command], Awaitable[str]]] = {
             "begin": self._begin,
             "commit": self._end_transaction,
@@ -49,7 +93,7 @@ class SessionCommands:
         }
 
     def schema(self, command: Command) -> pa.Schema | None:
-        """What the command's rows look like; None where it has none."""
+        """Returns the schema of the command's rows; None if it has no rows."""
         if command.name == "show":
             return _show_schema(command.subject)
         if command.name == "fetch":
@@ -61,17 +105,17 @@ class SessionCommands:
         tag = command.tag if step is None else await step(portal, command)
         self._out.add(wire.command_complete(tag))
 
-    def settle(self) -> None:
-        """Tell the client which of the reported settings have changed."""
+    def report_changes(self) -> None:
+        """Send ParameterStatus for each reported setting that has changed."""
         now = self._settings.reported()
         for name, value in now.items():
-            if self._told.get(name) != value:
+            if self._reported.get(name) != value:
                 self._out.add(wire.parameter_status(name, value))
-        self._told = now
+        self._reported = now
 
     def _notice(self, notice: SqlError | None) -> None:
         if notice is not None:
-            self._out.add(wire.report(notice))
+            self._out.add(wire.error_or_notice(notice))
 
     # --- transactions
 
@@ -81,7 +125,7 @@ class SessionCommands:
 
     async def _end_transaction(self, _: Portal, command: Command) -> str:
         had_failed = self._transaction.has_failed
-        await self._portals.drop_portals(held_too=False)
+        await self._portals.drop_portals(include_held=False)
         self._notice(self._transaction.end())
         return "ROLLBACK" if had_failed else command.tag
 
@@ -122,7 +166,7 @@ class SessionCommands:
         assert command.query is not None
         prepared = Prepared.one(command.query)
         if prepared.command is not None:
-            raise SqlError(FEATURE_NOT_SUPPORTED, "a cursor needs a query")
+            raise SqlError(FEATURE_NOT_SUPPORTED, "DECLARE CURSOR accepts only a query")
         cursor = Portal(prepared, hold=command.hold)
         cursor.execution = self._runner.execution(command.query, portal.values)
         await self._portals.add_portal(command.subject, cursor)
@@ -144,13 +188,13 @@ class SessionCommands:
 
     async def _close(self, _: Portal, command: Command) -> str:
         if not command.subject:
-            await self._portals.drop_portals(held_too=True)
+            await self._portals.drop_portals(include_held=True)
         else:
             self._portals.portal(command.subject)
             await self._portals.drop_portal(command.subject)
         return command.tag
 
-    # --- forgetting
+    # --- DEALLOCATE and DISCARD
 
     async def _deallocate(self, _: Portal, command: Command) -> str:
         if command.tag == "DEALLOCATE ALL":
@@ -162,7 +206,7 @@ class SessionCommands:
 
     async def _discard(self, _: Portal, command: Command) -> str:
         if command.subject == "all":
-            await self._portals.drop_portals(held_too=True)
+            await self._portals.drop_portals(include_held=True)
             self._portals.drop_all_prepared()
             self._settings.reset("all")
         return command.tag

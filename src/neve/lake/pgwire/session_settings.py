@@ -1,7 +1,7 @@
-"""The settings of one session: what SHOW tells and SET takes.
+"""Settings of one session, for SHOW and SET.
 
-Most mean nothing to a read-only engine and are only remembered, because drivers set them. Those
-that would change how results look are fixed: text is UTF-8, dates are ISO, times are told in UTC.
+Drivers set many of them. Most have no effect on a read-only engine and are only stored. Those that
+would change the format of results are fixed: UTF-8 text, ISO dates, times in UTC.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neve.lake.pgwire.sqlstate import (
 )
 
 SERVER_VERSION = "15.0"
-"""Of the PostgreSQL whose catalogue is shown: clients choose their queries by it."""
+"""The version of PostgreSQL whose catalogue is emulated. Clients choose their queries by it."""
 
 _FIXED = {
     "datestyle": "ISO, MDY",
@@ -74,7 +74,7 @@ _UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": 8.64
 
 
 class SessionSettings:
-    """One session's; names are compared without regard to case."""
+    """Settings of one session. Names are case-insensitive."""
 
     def __init__(self, user: str, *, statement_timeout_ms: int = 0) -> None:
         self._initial = {**_FIXED, **_DEFAULTS, "session_authorization": user}
@@ -83,41 +83,49 @@ class SessionSettings:
         self._values = dict(self._initial)
 
     def startup(self, name: str, value: str) -> None:
-        """A parameter of the connection; what is fixed is passed over, as nobody would see why."""
+        """Set a startup parameter. Fixed settings are ignored, as a notice would not be seen."""
         lowered = name.lower()
         if lowered == "client_encoding" or lowered not in _FIXED:
             self.set(name, value)
 
     def set(self, name: str, value: str) -> SqlError | None:
-        """Returns a notice where the value makes no difference that the client would expect."""
+        """Set a value. Returns a warning if the setting is fixed to another value."""
         lowered = name.lower()
         if len(value) > _VALUE_CHARACTERS_MAX or len(lowered) > _VALUE_CHARACTERS_MAX:
-            raise SqlError(INVALID_PARAMETER_VALUE, f"the value of {name[:60]} is too long")
+            raise SqlError(
+                INVALID_PARAMETER_VALUE,
+                f'name or value of "{name[:60]}" is longer than {_VALUE_CHARACTERS_MAX} characters',
+            )
         if lowered in _FIXED:
-            return self._kept(lowered, value)
+            return self._check_fixed(lowered, value)
         if lowered == "client_encoding":
             if value.strip("'\" ").upper() not in _UTF8_NAMES:
                 raise SqlError(
-                    FEATURE_NOT_SUPPORTED, f"the client's encoding must be UTF8, not {value}"
+                    FEATURE_NOT_SUPPORTED, f"client_encoding {value} is not supported: use UTF8"
                 )
             value = "UTF8"
         if lowered == "statement_timeout":
             value = str(self._within_limit(milliseconds(value)))
         if lowered not in self._values and len(self._values) >= _NAMES_MAX:
-            raise SqlError(INVALID_PARAMETER_VALUE, f"too many settings: {name[:60]} is not taken")
+            raise SqlError(
+                INVALID_PARAMETER_VALUE,
+                f'cannot set "{name[:60]}": the session has {_NAMES_MAX} settings, the maximum',
+            )
         self._values[lowered] = value
         return None
 
-    def _within_limit(self, wanted_ms: int) -> int:
-        """What a client asks for, or the server's limit where that is less; 0 means no limit."""
+    def _within_limit(self, requested_ms: int) -> int:
+        """Returns the smaller of the client's and the server's limit; 0 means no limit."""
         limit_ms = self._statement_timeout_ms
-        return min(wanted_ms or limit_ms, limit_ms) if limit_ms else wanted_ms
+        return min(requested_ms or limit_ms, limit_ms) if limit_ms else requested_ms
 
-    def _kept(self, lowered: str, value: str) -> SqlError | None:
+    def _check_fixed(self, lowered: str, value: str) -> SqlError | None:
         kept = self._values[lowered]
         if value.lower().split(",")[0].strip() == kept.lower().split(",")[0].strip():
             return None
-        return SqlError("01000", f'"{lowered}" stays {kept} on this server', severity="WARNING")
+        return SqlError(
+            "01000", f'"{lowered}" is fixed to {kept} on this server', severity="WARNING"
+        )
 
     def reset(self, name: str) -> None:
         lowered = name.lower()
@@ -143,7 +151,7 @@ class SessionSettings:
         return dict(sorted(self._values.items()))
 
     def reported(self) -> dict[str, str]:
-        """What clients are told by themselves, at the start and at a change."""
+        """The settings that clients are sent at the start and after each change."""
         return {shown: self._values[name] for name, shown in _REPORTED.items()}
 
     @property
@@ -152,7 +160,7 @@ class SessionSettings:
 
 
 def milliseconds(value: str) -> int:
-    """A time-out as PostgreSQL writes it: `500`, `30s`, `5 min`."""
+    """Parse a time-out in PostgreSQL's format: `500`, `30s`, `5 min`."""
     match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]*)\s*", value)
     if value.strip().lower() == "default":
         return 0

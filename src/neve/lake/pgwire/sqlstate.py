@@ -1,7 +1,7 @@
-"""Errors as PostgreSQL's clients expect them: a SQLSTATE, a message, a hint, a position.
+"""Errors in PostgreSQL's form: SQLSTATE, message, hint and position.
 
-This is the one file that knows the codes. An error of the engine that brings its own SQLSTATE
-(Spark's do) keeps it; other kinds are mapped here.
+Only this module maps errors to SQLSTATEs. An error of the engine that has a SQLSTATE of its own, as
+Spark's errors do, keeps it.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ IO_ERROR = "58030"
 INTERNAL = "XX000"
 
 _MESSAGE_CHARACTERS_MAX = 8_000
-"""Spark's messages may carry a whole plan; what a person reads comes first."""
+"""Spark's messages can contain a whole plan, after the part that matters."""
 
 
 @dataclass
 class SqlError(Exception):
-    """One error, or one notice, for the wire."""
+    """An error or a notice that is sent to the client."""
 
     code: str
     message: str
     hint: str = ""
     position: int = 0
-    """Character of the statement that it is about, from 1; 0 where none is."""
+    """Position in the statement, in characters from 1; 0 if unknown."""
     severity: str = "ERROR"
     detail: str = ""
 
@@ -62,7 +62,7 @@ class SqlError(Exception):
 
 
 def fatal(code: str, message: str, hint: str = "") -> SqlError:
-    """An error after which the connection is closed."""
+    """Create an error after which the connection is closed."""
     return SqlError(code, message, hint, severity="FATAL")
 
 
@@ -87,7 +87,7 @@ _NAMES = {
 
 
 def from_exception(failure: BaseException) -> SqlError:
-    """What to tell a client about an error that came out of the engine."""
+    """Convert an exception of the engine to the error that is sent to the client."""
     if isinstance(failure, SqlError):
         return failure
     message = masked(str(failure) or type(failure).__name__)[:_MESSAGE_CHARACTERS_MAX]
@@ -122,13 +122,13 @@ def _code_of(failure: BaseException) -> str:
 
 
 def _own_code(failure: BaseException) -> str:
-    """The SQLSTATE that an error carries: ours as an attribute, Spark's behind a call."""
+    """Returns the SQLSTATE of an error: an attribute of ours, a method of Spark's; else empty."""
     given = getattr(failure, "sqlstate", None)
     ask = getattr(failure, "getSqlState", None)
     if not given and callable(ask):
         try:
             given = ask()
-        except Exception:  # a broken bridge to the engine is no reason to lose the error itself
+        except Exception:  # a broken bridge to the JVM must not hide the error itself
             given = None
     text = str(given or "")
     return text if len(text) == 5 and text.isalnum() and text.isascii() else ""

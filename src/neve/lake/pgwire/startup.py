@@ -1,4 +1,4 @@
-"""From a new socket to a client that is logged in, or has said what it came for and is gone."""
+"""The start of a connection: encryption, cancel requests, parameters and authentication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger("neve.sql")
 
 @dataclass(frozen=True)
 class Security:
-    """How a server lets clients in. No passwords: everybody is let in."""
+    """Authentication and TLS of a server. Without passwords every user is accepted."""
 
     passwords: Passwords | None
     tls: ssl.SSLContext | None
@@ -39,7 +39,7 @@ class Security:
 
 
 class Startup:
-    """One connection's beginning; `on_cancel` hears of cancel requests, `on_login` of a log-in."""
+    """The start of one connection. `on_login` may raise to reject an authenticated client."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Startup:
         self.on_login = on_login
 
     async def negotiate(self) -> dict[str, str]:
-        """The parameters that a client starts with; Disconnected if it came for something else."""
+        """Returns the startup parameters. Raises Disconnected after a cancel request."""
         for _ in range(_ENCRYPTION_REQUESTS_MAX):
             header = await self._transport.read(wire.LENGTH_BYTES)
             size = wire.startup_length(header, self._limits.login_message_bytes_max)
@@ -72,13 +72,12 @@ class Startup:
                 raise Disconnected
             else:
                 return self._parameters(code, fields.rest())
-        raise wire.violation("too many requests for encryption")
+        raise wire.protocol_violation("too many requests for encryption")
 
     async def _encrypt(self) -> None:
         if self._security.tls is None or self._transport.secure:
             self._transport.write(b"N")
             return
-        # Written before the handshake begins, and read by nobody but the client's own TLS.
         self._transport.write(b"S")
         await self._transport.start_tls(self._security.tls)
 
@@ -93,7 +92,7 @@ class Startup:
         if self._security.tls_required and not self._transport.secure:
             raise fatal(
                 INVALID_AUTHORIZATION,
-                "this server takes connections with TLS only (sslmode=require)",
+                "this server requires TLS: connect with sslmode=require",
             )
         if not found.get("user"):
             raise fatal(INVALID_AUTHORIZATION, "no user name was given in the startup packet")
@@ -105,16 +104,19 @@ class Startup:
         return {name: value for name, value in found.items() if name not in unknown}
 
     async def authenticate(self, user: str) -> None:
-        """Let a user in, or raise. Users that failed before from this address wait first."""
+        """Authenticate a user, after a delay if the user or address failed before."""
         address = self._address
         if self._security.passwords is not None:
             throttle = self._security.throttle
             delay = throttle.delay_seconds(user, address)
             if delay > self._limits.login_seconds:
                 logs.event(log, logging.WARNING, "log-in refused", user=user, address=address)
-                raise fatal(TOO_MANY_CONNECTIONS, "too many failed log-ins: try again later")
+                raise fatal(
+                    TOO_MANY_CONNECTIONS,
+                    "too many failed log-ins of this user or address: try again later",
+                )
             if delay:
-                await self._transport.pause(delay)
+                await self._transport.sleep(delay)
             try:
                 await self._exchange(Exchange(self._security.passwords, user, self._certificate))
             except SqlError:

@@ -1,4 +1,4 @@
-"""One client's socket: bytes in with a bound, bytes out with back pressure, TLS on request."""
+"""The socket of one client: bounded reads, writes with back pressure, upgrade to TLS."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, cast
 from neve import runtime
 
 READ_AHEAD_BYTES = 64 * 1024
-"""Received beyond what is being waited for; more stays in the system's buffers."""
+"""Bytes buffered beyond the current read; the rest stays in the kernel's buffers."""
 WRITE_BUFFER_BYTES = 256 * 1024
 _SEND_BYTES = 64 * 1024
 
 
 class Disconnected(Exception):  # noqa: N818 (an ordinary end, not a failure)
-    """The client is gone."""
+    """The client has disconnected."""
 
 
 class ClientTransport(asyncio.Protocol):
-    """`on_made` is called with the transport when a client has connected."""
+    """The transport of one client. Calls `on_made` when the client has connected."""
 
     def __init__(self, on_made: Callable[[ClientTransport], None]) -> None:
         self._on_made = on_made
@@ -38,7 +38,7 @@ class ClientTransport(asyncio.Protocol):
         self.secure = False
         self.on_lost: Callable[[], None] = lambda: None
 
-    # --- what the event loop calls
+    # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._use(cast(asyncio.Transport, transport))
@@ -81,10 +81,10 @@ class ClientTransport(asyncio.Protocol):
             self._writable.set()
             self.on_lost()
 
-    # --- what the connection calls
+    # --- called by the connection
 
     async def read(self, size: int) -> bytes:
-        """Exactly so many bytes; Disconnected where they do not come."""
+        """Read exactly `size` bytes. Raises Disconnected if the client closes before."""
         self._wanted = size
         while len(self._received) < size:
             if self.ended:
@@ -104,7 +104,7 @@ class ClientTransport(asyncio.Protocol):
             self._transport.write(data)
 
     async def drain(self, seconds: float) -> None:
-        """Wait until the client has taken most of what was written; Disconnected if it does not."""
+        """Wait until the write buffer has room. Raises Disconnected after `seconds`."""
         if not self._writable.is_set():
             try:
                 async with runtime.deadline(seconds):
@@ -115,15 +115,15 @@ class ClientTransport(asyncio.Protocol):
         if self.ended:
             raise Disconnected
 
-    async def pause(self, seconds: float) -> None:
-        """Let a client wait; Disconnected if it leaves meanwhile."""
+    async def sleep(self, seconds: float) -> None:
+        """Sleep. Raises Disconnected if the client disconnects meanwhile."""
         with contextlib.suppress(TimeoutError):
             async with runtime.deadline(seconds):
                 await self._gone.wait()
             raise Disconnected
 
     async def start_tls(self, context: ssl.SSLContext) -> None:
-        """Go on under TLS. Bytes that came before the handshake would be somebody else's."""
+        """Upgrade to TLS. Disconnects if bytes came before the handshake: they may be injected."""
         if self._received:
             self.abort()
             raise Disconnected
@@ -139,12 +139,12 @@ class ClientTransport(asyncio.Protocol):
         self.secure = True
 
     def address(self) -> str:
-        """The client's, without its port."""
+        """The client's address without its port."""
         peer: Any = self._transport.get_extra_info("peername")
         return str(peer[0]) if isinstance(peer, tuple) and peer else ""
 
     def close(self) -> None:
-        """Send what was written, then close."""
+        """Close after sending what was written."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -153,7 +153,7 @@ class ClientTransport(asyncio.Protocol):
 
 
 class SendBuffer:
-    """Messages are added, and leave at a flush or when enough have come together."""
+    """Collects messages and sends them together."""
 
     def __init__(self, transport: ClientTransport, stall_seconds: float) -> None:
         self._transport = transport
@@ -165,8 +165,8 @@ class SendBuffer:
         self._parts.append(message)
         self._bytes += len(message)
 
-    async def relieve(self) -> None:
-        """Send if much has come together."""
+    async def flush_if_large(self) -> None:
+        """Send if at least 64 KiB have been collected."""
         if self._bytes >= _SEND_BYTES:
             await self.flush()
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's types: their numbers and names, and which of them an Arrow column becomes."""
+"""PostgreSQL's types with oids and names, and their mapping from Arrow types."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from neve.lake.pgwire.wire import Described
+from neve.lake.pgwire.wire import ColumnDescription
 
 
 @dataclass(frozen=True)
 class PgType:
-    """A type as `pg_type` lists it. `array_oid` 0: it has no array, or is one."""
+    """A row of `pg_type`. `array_oid` is 0 for an array, or if there is no array of it."""
 
     name: str
     oid: int
@@ -79,7 +79,7 @@ SCALARS = _declared()
 BY_NAME = {each.name: each for each in SCALARS}
 BY_OID = {each.oid: each for each in SCALARS}
 ELEMENT_OF = {each.array_oid: each for each in SCALARS if each.array_oid}
-"""Oid of an array to the type of its elements."""
+"""Oid of an array type to the type of its elements."""
 
 TEXT = BY_NAME["text"]
 BYTEA = BY_NAME["bytea"]
@@ -129,7 +129,7 @@ _CHECKS = [
 
 
 def scalar_of(arrow: pa.DataType) -> PgType | None:
-    """The type of a column of plain values; None for nested ones."""
+    """Returns the PostgreSQL type of a scalar Arrow type; None for nested types."""
     if isinstance(arrow, pa.BaseExtensionType):
         return BY_NAME["uuid"] if str(arrow.extension_name) == "arrow.uuid" else None
     if pa.types.is_timestamp(arrow):
@@ -148,7 +148,7 @@ def is_list(arrow: pa.DataType) -> bool:
 
 
 def pg_type(arrow: pa.DataType) -> PgType:
-    """The type a column is given: nested values, and whatever else is unknown, are jsonb."""
+    """Returns the PostgreSQL type of a column. Nested and unknown types become jsonb."""
     if pa.types.is_dictionary(arrow):
         return pg_type(arrow.value_type)
     scalar = scalar_of(arrow)
@@ -162,22 +162,22 @@ def pg_type(arrow: pa.DataType) -> PgType:
 
 
 def modifier_of(arrow: pa.DataType) -> int:
-    """PostgreSQL's typmod: precision and scale of a decimal."""
+    """Returns PostgreSQL's typmod: precision and scale of a decimal, otherwise -1."""
     if pa.types.is_decimal(arrow) and 0 <= arrow.scale <= arrow.precision:
         return int((arrow.precision << 16) | arrow.scale) + 4
     return -1
 
 
-def described(schema: pa.Schema) -> list[Described]:
+def column_descriptions(schema: pa.Schema) -> list[ColumnDescription]:
     columns = []
     for field in schema:
         own = _declared_type(field) or pg_type(field.type)
-        columns.append(Described(field.name, own.oid, own.size, modifier_of(field.type)))
+        columns.append(ColumnDescription(field.name, own.oid, own.size, modifier_of(field.type)))
     return columns
 
 
 DECLARED_TYPE = b"postgres.type"
-"""Metadata of a field that says which type clients are told: the catalogue's names and oids."""
+"""Metadata key of a field with the oid of its PostgreSQL type, such as name or oid."""
 
 
 def _declared_type(field: pa.Field) -> PgType | None:

@@ -1,7 +1,7 @@
-"""Messages of PostgreSQL's protocol 3.0: bytes in, values out, and the other way round.
+"""Encodes and decodes the messages of PostgreSQL's protocol 3.0.
 
-Pure. Whatever a client sends, these functions give a value or raise a protocol violation; they
-take no more memory than the message itself.
+Pure. For any input, decoding returns a value or raises SqlError. It needs no more memory than the
+message itself.
 """
 
 from __future__ import annotations
@@ -26,27 +26,30 @@ _FIELD = struct.Struct(">ihihih")
 _HEADER = struct.Struct(">ci")
 
 
-def violation(what: str) -> SqlError:
+def protocol_violation(what: str) -> SqlError:
     return fatal(PROTOCOL_VIOLATION, what)
 
 
 def body_length(header: bytes, bytes_max: int) -> tuple[bytes, int]:
-    """Kind and size of the body that follows; refuses what no sane client would announce."""
+    """Decode a message header. Returns the kind and the size of the body. Checks the size."""
     kind, length = _HEADER.unpack(header)
     if not LENGTH_BYTES <= length <= bytes_max + LENGTH_BYTES:
-        raise violation(f"a message of {length} bytes was announced, {bytes_max} are allowed")
+        raise protocol_violation(
+            f"invalid message length {length}; accepted: {LENGTH_BYTES} to "
+            f"{bytes_max + LENGTH_BYTES}"
+        )
     return kind, length - LENGTH_BYTES
 
 
 def startup_length(header: bytes, bytes_max: int) -> int:
     (length,) = _INT32.unpack(header)
     if not 8 <= length <= bytes_max:
-        raise violation("invalid length of startup packet")
+        raise protocol_violation("invalid length of startup packet")
     return int(length) - LENGTH_BYTES
 
 
 class Fields:
-    """Reads the fields of one body; never past its end."""
+    """Reads the fields of a message body. Raises SqlError at its end."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -55,7 +58,7 @@ class Fields:
     def take(self, size: int) -> bytes:
         end = self._at + size
         if size < 0 or end > len(self._body):
-            raise violation("a message ends before its last field")
+            raise protocol_violation("a message ends before its last field")
         taken = self._body[self._at : end]
         self._at = end
         return taken
@@ -73,16 +76,16 @@ class Fields:
         return self.take(1)
 
     def count(self, least_bytes_each: int) -> int:
-        """A number of things that follow, each at least so large; unsigned, as PostgreSQL's."""
+        """Read the number of items that follow. Raises SqlError if they cannot fit in the body."""
         count = self.int16() & 0xFFFF
         if count * least_bytes_each > len(self._body) - self._at:
-            raise violation("a message announces more fields than it holds")
+            raise protocol_violation("a message has fewer fields than it announces")
         return count
 
     def text(self) -> str:
         end = self._body.find(b"\0", self._at)
         if end < 0:
-            raise violation("a string in a message has no end")
+            raise protocol_violation("a string in a message has no terminator")
         raw = self.take(end - self._at)
         self._at += 1
         try:
@@ -91,7 +94,7 @@ class Fields:
             raise SqlError("22021", 'invalid byte sequence for encoding "UTF8"') from error
 
     def value(self) -> bytes | None:
-        """A value with its length before it; -1 is NULL."""
+        """Read a value with its length in front; -1 is NULL."""
         size = self.int32()
         return None if size == -1 else self.take(size)
 
@@ -104,10 +107,10 @@ class Fields:
 
     def finish(self) -> None:
         if not self.at_end:
-            raise violation("a message goes on after its last field")
+            raise protocol_violation("a message has extra bytes after its last field")
 
 
-# --- what a client says
+# --- messages of the client
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Target:
-    """What Describe and Close are about: `S`tatement or `P`ortal."""
+    """The target of Describe and Close: a statement (`S`) or portal (`P`)."""
 
     kind: bytes
     name: str
@@ -141,7 +144,7 @@ class Execute:
 
 
 def parse_startup(body: bytes) -> dict[str, str]:
-    """The parameters after the version."""
+    """Decode the parameters of a startup message, after the version."""
     fields = Fields(body)
     found: dict[str, str] = {}
     while name := fields.text():
@@ -192,7 +195,9 @@ def parse_target(body: bytes) -> Target:
     kind, name = fields.byte(), fields.text()
     fields.finish()
     if kind not in (b"S", b"P"):
-        raise violation(f"neither a statement nor a portal: {kind!r}")
+        raise protocol_violation(
+            f"invalid target {kind!r} of Describe or Close; accepted: S (statement), P (portal)"
+        )
     return Target(kind, name)
 
 
@@ -210,7 +215,7 @@ def parse_sasl_initial(body: bytes) -> tuple[str, bytes]:
     return mechanism, first or b""
 
 
-# --- what the server says
+# --- messages of the server
 
 
 def message(kind: bytes, *parts: bytes) -> bytes:
@@ -243,8 +248,8 @@ def negotiate_version(options: Sequence[str]) -> bytes:
     return message(b"v", _INT32.pack(PROTOCOL_3_0), _INT32.pack(len(options)), named)
 
 
-def report(error: SqlError) -> bytes:
-    """An ErrorResponse; a NoticeResponse where the severity is no error's."""
+def error_or_notice(error: SqlError) -> bytes:
+    """Encode an ErrorResponse, or a NoticeResponse if the severity is below ERROR."""
     kind = b"E" if error.severity in ("ERROR", "FATAL", "PANIC") else b"N"
     fields = [("S", error.severity), ("V", error.severity), ("C", error.code)]
     fields += [("M", error.message), ("D", error.detail), ("H", error.hint)]
@@ -253,7 +258,7 @@ def report(error: SqlError) -> bytes:
 
 
 @dataclass(frozen=True)
-class Described:
+class ColumnDescription:
     """One column of a RowDescription."""
 
     name: str
@@ -262,7 +267,7 @@ class Described:
     modifier: int = -1
 
 
-def row_description(columns: Sequence[Described], formats: Iterable[int]) -> bytes:
+def row_description(columns: Sequence[ColumnDescription], formats: Iterable[int]) -> bytes:
     parts = [_INT16.pack(len(columns))]
     for column, form in zip(columns, formats, strict=True):
         about = _FIELD.pack(0, 0, _signed(column.type_oid), column.size, column.modifier, form)

@@ -13,7 +13,7 @@ from neve.lake.pgwire.catalog.catalog import Catalog, SessionCatalog
 from neve.lake.pgwire.lexer import statements
 from neve.lake.pgwire.session_settings import SessionSettings
 from neve.lake.pgwire.sqlstate import SqlError
-from neve.lake.pgwire.types import described
+from neve.lake.pgwire.types import column_descriptions
 from unit.lake.pgwire.fake_engine import CLICKS, ORDERS, FakeEngine, Relation
 
 
@@ -31,7 +31,7 @@ def catalog() -> SessionCatalog:
 
 def answers(catalog: SessionCatalog, sql: str) -> bool:
     (one,) = statements(sql)
-    return catalog.answers(one)
+    return catalog.handles(one)
 
 
 def ask(catalog: SessionCatalog, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -164,7 +164,7 @@ def test_answers_have_names_and_types(catalog: SessionCatalog) -> None:
         "CASE WHEN relhasindex THEN 'a' END FROM pg_class c",
         tag="t",
     )
-    shown = [(column.name, column.type_oid) for column in described(result.schema)]
+    shown = [(column.name, column.type_oid) for column in column_descriptions(result.schema)]
     assert shown == [
         ("oid", 26),
         ("relname", 19),
@@ -289,7 +289,7 @@ def test_a_relation_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
 
 def test_answers_of_long_texts_are_refused_before_they_are_held() -> None:
     sql = "SELECT hex(zeroblob(100000)) FROM pg_attribute a, pg_attribute b"
-    with pytest.raises(SqlError, match="more than its limit of bytes"):
+    with pytest.raises(SqlError, match="more than 1000000 bytes"):
         ask(catalog_of(catalog_bytes_max=1_000_000), sql)
 
 

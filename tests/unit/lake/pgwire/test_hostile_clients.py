@@ -64,7 +64,7 @@ async def test_an_address_has_a_limit_of_its_own(caplog: pytest.LogCaptureFixtur
         with caplog.at_level(logging.WARNING, "neve.sql"):
             refused = await WireClient.connect(server)
             assert await refused.is_closed()
-        assert "too many connections of an address" in caplog.text
+        assert "too many connections from one address" in caplog.text
         other = await elsewhere(server)
         assert await other.kinds(query("SELECT 1")) == "TDCZ"
         assert await mine[0].kinds(query("SELECT 1")) == "TDCZ"

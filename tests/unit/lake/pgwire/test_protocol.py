@@ -240,7 +240,7 @@ async def test_a_query_with_parameters_in_both_formats() -> None:
         sql, given, _ = engine.executed[-1]
         assert sql == "SELECT `x`, ?, ?, ? WHERE y = ?"
         assert given == ["it's", 7, "it's", None]
-        assert engine.executed[0][1] == [None, 0, None, None], "described with stand-ins"
+        assert engine.executed[0][1] == [None, 0, None, None], "described with placeholders"
 
 
 async def test_rows_that_differ_from_what_was_described_are_not_sent() -> None:

@@ -79,9 +79,9 @@ def test_a_first_message_that_is_none_is_refused(data: bytes) -> None:
 def test_a_client_that_was_not_shown_our_offer_of_binding_is_refused() -> None:
     exchange = Exchange(Passwords({"a": "b"}), "a", "a certificate")
     assert exchange.mechanisms == ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"]
-    with pytest.raises(SqlError, match="tampered"):
+    with pytest.raises(SqlError, match="altered in transit"):
         exchange.first("SCRAM-SHA-256", b"y,,n=*,r=abc")
-    with pytest.raises(SqlError, match="not offered"):
+    with pytest.raises(SqlError, match="invalid SASL authentication mechanism"):
         Exchange(Passwords({"a": "b"}), "a", None).first("SCRAM-SHA-256-PLUS", b"")
 
 
@@ -94,8 +94,8 @@ def test_passwords_that_cannot_be_are_refused_by_name(given: str) -> None:
         Passwords({"anna": given})
 
 
-def test_nobody_to_let_in_is_refused() -> None:
-    with pytest.raises(InvalidError, match="nobody could log in"):
+def test_a_server_without_users_is_refused() -> None:
+    with pytest.raises(InvalidError, match="no client could log in"):
         ServeOptions()
 
 

@@ -108,12 +108,12 @@ def test_places_lead_back_to_the_client_s_text() -> None:
         ("set session statement_timeout = '5s'", "set", "statement_timeout", "5s"),
         ("SET NAMES 'utf8'", "set", "client_encoding", "utf8"),
         ("SET TIME ZONE 'UTC'", "set", "timezone", "UTC"),
-        ("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE", "nothing", "", ""),
+        ("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE", "no-op", "", ""),
         ("SHOW TRANSACTION ISOLATION LEVEL", "show", "transaction_isolation", ""),
         ("RESET ALL", "reset", "all", ""),
         ("ABORT", "rollback", "", ""),
         ("DEALLOCATE PREPARE x", "deallocate", "x", ""),
-        ("UNLISTEN *", "nothing", "", ""),
+        ("UNLISTEN *", "no-op", "", ""),
     ],
 )
 def test_commands_are_recognised(sql: str, name: str, subject: str, value: str) -> None:

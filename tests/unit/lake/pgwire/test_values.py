@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.lake.pgwire.encode import data_rows, encoders, pieces
+from neve.lake.pgwire.encode import data_rows, encoders, split_batch
 from neve.lake.pgwire.parameters import decode
 from neve.lake.pgwire.sqlstate import SqlError
-from neve.lake.pgwire.types import described, pg_type
+from neve.lake.pgwire.types import column_descriptions, pg_type
 from neve.lake.sql.out_of_range_times import texts_of
 from unit.lake.pgwire.fake_engine import EVERY_TYPE, MOMENT, every_type
 from unit.lake.pgwire.wire_client import row_of
@@ -66,7 +66,7 @@ def test_every_type_in_text() -> None:
 
 
 def test_every_type_has_its_number() -> None:
-    shown = {column.name: column.type_oid for column in described(every_type().schema)}
+    shown = {column.name: column.type_oid for column in column_descriptions(every_type().schema)}
     numbers = [16, 21, 23, 20, 700, 701, 1700, 25, 17, 1184, 1114, 1082, 1083, 2950, 3802, 3802]
     assert shown == dict(zip(EVERY_TYPE, [*numbers, 1007, 1009], strict=True))
 
@@ -74,7 +74,7 @@ def test_every_type_has_its_number() -> None:
 @pytest.mark.parametrize("form", [TEXT, BINARY])
 def test_every_type_comes_back_as_a_parameter(form: int) -> None:
     first, second = rows(every_type(), form)
-    oids = [each.type_oid for each in described(every_type().schema)]
+    oids = [each.type_oid for each in column_descriptions(every_type().schema)]
     for name, value, oid in zip(EVERY_TYPE, first, oids, strict=True):
         read = decode(value, oid, form)
         wanted = EVERY_TYPE[name][1]
@@ -151,7 +151,7 @@ def test_slices_and_empty_batches() -> None:
 
 def test_batches_are_cut_to_size_without_losing_rows() -> None:
     batch = pa.record_batch({"x": ["a" * 1000] * 999 + ["b" * 300_000]})
-    parts = list(pieces(batch, 64 * 1024))
+    parts = list(split_batch(batch, 64 * 1024))
     assert sum(part.num_rows for part in parts) == 1000
     assert all(part.nbytes <= 64 * 1024 or part.num_rows == 1 for part in parts)
     assert pa.Table.from_batches(parts).combine_chunks() == pa.Table.from_batches([batch])

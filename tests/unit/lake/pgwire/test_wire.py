@@ -77,7 +77,7 @@ def test_a_message_with_changed_bytes_is_read_or_refused(data: st.DataObject) ->
 
 
 def test_a_count_that_cannot_be_is_refused_before_anything_is_made() -> None:
-    with pytest.raises(SqlError, match="more fields than it holds"):
+    with pytest.raises(SqlError, match="fewer fields than it announces"):
         wire.parse_parse(b"\0\0" + struct.pack(">H", 65_535))
 
 
@@ -95,11 +95,11 @@ def test_lengths_within_bounds_are_taken() -> None:
 
 
 def test_errors_are_told_with_their_fields_and_no_zero_bytes() -> None:
-    sent = wire.report(SqlError("42601", "bad\0ly", hint="do", position=3))
+    sent = wire.error_or_notice(SqlError("42601", "bad\0ly", hint="do", position=3))
     assert sent[:1] == b"E"
     fields = wire_client.fields_of(sent[5:])
     assert fields == {"S": "ERROR", "V": "ERROR", "C": "42601", "M": "badly", "H": "do", "P": "3"}
-    assert wire.report(SqlError("01000", "m", severity="WARNING"))[:1] == b"N"
+    assert wire.error_or_notice(SqlError("01000", "m", severity="WARNING"))[:1] == b"N"
 
 
 class SparkLike(Exception):  # noqa: N818

@@ -1,4 +1,4 @@
-"""SQLite's rows as an Arrow table with the types that were worked out."""
+"""Converts SQLite's rows to an Arrow table with the inferred types."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _TEXT = BY_NAME["text"]
 def arrow_table(
     columns: Sequence[tuple[str, PgType]], names: Sequence[str], rows: Sequence[tuple[Any, ...]]
 ) -> pa.Table:
-    """A column whose values do not fit its type is given as text."""
+    """Convert rows to a table. A column whose values do not fit its type becomes text."""
     if len(columns) != len(names):
         columns = [(name, _TEXT) for name in names]
     fields, arrays = [], []
-    for at, (name, wanted) in enumerate(columns):
-        shown, array = _fitting([row[at] for row in rows], wanted)
+    for at, (name, inferred) in enumerate(columns):
+        shown, array = _fitting([row[at] for row in rows], inferred)
         arrays.append(array)
         fields.append(pa.field(name, array.type, metadata={DECLARED_TYPE: str(shown.oid)}))
     return pa.table(arrays, schema=pa.schema(fields))
 
 
-def _fitting(values: list[Any], wanted: PgType) -> tuple[PgType, pa.Array]:
+def _fitting(values: list[Any], inferred: PgType) -> tuple[PgType, pa.Array]:
     try:
-        return wanted, _array(values, wanted)
+        return inferred, _array(values, inferred)
     except (ValueError, TypeError, OverflowError, pa.ArrowException):
         return _TEXT, _array(values, _TEXT)
 

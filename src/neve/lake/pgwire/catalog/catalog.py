@@ -1,8 +1,7 @@
-"""Answers what clients ask about the database itself.
+"""Runs catalogue queries: `pg_catalog`, `information_schema` and functions such as `version()`.
 
-`Catalog` is state by all sessions and keeps a snapshot of the engine's relations for a few
-seconds; `SessionCatalog` is one session's view of it, and runs questions like an engine runs
-queries.
+All sessions share `Catalog`, which caches a snapshot of the engine's relations for a few seconds.
+`SessionCatalog` is one session's view of it, and runs catalogue queries as an executor.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from neve.lake.pgwire.catalog.answer import arrow_table
 from neve.lake.pgwire.catalog.declared import find_table
 from neve.lake.pgwire.catalog.functions import FUNCTIONS
 from neve.lake.pgwire.catalog.result_types import columns_of
-from neve.lake.pgwire.catalog.rewrite import cast_name, changed, lowered, rewrite, table_name
+from neve.lake.pgwire.catalog.rewrite import cast_name, lowered, rewrite, table_name, transformed
 from neve.lake.pgwire.catalog.rows import Oids, ShownRelation, shown_relation
 from neve.lake.pgwire.catalog.snapshot import Snapshot
 from neve.lake.pgwire.dialect import DEFAULT_SCHEMA
@@ -40,12 +39,12 @@ from neve.lake.pgwire.sqlstate import (
     SqlError,
 )
 
-_MAY_CONCERN = re.compile(
+_MAY_BE_CATALOG = re.compile(
     r"pg_|information_schema|current_|session_user|\buser\b|\bversion\b|regclass|regtype"
     r"|set_config|has_\w+_privilege|format_type|_description",
     re.IGNORECASE,
 )
-_SURELY_CONCERNS = re.compile(r"\bpg_catalog\s*\.|\binformation_schema\s*\.", re.IGNORECASE)
+_IS_CATALOG = re.compile(r"\bpg_catalog\s*\.|\binformation_schema\s*\.", re.IGNORECASE)
 _LOCAL_NODES = (
     exp.CurrentUser,
     exp.SessionUser,
@@ -66,7 +65,7 @@ _SESSION_FUNCTIONS = {
 
 
 class Catalog:
-    """One for a server. Its methods block: they are called in the server's threads."""
+    """The catalogue of a server. Its methods block, and are called in threads."""
 
     def __init__(
         self, backend: Backend, limits: Limits, *, database: str, users: Sequence[str]
@@ -81,14 +80,17 @@ class Catalog:
         self._made_at = 0.0
 
     def rows_of(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
-        """All rows of an answer; one that is too large is refused before it is held."""
+        """Fetch all rows. Raises SqlError as soon as a limit is exceeded."""
         rows_max, left = self._limits.catalog_rows_max, self._limits.catalog_bytes_max
         rows: list[tuple[Any, ...]] = []
         for row in cursor:
             left -= sum(len(value) for value in row if isinstance(value, str | bytes))
             if len(rows) == rows_max or left < 0:
-                bound = f"{rows_max} rows" if left >= 0 else "its limit of bytes"
-                raise SqlError(PROGRAM_LIMIT, f"the answer has more than {bound}: ask for less")
+                bytes_max = self._limits.catalog_bytes_max
+                bound = f"{rows_max} rows" if left >= 0 else f"{bytes_max} bytes"
+                raise SqlError(
+                    PROGRAM_LIMIT, f"the result has more than {bound}: select fewer rows or columns"
+                )
             rows.append(row)
         return rows
 
@@ -109,7 +111,7 @@ class Catalog:
         return list(found.values())
 
     def _columns(self, relation: Relation) -> Sequence[Column]:
-        """None for a relation that cannot be looked at: it does not hide the others."""
+        """Returns a relation's columns; none if it cannot be described, to list the others."""
         try:
             return relation.columns or self._backend.describe(relation.name)
         except NeveError:
@@ -117,7 +119,7 @@ class Catalog:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _Result:
     schema: pa.Schema
     table: pa.Table
 
@@ -126,7 +128,7 @@ class _Answer:
 
 
 class SessionCatalog:
-    """An executor for questions about the catalogue, with one session's names and settings."""
+    """An executor of catalogue queries, with the user and settings of one session."""
 
     def __init__(
         self, catalog: Catalog, settings: SessionSettings, *, user: str, process: int
@@ -136,19 +138,17 @@ class SessionCatalog:
         self._user = user
         self._process = process
         self._running: dict[str, bool] = {}
-        self._read: tuple[str, exp.Expr] | None = None  # what `answers` has read for `execute`
+        self._parsed: tuple[str, exp.Expr] | None = None  # kept by `handles` for `execute`
 
-    # --- which statements
-
-    def answers(self, statement: Statement) -> bool:
-        """Whether a statement is about the catalogue, or about the session, and nothing else."""
-        if not _MAY_CONCERN.search(statement.text):
+    def handles(self, statement: Statement) -> bool:
+        """Whether a statement queries only the catalogue or the session."""
+        if not _MAY_BE_CATALOG.search(statement.text):
             return False
         try:
-            tree = _parsed(statement.text)
+            tree = _parse(statement.text)
         except SqlError:
-            return bool(_SURELY_CONCERNS.search(statement.text))
-        self._read = (statement.text, tree)
+            return bool(_IS_CATALOG.search(statement.text))
+        self._parsed = (statement.text, tree)
         if not isinstance(tree, exp.Query):
             return False
         common = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
@@ -162,16 +162,14 @@ class SessionCatalog:
             return any(find_table(table.db, table_name(table)) for table in tables)
         return _is_local(tree)
 
-    # --- as an executor
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), *, tag: str) -> _Answer:
+    def execute(self, sql: str, parameters: Sequence[Any] = (), *, tag: str) -> _Result:
         self._running[tag] = True
         try:
-            return self._answer(sql, parameters, tag)
+            return self._run(sql, parameters, tag)
         except sqlite3.Error as error:
             raise SqlError(
                 FEATURE_NOT_SUPPORTED,
-                f"this question about the catalogue cannot be answered: {error}",
+                f"this catalogue query is not supported: {error}",
             ) from error
         finally:
             self._running.pop(tag, None)
@@ -180,25 +178,25 @@ class SessionCatalog:
         if tag in self._running:
             self._running[tag] = False
 
-    def _answer(self, sql: str, parameters: Sequence[Any], tag: str) -> _Answer:
-        read, self._read = self._read, None
-        tree = read[1] if read is not None and read[0] == sql else _parsed(sql)
-        tree = changed(tree, lowered)
+    def _run(self, sql: str, parameters: Sequence[Any], tag: str) -> _Result:
+        parsed, self._parsed = self._parsed, None
+        tree = parsed[1] if parsed is not None and parsed[0] == sql else _parse(sql)
+        tree = transformed(tree, lowered)
         columns = columns_of(tree)
         snapshot = self._catalog.snapshot()
         rewritten = rewrite(tree, self._constants())
         _check_names(rewritten, snapshot)
-        written = rewritten.sql(dialect="sqlite")
+        sqlite_sql = rewritten.sql(dialect="sqlite")
         own = {"current_setting": self._setting, "set_config": lambda _name, value, *_: value}
         copied = snapshot.copy(lambda: not self._running.get(tag, False), own)
         try:
-            cursor = copied.execute(written, [_sqlite_value(value) for value in parameters])
+            cursor = copied.execute(sqlite_sql, [_sqlite_value(value) for value in parameters])
             rows = self._catalog.rows_of(cursor)
-            names = [about[0] for about in cursor.description or ()]
+            names = [column[0] for column in cursor.description or ()]
         finally:
             copied.close()
         table = arrow_table(columns, names, rows)
-        return _Answer(table.schema, table)
+        return _Result(table.schema, table)
 
     def _setting(self, name: Any, *_: Any) -> str | None:
         return self._settings.all().get(str(name).lower())
@@ -213,23 +211,25 @@ class SessionCatalog:
         return found | {"version": f"PostgreSQL {SERVER_VERSION}, answered by Neve"}
 
 
-def _parsed(sql: str) -> exp.Expr:
+def _parse(sql: str) -> exp.Expr:
     try:
         return sqlglot.parse_one(sql, read="postgres")
-    except Exception as error:  # at what is not PostgreSQL's, that parser fails in many ways
-        raise SqlError(SYNTAX_ERROR, f"cannot be read: {str(error)[:500]}") from error
+    except Exception as error:  # the parser raises many kinds of exceptions for other dialects
+        raise SqlError(
+            SYNTAX_ERROR, f"cannot parse the catalogue query: {str(error)[:500]}"
+        ) from error
 
 
 def _check_names(tree: exp.Expr, snapshot: Snapshot) -> None:
-    """A name cast to regclass must be a relation's."""
+    """Raise SqlError if a name that is cast to regclass is not the name of a relation."""
     for call in tree.find_all(exp.Anonymous):
         given = call.expressions[0] if call.name == "neve_class" else None
-        if isinstance(given, exp.Literal) and snapshot.class_number(given.name) is None:
+        if isinstance(given, exp.Literal) and snapshot.relation_oid(given.name) is None:
             raise SqlError(UNDEFINED_TABLE, f'relation "{given.name}" does not exist')
 
 
 def _is_local(tree: exp.Expr) -> bool:
-    """For a query without tables: it asks the session something, and no engine's function."""
+    """Whether a query without tables uses functions of the session, and none of the engine."""
     asks = False
     for node in tree.walk():
         if isinstance(node, _LOCAL_NODES):

@@ -1,4 +1,4 @@
-"""The tables of the catalogue: their columns and types."""
+"""The catalogue's tables with their columns and types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PG_CATALOG, INFORMATION_SCHEMA = "pg_catalog", "information_schema"
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """One table; `columns` in order, by name."""
+    """One table. `columns` maps names to types, in order."""
 
     schema: str
     name: str
@@ -20,7 +20,7 @@ class CatalogTable:
 
     @property
     def key(self) -> str:
-        """Its name in SQLite, which has no schemas."""
+        """The table's name in SQLite, which has no schemas."""
         return f"{self.schema}.{self.name}"
 
 
@@ -52,5 +52,5 @@ TABLES: dict[str, CatalogTable] = {
 
 
 def find_table(schema: str, name: str) -> CatalogTable | None:
-    """By the name a query uses; without a schema it is pg_catalog's."""
+    """Find a table by the name in a query. The default schema is pg_catalog."""
     return TABLES.get(f"{schema or PG_CATALOG}.{name}".lower())

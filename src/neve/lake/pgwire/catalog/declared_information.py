@@ -1,6 +1,7 @@
-"""Columns of the views of `information_schema`, as PostgreSQL 15 has them.
+"""Columns of the views of `information_schema` in PostgreSQL 15.
 
-A line names a table, those below it its columns; a column without a type is text.
+A line without indent is the name of a table; the indented lines below it list its columns as
+`name:type`. The default type is text.
 """
 
 from __future__ import annotations

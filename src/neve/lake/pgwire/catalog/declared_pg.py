@@ -1,6 +1,7 @@
-"""Columns of the tables of `pg_catalog`, as PostgreSQL 15 has them.
+"""Columns of the tables of `pg_catalog` in PostgreSQL 15.
 
-A line names a table, those below it its columns; a column without a type is text.
+A line without indent is the name of a table; the indented lines below it list its columns as
+`name:type`. The default type is text.
 """
 
 from __future__ import annotations

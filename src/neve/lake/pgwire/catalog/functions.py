@@ -1,4 +1,4 @@
-"""PostgreSQL's functions, as far as questions about the catalogue use them, for SQLite."""
+"""PostgreSQL's functions that catalogue queries use, implemented for SQLite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHARACTER_SETS = {6: "UTF8", 0: "SQL_ASCII"}
 
 
 def values_of(array: Any) -> list[Any] | None:
-    """An array as the catalogue holds it: JSON, or PostgreSQL's own braces."""
+    """Parse an array, written as JSON or in PostgreSQL's braces."""
     if array is None:
         return None
     text = str(array)
@@ -35,7 +35,7 @@ def to_json(array: Any) -> str | None:
 
 
 def is_any(value: Any, sign: str, array: Any) -> int | None:
-    """`value = ANY(array)`, and `<>` with it."""
+    """`value = ANY(array)`, or `<>` as `sign`."""
     values = values_of(array)
     if value is None or values is None:
         return None
@@ -44,6 +44,7 @@ def is_any(value: Any, sign: str, array: Any) -> int | None:
 
 
 def is_all(value: Any, sign: str, array: Any) -> int | None:
+    """`value = ALL(array)`, or `<>` as `sign`."""
     values = values_of(array)
     if value is None or values is None:
         return None
@@ -54,11 +55,11 @@ def is_all(value: Any, sign: str, array: Any) -> int | None:
 
 
 def matches(text: Any, pattern: Any, ignore_case: int) -> int | None:
-    """By RE2, which takes time in proportion to the text, whatever the pattern."""
+    """Match with RE2, whose time is linear in the text for every pattern."""
     if text is None or pattern is None:
         return None
     if len(str(pattern)) > _PATTERN_CHARACTERS_MAX:
-        raise ValueError("a pattern that is too long")
+        raise ValueError(f"a pattern is longer than {_PATTERN_CHARACTERS_MAX} characters")
     found = pc.match_substring_regex(
         pa.scalar(str(text)), pattern=str(pattern), ignore_case=bool(ignore_case)
     )
@@ -91,8 +92,8 @@ def array_length(array: Any, _dimension: Any = 1) -> int | None:
     return len(values) or None if values is not None else None
 
 
-def type_number(name: Any) -> int | None:
-    """The oid of a type by any of its names; None where there is none."""
+def type_oid(name: Any) -> int | None:
+    """Returns the oid of a type by any of its names; None if it is unknown."""
     if name is None:
         return None
     text = str(name).strip().lower().removeprefix("pg_catalog.").strip('"')
@@ -120,7 +121,7 @@ def user_name(oid: Any) -> str | None:
 
 
 def truth(value: Any) -> int | None:
-    """A boolean from its text."""
+    """Parse a boolean."""
     if value is None:
         return None
     return int(str(value).strip().lower() in ("1", "t", "true", "y", "yes", "on"))
@@ -145,14 +146,14 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "neve_array": (1, to_json),
     "neve_series": (2, series),
     "neve_element": (2, element),
-    "neve_type": (1, type_number),
+    "neve_type": (1, type_oid),
     "neve_bool": (1, truth),
     "array_to_string": (-1, array_to_string),
     "array_upper": (2, array_length),
     "array_length": (2, array_length),
     "cardinality": (1, array_length),
     "format_type": (2, shown_type),
-    "to_regtype": (1, type_number),
+    "to_regtype": (1, type_oid),
     "pg_get_userbyid": (1, user_name),
     "pg_encoding_to_char": (1, _encoding),
     "pg_char_to_encoding": (1, lambda name: 6 if str(name).upper() == "UTF8" else -1),
@@ -187,13 +188,13 @@ FUNCTIONS["neve_function"] = (1, lambda name: str(name).removeprefix("pg_catalog
 
 def register(
     connection: sqlite3.Connection,
-    named: dict[str, Callable[[Any], Any]],
-    more: dict[str, Callable[..., Any]],
+    of_snapshot: dict[str, Callable[[Any], Any]],
+    of_session: dict[str, Callable[..., Any]],
 ) -> None:
-    """Give a connection all functions; `named` need the snapshot's names, `more` the session."""
+    """Register all functions, including those that depend on the snapshot or the session."""
     for name, (count, function) in FUNCTIONS.items():
         connection.create_function(name, count, function, deterministic=True)
-    for name, function in named.items():
+    for name, function in of_snapshot.items():
         connection.create_function(name, 1, function, deterministic=True)
-    for name, function in more.items():
+    for name, function in of_session.items():
         connection.create_function(name, -1, function, deterministic=True)

@@ -1,7 +1,7 @@
-"""Names and types of the columns that a question's answer has.
+"""Infers names and types of the columns of a catalogue query.
 
-SQLite's values have no declared types, and clients need them: a boolean must not look like a
-number. So they are worked out from the question itself; what cannot be is text.
+SQLite has no boolean and no oid, but clients need these types. They are inferred from the query.
+The type is text where it cannot be inferred.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BY_SQL_NAME |= {"regnamespace": _TEXT, "regrole": _TEXT}
 
 
 def columns_of(query: exp.Expr, outer: Scope | None = None) -> Typed:
-    """The columns of a SELECT, a UNION or what is in parentheses."""
+    """Returns the columns of a SELECT, a set operation or a parenthesised query."""
     if isinstance(query, exp.Subquery | exp.Paren):
         return columns_of(query.this, outer)
     if isinstance(query, exp.SetOperation):
@@ -97,7 +97,7 @@ def _expanded(star: exp.Expr, scope: Scope) -> Typed:
 
 
 def _name(node: exp.Expr) -> str:
-    """As PostgreSQL names a column that was given no name."""
+    """Returns the name that PostgreSQL gives to a column without an alias."""
     if isinstance(node, exp.Alias | exp.Column):
         return node.alias_or_name
     if isinstance(node, exp.Cast | exp.Paren):
@@ -123,7 +123,7 @@ _FUNCTION_NAMES = {exp.CurrentVersion: "version", exp.GroupConcat: "string_agg"}
 def _type(node: Any, scope: Scope) -> PgType:
     if isinstance(node, exp.Not | exp.Predicate | exp.Connector | exp.Boolean | exp.Operator):
         return _BOOL
-    for kinds, find in _FINDERS:
+    for kinds, find in _INFERENCE:
         if isinstance(node, kinds):
             return find(node, scope)
     return _TEXT
@@ -201,7 +201,7 @@ def _constant(kind: PgType) -> Callable[[Any, Scope], PgType]:
     return lambda _node, _scope: kind
 
 
-_FINDERS: list[tuple[Any, Callable[[Any, Scope], PgType]]] = [
+_INFERENCE: list[tuple[Any, Callable[[Any, Scope], PgType]]] = [
     ((exp.Alias, exp.Paren, exp.Min, exp.Max, exp.Nullif, exp.Neg, exp.Window), _of_this),
     (exp.Column, _of_column),
     (exp.Literal, _of_literal),

@@ -1,7 +1,7 @@
-"""A question in PostgreSQL's SQL, rewritten for the SQLite database that holds the catalogue.
+"""Rewrites a catalogue query from PostgreSQL's SQL to SQLite's.
 
-Works on sqlglot's tree, from the leaves up: tables get the names they have there, casts to and from
-names of objects become functions, arrays become JSON, patterns and operators become calls.
+Works on sqlglot's tree, from the leaves up. Tables get their names in SQLite. Casts to and from
+object names become functions, arrays become JSON, patterns and operators become function calls.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _BARE_WORDS = ("user", "current_role", "session_user", "current_user", "current_
 
 
 def rewrite(tree: exp.Expr, constants: Mapping[str, Any]) -> exp.Expr:
-    """`constants` are the session's: functions without arguments, or with one that is a literal."""
+    """Rewrite a tree. `constants` are results of the session's functions, and its settings."""
     aliases = _series_aliases(tree)
     names = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    tree = changed(tree, lambda node: _table(node, names))
-    tree = changed(tree, lambda node: _constant(node, constants))
-    return changed(tree, lambda node: _node(node, aliases))
+    tree = transformed(tree, lambda node: _table(node, names))
+    tree = transformed(tree, lambda node: _constant(node, constants))
+    return transformed(tree, lambda node: _node(node, aliases))
 
 
-def changed(tree: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Change every node in place, those further down first."""
+def transformed(tree: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Apply `change` to every node in place, children first."""
     for node in reversed(list(tree.dfs())):
         new = change(node)
         if new is node:
@@ -49,7 +49,7 @@ def lowered(node: exp.Expr) -> exp.Expr:
 
 
 def _series_aliases(tree: exp.Expr) -> dict[str, set[str]]:
-    """Names of functions used as tables, each with the names of its one column."""
+    """Returns the aliases of functions used as tables, with the names of their column."""
     found: dict[str, set[str]] = {}
     for node in tree.find_all(exp.Table, exp.Unnest):
         is_function = isinstance(node, exp.Unnest) or isinstance(node.this, exp.Func)
@@ -61,7 +61,7 @@ def _series_aliases(tree: exp.Expr) -> dict[str, set[str]]:
 
 
 def table_name(node: exp.Table) -> str:
-    """The name of a table, or of a function that stands in its place."""
+    """Returns the name of a table, or of a function used as a table."""
     return str(node.this.name if isinstance(node.this, exp.Anonymous) else node.name).lower()
 
 
@@ -97,7 +97,7 @@ def _json_table(array: exp.Expr, alias: str) -> exp.Expr:
     return exp.Table(this=call, alias=named)
 
 
-# --- what depends on the session
+# --- functions of the session
 
 
 def _constant(node: exp.Expr, constants: Mapping[str, Any]) -> exp.Expr:
@@ -142,7 +142,7 @@ def _literal(value: Any) -> exp.Expr:
     return exp.Literal.string(str(value))
 
 
-# --- everything else
+# --- all other nodes
 
 
 def _node(node: exp.Expr, aliases: Mapping[str, set[str]]) -> exp.Expr:
@@ -185,7 +185,7 @@ _OTHER_NAMES = {
 
 
 def _dot(node: exp.Dot) -> exp.Expr:
-    """`pg_catalog.f(x)` is `f(x)`; a field of a composite value is nothing here."""
+    """Rewrite `pg_catalog.f(x)` to `f(x)`, and a field of a composite value to NULL."""
     return node.expression if node.this.name.lower() in _SCHEMAS else exp.Null()
 
 
@@ -232,7 +232,7 @@ def _regexp(ignore_case: int) -> Callable[[Any], exp.Expr]:
 
 
 def _like(node: exp.Expr) -> exp.Expr:
-    """PostgreSQL's escape is the backslash unless another is named; SQLite has none by itself."""
+    """Add PostgreSQL's default escape, the backslash; SQLite has no default escape."""
     if isinstance(node.parent, exp.Escape):
         return node
     plain = node.copy()
@@ -298,11 +298,11 @@ _OBJECT_CASTS = {
     "regproc": ("neve_function", ""),
     "regprocedure": ("neve_function", ""),
 }
-"""Cast to: the function from a name to its oid, and the one back."""
+"""Target type of a cast to the functions from name to oid and from oid to name."""
 
 
 def cast_name(node: exp.Cast) -> str:
-    """The type that is cast to, in lower case, without its schema and sizes."""
+    """Returns the target type in lower case, without schema and size."""
     text = node.to.sql("postgres").lower()
     text = text.removeprefix("pg_catalog.").strip('"').split("(")[0]
     return text.removeprefix("information_schema.").strip()

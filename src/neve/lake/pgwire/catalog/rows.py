@@ -1,4 +1,4 @@
-"""The rows of the catalogue: types, schemas, relations and columns, as PostgreSQL has them."""
+"""Rows of the catalogue's tables: types, schemas, relations and columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWNER = "neve"
 DATABASE_OID = 5
 SCHEMA_OIDS = {PG_CATALOG: 11, DEFAULT_SCHEMA: 2200, INFORMATION_SCHEMA: 13_000}
 FIRST_FREE_OID = 16_384
-"""From here on oids are the relations'; below are PostgreSQL's own."""
+"""Oids of relations and schemas start here; lower ones are PostgreSQL's own."""
 _SYSTEM_OIDS = {
     "pg_type": 1247,
     "pg_attribute": 1249,
@@ -49,7 +49,7 @@ class ShownColumn:
 
 @dataclass(frozen=True)
 class ShownRelation:
-    """A relation with the schema, number and columns that clients are told."""
+    """A relation as the catalogue lists it."""
 
     oid: int
     schema: str
@@ -59,7 +59,7 @@ class ShownRelation:
 
 
 class Oids:
-    """Numbers that stay with their names for as long as the server runs."""
+    """Assigns oids to names. An oid is stable while the server runs."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
@@ -69,7 +69,7 @@ class Oids:
 
 
 def shown_relation(relation: Relation, columns: Iterable[Any], oids: Oids) -> ShownRelation:
-    """Namespace and name part at the last dot, except for topics, whose names may hold dots."""
+    """Split a name at its last dot into schema and table. Topic names may contain dots."""
     schema, _, name = relation.name.rpartition(".")
     if not schema or not name or relation.kind == "topic":
         schema, name = DEFAULT_SCHEMA, relation.name
@@ -82,7 +82,7 @@ def shown_relation(relation: Relation, columns: Iterable[Any], oids: Oids) -> Sh
 
 
 def system_relations() -> list[ShownRelation]:
-    """The catalogue's own tables, which can be asked about like any other."""
+    """Returns the catalogue's own tables, which the catalogue lists too."""
     found = []
     for number, table in enumerate(TABLES.values()):
         columns = (ShownColumn(name, kind, -1, True) for name, kind in table.columns.items())
@@ -95,7 +95,7 @@ def system_relations() -> list[ShownRelation]:
 def all_rows(
     relations: Sequence[ShownRelation], database: str, users: Sequence[str], oids: Oids
 ) -> Iterator[tuple[str, Row]]:
-    """Every row there is: pairs of a table's key and a row of some of its columns."""
+    """Yield all rows as pairs of a table's key and a row. Columns may be missing: they are NULL."""
     schemas = dict(SCHEMA_OIDS)
     for relation in relations:
         schemas.setdefault(relation.schema, oids.of(f"schema {relation.schema}"))
@@ -197,7 +197,7 @@ def _class_row(relation: ShownRelation, schema_oid: int) -> Row:
     row |= {"relowner": OWNER_OID, "relam": 0 if relation.kind == "v" else 2}
     row |= {"relfilenode": relation.oid, "reltuples": -1.0, "reltoastrelid": 0}
     row |= {"relpersistence": "p", "relkind": relation.kind, "relnatts": len(relation.columns)}
-    row |= {"relacl": f'["=r/{OWNER}"]'}  # everybody reads, nobody writes
+    row |= {"relacl": f'["=r/{OWNER}"]'}  # PUBLIC may read, no role may write
     return row | {"relispopulated": True, "relreplident": "d", "relrewrite": 0}
 
 
@@ -236,7 +236,7 @@ def _column_row(database: str, number: int, column: ShownColumn) -> Row:
 
 
 def format_type(oid: int, modifier: int | None) -> str:
-    """A type as SQL names it: `numeric(10,2)`, `text[]`."""
+    """Format a type as in SQL: `numeric(10,2)`, `text[]`."""
     if oid in BY_OID:
         shown = BY_OID[oid]
         if shown.name == "numeric" and modifier is not None and modifier > 0:
@@ -251,7 +251,7 @@ def format_type(oid: int, modifier: int | None) -> str:
 
 
 def arrow_of(shown: PgType) -> pa.DataType:
-    """How a value of the catalogue's type is carried to the encoder."""
+    """Returns the Arrow type for values of a catalogue column."""
     if shown.category == "A" and shown.name.startswith("_"):
         return pa.list_(pa.int64() if shown.name in ("_oid", "_int2", "_int4") else pa.string())
     return _ARROW.get(shown.name, pa.string())

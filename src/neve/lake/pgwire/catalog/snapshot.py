@@ -1,7 +1,7 @@
-"""The catalogue at one moment, as a SQLite database in memory that every question gets a copy of.
+"""A snapshot of the catalogue: an in-memory SQLite database that is copied for each query.
 
-A copy of its own lets a question be ended alone, and nothing it does can last. What SQLite may do
-is narrowed to reading: no other file, no other statement, a bound on work and on lengths.
+With a copy of its own, a query can be cancelled alone and cannot affect others. SQLite may only
+read: no other files, no other statements, and with limits on lengths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READS = (
     sqlite3.SQLITE_RECURSIVE,
 )
 _LENGTH_MAX = 16 * 1024 * 1024
-_STEPS_BETWEEN_LOOKS = 10_000
+_STEPS_BETWEEN_CANCEL_CHECKS = 10_000
 _VISIBLE = (DEFAULT_SCHEMA, "pg_catalog")
 _NUMBERS = ("bool", "int2", "int4", "int8", "oid", "xid", "regclass", "regtype")
 
@@ -42,13 +42,13 @@ def _affinity(shown: PgType) -> str:
 
 
 class Snapshot:
-    """Made once from what the engine has, then only copied."""
+    """Built once from the engine's relations, then only copied."""
 
     def __init__(
         self, relations: Sequence[ShownRelation], database: str, users: Sequence[str], oids: Oids
     ) -> None:
         self._source = sqlite3.connect(":memory:", check_same_thread=False)
-        weakref.finalize(self, self._source.close)  # a question may still be copying it
+        weakref.finalize(self, self._source.close)  # a query may still be copying it
         self._names: dict[int, str] = {}
         self._oids: dict[str, int] = {}
         self._visible: set[int] = set()
@@ -90,39 +90,39 @@ class Snapshot:
         self._names[relation.oid] = relation.name if is_visible else qualified
 
     def copy(
-        self, is_stopped: Callable[[], bool], more: dict[str, Callable[..., Any]]
+        self, is_cancelled: Callable[[], bool], of_session: dict[str, Callable[..., Any]]
     ) -> sqlite3.Connection:
-        """A connection for one question; it fails soon after `is_stopped` says so.
+        """Create a connection for one query, with the functions `of_session`.
 
-        `more` are the functions that are the session's own.
+        Its query fails soon after `is_cancelled` returns True. The caller closes the connection.
         """
         copied = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._source.backup(copied)
         copied.execute("PRAGMA case_sensitive_like = ON")
-        # The first use makes the table, which nobody may do once reading is all that is allowed.
+        # The first use creates a virtual table, which the authorizer below would reject.
         copied.execute("SELECT 1 FROM json_each('[]')")
-        register(copied, self._named(), more)
+        register(copied, self._functions(), of_session)
         copied.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LENGTH_MAX)
         copied.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        copied.set_progress_handler(lambda: int(is_stopped()), _STEPS_BETWEEN_LOOKS)
+        copied.set_progress_handler(lambda: int(is_cancelled()), _STEPS_BETWEEN_CANCEL_CHECKS)
         copied.set_authorizer(
             lambda action, *_: sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
         )
         return copied
 
-    def _named(self) -> dict[str, Callable[[Any], Any]]:
+    def _functions(self) -> dict[str, Callable[[Any], Any]]:
         return {
-            "neve_class": self.class_number,
-            "to_regclass": self.class_number,
-            "neve_class_name": lambda oid: self._names.get(_number(oid), _shown(oid)),
+            "neve_class": self.relation_oid,
+            "to_regclass": self.relation_oid,
+            "neve_class_name": lambda oid: self._names.get(_oid(oid), _text(oid)),
             "neve_schema": lambda name: self._schemas.get(str(name)),
             "to_regnamespace": lambda name: self._schemas.get(str(name)),
             "neve_schema_name": self._schema_name,
-            "pg_table_is_visible": lambda oid: int(_number(oid) in self._visible),
+            "pg_table_is_visible": lambda oid: int(_oid(oid) in self._visible),
         }
 
-    def class_number(self, name: Any) -> int | None:
-        """The oid of a relation by its name, with a schema or without; None where there is none."""
+    def relation_oid(self, name: Any) -> int | None:
+        """Returns the oid of a relation by its name with or without schema; None if unknown."""
         if name is None:
             return None
         text = str(name)
@@ -132,15 +132,15 @@ class Snapshot:
 
     def _schema_name(self, oid: Any) -> str | None:
         named = {number: name for name, number in self._schemas.items()}
-        return named.get(_number(oid), _shown(oid))
+        return named.get(_oid(oid), _text(oid))
 
 
-def _number(oid: Any) -> int:
+def _oid(oid: Any) -> int:
     try:
         return int(oid)
     except (TypeError, ValueError):
         return -1
 
 
-def _shown(oid: Any) -> str | None:
+def _text(oid: Any) -> str | None:
     return None if oid is None else str(oid)
