@@ -12,7 +12,8 @@ from neve.log.keys import new_segment_key, segment_prefix
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Change, Replace, Segment, removal
 from neve.log.manifest.state import ManifestState
-from neve.log.restore import history_of, load_bundle
+from neve.log.remote import load_bundle
+from neve.log.restore import history_of
 from neve.log.segment import kfs
 from neve.log.segment.rebuild import bundle_of
 from neve.log.segment.upload import upload_pair

@@ -22,7 +22,8 @@ from neve.log.keys import cluster_log
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Segment
 from neve.log.manifest.state import ManifestRules
-from neve.log.restore import history_before, load_bundle, restore_bundle
+from neve.log.remote import load_bundle
+from neve.log.restore import history_before, restore_bundle
 from neve.log.segment.history import History
 from neve.log.series import Series
 from neve.log.wal.reader import WalReader

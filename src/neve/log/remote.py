@@ -10,11 +10,12 @@ are one object there, so they take one get.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
-from neve.errors import NeveError
+from neve.errors import NeveError, NotFoundError
 from neve.log import keys
 from neve.log.fetch import fetch_checked
 from neve.log.manifest.records import Segment
@@ -22,6 +23,8 @@ from neve.log.segment import frame, kfs
 from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign
 from neve.log.segment.sections import Section
 from neve.store.port import Buffer, Store
+
+T = TypeVar("T")
 
 # The interval of an index is a signed 32-bit number.
 INDEX_INTERVAL_MAX = 2**31 - 1
@@ -75,15 +78,28 @@ class BucketRemoteStorage(RemoteStorage):
         self, segment: Segment, kinds: Iterable[Section]
     ) -> dict[Section, memoryview]:
         wanted = tuple(kinds)
-        index_key = segment.index_key
-        if index_key is None:
+        if segment.index_key is None:
             return _sections(bare_bundle(segment), wanted)
-        return await fetch_checked(
-            self._store,
-            index_key,
-            segment.index_bytes_max,
-            lambda data: _sections(_decoded(segment, index_key, data), wanted),
-        )
+        return await read_bundle(self._store, segment, lambda bundle: _sections(bundle, wanted))
+
+
+async def load_bundle(store: Store, segment: Segment) -> Bundle:
+    """Return a listed segment's bundle, past all caches. See `read_bundle`."""
+    return await read_bundle(store, segment, lambda bundle: bundle)
+
+
+async def read_bundle(store: Store, segment: Segment, take: Callable[[Bundle], T]) -> T:
+    """Read a listed segment's bundle and return what `take` makes of it.
+
+    If `take` raises DamagedError, the read may have been torn and is repeated. Raises
+    NotFoundError, DamagedError or UnsupportedError, which name the object.
+    """
+    key = segment.index_key
+    if key is None:
+        raise NotFoundError(segment.key, "this segment has no index")
+    return await fetch_checked(
+        store, key, segment.index_bytes_max, lambda data: take(_decoded(segment, key, data))
+    )
 
 
 def bare_bundle(segment: Segment) -> Bundle:
@@ -111,7 +127,7 @@ def encode_indexes(segment: Segment, indexes: Mapping[Section, Buffer]) -> bytes
 
 
 def _decoded(segment: Segment, index_key: str, data: memoryview) -> Bundle:
-    # Under a key that Neve made, a bundle without a directory is a damaged one, not KafScale's.
+    # Under a key of Neve, an index without a directory is damaged. KafScale's have none.
     if keys.segment_name(index_key) is not None:
         return decode_bundle(data, index_key, segment.bytes)
     return decode_foreign(data, index_key, segment.bytes)

@@ -9,8 +9,8 @@ knows it, that is an error, since an empty one would be taken for the truth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from neve.errors import DamagedError, NotFoundError, UnavailableError
 from neve.log.create import create_own
@@ -19,33 +19,16 @@ from neve.log.keys import new_segment_key, partition_of, segment_name, segment_p
 from neve.log.manifest.manifest import DoomedError, Manifest
 from neve.log.manifest.records import Change, Reindex, Segment
 from neve.log.manifest.state import ManifestState
-from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign
+from neve.log.remote import read_bundle
+from neve.log.segment.bundle import Bundle, decode_bundle
 from neve.log.segment.history import History
 from neve.log.segment.rebuild import Rebuilt, rebuild
 from neve.log.segment.state_table import is_internal
 from neve.log.series import PassedError
 from neve.store.port import Store
 
-T = TypeVar("T")
-
 INDEX_INTERVAL_DEFAULT = 100
 ATTEMPTS_MAX = 5
-
-
-async def load_bundle(store: Store, segment: Segment) -> Bundle:
-    """A listed segment's bundle. NotFoundError or DamagedError name the object."""
-    return await _bundled(store, segment, lambda bundle: bundle)
-
-
-async def _bundled(store: Store, segment: Segment, take: Callable[[Bundle], T]) -> T:
-    """What `take` finds in a bundle. Sections are checked as it asks: a torn read is read again."""
-    key = segment.index_key
-    if key is None:
-        raise NotFoundError(segment.key, "this segment has no index")
-    decode = decode_bundle if segment.owned else decode_foreign
-    return await fetch_checked(
-        store, key, segment.index_bytes_max, lambda data: take(decode(data, key, segment.bytes))
-    )
 
 
 async def load_history(store: Store, manifest: Manifest, name: str) -> tuple[History, int]:
@@ -121,7 +104,7 @@ async def history_before(
         try:
             return Before(
                 at,
-                await _bundled(
+                await read_bundle(
                     store,
                     segments[at - 1],
                     lambda bundle: history_of(bundle, name, internal=internal),

@@ -10,7 +10,8 @@ from neve.bucket.repair import verify_and_repair
 from neve.bucket.verify import Options, Report, Severity
 from neve.log.keys import new_rollup_key, new_segment_key
 from neve.log.manifest.state import ManifestState
-from neve.log.restore import load_bundle, load_history
+from neve.log.remote import load_bundle
+from neve.log.restore import load_history
 from neve.store.folder import STALE_MS, FolderStore
 from neve.store.memory import MemoryStore
 from support import bucket_samples as samples

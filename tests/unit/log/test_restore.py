@@ -13,7 +13,8 @@ from neve.log.keys import partition_of
 from neve.log.manifest import manifest as manifest_module
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Add, Replace, Segment, removal
-from neve.log.restore import load_bundle, load_history, restore_bundle
+from neve.log.remote import load_bundle
+from neve.log.restore import load_history, restore_bundle
 from neve.log.retention import move_start
 from neve.log.segment.bundle import decode_bundle
 from neve.log.segment.history import History

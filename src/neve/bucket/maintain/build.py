@@ -20,7 +20,8 @@ from neve.log.fetch import fetch_checked, fetch_range_checked
 from neve.log.keys import new_segment_key
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import NO_CRC, Segment
-from neve.log.restore import history_before, is_internal_partition, load_bundle
+from neve.log.remote import load_bundle
+from neve.log.restore import history_before, is_internal_partition
 from neve.log.segment import kfs
 from neve.log.segment.bundle import Bundle, build_bundle
 from neve.log.segment.history import History

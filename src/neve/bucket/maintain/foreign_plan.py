@@ -18,6 +18,7 @@ from neve.bucket.maintain.kafscale_files import examine, last_offset, other_base
 from neve.errors import DamagedError, InvalidError, NotFoundError, UnsupportedError
 from neve.log.fetch import fetch_checked, fetch_range_checked
 from neve.log.manifest.records import NO_CRC, Segment, Skip
+from neve.log.reading.segment_indexes import check_fits
 from neve.log.segment import kfs
 from neve.log.segment.bundle import decode_foreign
 from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX
@@ -164,8 +165,7 @@ async def _with_index(
 
     def check(data: memoryview) -> int:
         bundle = decode_foreign(data, key, segment.bytes)
-        if int(bundle.offsets[0]) != segment.base or int(bundle.offsets[-1]) > segment.last:
-            raise DamagedError(key, "it indexes other offsets than its segment has")
+        check_fits(bundle, segment)
         return len(data)
 
     try:

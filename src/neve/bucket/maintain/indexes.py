@@ -20,7 +20,7 @@ from neve.log.keys import new_segment_key, segment_name
 from neve.log.manifest.manifest import DoomedError, ManifestView
 from neve.log.manifest.records import Change, Doom, Reindex, Segment
 from neve.log.manifest.state import ManifestState
-from neve.log.restore import load_bundle
+from neve.log.remote import load_bundle
 from neve.log.segment.rebuild import rebuild
 from neve.log.segment.state_table import is_internal
 from neve.log.series import PassedError

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from neve.errors import DamagedError, NotFoundError
 from neve.log.fetch import fetch_range_checked
 from neve.log.manifest.records import Segment
-from neve.log.remote import bare_bundle
-from neve.log.restore import load_bundle
+from neve.log.remote import bare_bundle, load_bundle
 from neve.log.segment import kfs
 from neve.log.segment.bundle import Bundle
 from neve.log.segment.kafscale import ForeignSegment

@@ -12,12 +12,13 @@ from neve import runtime
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.content import contradictions
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
-from neve.log.fetch import ATTEMPTS_DEFAULT, fetch_checked
+from neve.log.fetch import ATTEMPTS_DEFAULT
 from neve.log.manifest.records import NO_CRC, Segment
 from neve.log.manifest.skips import OffsetRange
-from neve.log.reading.segment_indexes import fits
+from neve.log.reading.segment_indexes import check_fits
+from neve.log.remote import read_bundle
 from neve.log.segment import kfs
-from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign
+from neve.log.segment.bundle import Bundle
 from neve.store.port import Store
 
 
@@ -36,7 +37,7 @@ class SegmentResult(NamedTuple):
 async def check_segment(store: Store, bounds: Bounds, segment: Segment) -> SegmentResult:
     """Read a segment and its bundle whole and check all there is to check."""
     async with bounds.holding(segment.bytes + segment.index_bytes):
-        bundle, index_fault = await _load_bundle(store, segment)
+        bundle, index_fault = await _checked_bundle(store, segment)
         for attempt in range(1, ATTEMPTS_DEFAULT + 1):
             try:
                 data = await store.get(segment.key, segment.bytes_max)
@@ -50,29 +51,23 @@ async def check_segment(store: Store, bounds: Bounds, segment: Segment) -> Segme
         return result
 
 
-async def _load_bundle(store: Store, segment: Segment) -> tuple[Bundle | None, str]:
-    """The bundle, every section checked; or why it cannot be used."""
+async def _checked_bundle(store: Store, segment: Segment) -> tuple[Bundle | None, str]:
+    """Return the bundle, every section checked, or the reason why readers do not use it."""
     key = segment.index_key
     if key is None:
         return None, ""
 
-    def decode(data: memoryview) -> Bundle:
-        if segment.owned and len(data) != segment.index_bytes:
+    def check(bundle: Bundle) -> Bundle:
+        if segment.owned and bundle.encoded_bytes != segment.index_bytes:
             raise DamagedError(
-                key, f"it has {len(data)} bytes, its list says {segment.index_bytes}"
+                key, f"it has {bundle.encoded_bytes} bytes, its list says {segment.index_bytes}"
             )
-        bundle = (decode_bundle if segment.owned else decode_foreign)(data, key, segment.bytes)
         bundle.check_all()
-        if not fits(bundle, segment):
-            raise DamagedError(
-                key,
-                f"it indexes offsets {int(bundle.offsets[0])} to {bundle.last_offset}, its "
-                f"segment has {segment.base} to {segment.last}",
-            )
+        check_fits(bundle, segment)
         return bundle
 
     try:
-        return await fetch_checked(store, key, segment.index_bytes_max, decode), ""
+        return await read_bundle(store, segment, check), ""
     except NotFoundError:
         return None, "it is listed, and it is not there"
     except DamagedError as error:

@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, NotFoundError, UnsupportedError
+from neve.log.fetch import until_believed
 from neve.log.index_cache import IndexCache
 from neve.log.manifest.records import Segment
 from neve.log.reading.located_range import check_whole
@@ -23,6 +24,8 @@ from neve.store.port import Store
 
 # Rebuilt indexes that are kept, and segments whose index is distrusted.
 REMEMBERED_MAX = 256
+# Reads of a segment, which is large, before its damage is believed.
+REBUILD_ATTEMPTS = 2
 # Records between two entries of a rebuilt index: a read then fetches little it does not need.
 INTERVAL_RECORDS = 100
 
@@ -30,10 +33,18 @@ SegmentId: TypeAlias = tuple[str, str | None]
 T = TypeVar("T")
 
 
-def fits(bundle: Bundle, segment: Segment) -> bool:
-    """Return whether a bundle can be the index of a listed segment."""
-    within = int(bundle.offsets[0]) == segment.base and int(bundle.offsets[-1]) <= segment.last
-    return within and bundle.last_offset in (None, segment.last)
+def check_fits(bundle: Bundle, segment: Segment) -> None:
+    """Raise DamagedError if a bundle cannot be the index of a listed segment."""
+    first, last = int(bundle.offsets[0]), int(bundle.offsets[-1])
+    within = first == segment.base and last <= segment.last
+    if not within or bundle.last_offset not in (None, segment.last):
+        if bundle.last_offset is not None:
+            last = bundle.last_offset
+        raise DamagedError(
+            bundle.key,
+            f"it indexes offsets {first} to {last}, its segment has {segment.base} to "
+            f"{segment.last}",
+        )
 
 
 class SegmentIndexes:
@@ -55,9 +66,8 @@ class SegmentIndexes:
             return None
         try:
             bundle = await self._cache.get(segment)
+            check_fits(bundle, segment)
         except (NotFoundError, DamagedError, UnsupportedError, IndexAbsentError):
-            return None
-        if not fits(bundle, segment):
             return None
         # A foreign segment without an index is one stretch, which only its footer checks.
         return bundle if bundle.checksummed or len(bundle.offsets) > 1 else None
@@ -161,10 +171,7 @@ async def _read_and_index(store: Store, segment: Segment) -> Bundle:
         data = await store.get(segment.key, segment.bytes_max)
         return await runtime.offload(index, data)
 
-    try:
-        return await read()
-    except DamagedError:
-        return await read()  # the first read may have been torn
+    return await until_believed(read, REBUILD_ATTEMPTS)
 
 
 def _id(segment: Segment) -> SegmentId:

@@ -60,6 +60,11 @@ class Bundle:
         self.segment_bytes = said
 
     @property
+    def encoded_bytes(self) -> int:
+        """The size of the bundle as it was read."""
+        return len(self._data)
+
+    @property
     def checksummed(self) -> bool:
         """Whether a ranged read of the segment can be checked to the last byte."""
         return self.checksums is not None

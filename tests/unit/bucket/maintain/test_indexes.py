@@ -7,7 +7,7 @@ import pytest
 from neve import runtime
 from neve.bucket.maintain.indexes import build_partition_indexes
 from neve.bucket.maintain.merge import merge_partition
-from neve.log.restore import load_bundle
+from neve.log.remote import load_bundle
 from neve.store.memory import MemoryBucket, MemoryStore
 from support import internal_table as internal
 from support.maintenance_world import (

@@ -8,7 +8,7 @@ from neve import runtime
 from neve.bucket.maintain import commit
 from neve.bucket.maintain.merge import merge_partition
 from neve.errors import InvalidError, NeveError
-from neve.log.restore import load_bundle
+from neve.log.remote import load_bundle
 from neve.log.segment import kfs
 from neve.log.segment.history import History
 from neve.records.reference import Record, build_batch
