@@ -179,7 +179,7 @@ class Broker:
             ) from None
 
     def _node_ended(self, error: NeveError) -> None:
-        """PendingResponse no more, so that clients look for the broker that has taken over."""
+        """Stop responding, so that clients look for the broker that has taken over."""
         self.is_ready = False
         # After the call-backs of commits: what is decided is answered.
         asyncio.get_running_loop().call_soon(self.server.close_all, "fenced")
@@ -189,7 +189,7 @@ class Broker:
     # -- the end -----------------------------------------------------------------------------
 
     async def stop(self) -> bool:
-        """PendingResponse what was accepted, commit it, and end. Bounded by broker.stop.grace.ms.
+        """Commit and answer the accepted requests, then end. Bounded by broker.stop.grace.ms.
 
         False where that was too short: something that was taken has no answer, or is not committed.
         """

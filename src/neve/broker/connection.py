@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on(ends_at)
 
     def give_up_late(self, now: float) -> None:
-        """PendingResponse what waits for a commit beyond its time-out."""
+        """Answer the requests whose commit has taken longer than their time-out."""
         if self._responses.give_up_late(now):
             self.answered()
 

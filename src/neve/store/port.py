@@ -44,7 +44,7 @@ class Store(Protocol):
         """Return several ranges of one object, each as `get_range` does, in the given order."""
 
     async def put(self, key: str, data: Buffer) -> None:
-        """Write or overwrite an object. For data without coordination (heartbeats, caches)."""
+        """Write or overwrite an object. For data without coordination."""
 
     async def create(self, key: str, data: Buffer) -> None:
         """Write an object only if the key does not exist.
