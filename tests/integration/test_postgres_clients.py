@@ -361,7 +361,7 @@ def test_tls_with_a_checked_certificate_and_a_bound_channel(certificate: tuple[P
 def test_tls_that_is_required(certificate: tuple[Path, Path]) -> None:
     tls = Tls(certificate=certificate[0], key=certificate[1], required=True)
     with serving(tls=tls) as running:
-        with pytest.raises(psycopg.OperationalError, match="TLS only"):
+        with pytest.raises(psycopg.OperationalError, match="this server requires TLS"):
             running.connect(sslmode="disable")
         with running.connect(sslmode="require") as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
