@@ -47,7 +47,9 @@ def test_an_empty_name_is_signed_as_it_was_sent() -> None:
     client.client_first_bare = first.removeprefix("n,,")
     exchange = Exchange(passwords, "a", None)
     client.set_server_first(exchange.first("SCRAM-SHA-256", first.encode()).decode())
-    client.set_server_final(exchange.final(client.get_client_final().encode()).decode())
+    final = exchange.final(client.get_client_final().encode()).decode()
+    assert final.startswith("v=")
+    client.set_server_final(final)
 
 
 def test_a_user_who_does_not_exist_looks_like_one_with_another_password() -> None:

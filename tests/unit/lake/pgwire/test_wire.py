@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -25,10 +26,20 @@ PARSERS = (
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 OIDS = st.lists(st.integers(0, 2**32 - 1), max_size=5)
 VALUES = st.lists(st.none() | st.binary(max_size=30), max_size=5)
+READ_OR_REFUSED = ("", "08P01", "22021", "22023")
 
 
 def body(message: bytes) -> bytes:
     return message[5:]
+
+
+def refusal(parser: Callable[[bytes], object], data: bytes) -> str:
+    """The SQLSTATE that the parser refused these bytes with; empty if it read them."""
+    try:
+        parser(data)
+    except SqlError as error:
+        return error.code
+    return ""
 
 
 @given(NAMES, NAMES, OIDS)
@@ -50,13 +61,8 @@ def test_bind_is_read_as_it_was_written(
 
 
 @given(st.sampled_from(PARSERS), st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(parser: object, data: bytes) -> None:
-    code = ""
-    try:
-        parser(data)  # type: ignore[operator]
-    except SqlError as error:
-        code = error.code
-    assert code in ("", "08P01", "22021", "22023")
+def test_any_bytes_are_read_or_refused(parser: Callable[[bytes], object], data: bytes) -> None:
+    assert refusal(parser, data) in READ_OR_REFUSED
 
 
 @given(st.data())
@@ -70,10 +76,7 @@ def test_a_message_with_changed_bytes_is_read_or_refused(data: st.DataObject) ->
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(good)))
     for sent in (bytes(good), bytes(good[:cut]), bytes(good) + b"\0"):
-        try:
-            wire.parse_bind(sent)
-        except SqlError:
-            continue
+        assert refusal(wire.parse_bind, sent) in READ_OR_REFUSED
 
 
 def test_a_count_that_cannot_be_is_refused_before_anything_is_made() -> None:
