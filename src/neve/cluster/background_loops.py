@@ -178,6 +178,8 @@ class BackgroundLoops:
         maintenance = node.maintenance
         if maintenance.has_tiered_streams():
             await self._attempt("recording tiered streams", maintenance.record_tiered_streams)
+        if node.takeover.earlier():
+            await self._attempt("taking over from other processes", node.takeover.expire_earlier)
         wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
         if wanted:  # a slow take-over does not delay the next one
             self._begin(self._lead_unled(wanted), "maintenance-lead")

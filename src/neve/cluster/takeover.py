@@ -77,12 +77,8 @@ class Takeover:
         cannot be recovered does not stop the others. Raises the first failure at the end.
         """
         self._check_not_ended()
-        state = await self._cluster.refresh()
-        for incarnation in sorted(key for key, row in state.brokers.items() if row.live):
-            if incarnation != self._writer.incarnation:
-                ended = {"incarnation": incarnation, "node": state.brokers[incarnation].node_id}
-                event(_log, logging.INFO, "taking over from another process", **ended)
-                await self._cluster.expire(incarnation, successor=self._writer.incarnation)
+        await self._cluster.refresh()
+        await self._expire(self._others())
         state = self._cluster.state
         names = [topic.name for topic in state.topics.values()] if topics is None else topics
         wanted: list[PartitionKey] = []
@@ -95,6 +91,29 @@ class Takeover:
         with contextlib.suppress(NeveError):
             await self._rollups.sweep()  # the background loops retry it
         raise_first(list(failures.values()))
+
+    def earlier(self) -> list[int]:
+        """Live processes that registered before this one, which takes over from them."""
+        return [each for each in self._others() if each < self._writer.incarnation]
+
+    async def expire_earlier(self) -> None:
+        """Declare every process dead that registered before this one.
+
+        The background loops call it: if `lead` failed at the start, nothing else would move the
+        partitions of those processes.
+        """
+        await self._expire(self.earlier())
+
+    def _others(self) -> list[int]:
+        brokers = self._cluster.state.brokers.items()
+        return sorted(key for key, row in brokers if row.live and key != self._writer.incarnation)
+
+    async def _expire(self, incarnations: Sequence[int]) -> None:
+        for incarnation in incarnations:
+            node_id = self._cluster.state.brokers[incarnation].node_id
+            ended = {"incarnation": incarnation, "node": node_id}
+            event(_log, logging.INFO, "taking over from another process", **ended)
+            await self._cluster.expire(incarnation, successor=self._writer.incarnation)
 
     async def lead_created(self, topic: Topic, created: Collection[int]) -> None:
         """Lead partitions of a topic that this node has just created.

@@ -13,6 +13,7 @@ from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.log import ClusterLog
 from neve.cluster.node import Node
 from neve.cluster.records import Lead, Move
+from neve.cluster.state import ClusterState
 from neve.errors import FencedError, NeveError, UnavailableError
 from neve.settings import ClusterSettings, Settings, StoreSettings
 from neve.store.faults import Fault, FaultyStore, Rule
@@ -135,6 +136,33 @@ async def test_groups_are_served_though_a_superseded_process_made_their_topic() 
     assert (await served.groups.fetch_offsets("g", [], _leads)).error is None
     for each in (upkeep, groups, served):
         await each.close()
+    await new.abort()
+
+
+@in_simulation
+async def test_a_take_over_that_failed_at_start_is_repeated() -> None:
+    store = ScriptedStore()
+    settings = small_settings()
+    old = await started(store, settings)
+    await old.abort()
+    new = await Node.start(store, settings, node_id=2, probe=False)
+    real_refresh = new.cluster.refresh
+
+    async def no_answer(*_: object, **__: object) -> ClusterState:
+        raise UnavailableError("meta/log/", "the store does not answer")
+
+    new.cluster.refresh = no_answer  # type: ignore[method-assign]
+    with pytest.raises(UnavailableError):
+        await new.takeover.lead()
+    new.cluster.refresh = real_refresh  # type: ignore[method-assign]
+    loops = BackgroundLoops(new, settings)
+    loops.start()
+    await runtime.sleep(60)
+    topic = new.topic(TOPIC)
+    assert topic is not None
+    assert {row.leader for row in topic.partitions} == {new.incarnation}
+    assert all(new.leader_of(topic.id_bytes, at) for at in range(len(topic.partitions)))
+    await loops.close()
     await new.abort()
 
 
