@@ -500,7 +500,7 @@ async def _bring_in_order(cluster: Cluster) -> None:
     for store in cluster.stores:
         await store.settle()
     last = cluster.leader
-    if last is None or last.is_over:
+    if last is None or last.is_over or await _start_was_cut_off(cluster, last):
         await cluster.start_process()
         last = cluster.leader
         assert last is not None
@@ -513,6 +513,15 @@ async def _bring_in_order(cluster: Cluster) -> None:
     await last.kill()
     for store in cluster.stores:
         await store.close()
+
+
+async def _start_was_cut_off(cluster: Cluster, last: Process) -> bool:
+    """Whether a later process registered and went no further: it is started again.
+
+    Until then it counts as live, and deleted topics wait for it.
+    """
+    brokers = (await ClusterLog(cluster.raw).refresh()).brokers.items()
+    return any(row.live and incarnation > last.node.incarnation for incarnation, row in brokers)
 
 
 async def _wait_for_order(cluster: Cluster, last: Process) -> None:
