@@ -10,6 +10,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from neve import runtime
 from neve.broker.access import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
 from neve.broker.admin.changes import Changes
 from neve.broker.admin.cluster import live_brokers, view_partitions
@@ -30,6 +31,8 @@ _NO_LEADER = code_of(LeaderNotAvailableError)
 # Requests have a place for topic ids since version 10, and mean it since this one.
 _IDS_SINCE = 12
 _NULL_MEANS_ALL_SINCE = 1
+_TOPICS_PER_STEP = 256
+"""Topics that are looked up before other clients have their turn: about 2 ms if none exists."""
 
 
 class _Asked(NamedTuple):
@@ -71,7 +74,9 @@ async def _topics(
     may_create = settings.auto_create and request.allow_auto_topic_creation
     changes = Changes(broker) if may_create else None
     rows: dict[_Asked, MetadataResponse.Topic] = {}
-    for each in wanted:
+    for at, each in enumerate(wanted, 1):
+        if at % _TOPICS_PER_STEP == 0:
+            await runtime.sleep(0)  # other clients have their turn
         asked = _Asked(each.topic_id, each.name, version)
         if asked in rows:
             continue

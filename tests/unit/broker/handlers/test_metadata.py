@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -295,4 +296,20 @@ async def test_operations_are_told_only_where_asked_for() -> None:
     answer = await told(broker, 8, "t", **wanted)
     assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
     assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
+    await broker.node.abort()
+
+
+async def test_others_have_their_turn_while_many_topics_are_looked_up() -> None:
+    broker = await start_broker({})
+    answer = asyncio.ensure_future(
+        told(broker, 9, *(f"no-{at}" for at in range(10_000)), allow_auto_topic_creation=False)
+    )
+    turns = 0
+    while not answer.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 30
+    assert {topic.error_code for topic in answer.result().topics} == {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
     await broker.node.abort()
