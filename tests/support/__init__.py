@@ -1,1 +1,1 @@
-"""What tests share: worlds, servers, samples and clients. See README.md."""
+"""Modules that tests share: worlds, servers, samples and clients. See README.md."""

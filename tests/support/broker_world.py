@@ -1,4 +1,4 @@
-"""A broker as handlers see it, without a socket: a real node in memory and a tiny stand-in."""
+"""A broker as its handlers see it, without a socket: a real node in memory and a small stand-in."""
 
 from __future__ import annotations
 

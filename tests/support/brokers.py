@@ -1,4 +1,4 @@
-"""Real brokers for tests: `neve serve` as a process of its own, on free ports."""
+"""Real brokers: `neve serve` as separate processes on free ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets with real contents, for the tests of readers, and ways to harm them."""
+"""Buckets with real contents for the tests of readers, and functions that damage them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that speak to a broker, run in the tests' own process, which is quick."""
+"""CLI commands that talk to a broker, run inside the test process because that is fast."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`neve serve` on a store that fails for good when it is told to: a program of its own.
+"""A program: `neve serve` on a store that fails permanently on request.
 
     python failing_broker.py CONTROL serve --store …
 
-As long as the file CONTROL is there, what it says befalls every write: `full` (the disk is), or
-every call: `denied` (our credentials are not taken any more).
+While the file CONTROL exists, its content decides which calls fail: `full` fails every write, as a
+full disk does; `denied` fails every call, as revoked credentials do.
 """
 
 from __future__ import annotations

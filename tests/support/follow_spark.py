@@ -1,7 +1,7 @@
-"""Steps that need Spark, one after the other in one process: a JVM takes long to start.
+"""A program that runs Spark steps one after the other in one process: a JVM starts slowly.
 
-A line of standard input is a step as JSON: a program's text, or the words of a command `neve`. The
-answer is a line with its exit code.
+Each line of standard input is a step as JSON: the text of a program, or the arguments of `neve`.
+The response to a step is a line with its exit code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A KafScale bucket in memory, written by hand from what its format says."""
+"""A KafScale bucket in memory, built from the description of its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small objects of every binary format, and readers that take bytes as a store would hand them."""
+"""Small objects of every binary format, and readers that take bytes as a store returns them."""
 
 from __future__ import annotations
 

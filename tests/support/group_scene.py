@@ -1,7 +1,7 @@
-"""A group on a stage: members speak by name, time passes when told to, records commit when told to.
+"""A consumer group for scenarios: members act by name; the test controls time and commits.
 
-`Scene` checks on every step what must always hold: no ticket is answered twice, generations only
-grow, an assignment is told only of a record that was committed.
+`Scene` checks the invariants after every step: no ticket gets two responses, generations only grow,
+and a response contains an assignment only after its record was committed.
 """
 
 from __future__ import annotations

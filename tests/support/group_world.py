@@ -1,4 +1,4 @@
-"""A coordinator with a state log that a test holds in its hands."""
+"""A coordinator whose state log the test controls."""
 
 from __future__ import annotations
 

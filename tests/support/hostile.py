@@ -1,4 +1,4 @@
-"""Clients that behave badly, byte by byte, and what is looked at while they do."""
+"""Misbehaving clients, byte by byte, and measurements of the broker during an attack."""
 
 from __future__ import annotations
 

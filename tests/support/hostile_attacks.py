@@ -1,7 +1,7 @@
-"""Attacks on a running broker: what one is, and where it is aimed.
+"""The attacks on a running broker: their interface and their targets.
 
-An attack is a function that runs in a process of its own (`soak.attacker`), so that neither its
-work nor its memory disturbs those who measure what others get meanwhile.
+An attack is a function that runs in a separate process (`soak.attacker`), so that its CPU time and
+memory do not distort the measurements of other clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attacks on a broker's memory: each makes it hold what no client asks for again."""
+"""Attacks on a broker's memory: each makes it hold bytes that no client will ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on a broker's time: each occupies its event loop with what costs an attacker little."""
+"""Attacks on a broker's time: each keeps the event loop busy at little cost to the attacker."""
 
 from __future__ import annotations
 

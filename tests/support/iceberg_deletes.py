@@ -1,4 +1,4 @@
-"""Delete files for Iceberg tables, which pyiceberg reads (some) and does not write."""
+"""Delete files for Iceberg tables; pyiceberg reads some kinds and writes none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An internal partition and its table, made short for tests."""
+"""An internal partition and its table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A cluster made of plain objects, for commands that administer: what librdkafka's mock cannot do.
+"""A cluster of plain objects for the admin commands: what librdkafka's mock cluster cannot do.
 
-Only what the commands use is there; answers are real futures with confluent-kafka's own classes.
+It has only what the commands use. Results are real futures of confluent-kafka's own classes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Spark sessions for tests: Neve's own, small, with everything they leave in a folder of theirs.
+"""Spark sessions: Neve's own, small, with all their files in a temporary folder.
 
-Use it for a module-scoped fixture, since a JVM takes long to start and a process has but one:
+Use it for a module-scoped fixture: a JVM starts slowly, and a process has only one:
 
     pytestmark = SPARK_TESTS
 

@@ -1,4 +1,4 @@
-"""A led partition whose every byte is known, and a reader of it, to test `neve.log.reading`."""
+"""A led partition whose bytes are all known, and a reader of it, for `neve.log.reading`."""
 
 from __future__ import annotations
 

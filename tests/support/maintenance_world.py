@@ -1,4 +1,4 @@
-"""Buckets for the tests of maintenance: partitions of many small segments, and what must hold."""
+"""Buckets for the tests of maintenance: partitions of many small segments, and their invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a manifest, made short for tests."""
+"""Rows of a manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes and their bucket, made short for tests: small settings, batches that tell who they are."""
+"""Nodes and their bucket: small settings, and batches whose bytes identify them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A page of docs as the steps of someone who follows it from top to bottom.
+"""A docs page as a list of steps that a reader follows from top to bottom.
 
-What a page shows as code is one of these:
+The code blocks of a page are steps:
 
-- an indented block: commands for a shell, a line each;
+- an indented block: shell commands, one per line;
 - a Python block: a program;
-- a YAML block: a file, whose name stands in its first line as a comment;
-- anything behind a comment `<!-- not run: reason -->`, which is passed over.
+- a YAML block: a file, whose name is a comment in its first line;
+- a block after a comment `<!-- not run: reason -->`: skipped.
 
-A block in another language is a picture. What a line cannot be here, it is in `STAND_INS`.
+Blocks in other languages are ignored. `STAND_INS` replaces lines that cannot run in a test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The same messages as kio and kafka-python know them, to compare with.
+"""The same messages encoded by kio and kafka-python, for comparison.
 
-kio makes durations, times, codes and ids into objects of Python; they are turned back into what
-is on the wire. Its fields stand in the order of the wire, so they are matched by place.
+kio turns durations, times, codes and ids into Python objects; they are converted back to the values
+on the wire. Its fields are in the order of the wire, so they are matched by position.
 """
 
 from __future__ import annotations

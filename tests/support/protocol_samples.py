@@ -1,4 +1,4 @@
-"""Random messages of every API in every version, made from the descriptions themselves."""
+"""Random messages of every API and version, generated from the message descriptions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # ruff: noqa: E501  (a query reads best on one line)
-"""Queries whose answers must not depend on how little of a relation is read, and the comparison.
+"""Queries whose results must not depend on which rows are pruned, and the comparison.
 
-`PruningCheck` gives the engine a topic of few rows, cut down to exactly the columns and ranges that
-the analysis asks for: one column or row too few changes an answer, or makes Spark complain.
+`PruningCheck` gives the engine a small topic, reduced to exactly the columns and ranges that the
+analysis requires: a missing column or row changes a result or makes Spark fail.
 """
 
 from __future__ import annotations

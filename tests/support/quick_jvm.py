@@ -1,7 +1,7 @@
-"""How Spark's JVMs are started in tests: they live for seconds, and most of those are their start.
+"""JVM options for tests, where a JVM lives for seconds and most of them are its start.
 
-Less is compiled, one thread collects, and Spark's own classes are not verified once more: a session
-starts with half the processor time.
+Fewer methods are compiled, garbage is collected by one thread, and Spark's classes are not verified
+again: a session starts in half the CPU time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The record decoders and builders of other clients, in one shape each, to compare Neve's with."""
+"""The record decoders and builders of other clients, each behind one interface, for comparison."""
 
 from __future__ import annotations
 

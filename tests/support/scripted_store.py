@@ -1,7 +1,7 @@
-"""A store in memory that a test can direct: which call waits, fails, lands late or lies.
+"""A store in memory whose calls a test can delay, fail, apply late or corrupt.
 
-Scripts are tried in the order they were added; the first that fits a call takes it over. A script
-is used once unless it says `times=None`. Every call is noted before anything happens to it.
+Scripts are tried in the order in which they were added; the first that matches a call handles it.
+A script is used once unless it has `times=None`. Every call is recorded before its script runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def in_simulation(test: Callable[P, Coroutine[Any, Any, None]], seed: int = 1) -
 
 
 class KilledError(Exception):
-    """The process that made this call has died: nothing of it goes on."""
+    """The process that made this call was killed: none of its code may continue."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class ScriptedStore(Wrapper):
         return await work()
 
     def late(self, seconds: float, error: Exception | None = None) -> Action:
-        """The answer is an error now; the call takes effect later."""
+        """Raise an error now; the call takes effect later."""
 
         async def action(call: Call, work: Work) -> Any:
             async def land() -> None:
@@ -134,7 +134,7 @@ def refuse(error: type[Exception], *, after: bool = False) -> Action:
 
 
 def hold(release: asyncio.Event, reached: asyncio.Event | None = None) -> Action:
-    """Wait until released, then do the call."""
+    """Wait until released, then make the call."""
 
     async def action(call: Call, work: Work) -> Any:
         if reached is not None:
@@ -154,7 +154,7 @@ def slow(seconds: float) -> Action:
 
 
 def first(step: Callable[[], Awaitable[Any]]) -> Action:
-    """Let something else happen just before the call takes effect."""
+    """Run `step` just before the call takes effect."""
 
     async def action(call: Call, work: Work) -> Any:
         await step()
@@ -164,7 +164,7 @@ def first(step: Callable[[], Awaitable[Any]]) -> Action:
 
 
 def then(step: Callable[[], Awaitable[Any]]) -> Action:
-    """Let something else happen just after the call took effect, before its answer arrives."""
+    """Run `step` just after the call took effect, before its result is returned."""
 
     async def action(call: Call, work: Work) -> Any:
         result = await work()
@@ -175,7 +175,7 @@ def then(step: Callable[[], Awaitable[Any]]) -> Action:
 
 
 def changed(change: Callable[[bytes], bytes]) -> Action:
-    """A read that comes back changed: torn, or damaged."""
+    """Return changed bytes from a read: torn or damaged."""
 
     async def action(call: Call, work: Work) -> Any:
         return memoryview(change(bytes(await work())))

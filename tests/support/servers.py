@@ -1,8 +1,7 @@
-"""Real S3 servers for tests: moto in this process, SeaweedFS beside it, each on free ports.
+"""Real S3 servers on free ports: moto in the test process, SeaweedFS as a process.
 
 Use the context managers, or import the session-scoped fixtures `moto_s3` and `seaweed_s3`. Both
-give an `S3Server`; `new_bucket` makes a bucket of its own for a test, so tests do not disturb
-each other.
+return an `S3Server`; `new_bucket` creates a separate bucket for a test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics written by real clients for Spark to read, and what was written to them."""
+"""Topics written by real clients for Spark to read, and the records in them."""
 
 from __future__ import annotations
 

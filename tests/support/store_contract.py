@@ -1,6 +1,6 @@
-"""What every store keeps, whatever is behind it: one test a rule, run by a class for each store.
+"""The contract of every store: one test per rule, in a class that each store's tests inherit.
 
-A test class inherits `StoreContract` and gives a fixture `store_factory` that makes an empty store.
+A test class inherits `StoreContract` and has a fixture `store_factory` that creates an empty store.
 """
 
 from __future__ import annotations

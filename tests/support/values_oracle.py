@@ -1,7 +1,7 @@
-"""A plain reading of JSON values, and values to read: what a schema asks for, and everything else.
+"""A simple decoder of JSON values, and values to decode: those that fit a schema, and others.
 
-The reading is json of the standard library and each rule in its plainest form, written apart from
-the code that it judges.
+It uses the standard library's json and the simplest form of each rule, independently of the code
+under test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches for a WAL stream, made short for tests: bytes that tell which ones they are."""
+"""Batches for a WAL stream, whose bytes identify them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def append(
 
 
 def offsets(tail: StreamTail, partition: int = 0, topic_id: bytes = TOPIC) -> list[int]:
-    """Every offset of a partition that a tail holds, in its order."""
+    """Return every offset of a partition that a tail holds, in its order."""
     return [
         offset
         for _, entry in tail.of(topic_id, partition)
@@ -43,7 +43,7 @@ def offsets(tail: StreamTail, partition: int = 0, topic_id: bytes = TOPIC) -> li
 async def texts(
     reader: WalReader, tail: StreamTail, partition: int = 0, topic_id: bytes = TOPIC
 ) -> list[int]:
-    """The same from the bytes themselves, through checked reads."""
+    """Return the same from the bytes themselves, through checked reads."""
     found: list[int] = []
     for item, entry in tail.of(topic_id, partition):
         data = bytes(await reader.slice_data(item, entry))

@@ -1,4 +1,4 @@
-"""A broker within the test, and a client that speaks to it frame by frame."""
+"""A broker in the test process, and a client that talks to it frame by frame."""
 
 from __future__ import annotations
 

@@ -1,0 +1,15 @@
+"""The page of the shared test modules lists each of them."""
+
+from __future__ import annotations
+
+import re
+
+from tidy.repository import ROOT
+
+SUPPORT = ROOT / "tests" / "support"
+
+
+def test_the_page_lists_every_module_in_order() -> None:
+    page = (SUPPORT / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert listed == sorted(file.stem for file in SUPPORT.glob("*.py") if file.stem != "__init__")
