@@ -84,7 +84,7 @@ def test_jobs_on_spark_beside_a_live_leader(spark: Any, tmp_path: Path) -> None:
             await writer.node.leader("t", partition).log.tier()
         checked = await _done(spark, url, "verify", settle_seconds=0)
         assert all(row.ok for row in checked)
-        await writer.node.set_configs("t", {"retention.bytes": "1", "retention.ms": "-1"})
+        await writer.node.topics.set_configs("t", {"retention.bytes": "1", "retention.ms": "-1"})
         expired = await _done(spark, url, "expire")
         assert all(row.result["start"] > 0 for row in expired)
         starts = {row.partition: row.result["start"] for row in expired}

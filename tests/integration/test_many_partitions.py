@@ -38,7 +38,7 @@ async def started(folder: Path, settings: Settings, node_id: int = 1) -> Node:
 async def test_a_topic_of_many_partitions_is_led_soon_and_idles_cheaply(tmp_path: Path) -> None:
     settings = Settings()
     node = await started(tmp_path, settings)
-    await node.create_topic("t", PARTITIONS)
+    await node.topics.create("t", PARTITIONS)
     for leader in list(node.led.partitions.values()):
         leader.append(batch_of(["a"], timestamp=runtime.now_ms()))
     await node.writer.flush()
@@ -157,8 +157,8 @@ async def test_the_second_process_of_a_node_ends_the_first(tmp_path: Path) -> No
         maintenance=MaintenanceSettings(interval_ms=100, gc_interval_ms=100),
     )
     first = await started(tmp_path, settings)
-    await first.create_topic("t", 1)
-    topic = first.topic("t")
+    await first.topics.create("t", 1)
+    topic = first.cluster.state.topic("t")
     assert topic is not None
     await append(first, ["a"], timestamp=runtime.now_ms()).commit.wait()
     told: list[NeveError] = []

@@ -340,9 +340,9 @@ async def _read(cluster: Cluster) -> None:
 async def _create(cluster: Cluster, name: str, partitions: int) -> None:
     process = await cluster.serving()
     began = runtime.monotonic()
-    known = process.node.topic(name)
+    known = process.node.cluster.state.topic(name)
     try:
-        topic = known or await process.node.create_topic(name, partitions, KEPT)
+        topic = known or await process.node.topics.create(name, partitions, KEPT)
     finally:
         took = runtime.monotonic() - began
         if took > CREATE_SECONDS_MAX and not process.hindered and not process.is_over:
@@ -363,7 +363,7 @@ async def _administer(cluster: Cluster) -> None:
     if choice < 0.8:
         topic = cluster.topics.pop(name)
         try:
-            await process.node.delete_topic(name)
+            await process.node.topics.delete(name)
         finally:
             # Whether or not the answer came: a producer must find out which topic there is.
             state = await ClusterLog(cluster.raw).refresh()
@@ -373,7 +373,9 @@ async def _administer(cluster: Cluster) -> None:
                 _forget(cluster, topic)
         cluster.note("delete")
     else:
-        grown = await process.node.add_partitions(name, len(cluster.topics[name].partitions) + 1)
+        grown = await process.node.topics.add_partitions(
+            name, len(cluster.topics[name].partitions) + 1
+        )
         if cluster.topics.get(name) is not None:
             cluster.topics[name] = grown
         cluster.note("grow")
@@ -410,7 +412,7 @@ async def _import(cluster: Cluster) -> None:
             found = state.topic(IMPORTED)
             assert found is not None
             if len(found.partitions) < 2:
-                await process.node.add_partitions(IMPORTED, 2)
+                await process.node.topics.add_partitions(IMPORTED, 2)
 
         await _until_done(cluster, grow)
     state = await ClusterLog(cluster.raw).refresh()
@@ -548,7 +550,10 @@ async def _disorder(cluster: Cluster, last: Process) -> list[str]:
         found.append(f"unswept streams: {sorted(node.rollups.unswept)}")
     if state.deleted:
         found.append(f"deleted and kept: {sorted(row.name for row in state.deleted.values())}")
-    if not last.broker.group_state.is_loaded and node.topic("__consumer_offsets") is not None:
+    if (
+        not last.broker.group_state.is_loaded
+        and node.cluster.state.topic("__consumer_offsets") is not None
+    ):
         await last.broker.group_state.ensure()
         found.append("groups are not served")
     return found + _leftovers(cluster, state, node.incarnation)

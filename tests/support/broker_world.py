@@ -63,7 +63,7 @@ class StandIn:
         return await self.node.writer.still_leading()
 
     def topic(self, name: str) -> Topic:
-        found = self.node.topic(name)
+        found = self.node.cluster.state.topic(name)
         assert found is not None
         return found
 
@@ -80,7 +80,7 @@ async def start_broker(
         MemoryStore(bucket), settings, node_id=NODE_ID, probe=False, host=host, port=port
     )
     for name, partitions in (topics or {}).items():
-        await node.create_topic(name, partitions)
+        await node.topics.create(name, partitions)
     return StandIn(node, settings, bucket)
 
 

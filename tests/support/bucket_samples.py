@@ -100,7 +100,7 @@ class Writer:
 
 async def layered(writer: Writer, topic: str, partitions: int = 1) -> None:
     """Two segments, a roll-up and plain WAL objects in each partition: 20 records in each."""
-    await writer.node.create_topic(topic, partitions)
+    await writer.node.topics.create(topic, partitions)
     for step in range(4):
         for partition in range(partitions):
             await writer.append(topic, partition, 20)

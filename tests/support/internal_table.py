@@ -15,7 +15,7 @@ NARROW = small_settings(segment_bytes=10)
 async def led(store: Store, *, node_id: int = 1, settings: Settings = NARROW) -> Node:
     node = await Node.start(store, settings, node_id=node_id, probe=False)
     if node.cluster.state.topic(TOPIC) is None:
-        await node.create_topic(TOPIC, 1)
+        await node.topics.create(TOPIC, 1)
     await node.takeover.lead()
     return node
 

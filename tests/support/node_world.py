@@ -83,7 +83,7 @@ async def started(
 ) -> Node:
     """A node that leads a new topic."""
     node = await Node.start(store, settings or small_settings(), node_id=node_id, probe=False)
-    await node.create_topic(TOPIC, partitions)
+    await node.topics.create(TOPIC, partitions)
     return node
 
 

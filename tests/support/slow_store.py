@@ -1,7 +1,7 @@
 """A bucket in memory with the latency and faults that a test asks for; it counts requests.
 
-Every call takes `latency()` seconds and then applies the next planned fault for its key: an error to
-raise, or a change to the bytes read.
+Every call takes `latency()` seconds and then applies the next planned fault for its key: an error
+to raise, or a change to the bytes read.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class GroupState:
         clients ask again, and must not wait for groups other than their own.
         """
         async with self._creating:
-            if self._node.topic(GROUPS_TOPIC) is None:
+            if self._node.cluster.state.topic(GROUPS_TOPIC) is None:
                 await self._create()
                 await self._load_led()
             else:
@@ -73,13 +73,13 @@ class GroupState:
     @property
     def is_loaded(self) -> bool:
         """Whether the internal topic exists, and every partition led here is loaded or damaged."""
-        if self._node.topic(GROUPS_TOPIC) is None:
+        if self._node.cluster.state.topic(GROUPS_TOPIC) is None:
             return False
         return all(leader in self._settled for leader in self._leaders())
 
     def coordinator_of(self, group_id: str) -> int | None:
         """The incarnation that leads a group's partition; None if no process does."""
-        topic = self._node.topic(GROUPS_TOPIC)
+        topic = self._node.cluster.state.topic(GROUPS_TOPIC)
         if topic is None:
             return None
         leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
@@ -87,7 +87,7 @@ class GroupState:
 
     async def _create(self) -> None:
         try:
-            await self._node.create_topic(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
+            await self._node.topics.create(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
         except TopicExistsError:  # created by an earlier attempt or by another broker
             await self._node.takeover.lead_unled()
 
@@ -95,14 +95,14 @@ class GroupState:
 
     def _leaders(self) -> list[PartitionLeader]:
         """The partitions of the internal topic that this broker leads."""
-        topic = self._node.topic(GROUPS_TOPIC)
+        topic = self._node.cluster.state.topic(GROUPS_TOPIC)
         if topic is None:
             return []
         found = (self._node.leader_of(topic.id_bytes, at) for at in range(len(topic.partitions)))
         return [leader for leader in found if leader is not None]
 
     def _led(self, leader: PartitionLeader) -> None:
-        topic = self._node.topic(GROUPS_TOPIC)
+        topic = self._node.cluster.state.topic(GROUPS_TOPIC)
         if topic is None or topic.id_bytes != leader.log.topic_id or self._is_closed:
             return
         self._start_load(leader)
@@ -128,7 +128,7 @@ class GroupState:
                 self._start_load(leader)
 
     def _start_load(self, leader: PartitionLeader) -> None:
-        topic = self._node.topic(GROUPS_TOPIC)
+        topic = self._node.cluster.state.topic(GROUPS_TOPIC)
         if topic is not None and leader not in self._loads:
             self.groups.spread_over(len(topic.partitions))
             self._loads[leader] = self._tasks.start(self._load(leader), name="group load")
@@ -160,7 +160,7 @@ class _Topics:
         self._node = node
 
     def lookup(self, name: str) -> TopicFacts | None:
-        topic = self._node.topic(name)
+        topic = self._node.cluster.state.topic(name)
         return None if topic is None else TopicFacts(topic.id_bytes, len(topic.partitions))
 
     async def refresh(self) -> None:

@@ -99,7 +99,7 @@ def held_by(broker: Broker) -> list[Held]:
 
 def _ends(node: Node, topic: str) -> list[int | None]:
     """Up to where each partition of a topic is committed; None for those led elsewhere."""
-    found = node.topic(topic)
+    found = node.cluster.state.topic(topic)
     if found is None:
         return []
     topic_id = found.id_bytes

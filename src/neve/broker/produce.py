@@ -77,6 +77,7 @@ def produce(
     """Append every batch that may be appended. The request's bytes are patched in place."""
     acks = request.acks
     by_id = header.api_version >= _TOPIC_IDS_SINCE
+    state = broker.node.cluster.state
     rows: list[tuple[TopicName, list[BatchOutcome]]] = []
     refusal: NeveError | None = None
     if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
@@ -88,7 +89,7 @@ def produce(
         if refusal is not None:
             rows.append((named, [_refused(part.index, refusal) for part in parts]))
             continue
-        topic = broker.node.topic_by_id(named.topic_id) if by_id else broker.node.topic(named.name)
+        topic = state.topic_by_id(named.topic_id) if by_id else state.topic(named.name)
         appended = [
             _append(broker, topic, part, by_id, came.wall_ms)
             if not refused or id(part) not in refused

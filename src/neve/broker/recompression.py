@@ -38,8 +38,9 @@ class ForeignBatch(NamedTuple):
 def batches_to_recompress(node: Node, request: ProduceRequest) -> list[ForeignBatch]:
     """Those of a produce request that do not have their topic's codec."""
     found = []
+    state = node.cluster.state
     for asked in request.topic_data:
-        topic = node.topic(asked.name) if asked.name else node.topic_by_id(asked.topic_id)
+        topic = state.topic(asked.name) if asked.name else state.topic_by_id(asked.topic_id)
         codec = None if topic is None else node.led.codecs.get(topic.id_bytes)
         if topic is None or codec is None:
             continue

@@ -11,15 +11,17 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from neve.cluster.log import ClusterLog
 from neve.cluster.records import ALL_NODES
 from neve.cluster.state import ClusterState
 from neve.cluster.topic_config import CONFIGS, ConfigDeclared, InvalidConfigError
 from neve.errors import InvalidError
+from neve.serving.logs import event
 from neve.settings import Settings, declared
 
 _log = logging.getLogger(__name__)
@@ -141,6 +143,18 @@ def _with_settings(given: Mapping[str, str], settings: Settings) -> Settings:
         for group, values in groups.items()
     }
     return dataclasses.replace(settings, **changed)
+
+
+async def set_broker_configs(
+    cluster: ClusterLog, node_id: int, values: Mapping[str, str], removed: Collection[str] = ()
+) -> None:
+    """Set configs of one node, or of all nodes (`ALL_NODES`), and remove others.
+
+    They apply to the node of this process at once. The caller has validated them.
+    """
+    await cluster.set_broker_configs(node_id, values, removed)
+    given = {"node": node_id, "configs": dict(values), "removed": list(removed)}
+    event(_log, logging.INFO, "broker configs changed", **given)
 
 
 class BrokerConfigs:

@@ -1,16 +1,15 @@
 """One broker process below the wire: its registration, its WAL stream, the partitions it leads.
 
 A `Node` composes the parts and owns their lifecycle. The work is in the parts: `LedPartitions` has
-the leader of each partition, `Takeover` takes partitions over, `StreamRollups` rolls up streams,
-`PartitionMaintenance` and `BackgroundLoops` run background work. A node starts no background task
-itself: `BackgroundLoops` does, or the owner calls `run_due_work`, so that the same code runs in a
-broker, a test and a simulation.
+the leader of each partition, `Takeover` takes partitions over, `TopicOperations` creates and
+changes topics, `StreamRollups` rolls up streams, `PartitionMaintenance` and `BackgroundLoops` run
+background work. A node starts no background task itself: `BackgroundLoops` does, or the owner calls
+`run_due_work`, so that the same code runs in a broker, a test and a simulation.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 
 from neve import runtime
 from neve.cluster.broker_config import BrokerConfigs
@@ -23,18 +22,16 @@ from neve.cluster.partition_maintenance import PartitionMaintenance
 from neve.cluster.producer_ids import ProducerIdSource
 from neve.cluster.purge import Purge
 from neve.cluster.recovery import raise_first
-from neve.cluster.state import ClusterState, Topic, is_live
+from neve.cluster.state import ClusterState, is_live
 from neve.cluster.stream_rollups import StreamRollups
 from neve.cluster.streams import retire_streams
 from neve.cluster.takeover import Takeover
+from neve.cluster.topic_operations import TopicOperations
 from neve.errors import FencedError, NeveError
 from neve.log.wal.writer import CommittedObject, WalWriter
-from neve.serving.logs import event
 from neve.settings import KIB, Settings, spare_bytes
 from neve.store.port import Store
 from neve.store.probe import probe as probe_store
-
-_log = logging.getLogger(__name__)
 
 # What wal.linger.ms = -1 means in a store that charges for each PUT: this delay.
 LINGER_MS_WHERE_PUTS_COST = 100
@@ -102,7 +99,8 @@ class Node:
             delay_ms=settings.cluster.purge_delay_ms,
             is_taking_over=self.takeover.is_taking,
         )
-        self._producer_ids = ProducerIdSource(cluster, incarnation)
+        self.topics = TopicOperations(cluster, self.takeover)
+        self.producer_ids = ProducerIdSource(cluster, incarnation)
         cluster.on_change = self._cluster_changed
 
     @classmethod
@@ -147,66 +145,6 @@ class Node:
             join_bytes=join_bytes,
         )
 
-    # -- topics ------------------------------------------------------------------------------
-
-    async def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
-    ) -> Topic:
-        """Create a topic and lead all its partitions."""
-        topic = await self.cluster.create_topic(name, partitions, configs)
-        event(
-            _log,
-            logging.INFO,
-            "topic created",
-            topic=name,
-            topic_id=topic.topic_id,
-            partitions=partitions,
-            configs=dict(configs or {}),
-        )
-        await self.takeover.lead_created(topic, range(partitions))
-        return topic
-
-    async def add_partitions(self, name: str, total: int) -> Topic:
-        """Grow a topic to `total` partitions, and lead the new ones."""
-        topic, created = await self.cluster.add_partitions(name, total)
-        event(_log, logging.INFO, "partitions added", topic=name, partitions=total)
-        await self.takeover.lead_created(topic, created)
-        return topic
-
-    async def set_configs(
-        self, name: str, values: Mapping[str, str], removed: Collection[str] = ()
-    ) -> Topic:
-        """Set configs of a topic and remove others. They apply to our partitions at once."""
-        topic = await self.cluster.set_configs(name, values, removed)
-        given = {"topic": name, "configs": dict(values), "removed": list(removed)}
-        event(_log, logging.INFO, "topic configs changed", **given)
-        return topic
-
-    async def set_broker_configs(
-        self, node_id: int, values: Mapping[str, str], removed: Collection[str] = ()
-    ) -> None:
-        """Set configs of one node, or of all, and remove others. Ours apply at once."""
-        await self.cluster.set_broker_configs(node_id, values, removed)
-        given = {"node": node_id, "configs": dict(values), "removed": list(removed)}
-        event(_log, logging.INFO, "broker configs changed", **given)
-
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic. Our logs of it are closed; a purge deletes its objects later."""
-        topic = await self.cluster.delete_topic(name)
-        event(_log, logging.INFO, "topic deleted", topic=name, topic_id=topic.topic_id)
-
-    async def producer_id(self) -> int:
-        """A producer id that is given out once in the life of the cluster."""
-        return await self._producer_ids.next()
-
-    def topic(self, name: str) -> Topic | None:
-        """The topic of this name, in our view of the cluster log."""
-        return self.cluster.view.state.topic(name)
-
-    def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of this id, in our view of the cluster log."""
-        return self.cluster.view.state.topic_by_id(topic_id)
-
     # -- leading -----------------------------------------------------------------------------
 
     def leader_of(self, topic_id: bytes, partition: int) -> PartitionLeader | None:
@@ -215,7 +153,7 @@ class Node:
 
     def leader(self, topic: str, partition: int) -> PartitionLeader:
         """The leader of a partition, by its topic's name. Raises FencedError if it is not ours."""
-        found = self.topic(topic)
+        found = self.cluster.state.topic(topic)
         leader = None if found is None else self.leader_of(found.id_bytes, partition)
         if leader is None:
             raise FencedError(f"this node does not lead partition {partition} of {topic!r}")

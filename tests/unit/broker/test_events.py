@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from neve.cluster.broker_config import set_broker_configs
 from neve.cluster.records import ALL_NODES
 from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.join_group import JOIN_GROUP
@@ -30,11 +31,11 @@ async def test_topics_and_configs(caplog: pytest.LogCaptureFixture) -> None:
     async with running_broker() as broker:
         caplog.set_level(logging.INFO, "neve")
         node = broker.node
-        topic = await node.create_topic("orders", 2, {"retention.ms": "1000"})
-        await node.add_partitions("orders", 3)
-        await node.set_configs("orders", {"segment.ms": "5"}, ["retention.ms"])
-        await node.set_broker_configs(ALL_NODES, {"num.partitions": "4"})
-        await node.delete_topic("orders")
+        topic = await node.topics.create("orders", 2, {"retention.ms": "1000"})
+        await node.topics.add_partitions("orders", 3)
+        await node.topics.set_configs("orders", {"segment.ms": "5"}, ["retention.ms"])
+        await set_broker_configs(node.cluster, ALL_NODES, {"num.partitions": "4"})
+        await node.topics.delete("orders")
     named = {"topic": "orders", "topic_id": topic.topic_id}
     assert events(caplog) == [
         ("INFO", "topic created", {**named, "partitions": 2, "configs": {"retention.ms": "1000"}}),
@@ -57,7 +58,7 @@ async def test_recovery(caplog: pytest.LogCaptureFixture) -> None:
     bucket = MemoryBucket()
     batch = build_batch([Record(0, 1_000, None, b"x" * 100)])
     async with running_broker(MemoryStore(bucket)) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("orders", 3)
+        await broker.node.topics.create("orders", 3)
         await wire.produce("orders", batch)
     caplog.set_level(logging.INFO, "neve")
     caplog.clear()

@@ -248,7 +248,7 @@ async def test_pipelined_requests_of_one_connection_are_spread_over_rounds_of_th
     monkeypatch.setattr(fair_queue, "RECEIVE_BYTES_MIN", 100)
     monkeypatch.setattr(fair_queue, "WAITING_BYTES_MAX", 100)
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
 
         async def exchange() -> None:
             for _ in range(300):

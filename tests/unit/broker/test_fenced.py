@@ -30,7 +30,7 @@ async def test_a_superseded_broker_closes_its_connections_instead_of_answering()
         Wire.to(broker) as asking,
         Wire.to(broker) as idle,
     ):
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         assert (await asking.ask(FIND_COORDINATOR, 0, COORDINATOR)).error_code == 0
         assert (await asking.ask(OFFSET_FETCH, 3, offsets_of("g"))).error_code == 0
         other = await Node.start(MemoryStore(bucket), Settings(), node_id=8)

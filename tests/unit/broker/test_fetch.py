@@ -43,7 +43,7 @@ def values_of(data: memoryview) -> list[bytes]:
 
 async def test_a_waiting_fetch_is_woken_by_the_commit() -> None:
     async with running_broker() as broker, Wire.to(broker) as reader, Wire.to(broker) as writer:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         reader.send_fetch("t", [(0, 0)], max_wait_ms=15_000)
         waiting = asyncio.ensure_future(reader.receive())
         await asyncio.sleep(0.1)
@@ -59,7 +59,7 @@ async def test_a_waiting_fetch_is_woken_by_the_commit() -> None:
 
 async def test_a_fetch_waits_for_min_bytes_but_not_beyond_its_time() -> None:
     async with running_broker() as broker, Wire.to(broker) as reader, Wire.to(broker) as writer:
-        await broker.node.create_topic("t", 2)
+        await broker.node.topics.create("t", 2)
         reader.send_fetch("t", [(0, 0), (1, 0)], max_wait_ms=15_000, min_bytes=2_000)
         waiting = asyncio.ensure_future(reader.receive())
         await writer.produce("t", batch(b"x" * 1_200), partition=0)
@@ -76,7 +76,7 @@ async def test_a_fetch_waits_for_min_bytes_but_not_beyond_its_time() -> None:
 
 async def test_where_too_much_waits_a_fetch_of_many_partitions_is_answered_at_once() -> None:
     async with running_broker() as broker, Wire.to(broker) as wide, Wire.to(broker) as narrow:
-        await broker.node.create_topic("t", 40)
+        await broker.node.topics.create("t", 40)
         broker.waiting.bytes_max = 50 * WAITING_ROW_BYTES
         many = [(partition, 0) for partition in range(40)]
         for _ in range(2):
@@ -91,7 +91,7 @@ async def test_where_too_much_waits_a_fetch_of_many_partitions_is_answered_at_on
 
 async def test_what_waits_holds_up_nothing_behind_it() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire, Wire.to(broker) as other:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         wire.send_fetch("t", [(0, 0)], max_wait_ms=15_000)
         wire.send_batch("t", batch(b"a"))  # on the same connection, behind the fetch it wakes
         assert values_of((await wire.receive()).responses[0].partitions[0].records) == [b"a"]
@@ -101,7 +101,7 @@ async def test_what_waits_holds_up_nothing_behind_it() -> None:
 
 async def test_max_bytes_holds_over_the_whole_request_and_one_batch_always_comes() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 3)
+        await broker.node.topics.create("t", 3)
         for index in range(3):
             for _ in range(3):
                 await wire.produce("t", batch(b"x" * 1_000), partition=index)
@@ -131,7 +131,7 @@ async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep
         write(self, parts)
 
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         for _ in range(20):  # in a few objects
             wire.send_batch("t", batch(b"x" * 10_000))
         for _ in range(20):
@@ -149,7 +149,7 @@ async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep
 
 async def test_a_session_is_told_only_what_changed() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 3)
+        await broker.node.topics.create("t", 3)
         await wire.produce("t", batch(b"a"), partition=1)
         wire.send_fetch("t", [(0, 0), (1, 0), (2, 0)], session=(0, 0))
         first = await wire.receive()
@@ -167,7 +167,7 @@ async def test_a_session_is_told_only_what_changed() -> None:
 
 async def test_offsets_out_of_range_and_unknown_places_are_told() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         await wire.produce("t", batch(b"a", b"b", b"c"))
         for offset in (-1, 4, 2**62):
             answer = await wire.fetch("t", offset, max_wait_ms=5_000)
@@ -186,7 +186,7 @@ async def test_who_was_taken_over_does_not_say_that_an_offset_is_out_of_range() 
     """The successor may have it."""
     store = ScriptedStore()
     async with running_broker(store) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         await wire.produce("t", batch(b"a"))
         await broker.background.close()
         successor = await Node.start(store, Settings(), node_id=1, probe=False)
@@ -205,7 +205,7 @@ async def test_a_store_that_hangs_holds_up_nobody_who_asks_for_the_end(
     asked = request(replica_id=-1, topics=[request.Topic(name="t", partitions=[latest])])
     store, released = ScriptedStore(), asyncio.Event()
     async with running_broker(store) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         await wire.produce("t", batch(b"a"))
         store.when("get_range", lambda _: True, hold(released), times=None)
         answer = (await wire.ask(LIST_OFFSETS, 7, asked)).topics[0].partitions[0]
@@ -218,12 +218,12 @@ async def test_a_store_that_hangs_holds_up_nobody_who_asks_for_the_end(
 
 async def test_a_deleted_topic_ends_those_who_wait_for_it() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         wire.send_fetch("t", [(0, 0)], max_wait_ms=15_000)
         waiting = asyncio.ensure_future(wire.receive())
         await asyncio.sleep(0.1)
         started = time.monotonic()
-        await broker.node.delete_topic("t")
+        await broker.node.topics.delete("t")
         part = (await waiting).responses[0].partitions[0]
         assert part.error_code != ErrorCode.NONE
         assert time.monotonic() - started < 5
@@ -231,7 +231,7 @@ async def test_a_deleted_topic_ends_those_who_wait_for_it() -> None:
 
 async def test_what_is_not_in_memory_is_read_beside_what_is() -> None:
     async with running_broker(settings=UNCACHED) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 2)
+        await broker.node.topics.create("t", 2)
         for index in range(2):
             for value in (b"a", b"b"):
                 await wire.produce("t", batch(value), partition=index)
@@ -245,7 +245,7 @@ async def test_damage_fails_its_partition_alone_and_says_where_to_look(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_broker(settings=UNCACHED) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 2)
+        await broker.node.topics.create("t", 2)
         for index in range(2):
             await wire.produce("t", batch(b"a"), partition=index)
         read = broker.reader.read
@@ -274,7 +274,7 @@ async def test_the_command_that_damage_is_told_with_gets_readers_past_it(
     bucket = tmp_path / "my bucket"
     store = FolderStore(bucket, fsync=False)
     async with running_broker(store, UNCACHED, store_url=str(bucket)) as broker:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         log = broker.node.leader("t", 0).log
         async with Wire.to(broker) as wire:
             for value in (b"lost", b"kept"):

@@ -68,8 +68,8 @@ async def two_brokers() -> AsyncIterator[tuple[GroupBroker, GroupBroker]]:
         await broker.group_state.load()
         brokers.append(broker)
     one, two = brokers
-    await one.node.create_topic("t", 1)
-    await two.node.add_partitions("t", 2)
+    await one.node.topics.create("t", 1)
+    await two.node.topics.add_partitions("t", 2)
     await one.group_state.ensure()
     for broker in brokers:
         await broker.node.cluster.refresh()
@@ -170,7 +170,7 @@ async def test_every_api_about_one_partition_refuses_what_another_broker_leads()
 async def test_a_partition_that_moves_is_lost_by_one_broker_and_served_by_the_other() -> None:
     async with two_brokers() as (one, two):
         await produce(one, "t", 3)
-        await one.node.create_topic("kept", 1)
+        await one.node.topics.create("kept", 1)
         leader = one.node.leader("t", 0)
         await release(one.node, two.node, "t", 0)
         assert not leader.is_leading

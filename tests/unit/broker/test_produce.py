@@ -43,7 +43,7 @@ async def values_of(wire: Wire, topic: str) -> list[bytes]:
 
 async def test_answers_come_in_order_with_ascending_offsets_however_many_are_in_flight() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         for number in range(300):
             wire.send_batch("t", batch(b"%d" % number), acks=-1 if number % 3 else 1)
         offsets = [(await wire.produced()).base_offset for _ in range(300)]
@@ -55,7 +55,7 @@ async def test_acks_all_waits_for_the_commit_and_acks_one_does_not() -> None:
     store = ScriptedStore()
     go, reached = asyncio.Event(), asyncio.Event()
     async with running_broker(store) as broker, Wire.to(broker) as wire, Wire.to(broker) as other:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         store.when("create", lambda key: key.startswith("wal/"), hold(go, reached))
         wire.send_batch("t", batch(b"a"))
         await reached.wait()
@@ -72,7 +72,7 @@ async def test_a_request_that_waits_too_long_is_told_so_and_its_record_may_still
     store = ScriptedStore()
     go, reached = asyncio.Event(), asyncio.Event()
     async with running_broker(store) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         store.when("create", lambda key: key.startswith("wal/"), hold(go, reached))
         late = await wire.produce("t", batch(b"a"), timeout_ms=50)
         assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -83,7 +83,7 @@ async def test_a_request_that_waits_too_long_is_told_so_and_its_record_may_still
 
 async def test_acks_none_is_not_answered_and_an_error_ends_the_connection() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire, Wire.to(broker) as other:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         wire.send_batch("t", batch(b"a"), acks=0)
         wire._asked.clear()
         assert (await wire.produce("t", batch(b"b"))).base_offset == 1
@@ -95,7 +95,7 @@ async def test_a_duplicate_has_its_first_offset_once_the_original_is_committed()
     store = ScriptedStore()
     go, reached = asyncio.Event(), asyncio.Event()
     async with running_broker(store) as broker, Wire.to(broker) as wire, Wire.to(broker) as again:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         store.when("create", lambda key: key.startswith("wal/"), hold(go, reached))
         wire.send_batch("t", batch(b"a", producer=7, sequence=0))
         await reached.wait()
@@ -111,7 +111,7 @@ async def test_a_duplicate_has_its_first_offset_once_the_original_is_committed()
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_a_gap_in_the_sequence_is_refused(acks: int) -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         await wire.produce("t", batch(b"a", producer=7, epoch=1, sequence=0), acks=acks)
         gap = await wire.produce("t", batch(b"c", producer=7, epoch=1, sequence=2), acks=acks)
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -126,7 +126,7 @@ async def test_who_was_taken_over_refuses_nobody_for_good() -> None:
     """The successor may have taken what the fenced one thinks is out of order."""
     store = ScriptedStore()
     async with running_broker(store) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         await wire.produce("t", batch(b"a", producer=7, sequence=0))
         await broker.background.close()  # so that it does not notice by itself
         successor = await Node.start(store, Settings(), node_id=1, probe=False)
@@ -156,7 +156,7 @@ async def test_what_a_topic_does_not_take_is_refused_with_kafka_s_code(name: str
     if name == "too early":
         configs = {"message.timestamp.before.max.ms": "60000"}
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1, configs)
+        await broker.node.topics.create("t", 1, configs)
         assert (await wire.produce("t", data)).error_code == code
         now = runtime.now_ms()
         assert (await wire.produce("t", batch(b"good", time_ms=now))).base_offset == 0
@@ -173,7 +173,7 @@ async def test_records_with_a_time_that_is_refused_are_named(acks: int, codec: i
         "message.timestamp.after.max.ms": "60000",
     }
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1, configs)
+        await broker.node.topics.create("t", 1, configs)
         answer = await wire.produce("t", build_batch(rows, codec=codec), acks=acks)
         assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_TIMESTAMP, -1)
         assert "message.timestamp.after.max.ms" in answer.error_message
@@ -191,14 +191,14 @@ async def test_a_batch_that_unpacks_to_too_much_is_refused_without_its_records(
     monkeypatch.setattr(refused_records, "DECOMPRESSED_BYTES_MAX", 10_000)
     rows = [Record(0, 1_000, None, bytes(20_000))]
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1, {"message.timestamp.before.max.ms": "60000"})
+        await broker.node.topics.create("t", 1, {"message.timestamp.before.max.ms": "60000"})
         answer = await wire.produce("t", build_batch(rows, codec=ZSTD))
         assert (answer.error_code, answer.record_errors) == (ErrorCode.INVALID_TIMESTAMP, [])
 
 
 async def test_log_append_time_is_the_broker_s_and_told() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
+        await broker.node.topics.create("t", 1, {"message.timestamp.type": "LogAppendTime"})
         before = runtime.now_ms()
         told = (await wire.produce("t", batch(b"a", time_ms=5))).log_append_time_ms
         assert before <= told <= runtime.now_ms()
@@ -219,7 +219,7 @@ async def test_a_full_buffer_holds_producers_up_and_nobody_else() -> None:
     settings = Settings(wal=WalSettings(buffer_bytes=64 * 1024))
     value = b"x" * 10_000
     async with running_broker(store, settings) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         store.when("create", lambda key: key.startswith("wal/"), hold(go, reached))
         for _ in range(40):
             wire.send_batch("t", batch(value))
@@ -239,7 +239,7 @@ async def test_a_large_batch_is_not_touched_by_what_comes_after_it() -> None:
     store = ScriptedStore()
     go, reached = asyncio.Event(), asyncio.Event()
     async with running_broker(store) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         store.when("create", lambda key: key.startswith("wal/"), hold(go, reached))
         values = [bytes([number]) * 300_000 for number in range(20)]
         for number, value in enumerate(values):
@@ -265,7 +265,7 @@ async def _until(true: object) -> None:
 
 async def test_stopping_answers_what_was_taken() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         for number in range(50):
             wire.send_batch("t", batch(b"%d" % number))
         await wire.writer.drain()

@@ -31,7 +31,7 @@ def request_of(wire: Wire, topic: str, batch: bytes) -> bytes:
 
 async def test_who_never_ends_a_large_request_does_not_hold_others_up() -> None:
     async with running_broker(settings=narrow()) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         reader, writer = await asyncio.open_connection(*broker.advertised)
         writer.write(struct.pack(">i", LARGE_BYTES) + bytes(100))
         await asyncio.sleep(2)
@@ -45,7 +45,7 @@ async def test_who_never_ends_a_large_request_does_not_hold_others_up() -> None:
 async def test_many_that_trickle_hold_up_a_smaller_request_once() -> None:
     """It is the smallest of those that wait when the first of them is closed."""
     async with running_broker(settings=narrow()) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         links = [await asyncio.open_connection(*broker.advertised) for _ in range(20)]
         for _, writer in links:
             writer.write(struct.pack(">i", 30_000_000) + bytes(20_000))
@@ -62,7 +62,7 @@ async def test_who_sends_fast_enough_is_waited_for() -> None:
         Wire.to(broker) as slow,
         Wire.to(broker) as other,
     ):
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         request = request_of(slow, "t", build_batch([Record(0, 1_000, None, bytes(900_000))]))
         slow.writer.write(request[:100_000])
         await asyncio.sleep(0.1)
@@ -76,7 +76,7 @@ async def test_who_sends_fast_enough_is_waited_for() -> None:
 
 async def test_a_slow_link_has_its_time_while_nobody_waits() -> None:
     async with running_broker(settings=narrow()) as broker, Wire.to(broker) as slow:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         request = request_of(slow, "t", LARGE)
         for start in range(0, len(request), 20_000):
             slow.writer.write(request[start : start + 20_000])

@@ -68,7 +68,7 @@ class Gate:
 
 async def topic(broker: Broker, codec: str, **configs: str) -> None:
     named = {name.replace("_", "."): value for name, value in configs.items()}
-    await broker.node.create_topic("t", 1, {"compression.type": codec, **named})
+    await broker.node.topics.create("t", 1, {"compression.type": codec, **named})
 
 
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
@@ -105,7 +105,7 @@ async def test_a_batch_in_the_topic_s_codec_is_kept_as_it_came(
 async def test_other_topics_keep_what_their_producers_chose() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
         await topic(broker, "lz4")
-        await broker.node.create_topic("plain", 1)
+        await broker.node.topics.create("plain", 1)
         await wire.produce("plain", batch(b"x", codec=GZIP))
         assert [header.codec for header, _ in await kept(wire, "plain")] == [GZIP]
 
@@ -114,9 +114,9 @@ async def test_the_codec_changes_with_the_config() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
         await topic(broker, "producer")
         await wire.produce("t", batch(b"a"))
-        await broker.node.set_configs("t", {"compression.type": "lz4"})
+        await broker.node.topics.set_configs("t", {"compression.type": "lz4"})
         await wire.produce("t", batch(b"b"))
-        await broker.node.set_configs("t", {}, ["compression.type"])
+        await broker.node.topics.set_configs("t", {}, ["compression.type"])
         await wire.produce("t", batch(b"c"))
         assert [header.codec for header, _ in await kept(wire)] == [NONE, LZ4, NONE]
 

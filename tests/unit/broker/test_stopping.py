@@ -66,7 +66,7 @@ def batch(value: bytes) -> bytes:
 
 async def test_a_record_that_was_taken_behind_a_waiting_fetch_is_answered() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 2)
+        await broker.node.topics.create("t", 2)
         wire.send_fetch("t", [(0, 0)], max_wait_ms=60_000)
         wire.send_batch("t", batch(b"x"), partition=1)
         for _ in range(200):
@@ -87,7 +87,7 @@ async def test_an_offset_that_was_taken_is_committed_and_answered() -> None:
     store = ScriptedStore()
     go, reached = asyncio.Event(), asyncio.Event()
     async with running_broker(store) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         await commit_once(wire, 1)
         store.when("create", is_wal, hold(go, reached))
         wire.send(OFFSET_COMMIT, 2, commit_request(2))
@@ -106,7 +106,7 @@ async def test_what_could_not_be_committed_in_time_is_told() -> None:
     settings = Settings(broker=BrokerSettings(stop_grace_ms=300))
     go, reached = asyncio.Event(), asyncio.Event()
     async with running_broker(store, settings) as broker, Wire.to(broker) as wire:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         store.when("create", is_wal, hold(go, reached))
         wire.send_batch("t", batch(b"x"))
         await reached.wait()
@@ -120,7 +120,7 @@ async def test_nobody_waits_for_a_member_that_waits_for_others() -> None:
         Wire.to(broker) as wire,
         Wire.to(broker) as other,
     ):
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         await commit_once(wire, 1)
         assert (await wire.ask(JOIN_GROUP, 2, join_request())).error_code == ErrorCode.NONE
         other.send(JOIN_GROUP, 2, join_request())  # waits until the first has joined again
@@ -167,7 +167,7 @@ def produce_frame(correlation: int) -> bytes:
 async def test_a_client_that_still_sends_reads_every_response() -> None:
     """Closing a socket with unread bytes would reset it, and lose responses that were sent."""
     async with running_broker() as broker, raw_client(broker) as client:
-        await broker.node.create_topic("t", 1)
+        await broker.node.topics.create("t", 1)
         for number in range(50):
             client.send(produce_frame(number))
         while broker.metrics.produce_batches < 50:

@@ -153,7 +153,7 @@ async def test_an_end_ends_it() -> None:
 async def test_roll_ups_and_tiering_in_between_lose_and_repeat_nothing() -> None:
     url = samples.fresh_url()
     writer = await Writer.start(url)
-    await writer.node.create_topic("t", 1)
+    await writer.node.topics.create("t", 1)
     async with await samples.opened(url) as bucket:
         source = bucket.follow("t", from_offset=0)
         reached = 0
@@ -234,7 +234,7 @@ def test_one_look_serves_all_partitions_of_a_stream() -> None:
     async def requests(partitions: int) -> int:
         url = samples.fresh_url()
         writer = await Writer.start(url)
-        await writer.node.create_topic("t", partitions)
+        await writer.node.topics.create("t", partitions)
         for number in range(partitions):
             await writer.append("t", number, 1)
         quiet = samples.settings(reader__poll__ms=1000, reader__cluster__poll__ms=10_000_000)

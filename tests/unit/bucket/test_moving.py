@@ -84,7 +84,7 @@ async def check_following(url: str, ends: dict[int, int]) -> None:
 async def scenario() -> int:
     url = samples.fresh_url()
     writer = await Writer.start(url, chosen=samples.settings(manifest__checkpoint__numbers=3))
-    await writer.node.create_topic("t", PARTITIONS)
+    await writer.node.topics.create("t", PARTITIONS)
     ends: dict[int, int] = {}
     writing = runtime.Tasks()
     writing.start(write_and_move(writer, 60))
@@ -117,7 +117,7 @@ async def test_a_reader_that_retention_passes_is_told() -> None:
     """Nothing is silently left out."""
     url = samples.fresh_url()
     writer = await Writer.start(url)
-    await writer.node.create_topic("t", 1)
+    await writer.node.topics.create("t", 1)
     for _ in range(6):
         await writer.append("t", 0, 10)
         await writer.node.leader("t", 0).log.tier()

@@ -103,7 +103,7 @@ async def test_times_prune_whole_segments_and_slices() -> None:
 async def test_a_record_that_is_older_than_its_batch_is_not_pruned() -> None:
     url = samples.fresh_url()
     writer = await Writer.start(url)
-    await writer.node.create_topic("t", 1)
+    await writer.node.topics.create("t", 1)
     log = writer.node.leader("t", 0).log
     rows = [Record(0, 5000, b"k", b"young"), Record(1, 1000, b"k", b"old")]
     await log.append(bytearray(build_batch(rows))).commit.wait()
@@ -163,10 +163,10 @@ async def test_a_topic_made_again_is_another_topic() -> None:
         (plan,) = await bucket.plan("t")
         found = [b async for b in bucket.arrow("t", topic_id=plan.topic_id, columns=["offset"])]
         assert sum(batch.num_rows for batch in found) == END
-        await writer.node.delete_topic("t")
+        await writer.node.topics.delete("t")
         with pytest.raises(NoTopicError):
             await bucket.plan("t")
-        await writer.node.create_topic("t", 1)
+        await writer.node.topics.create("t", 1)
         (again,) = await bucket.plan("t")
         assert again.topic_id != plan.topic_id
         with pytest.raises(TopicReplacedError, match=plan.topic_id):

@@ -100,7 +100,7 @@ async def test_times_prune_what_need_not_be_read() -> None:
 async def test_control_batches_are_left_out() -> None:
     url = samples.fresh_url()
     writer = await Writer.start(url)
-    await writer.node.create_topic("t", 1)
+    await writer.node.topics.create("t", 1)
     await writer.append("t", 0, 5)
     marker = build_batch([reference.Record(0, 9, b"\0\0\0\1", b"\0\0\0\0\0\0")], control=True)
     await writer.node.leader("t", 0).log.append(bytearray(marker)).commit.wait()
@@ -162,7 +162,7 @@ async def test_a_damaged_slice_is_its_own_partition_s_trouble() -> None:
 
 async def test_a_path_may_be_a_path_object(tmp_path: Path) -> None:
     writer = await samples.Writer.start(str(tmp_path), chosen=samples.settings())
-    await writer.node.create_topic("t", 1)
+    await writer.node.topics.create("t", 1)
     await writer.close()
     async with await neve.open_async(tmp_path, settings=QUICK) as bucket:
         assert [topic.name for topic in await bucket.topics()] == ["t"]
@@ -205,7 +205,7 @@ async def test_what_is_not_there_is_said_so() -> None:
             await bucket.topic("u")
         with pytest.raises(NoTopicError, match="no partition 2: it has 0 to 1"):
             await rows(bucket.read("t", 2))
-        await writer.node.create_topic("u", 1)
+        await writer.node.topics.create("u", 1)
         with pytest.raises(InvalidError, match="name one topic"):
             await rows(bucket.read(None, 0))
     with pytest.raises(InvalidError, match="no layout 'csv'"):
@@ -228,7 +228,7 @@ async def test_a_partition_that_nobody_led_yet_is_empty() -> None:
 async def test_a_long_list_of_partitions_is_read_in_order() -> None:
     url = samples.fresh_url()
     writer = await Writer.start(url)
-    await writer.node.create_topic("t", 23)
+    await writer.node.topics.create("t", 23)
     for number in range(23):
         await writer.append("t", number, 2)
     async with await samples.opened(url, samples.settings(reader__partitions__ahead=4)) as bucket:
@@ -240,7 +240,7 @@ async def test_a_long_list_of_partitions_is_read_in_order() -> None:
 async def test_segments_are_read_in_parts_and_arrow_agrees() -> None:
     url = samples.fresh_url()
     writer = await Writer.start(url)
-    await writer.node.create_topic("t", 1)
+    await writer.node.topics.create("t", 1)
     await writer.append("t", 0, 300, codec=4)
     await writer.node.leader("t", 0).log.tier()
     async with await samples.opened(url) as bucket:

@@ -93,7 +93,7 @@ def _memory_url() -> str:
 
     async def fill() -> None:
         writer = await Writer.start(url)
-        await writer.node.create_topic("t", 1)
+        await writer.node.topics.create("t", 1)
         await writer.close()
 
     runtime.run(fill())

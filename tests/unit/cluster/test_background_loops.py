@@ -69,7 +69,7 @@ def idle(partitions: int) -> tuple[float, dict[str, int]]:
     async def main() -> tuple[float, dict[str, int]]:
         store = ScriptedStore()
         node = await Node.start(store, Settings(), node_id=1, probe=False)
-        await node.create_topic(TOPIC, partitions)
+        await node.topics.create(TOPIC, partitions)
         for partition in range(0, partitions, 10):
             await send(node, ["a"], partition)
             if partition % 20:
@@ -262,7 +262,7 @@ def retention_settings(check_ms: int = 1_000) -> Settings:
 async def test_segments_go_when_their_time_has_come_and_their_objects_too() -> None:
     store = ScriptedStore()
     node = await started(store, retention_settings())
-    await node.set_configs(TOPIC, {"retention.ms": "60000"})
+    await node.topics.set_configs(TOPIC, {"retention.ms": "60000"})
     async with upkeep(node, retention_settings()):
         for _ in range(3):
             await send(node, ["a" * 500])
@@ -282,7 +282,7 @@ async def test_segments_go_when_their_time_has_come_and_their_objects_too() -> N
 async def test_records_expire_though_they_were_never_tiered() -> None:
     store = ScriptedStore()
     node = await started(store, retention_settings())
-    await node.set_configs(TOPIC, {"retention.ms": "5000"})
+    await node.topics.set_configs(TOPIC, {"retention.ms": "5000"})
     async with upkeep(node, retention_settings()):
         await runtime.sleep(30)
         await send(node, ["old"])
@@ -300,7 +300,7 @@ async def test_a_log_that_grows_past_its_size_shrinks_but_not_at_every_segment()
     store = ScriptedStore()
     settings = retention_settings(check_ms=10_000)
     node = await started(store, settings)
-    await node.set_configs(TOPIC, {"retention.bytes": "2000", "retention.ms": "-1"})
+    await node.topics.set_configs(TOPIC, {"retention.bytes": "2000", "retention.ms": "-1"})
     async with upkeep(node, settings):
         starts = set()
         for _ in range(40):
@@ -320,7 +320,7 @@ async def test_changed_configs_are_followed() -> None:
         await send(node, ["a" * 500])
         await runtime.sleep(100)
         assert len(segments(store, node)) == 1
-        await node.set_configs(TOPIC, {"retention.ms": "1000"})
+        await node.topics.set_configs(TOPIC, {"retention.ms": "1000"})
         await runtime.sleep(5)
         assert segments(store, node) == []
 
@@ -329,7 +329,7 @@ async def test_changed_configs_are_followed() -> None:
 async def test_an_internal_topic_keeps_what_its_state_needs_and_no_more() -> None:
     store = ScriptedStore()
     node = await Node.start(store, retention_settings(), node_id=1, probe=False)
-    topic = await node.create_topic("__consumer_offsets", 1, {"retention.ms": "1"})
+    topic = await node.topics.create("__consumer_offsets", 1, {"retention.ms": "1"})
     async with upkeep(node, retention_settings()):
         for at in range(6):
             batch = batch_of([f"{at}" * 500], timestamp=1)
@@ -358,7 +358,7 @@ async def test_a_deleted_topic_is_purged_in_the_background() -> None:
         await runtime.sleep(1)
         prefix = topic_prefix(TOPIC, topic_of(node).id_bytes)
         assert store.listed(prefix) != []
-        await node.delete_topic(TOPIC)
+        await node.topics.delete(TOPIC)
         await runtime.sleep(2)
         assert store.listed(prefix) == []
         assert node.cluster.state.deleted
@@ -524,8 +524,8 @@ async def _life(store: Store, told: dict[int, list[str]]) -> None:
     running = BackgroundLoops(node, BUSY)
     running.start()
     try:
-        if node.topic(TOPIC) is None:
-            await node.create_topic(TOPIC, 3)
+        if node.cluster.state.topic(TOPIC) is None:
+            await node.topics.create(TOPIC, 3)
         await runtime.gather(*(_produce(node, at, told[at]) for at in range(3)))
     finally:
         await running.close()

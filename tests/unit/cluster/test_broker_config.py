@@ -12,6 +12,7 @@ from neve.cluster.broker_config import (
     BrokerConfigs,
     FixedConfigError,
     check_broker_configs,
+    set_broker_configs,
     topic_defaults,
 )
 from neve.cluster.node import Node
@@ -91,10 +92,10 @@ async def test_topics_without_configs_of_their_own_have_a_changed_default_at_onc
 ):
     bucket, settings = MemoryBucket(), small_settings()
     node = await Node.start(MemoryStore(bucket), settings, node_id=7, probe=False)
-    await node.create_topic("plain", 1)
-    await node.create_topic("own", 1, {"retention.ms": "5", "compression.type": "gzip"})
+    await node.topics.create("plain", 1)
+    await node.topics.create("own", 1, {"retention.ms": "5", "compression.type": "gzip"})
     given = {"log.retention.ms": "9", "compression.type": "zstd", "log.segment.bytes": "300"}
-    await node.set_broker_configs(ALL_NODES, given)
+    await set_broker_configs(node.cluster, ALL_NODES, given)
     for _ in range(2):
         plain, own = (node.leader(name, 0).config for name in ("plain", "own"))
         assert (plain.retention_ms, plain.codec, own.retention_ms, own.codec) == (9, 4, 5, 1)
@@ -103,7 +104,7 @@ async def test_topics_without_configs_of_their_own_have_a_changed_default_at_onc
         await node.close()
         node = await Node.start(MemoryStore(bucket), settings, node_id=7, probe=False)
         await node.takeover.lead()
-    await node.set_broker_configs(ALL_NODES, {}, list(given))
+    await set_broker_configs(node.cluster, ALL_NODES, {}, list(given))
     assert node.leader("plain", 0).config.retention_ms == 604_800_000
     assert list(node.led.codecs.values()) == [1]
     await node.close()

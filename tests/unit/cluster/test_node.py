@@ -435,7 +435,7 @@ def test_the_wal_s_puts_do_not_grow_with_partitions() -> None:
     async def puts(partitions: int) -> int:
         store = ScriptedStore()
         node = await Node.start(store, small_settings(), node_id=1, puts_cost=True)
-        await node.create_topic(TOPIC, partitions)
+        await node.topics.create(TOPIC, partitions)
         for _ in range(5):
             for partition in range(20):
                 append(node, ["a"], partition % partitions)
@@ -734,7 +734,7 @@ def test_small_records_join_unless_told_otherwise(
         store = ScriptedStore()
         settings = Settings(wal=WalSettings(linger_ms=linger_ms))
         node = await Node.start(store, settings, node_id=1, puts_cost=puts_cost, probe=False)
-        await node.create_topic(TOPIC, 1)
+        await node.topics.create(TOPIC, 1)
         prefix = wal_stream(node.incarnation).prefix
         before = len(store.listed(prefix))
         release = asyncio.Event()
@@ -763,7 +763,7 @@ def test_the_linger_is_as_set_or_as_the_store_suggests(
         node = await Node.start(
             MemoryStore(), settings, node_id=1, puts_cost=puts_cost, probe=False
         )
-        await node.create_topic(TOPIC, 1)
+        await node.topics.create(TOPIC, 1)
         started_at = runtime.monotonic()
         await send(node, ["a"])
         taken = runtime.monotonic() - started_at

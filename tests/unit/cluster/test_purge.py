@@ -61,14 +61,14 @@ async def purged(node: Node) -> None:
 async def test_all_objects_of_a_deleted_topic_go_and_then_it_is_forgotten() -> None:
     store = ScriptedStore()
     node = await with_segments(store)
-    other = await node.create_topic("other", 1)
+    other = await node.topics.create("other", 1)
     await node.leader(other.name, 0).append(batch_of(["kept"])).commit.wait()
     await node.leader("other", 0).log.tier()
     kept = store.listed(topic_prefix("other", other.id_bytes))
     prefix = topic_prefix(TOPIC, topic_of(node).id_bytes)
     kinds = {key.removeprefix(prefix).split("/")[0] for key in store.listed(prefix)}
     assert kinds == {"0000000000", "0000000001", "manifest"}
-    await node.delete_topic(TOPIC)
+    await node.topics.delete(TOPIC)
     assert node.purging.due()
     assert await node.purging.purge() > 0
     assert store.listed(prefix) == []
@@ -89,8 +89,8 @@ async def test_created_again_it_starts_at_zero_with_none_of_the_old_records() ->
     node = await with_segments(store)
     await send(node, ["untiered"])
     old = topic_of(node)
-    await node.delete_topic(TOPIC)
-    new = await node.create_topic(TOPIC, 1)
+    await node.topics.delete(TOPIC)
+    new = await node.topics.create(TOPIC, 1)
     assert new.topic_id != old.topic_id
     assert await send(node, ["new"]) == 0
     assert await values_of(store) == ["new"]
@@ -114,7 +114,7 @@ async def test_it_waits_for_its_own_uploads_of_the_topic() -> None:
     store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
     tiering = runtime.spawn(node.leader(TOPIC, 0).tier())
     await reached.wait()
-    await node.delete_topic(TOPIC)
+    await node.topics.delete(TOPIC)
     await node.purging.purge()
     # Our own run is the only one left to wait for: it is not forgotten while that goes on.
     await runtime.sleep(DELAY_SECONDS / 4)
@@ -187,7 +187,7 @@ async def test_it_is_not_forgotten_before_every_live_process_has_dropped_it() ->
     store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
     tiering = runtime.spawn(slow.leader(TOPIC, 0).tier())
     await reached.wait()
-    await quick.delete_topic(TOPIC)
+    await quick.topics.delete(TOPIC)
     for _ in range(2):
         await quick.purging.purge()
         assert store.listed(prefix) == []
@@ -211,7 +211,7 @@ async def test_a_process_that_was_started_again_is_not_waited_for() -> None:
     store = ScriptedStore()
     one = await with_segments(store)
     two = await Node.start(store, SETTINGS, node_id=2)
-    await two.delete_topic(TOPIC)
+    await two.topics.delete(TOPIC)
     await two.purging.purge()
     await runtime.sleep(2 * DELAY_SECONDS)
     await two.purging.purge()
@@ -231,7 +231,7 @@ async def test_the_stream_of_a_process_that_wrote_nothing_else_is_retired() -> N
     old = await started(store, SETTINGS)
     for value in "abc":
         await send(old, [value])
-    await old.delete_topic(TOPIC)
+    await old.topics.delete(TOPIC)
     await old.abort()
     new = await Node.start(store, SETTINGS, node_id=1)
     await purged(new)
@@ -248,11 +248,11 @@ async def test_a_failing_topic_keeps_no_other_from_being_purged() -> None:
     store = ScriptedStore()
     node = await with_segments(store, partitions=1)
     bad = topic_prefix(TOPIC, topic_of(node).id_bytes)
-    good = await node.create_topic("good", 1)
+    good = await node.topics.create("good", 1)
     await node.leader(good.name, 0).append(batch_of(["kept"])).commit.wait()
     await node.leader("good", 0).log.tier()
-    await node.delete_topic(TOPIC)
-    await node.delete_topic("good")
+    await node.topics.delete(TOPIC)
+    await node.topics.delete("good")
     store.when("delete", lambda key: key.startswith(bad), refuse(UnavailableError))
     with pytest.raises(UnavailableError):
         await node.purging.purge()
@@ -268,10 +268,10 @@ async def test_a_failing_topic_keeps_no_other_from_being_purged() -> None:
 
 async def delete_and_create_again(node: Node) -> None:
     await node.takeover.lead()
-    if node.topic(TOPIC) is not None:
-        await node.delete_topic(TOPIC)
+    if node.cluster.state.topic(TOPIC) is not None:
+        await node.topics.delete(TOPIC)
     await node.purging.purge()
-    await node.create_topic(TOPIC, 1)
+    await node.topics.create(TOPIC, 1)
     await runtime.sleep(2 * DELAY_SECONDS)
     await node.purging.purge()
 
@@ -281,13 +281,13 @@ async def check(bucket: MemoryBucket, old_id: bytes) -> None:
     store = ScriptedStore(bucket)
     node = await Node.start(store, SETTINGS, node_id=1)
     await node.takeover.lead()
-    topic = node.topic(TOPIC)
+    topic = node.cluster.state.topic(TOPIC)
     if topic is not None and topic.id_bytes == old_id:
         assert node.cluster.state.deleted == {}, "not deleted yet"
         assert len(await values_of(store)) == 4
-        await node.delete_topic(TOPIC)
-    if node.topic(TOPIC) is None:
-        await node.create_topic(TOPIC, 1)
+        await node.topics.delete(TOPIC)
+    if node.cluster.state.topic(TOPIC) is None:
+        await node.topics.create(TOPIC, 1)
     await purged(node)
     assert store.listed(topic_prefix(TOPIC, old_id)) == []
     assert await send(node, ["new"]) == 0
@@ -329,7 +329,7 @@ async def test_two_may_purge_at_once() -> None:
     await send(one, ["a"])
     await one.leader(TOPIC, 0).log.tier()
     two = await Node.start(store, SETTINGS, node_id=2)
-    await one.delete_topic(TOPIC)
+    await one.topics.delete(TOPIC)
     for _ in range(4):
         await runtime.gather(one.purging.purge(), two.purging.purge())
         await runtime.sleep(DELAY_SECONDS)

@@ -318,7 +318,7 @@ async def test_a_damaged_stream_fails_only_those_who_need_it() -> None:
     old = await started(store, WIDE)
     await send(old, ["a"])
     other = await Node.start(store, WIDE, node_id=2)
-    await other.create_topic("u", 1)
+    await other.topics.create("u", 1)
     await old.abort()
     await other.abort()
     key = wal_stream(old.incarnation).number(0)
@@ -369,7 +369,7 @@ async def test_a_node_fenced_while_it_recovers_leads_nothing() -> None:
     await send(dead, ["a"])
     await dead.abort()
     slow = await Node.start(store, WIDE, node_id=2)
-    await slow.create_topic("own", 1)
+    await slow.topics.create("own", 1)
     own = slow.cluster.state.topic("own")
     assert own is not None
 

@@ -48,7 +48,7 @@ async def lead_all_left(node: Node) -> None:
 @in_simulation
 async def test_an_imported_partition_is_recovered_though_its_topic_just_grew() -> None:
     node = await imported(ScriptedStore())
-    topic = await node.add_partitions(IMPORTED, 2)
+    topic = await node.topics.add_partitions(IMPORTED, 2)
     assert node.leader(IMPORTED, 1).log.next_offset == 0, "a new partition is led at once"
     await lead_all_left(node)
     log = node.leader(IMPORTED, 0).log
@@ -66,7 +66,7 @@ async def test_a_partition_whose_recovery_failed_is_recovered_though_its_topic_j
     store.when("list", lambda key: "/manifest/" in key, refuse(UnavailableError), times=None)
     assert [*(await node.takeover.lead_unled()).values()]
     store.scripts.clear()
-    await node.add_partitions(IMPORTED, 2)
+    await node.topics.add_partitions(IMPORTED, 2)
     assert node.leader_of(node.cluster.state.topic(IMPORTED).id_bytes, 0) is None
     await lead_all_left(node)
     assert node.leader(IMPORTED, 0).log.high_watermark == RECORDS
@@ -100,7 +100,7 @@ async def test_a_topic_that_a_superseded_process_creates_is_led_by_the_live_one(
     move = Move(topic_id=topic.topic_id, partition=0, epoch=0, incarnation=old.incarnation)
     await ClusterLog(store).propose(lambda _: Lead((move,)))
     with pytest.raises(FencedError, match="is over"):
-        await old.create_topic("more", 1)
+        await old.topics.create("more", 1)
     assert old.ended is not None
     await runtime.sleep(10)
     assert new.leader_of(topic.id_bytes, 0) is not None
@@ -130,7 +130,7 @@ async def test_groups_are_served_though_a_superseded_process_made_their_topic() 
         await runtime.sleep(10)
         await served.ensure()
     assert served.is_loaded
-    topic = new.topic("__consumer_offsets")
+    topic = new.cluster.state.topic("__consumer_offsets")
     assert topic is not None
     assert all(new.leader_of(topic.id_bytes, at) for at in range(len(topic.partitions)))
     assert (await served.groups.fetch_offsets("g", [], _leads)).error is None
@@ -201,8 +201,8 @@ async def test_a_node_id_that_never_comes_back_keeps_nothing() -> None:
     upkeep = BackgroundLoops(node, settings)
     upkeep.start()
     for at in range(5):
-        await node.create_topic(f"t{at}", 1)
-        await node.delete_topic(f"t{at}")
+        await node.topics.create(f"t{at}", 1)
+        await node.topics.delete(f"t{at}")
     await runtime.sleep(400)
     assert node.cluster.state.deleted == {}
     assert gone.incarnation not in node.cluster.state.streams()
@@ -226,7 +226,7 @@ async def test_a_sick_partition_delays_neither_new_topics_nor_other_partitions()
     bucket, settings = MemoryBucket(), Settings(store=StoreSettings(retry_attempts_max=3))
     first = await Node.start(MemoryStore(bucket), settings, node_id=1, probe=False)
     for name in ("sick", "well"):
-        topic = await first.create_topic(name, 2)
+        topic = await first.topics.create(name, 2)
         await first.leader(topic.name, 0).append(batch_of([name])).commit.wait()
     await first.abort()
     store, faulty = sick(bucket, settings, "sick")
@@ -244,7 +244,7 @@ async def test_a_sick_partition_delays_neither_new_topics_nor_other_partitions()
     for at in range(20):
         await runtime.sleep(7)
         asked = runtime.monotonic()
-        await node.create_topic(f"t{at}", 1)
+        await node.topics.create(f"t{at}", 1)
         assert runtime.monotonic() - asked < 0.1
         # Not led by us, but left: as an import leaves it.
         late = await ClusterLog(MemoryStore(bucket)).create_topic(f"late{at}", 1)
@@ -262,7 +262,7 @@ async def test_who_wants_a_partition_does_not_wait_for_others_that_are_taken_ove
     bucket, settings = MemoryBucket(), Settings(store=StoreSettings(retry_attempts_max=3))
     first = await Node.start(MemoryStore(bucket), settings, node_id=1, probe=False)
     for name in ("sick", "well"):
-        await first.create_topic(name, 1)
+        await first.topics.create(name, 1)
     await first.abort()
     store, _ = sick(bucket, settings, "sick")
     node = await Node.start(store, settings, node_id=1, probe=False)

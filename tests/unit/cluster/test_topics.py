@@ -33,7 +33,7 @@ async def limited(store: ScriptedStore) -> Node:
 @in_simulation
 async def test_a_topic_is_created_with_configs_that_its_logs_follow() -> None:
     node = await Node.start(ScriptedStore(), small_settings(), node_id=1, probe=False)
-    topic = await node.create_topic("t", 2, {"segment.ms": "5000", "max.message.bytes": "99"})
+    topic = await node.topics.create("t", 2, {"segment.ms": "5000", "max.message.bytes": "99"})
     assert topic.configs == {"segment.ms": "5000", "max.message.bytes": "99"}
     assert node.leader("t", 1).config.max_message_bytes == 99
     await node.leader(topic.name, 0).append(batch_of(["a"])).commit.wait()
@@ -46,7 +46,7 @@ async def test_a_topic_is_created_with_configs_that_its_logs_follow() -> None:
 async def test_what_is_refused_leaves_no_trace() -> None:
     store = ScriptedStore()
     node = await limited(store)
-    await node.create_topic("a.b", 6)
+    await node.topics.create("a.b", 6)
     before = store.listed()
     for name, partitions, configs, error in (
         ("a.b", 1, {}, TopicExistsError),
@@ -59,20 +59,20 @@ async def test_what_is_refused_leaves_no_trace() -> None:
         ("t", 1, {"cleanup.policy": "compact"}, InvalidConfigError),
     ):
         with pytest.raises(error):
-            await node.create_topic(name, partitions, configs)
+            await node.topics.create(name, partitions, configs)
     assert store.listed() == before
-    assert len((await node.create_topic("t", 4)).partitions) == 4
+    assert len((await node.topics.create("t", 4)).partitions) == 4
     await node.close()
 
 
 @in_simulation
 async def test_names_that_metrics_cannot_tell_apart_may_follow_each_other() -> None:
     node = await limited(ScriptedStore())
-    await node.create_topic("a.b", 1)
+    await node.topics.create("a.b", 1)
     with pytest.raises(TopicNameError, match=r"'a_b' collides with the topic 'a\.b'"):
-        await node.create_topic("a_b", 1)
-    await node.delete_topic("a.b")
-    await node.create_topic("a_b", 1)
+        await node.topics.create("a_b", 1)
+    await node.topics.delete("a.b")
+    await node.topics.create("a_b", 1)
     await node.close()
 
 
@@ -81,7 +81,7 @@ async def test_creating_many_partitions_asks_for_none_of_them() -> None:
     store = ScriptedStore()
     node = await Node.start(store, Settings(), node_id=1, probe=False)
     store.calls.clear()
-    await node.create_topic("t", 2_000)
+    await node.topics.create("t", 2_000)
     assert len(node.led.partitions) == 2_000
     assert len(store.calls) < 20
     await node.close()
@@ -113,7 +113,7 @@ async def test_new_partitions_are_led_and_old_ones_go_on() -> None:
     node = await started(store)
     await send(node, ["a"])
     old = node.leader(TOPIC, 0).log
-    assert len((await node.add_partitions(TOPIC, 3)).partitions) == 3
+    assert len((await node.topics.add_partitions(TOPIC, 3)).partitions) == 3
     assert await send(node, ["b"], 2) == 0
     assert await send(node, ["c"], 0) == 1
     assert node.leader(TOPIC, 0).log is old
@@ -126,14 +126,14 @@ async def test_new_partitions_are_led_and_old_ones_go_on() -> None:
 @in_simulation
 async def test_a_topic_grows_and_only_within_its_limits() -> None:
     node = await limited(ScriptedStore())
-    await node.create_topic("t", 2)
-    await node.create_topic("u", 5)
+    await node.topics.create("t", 2)
+    await node.topics.create("u", 5)
     for total, reason in ((2, "is not more"), (1, "is not more"), (7, "1 to 6"), (6, "all topics")):
         with pytest.raises(PartitionCountError, match=reason):
-            await node.add_partitions("t", total)
+            await node.topics.add_partitions("t", total)
     with pytest.raises(NoTopicError):
-        await node.add_partitions("none", 3)
-    assert len((await node.add_partitions("t", 5)).partitions) == 5
+        await node.topics.add_partitions("none", 3)
+    assert len((await node.topics.add_partitions("t", 5)).partitions) == 5
     await node.close()
 
 
@@ -143,7 +143,7 @@ async def test_growing_with_a_lost_answer_grows_once() -> None:
     node = await started(store)
     number = node.cluster.view.position
     store.when("create", cluster_log().number(number), refuse(UnavailableError, after=True))
-    await node.add_partitions(TOPIC, 2)
+    await node.topics.add_partitions(TOPIC, 2)
     assert len(topic_of(node).partitions) == 2
     await node.close()
 
@@ -156,19 +156,19 @@ async def test_configs_are_given_changed_and_taken_back() -> None:
     store = ScriptedStore()
     node = await started(store)
     leader = node.leader(TOPIC, 0)
-    await node.set_configs(TOPIC, {"retention.ms": "1", "segment.bytes": "2000"})
+    await node.topics.set_configs(TOPIC, {"retention.ms": "1", "segment.bytes": "2000"})
     assert leader.config.retention_ms == 1
     numbers = node.cluster.view.position
-    await node.set_configs(TOPIC, {"retention.ms": "1"})
+    await node.topics.set_configs(TOPIC, {"retention.ms": "1"})
     assert node.cluster.view.position == numbers, "nothing to change"
-    topic = await node.set_configs(TOPIC, {"retention.ms": "2"}, ["segment.bytes"])
+    topic = await node.topics.set_configs(TOPIC, {"retention.ms": "2"}, ["segment.bytes"])
     assert topic.configs == {"retention.ms": "2"}
     with pytest.raises(InvalidConfigError):
-        await node.set_configs(TOPIC, {"retention.ms": "x"})
+        await node.topics.set_configs(TOPIC, {"retention.ms": "x"})
     with pytest.raises(InvalidConfigError):
-        await node.set_configs(TOPIC, {}, ["no.such.config"])
+        await node.topics.set_configs(TOPIC, {}, ["no.such.config"])
     with pytest.raises(NoTopicError):
-        await node.set_configs("none", {})
+        await node.topics.set_configs("none", {})
     assert leader.config.retention_ms == 2
     await node.close()
 
@@ -192,9 +192,11 @@ async def test_configs_that_another_process_sets_reach_the_logs() -> None:
 async def test_look_ups() -> None:
     node = await started(ScriptedStore(), partitions=2)
     topic = topic_of(node)
-    assert node.topic(TOPIC) is node.topic_by_id(topic.id_bytes) is topic
-    assert node.topic("none") is None
-    assert node.topic_by_id(bytes(16)) is None
+    assert (
+        node.cluster.state.topic(TOPIC) is node.cluster.state.topic_by_id(topic.id_bytes) is topic
+    )
+    assert node.cluster.state.topic("none") is None
+    assert node.cluster.state.topic_by_id(bytes(16)) is None
     assert node.leader_of(topic.id_bytes, 1) is node.leader(TOPIC, 1)
     assert node.leader_of(topic.id_bytes, 2) is None
     await node.close()
@@ -211,16 +213,16 @@ async def test_who_waits_for_a_deleted_topic_is_told() -> None:
         told.append(log.closed)
 
     log.watch(watcher)
-    await node.delete_topic(TOPIC)
+    await node.topics.delete(TOPIC)
     assert [type(error) for error in told] == [NoTopicError]
     assert node.leader_of(log.topic_id, 0) is None
-    assert node.topic(TOPIC) is None
+    assert node.cluster.state.topic(TOPIC) is None
     with pytest.raises(NoTopicError, match="was deleted"):
         log.append(batch_of(["a"]))
     with pytest.raises(FencedError):
         assert leader.config is not None
     with pytest.raises(NoTopicError):
-        await node.delete_topic(TOPIC)
+        await node.topics.delete(TOPIC)
     await node.close()
 
 
@@ -232,7 +234,9 @@ async def test_producer_ids_are_never_given_out_twice() -> None:
     store = ScriptedStore()
     nodes = [await Node.start(store, Settings(), node_id=at, probe=False) for at in (1, 2)]
     before = nodes[0].cluster.view.position
-    found = await runtime.gather(*(nodes[at % 2].producer_id() for at in range(2 * BLOCK_IDS + 10)))
+    found = await runtime.gather(
+        *(nodes[at % 2].producer_ids.next() for at in range(2 * BLOCK_IDS + 10))
+    )
     assert len(set(found)) == len(found)
     await nodes[0].cluster.refresh()
     assert nodes[0].cluster.view.position <= before + 1 + 4  # a registration, two blocks each
@@ -246,7 +250,7 @@ async def test_a_block_whose_answer_was_lost_is_used_all_the_same() -> None:
     node = await Node.start(store, Settings(), node_id=1, probe=False)
     number = node.cluster.view.position
     store.when("create", cluster_log().number(number), refuse(UnavailableError, after=True))
-    assert [await node.producer_id() for _ in range(3)] == [0, 1, 2]
+    assert [await node.producer_ids.next() for _ in range(3)] == [0, 1, 2]
     assert node.cluster.state.next_producer_id == BLOCK_IDS
     await node.close()
 
@@ -257,7 +261,7 @@ async def test_a_process_that_was_superseded_gets_no_more_ids() -> None:
     node = await Node.start(store, Settings(), node_id=1, probe=False)
     other = await Node.start(store, Settings(), node_id=1)
     with pytest.raises(FencedError):
-        await node.producer_id()
-    assert await other.producer_id() == 0
+        await node.producer_ids.next()
+    assert await other.producer_ids.next() == 0
     await node.abort()
     await other.abort()

@@ -23,7 +23,7 @@ CODECS = (0, 1, 2, 3, 4)
 async def led(store: ScriptedStore, *, node_id: int = 1, settings: Settings = NARROW) -> Node:
     node = await Node.start(store, settings, node_id=node_id, probe=False)
     if node.cluster.state.topic(TOPIC) is None:
-        await node.create_topic(TOPIC, 1)
+        await node.topics.create(TOPIC, 1)
     await node.takeover.lead()
     return node
 
@@ -237,7 +237,7 @@ async def test_a_kept_bundle_that_is_lost_is_an_error_too() -> None:
 async def test_other_partitions_have_no_table() -> None:
     store = ScriptedStore()
     node = await Node.start(store, NARROW, node_id=1, probe=False)
-    await node.create_topic("plain", 1)
+    await node.topics.create("plain", 1)
     log = node.leader("plain", 0).log
     await log.append(bytearray(build_batch([Record(0, 5, b"a", b"1")]))).commit.wait()
     assert await log.tier()

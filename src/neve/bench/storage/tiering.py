@@ -69,7 +69,7 @@ async def _write(store: SlowBucket, load: Load) -> int:
     """Run a node under this load; how many bytes were appended."""
     # The probe's own PUTs, at a bucket's first start, are none of tiering's.
     node = await Node.start(store, SETTINGS, node_id=1, puts_cost=True, probe=False)
-    topic = await node.create_topic("load", load.partitions)
+    topic = await node.topics.create("load", load.partitions)
     started = runtime.monotonic()
     written = 0
     for tick in range(load.ticks):

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.admin.changes import Changes
 from neve.broker.admin.topics import check_not_internal
-from neve.cluster.broker_config import check_broker_configs, configs_of_node, known_broker_config
+from neve.cluster.broker_config import (
+    check_broker_configs,
+    configs_of_node,
+    known_broker_config,
+    set_broker_configs,
+)
 from neve.cluster.topic_config import (
     ConfigDeclared,
     InvalidConfigError,
@@ -70,7 +75,7 @@ class _TopicTarget(ConfigTarget):
         check_configs(values)
 
     def change(self, values: Mapping[str, str], removed: tuple[str, ...]) -> Awaitable[object]:
-        return self._broker.node.set_configs(self._name, values, removed)
+        return self._broker.node.topics.set_configs(self._name, values, removed)
 
 
 class _BrokerTarget(ConfigTarget):
@@ -94,7 +99,7 @@ class _BrokerTarget(ConfigTarget):
         check_broker_configs({**left, **values}, self._broker.settings)
 
     def change(self, values: Mapping[str, str], removed: tuple[str, ...]) -> Awaitable[object]:
-        return self._broker.node.set_broker_configs(self._node_id, values, removed)
+        return set_broker_configs(self._broker.node.cluster, self._node_id, values, removed)
 
 
 class ConfigEdit(NamedTuple):

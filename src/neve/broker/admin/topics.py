@@ -41,7 +41,7 @@ class TopicAdmin:
 
     def find(self, name: str) -> Topic:
         """The topic of this name. Raises TopicNameError or NoTopicError."""
-        topic = self._node.topic(name)
+        topic = self._node.cluster.state.topic(name)
         if topic is not None:
             return topic
         topic_rules.check_topic_name(name)
@@ -49,7 +49,7 @@ class TopicAdmin:
 
     def find_by_id(self, topic_id: bytes) -> Topic:
         """The topic of this id. Raises UnknownTopicIdError."""
-        topic = self._node.topic_by_id(topic_id)
+        topic = self._node.cluster.state.topic_by_id(topic_id)
         if topic is None:
             raise UnknownTopicIdError(topic_id)
         return topic
@@ -89,7 +89,7 @@ class TopicAdmin:
 
     async def create(self, plan: NewTopic) -> Topic:
         """Create a topic. Raises TopicExistsError if another client was faster."""
-        return await self._node.create_topic(plan.name, plan.partitions, plan.configs)
+        return await self._node.topics.create(plan.name, plan.partitions, plan.configs)
 
     def plan_growth(self, name: str, total: int) -> int:
         """Check that a topic may grow to `total` partitions. Returns how many would be new."""
@@ -106,12 +106,12 @@ class TopicAdmin:
 
     async def grow(self, name: str, total: int) -> None:
         """Add partitions to a topic, up to `total`."""
-        await self._node.add_partitions(name, total)
+        await self._node.topics.add_partitions(name, total)
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic. Its objects are removed later."""
         check_not_internal(topic.name, "deleted")
-        await self._node.delete_topic(topic.name)
+        await self._node.topics.delete(topic.name)
 
 
 def check_not_internal(name: str, done: str) -> None:

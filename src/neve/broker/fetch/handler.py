@@ -137,8 +137,8 @@ class _Fetch:
 
     def _look_up(self, row: _PartitionRead) -> None:
         wanted, node = row.wanted, self._broker.node
-        by_id = self._uses_ids
-        topic = node.topic_by_id(wanted.topic_id) if by_id else node.topic(wanted.topic)
+        state, by_id = node.cluster.state, self._uses_ids
+        topic = state.topic_by_id(wanted.topic_id) if by_id else state.topic(wanted.topic)
         if topic is None:
             row.error = _UNKNOWN_ID if by_id else _UNKNOWN
             return

@@ -43,7 +43,7 @@ async def handle(
 
 def _meant(broker: Broker, named: _Named) -> _Named:
     """The same for all that name one topic: by its name, where there is a topic with that id."""
-    topic = broker.node.topic_by_id(named.topic_id) if named.name is None else None
+    topic = broker.node.cluster.state.topic_by_id(named.topic_id) if named.name is None else None
     return named if topic is None else _Named(topic.name, _NO_ID)
 
 

@@ -42,7 +42,8 @@ def _wanted(
     numbers: dict[str, set[int]] = {}
     for each in asked:
         numbers.setdefault(each.topic, set()).update(each.partitions)
-    found = [(broker.node.topic(name), sorted(wanted)) for name, wanted in numbers.items()]
+    state = broker.node.cluster.state
+    found = [(state.topic(name), sorted(wanted)) for name, wanted in numbers.items()]
     return [(topic, wanted) for topic, wanted in found if topic is not None]
 
 

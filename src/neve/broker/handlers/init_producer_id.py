@@ -24,7 +24,7 @@ async def handle(
     del context
     try:
         _check(request)
-        producer_id = await Changes(broker).make(broker.node.producer_id)
+        producer_id = await Changes(broker).make(broker.node.producer_ids.next)
     except NeveError as error:
         return InitProducerIdResponse(
             error_code=producer_id_error(error), producer_id=_NONE, producer_epoch=_NONE

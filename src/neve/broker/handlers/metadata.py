@@ -95,7 +95,8 @@ async def _found(broker: Broker, asked: _Asked, changes: Changes | None) -> Topi
         return broker.topics.find_by_id(topic_id)
     if name is None:
         raise InvalidError("a topic is named by neither name nor id")
-    if broker.node.topic(name) is None and changes is not None and not is_internal(name):
+    is_missing = broker.node.cluster.state.topic(name) is None
+    if is_missing and changes is not None and not is_internal(name):
         await _create(broker, name, changes)
     return broker.topics.find(name)
 
@@ -106,7 +107,7 @@ async def _create(broker: Broker, name: str, changes: Changes) -> None:
     # the store is slow, clients still get the other topics, and ask again for this one.
     with contextlib.suppress(TopicExistsError, TimedOutError):
         await changes.make(partial(broker.topics.create, plan))
-    if broker.node.topic(name) is None:
+    if broker.node.cluster.state.topic(name) is None:
         raise LeaderNotAvailableError(f"topic {name!r} is being created: ask again")
 
 

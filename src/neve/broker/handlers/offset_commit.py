@@ -72,5 +72,5 @@ async def handle(
 
 
 def _name(broker: Broker, topic_id: bytes) -> str | None:
-    topic = broker.node.topic_by_id(topic_id)
+    topic = broker.node.cluster.state.topic_by_id(topic_id)
     return None if topic is None else topic.name

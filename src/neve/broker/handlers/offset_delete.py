@@ -45,5 +45,5 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, _: Context) -> Of
 
 
 def _is_there(broker: Broker, name: str, partition: int) -> bool:
-    topic = broker.node.topic(name)
+    topic = broker.node.cluster.state.topic(name)
     return topic is not None and 0 <= partition < len(topic.partitions)

@@ -71,7 +71,7 @@ def _group_topics(
         return [_Asked(each.name, _NO_ID, each.partition_indexes) for each in topics]
     asked = []
     for each in topics:
-        topic = broker.node.topic_by_id(each.topic_id)
+        topic = broker.node.cluster.state.topic_by_id(each.topic_id)
         name = None if topic is None else topic.name
         asked.append(_Asked(name, each.topic_id, each.partition_indexes))
     return asked
@@ -141,7 +141,7 @@ def _group(
     rows = []
     for each in _listed(topics, found):
         code = NO_ERROR if each.name is not None else _UNKNOWN_TOPIC_ID
-        topic = broker.node.topic(each.name or "")
+        topic = broker.node.cluster.state.topic(each.name or "")
         known_id = each.topic_id if topic is None else topic.id_bytes
         partitions = [
             _row(

@@ -24,7 +24,7 @@ def wanted(configs: dict[str, str | None], name: str = "t", kind: int = TOPIC) -
 @pytest.mark.parametrize("version", versions(ALTER_CONFIGS))
 async def test_what_is_given_replaces_what_was_there(version: int) -> None:
     broker = await start_broker({"t": 1})
-    await broker.node.set_configs("t", {"retention.ms": "1", "retention.bytes": "2"}, ())
+    await broker.node.topics.set_configs("t", {"retention.ms": "1", "retention.bytes": "2"}, ())
     (row,) = await told(
         broker, wanted({"retention.bytes": "3", "segment.ms": "4"}), version=version
     )
@@ -36,7 +36,7 @@ async def test_what_is_given_replaces_what_was_there(version: int) -> None:
 
 async def test_nothing_given_leaves_nothing() -> None:
     broker = await start_broker({"t": 1})
-    await broker.node.set_configs("t", {"retention.ms": "1"}, ())
+    await broker.node.topics.set_configs("t", {"retention.ms": "1"}, ())
     (row,) = await told(broker, wanted({}))
     assert row.error_code == 0
     assert broker.topic("t").configs == {}
@@ -94,7 +94,7 @@ async def test_a_resource_named_twice_is_refused_once() -> None:
 
 async def test_a_config_named_twice_is_refused_and_nothing_is_replaced() -> None:
     broker = await start_broker({"t": 1})
-    await broker.node.set_configs("t", {"retention.bytes": "2"}, ())
+    await broker.node.topics.set_configs("t", {"retention.bytes": "2"}, ())
     resource = wanted({"retention.ms": "1"})
     resource.configs.append(_Request.Config(name="retention.ms", value="5"))
     (row,) = await told(broker, resource)

@@ -16,6 +16,7 @@ from neve.broker.handlers import (
     incremental_alter_configs,
     metadata,
 )
+from neve.cluster.broker_config import set_broker_configs
 from neve.cluster.records import ALL_NODES
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.alter_configs import ALTER_CONFIGS
@@ -157,7 +158,7 @@ async def test_groups_follow_at_once(name: str) -> None:
     await edit(broker, name, group_min_session_timeout_ms="123")
     assert state.groups.settings.min_session_timeout_ms == 123
     node_id = ALL_NODES if name == ALL else NODE_ID
-    await broker.node.set_broker_configs(node_id, {}, ["group.min.session.timeout.ms"])
+    await set_broker_configs(broker.node.cluster, node_id, {}, ["group.min.session.timeout.ms"])
     assert state.groups.settings == broker.settings.groups
     await state.close()
     await broker.node.abort()

@@ -114,8 +114,8 @@ async def test_a_change_that_timed_out_may_yet_happen(monkeypatch: pytest.Monkey
             assert await creating(broker, "late", "unbegun") == [TIMED_OUT, TIMED_OUT]
         released.set()
         await broker.changing.join()
-        assert broker.node.topic("late") is not None
-        assert broker.node.topic("unbegun") is None
+        assert broker.node.cluster.state.topic("late") is not None
+        assert broker.node.cluster.state.topic("unbegun") is None
         assert await creating(broker, "next") == [ErrorCode.NONE]
 
 
@@ -129,7 +129,7 @@ async def test_a_timer_that_rings_early_begins_no_further_change(
         monkeypatch.setattr(runtime, "deadline", deadline)
         released.set()
         await broker.changing.join()
-        assert broker.node.topic("unbegun") is None
+        assert broker.node.cluster.state.topic("unbegun") is None
 
 
 async def test_changes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ async def test_validate_only_checks_and_creates_nothing(version: int) -> None:
     fine, taken = await told(broker, wanted(), wanted("there"), version=version, validate_only=True)
     assert (fine.error_code, fine.topic_id) == (0, NO_ID)
     assert taken.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert broker.node.topic("t") is None
+    assert broker.node.cluster.state.topic("t") is None
     if version >= 5:
         assert fine.num_partitions == 1
     await broker.node.abort()
@@ -191,7 +191,7 @@ async def test_a_topic_named_twice_is_refused_once() -> None:
     codes = {row.name: row.error_code for row in rows}
     assert codes == {"t": ErrorCode.INVALID_REQUEST, "other": 0}
     assert len(rows) == 2
-    assert broker.node.topic("t") is None
+    assert broker.node.cluster.state.topic("t") is None
     await broker.node.abort()
 
 
@@ -203,7 +203,7 @@ async def test_a_store_that_fails_is_told_so_that_the_client_tries_again(
     async def fails(*_: object) -> None:
         raise UnavailableError("meta/log", "it is down")
 
-    monkeypatch.setattr(broker.node, "create_topic", fails)
+    monkeypatch.setattr(broker.node.topics, "create", fails)
     (row,) = await told(broker, wanted())
     assert ErrorCode(row.error_code).retriable
     await broker.node.abort()

@@ -37,9 +37,9 @@ async def test_topics_are_deleted_by_name_in_every_version(version: int) -> None
     first, second = await told(broker, version, "a", "b")
     assert [(row.name, row.error_code) for row in (first, second)] == [("a", 0), ("b", 0)]
     assert first.topic_id == (topic_id if version >= 6 else NO_ID)
-    assert broker.node.topic("a") is None
+    assert broker.node.cluster.state.topic("a") is None
     assert broker.node.leader_of(topic_id, 0) is None
-    assert broker.node.topic("kept") is not None
+    assert broker.node.cluster.state.topic("kept") is not None
     await broker.node.abort()
 
 
@@ -48,7 +48,7 @@ async def test_a_topic_is_deleted_by_its_id() -> None:
     topic_id = broker.topic("t").id_bytes
     (row,) = await told_by_id(broker, topic_id)
     assert (row.error_code, row.name, row.topic_id) == (0, "t", topic_id)
-    assert broker.node.topic("t") is None
+    assert broker.node.cluster.state.topic("t") is None
     await broker.node.abort()
 
 
@@ -57,12 +57,12 @@ async def test_a_topic_created_again_is_another_and_empty() -> None:
     await produce(broker, "t", 3)
     topic_id = broker.topic("t").id_bytes
     await told(broker, HIGHEST, "t")
-    await broker.node.create_topic("t", 1)
+    await broker.node.topics.create("t", 1)
     assert broker.topic("t").id_bytes != topic_id
     assert await produce(broker, "t", 1) == 0
     (row,) = await told_by_id(broker, topic_id)
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert broker.node.topic("t") is not None
+    assert broker.node.cluster.state.topic("t") is not None
     await broker.node.abort()
 
 
@@ -78,7 +78,7 @@ async def test_what_cannot_be_deleted_is_told_beside_what_can(version: int) -> N
     }
     if version >= 5:
         assert all(row.error_message for row in rows if row.error_code)
-    assert broker.node.topic("__consumer_offsets") is not None
+    assert broker.node.cluster.state.topic("__consumer_offsets") is not None
     await broker.node.abort()
 
 
@@ -99,7 +99,7 @@ async def test_a_topic_is_named_in_one_way_and_once() -> None:
     (twice_by_id,) = await told_by_id(broker, topic_id, topic_id)
     for row in (both, neither, twice, twice_by_id):
         assert row.error_code == ErrorCode.INVALID_REQUEST
-    assert broker.node.topic("t") is not None
+    assert broker.node.cluster.state.topic("t") is not None
     await broker.node.abort()
 
 
@@ -114,6 +114,6 @@ async def test_a_topic_named_by_its_name_and_its_id_is_refused() -> None:
     answer = await ask(broker, delete_topics, DELETE_TOPICS, HIGHEST, topics=topics)
     twice = ErrorCode.INVALID_REQUEST
     assert [each.error_code for each in answer.responses] == [twice, 0, twice]
-    assert broker.node.topic("t") is not None
-    assert broker.node.topic("other") is None
+    assert broker.node.cluster.state.topic("t") is not None
+    assert broker.node.cluster.state.topic("other") is None
     await broker.node.abort()

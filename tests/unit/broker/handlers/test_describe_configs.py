@@ -46,7 +46,7 @@ def by_name(result: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("version", versions(DESCRIBE_CONFIGS))
 async def test_a_topic_s_configs_are_told_in_every_version(version: int) -> None:
     broker = await start_broker({"t": 1})
-    await broker.node.set_configs("t", {"retention.ms": "1000"}, ())
+    await broker.node.topics.set_configs("t", {"retention.ms": "1000"}, ())
     result = await told(broker, version=version)
     assert (result.error_code, result.error_message) == (0, None)
     configs = by_name(result)
@@ -69,7 +69,7 @@ async def test_a_topic_s_configs_are_told_in_every_version(version: int) -> None
 
 async def test_synonyms_go_from_the_value_that_counts_to_the_default() -> None:
     broker = await start_broker({"t": 1})
-    await broker.node.set_configs("t", {"segment.bytes": "2048", "retention.ms": "1000"}, ())
+    await broker.node.topics.set_configs("t", {"segment.bytes": "2048", "retention.ms": "1000"}, ())
     configs = by_name(await told(broker, include_synonyms=True))
 
     def synonyms(name: str) -> list[tuple[str, int]]:

@@ -93,5 +93,5 @@ async def test_what_is_not_there_is_told_beside_what_is_and_never_created() -> N
         "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "t": 0,
     }
-    assert broker.node.topic("none") is None
+    assert broker.node.cluster.state.topic("none") is None
     await broker.node.abort()

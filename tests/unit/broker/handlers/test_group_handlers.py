@@ -134,13 +134,13 @@ async def test_who_looks_for_a_coordinator_does_not_wait_for_a_store_that_hangs(
     monkeypatch.setattr(changes, "WAIT_MS_LEAST", 20)
     async with broker_of() as broker:
         released = asyncio.Event()
-        create = broker.node.create_topic
+        create = broker.node.topics.create
 
         async def held(*about: Any) -> Topic:
             await released.wait()
             return await create(*about)
 
-        monkeypatch.setattr(broker.node, "create_topic", held)
+        monkeypatch.setattr(broker.node.topics, "create", held)
 
         async def found() -> int:
             answer = await broker.call(find_coordinator, 3, key="g")
@@ -168,7 +168,7 @@ async def test_every_version_finds_this_broker_and_makes_the_internal_topic() ->
                 where = (row.error_code, row.node_id, row.host, row.port)
                 assert where == (NONE, NODE_ID, ADVERTISED.host, ADVERTISED.port)
             assert [row.key for row in rows] == ["g", "h"] if version >= 4 else True
-        topic = broker.node.topic("__consumer_offsets")
+        topic = broker.node.cluster.state.topic("__consumer_offsets")
         assert topic is not None
         assert len(topic.partitions) == 2
 
@@ -183,7 +183,7 @@ async def test_transactions_are_refused_for_good(version: int) -> None:
         assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert not ErrorCode(row.error_code).retriable
         assert "transactions are not supported" in row.error_message
-        assert broker.node.topic("__consumer_offsets") is None
+        assert broker.node.cluster.state.topic("__consumer_offsets") is None
 
 
 async def test_other_kinds_of_coordinators_are_refused() -> None:
@@ -596,8 +596,8 @@ async def test_groups_and_offsets_survive_a_restart_on_the_same_bucket() -> None
 async def test_a_topic_created_again_starts_without_the_old_offsets() -> None:
     async with coordinating() as broker:
         await commit(broker, "g", 8, {0: 5})
-        await broker.node.delete_topic("orders")
-        await broker.node.create_topic("orders", 2)
+        await broker.node.topics.delete("orders")
+        await broker.node.topics.create("orders", 2)
         assert [row[1] for row in await fetch(broker, "g", 8, [0])] == [-1]
         assert await commit(broker, "g", 8, {0: 1}) == [NONE]
         assert [row[1] for row in await fetch(broker, "g", 8, [0])] == [1]

@@ -31,7 +31,7 @@ def wanted(*edits: Edit, name: str = "t", kind: int = TOPIC) -> Any:
 @pytest.mark.parametrize("version", versions(API))
 async def test_configs_are_set_and_taken_back_one_by_one(version: int) -> None:
     broker = await start_broker({"t": 1})
-    await broker.node.set_configs("t", {"retention.ms": "1", "retention.bytes": "2"}, ())
+    await broker.node.topics.set_configs("t", {"retention.ms": "1", "retention.bytes": "2"}, ())
     (row,) = await told(
         broker,
         wanted(("segment.ms", SET, "3"), ("retention.ms", DELETE, None)),

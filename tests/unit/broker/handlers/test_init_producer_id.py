@@ -69,7 +69,7 @@ async def test_a_store_that_fails_is_told_so_that_the_producer_tries_again(
     async def fails() -> int:
         raise error
 
-    monkeypatch.setattr(broker.node, "producer_id", fails)
+    monkeypatch.setattr(broker.node.producer_ids, "next", fails)
     # Without transactions there is no coordinator that it could be sent to look for.
     assert (await told(broker)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await broker.node.abort()

@@ -133,7 +133,7 @@ async def test_nothing_is_created_where_the_client_does_not_allow_it(version: in
     broker = await start_broker()
     answer = await told(broker, version, "t", allow_auto_topic_creation=False)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.node.topic("t") is None
+    assert broker.node.cluster.state.topic("t") is None
     await broker.node.abort()
 
 
@@ -142,7 +142,7 @@ async def test_nothing_is_created_where_the_setting_does_not_allow_it(version: i
     broker = await start_broker(auto_create=False)
     answer = await told(broker, version, "t")
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.node.topic("t") is None
+    assert broker.node.cluster.state.topic("t") is None
     await broker.node.abort()
 
 
@@ -168,7 +168,7 @@ async def test_internal_topics_are_not_created_on_the_way() -> None:
     answer = await told(broker, HIGHEST, "__consumer_offsets")
     (topic,) = answer.topics
     assert (topic.error_code, topic.is_internal) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True)
-    assert broker.node.topic("__consumer_offsets") is None
+    assert broker.node.cluster.state.topic("__consumer_offsets") is None
     await broker.node.abort()
 
 
@@ -200,7 +200,7 @@ async def test_a_store_that_fails_makes_a_topic_wait_and_no_other(
     async def fails(*_: object, **__: object) -> None:
         raise UnavailableError("meta/log", "it is down")
 
-    monkeypatch.setattr(broker.node, "create_topic", fails)
+    monkeypatch.setattr(broker.node.topics, "create", fails)
     answer = await told(broker, HIGHEST, "there", "fresh")
     codes = {topic.name: ErrorCode(topic.error_code) for topic in answer.topics}
     assert codes["there"] is ErrorCode.NONE
@@ -237,7 +237,7 @@ async def test_another_live_broker_is_listed_and_leads_what_it_leads() -> None:
         port=9192,
         rack="b",
     )
-    await other.create_topic("theirs", 1)
+    await other.topics.create("theirs", 1)
     await broker.node.cluster.refresh()
     answer = await told(broker, HIGHEST, "theirs")
     assert [(each.node_id, each.host, each.port, each.rack) for each in answer.brokers] == [
@@ -253,7 +253,7 @@ async def test_another_live_broker_is_listed_and_leads_what_it_leads() -> None:
 async def test_what_a_dead_broker_led_is_offline_until_somebody_leads_it() -> None:
     broker = await start_broker({"t": 1})
     other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
-    await other.create_topic("theirs", 1)
+    await other.topics.create("theirs", 1)
     await broker.node.cluster.propose(lambda _: Expire(incarnation=other.incarnation))
     answer = await told(broker, HIGHEST, "theirs")
     (part,) = answer.topics[0].partitions

@@ -39,7 +39,7 @@ async def led(partitions: int) -> AsyncIterator[tuple[Node, Stack]]:
     node = await Node.start(
         around.store, small_settings(), node_id=7, probe=False, host="h", port=9092
     )
-    await node.create_topic(TOPIC, partitions)
+    await node.topics.create(TOPIC, partitions)
     try:
         yield node, around
     finally:

@@ -74,7 +74,7 @@ def origin() -> MemoryBucket:
 
     async def fill() -> None:
         node, _ = await filled(MemoryStore(bucket), 3)
-        other = await node.create_topic(OTHER, 1)
+        other = await node.topics.create(OTHER, 1)
         for number in range(2):
             await node.leader(other.name, 0).append(batch_of([f"{number}"])).commit.wait()
             assert await node.leader(OTHER, 0).log.tier()
@@ -118,7 +118,7 @@ class Scene:
             self.in_time = self._store.interrupted
 
     async def _delete(self) -> None:
-        await self._node.delete_topic(TOPIC)
+        await self._node.topics.delete(TOPIC)
         if self._manner != "deleted":
             await self._node.purging.purge()
             self._check_nothing_left()

@@ -38,7 +38,7 @@ async def test_by_size_the_oldest_segments_go() -> None:
     node, values = await filled(store, 5)
     rows = await listed(manifest_of(node, store))
     keep = sum(row.bytes for row in rows[2:])
-    await node.set_configs(TOPIC, {"retention.bytes": str(keep), "retention.ms": "-1"})
+    await node.topics.set_configs(TOPIC, {"retention.bytes": str(keep), "retention.ms": "-1"})
     result = await expire_partition(store, TOPIC, 0)
     assert (result.segments, result.start_before, result.start) == (2, 0, rows[2].base)
     assert await values_of(store) == values[rows[2].base :]
@@ -57,7 +57,7 @@ async def test_the_tail_counts_towards_the_size() -> None:
     tail_bytes = node.leader(TOPIC, 0).log.tail_bytes
     assert tail_bytes > 0
     keep = sum(row.bytes for row in rows[1:]) + tail_bytes
-    await node.set_configs(TOPIC, {"retention.bytes": str(keep), "retention.ms": "-1"})
+    await node.topics.set_configs(TOPIC, {"retention.bytes": str(keep), "retention.ms": "-1"})
     assert (await expire_partition(store, TOPIC, 0)).segments == 1
     await node.close()
 
@@ -156,7 +156,7 @@ async def test_a_merge_that_comes_in_between_costs_nothing() -> None:
     node, values = await filled(store, 4)
     rows = await listed(manifest_of(node, store))
     keep = sum(row.bytes for row in rows[2:])
-    await node.set_configs(TOPIC, {"retention.bytes": str(keep), "retention.ms": "-1"})
+    await node.topics.set_configs(TOPIC, {"retention.bytes": str(keep), "retention.ms": "-1"})
     other = MemoryStore(store.bucket)
     manifest = manifest_of(node, other)
 

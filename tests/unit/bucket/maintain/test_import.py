@@ -102,7 +102,7 @@ async def test_a_broker_goes_on_where_kafscale_ended() -> None:
     await imported(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
     await node.takeover.lead()
-    topic = node.topic("orders")
+    topic = node.cluster.state.topic("orders")
     assert topic is not None
     assert topic.configs == {"retention.ms": "-1"}
     values = [foreign.value(20 + at).decode() for at in range(3)]
@@ -164,7 +164,7 @@ async def test_it_is_known_as_imported_after_its_segments_were_merged(indexed: b
     await imported(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
     await node.takeover.lead()
-    topic = node.topic("orders")
+    topic = node.cluster.state.topic("orders")
     assert topic is not None
     values = [foreign.value(30 + at).decode() for at in range(3)]
     await node.leader(topic.name, 0).append(batch_of(values)).commit.wait()
@@ -190,8 +190,8 @@ async def test_it_is_known_as_imported_after_its_segments_were_merged(indexed: b
 async def test_names_that_overlap_are_refused() -> None:
     store = MemoryStore()
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
-    await node.create_topic("taken", 1)
-    await node.create_topic("like.this", 1)
+    await node.topics.create("taken", 1)
+    await node.topics.create("like.this", 1)
     for place in ("production/taken/0", "production/like_this/0", "production/fine/0"):
         foreign.add(store.bucket, 0, place=place)
     foreign.add(store.bucket, 0)
@@ -450,7 +450,7 @@ async def test_bundles_made_for_imported_segments_go_with_them() -> None:
     await assert_clean(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
     await node.takeover.lead()
-    topic = node.topic("orders")
+    topic = node.cluster.state.topic("orders")
     assert topic is not None
     appended = node.leader(topic.name, 0).append(batch_of([foreign.value(30).decode()]))
     await appended.commit.wait()

@@ -50,7 +50,7 @@ async def test_what_fails_in_one_keeps_no_other_back() -> None:
 async def test_topics_and_partitions_are_chosen() -> None:
     store = MemoryStore()
     node, _ = await filled(store, 1, partitions=3)
-    await node.create_topic("other", 1)
+    await node.topics.create("other", 1)
     job = Job("verify", URL)
     assert await plan_units(store, job, ["other"]) == [Unit("other", 0)]
     assert await plan_units(store, job, None, [2]) == [Unit(TOPIC, 2)]

@@ -75,8 +75,8 @@ class Scene:
         self, topic: str, values: list[bytes | None], partitions: int, timestamp: int
     ) -> None:
         node = self._writer.node
-        if node.topic(topic) is None:
-            await node.create_topic(topic, partitions)
+        if node.cluster.state.topic(topic) is None:
+            await node.topics.create(topic, partitions)
         for partition in range(partitions):
             rows = [
                 reference.Record(place, timestamp, b"k", value)
@@ -95,10 +95,10 @@ class Scene:
 
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
-        self._runner.run(self._writer.node.add_partitions(topic, partitions))
+        self._runner.run(self._writer.node.topics.add_partitions(topic, partitions))
 
     def delete(self, topic: str) -> None:
-        self._runner.run(self._writer.node.delete_topic(topic))
+        self._runner.run(self._writer.node.topics.delete(topic))
 
     def close(self) -> None:
         self._runner.run(self._writer.close())

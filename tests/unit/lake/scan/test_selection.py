@@ -33,10 +33,10 @@ def store() -> str:
         writer = await Writer.start(url)
         await samples.layered(writer, "t", 2)
         for topic, partitions in (("t2", 1), ("att", 1), ("empty", 1), (OFFSETS_TOPIC, 1)):
-            await writer.node.create_topic(topic, partitions)
+            await writer.node.topics.create(topic, partitions)
         for topic in ("t2", "att", OFFSETS_TOPIC):
             await writer.append(topic, 0, 10)
-        await writer.node.create_topic("disorder", 1)
+        await writer.node.topics.create("disorder", 1)
         rows = [Record(at, time, None, b"v") for at, time in enumerate(DISORDER)]
         log = writer.node.leader("disorder", 0).log
         await log.append(bytearray(build_batch(rows))).commit.wait()

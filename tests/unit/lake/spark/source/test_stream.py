@@ -103,7 +103,7 @@ async def test_available_now_ends_where_the_log_ended() -> None:
     query.reader.prepareForTriggerAvailableNow()
     assert query.step() == 100
     await writer.append("t", 0, 5)
-    await writer.node.create_topic("t2", 1)
+    await writer.node.topics.create("t2", 1)
     assert query.step() == 60
     assert query.step() == 0
     query.restart()
@@ -115,7 +115,7 @@ async def test_partitions_that_are_added_are_read_from_their_beginning() -> None
     url, writer = await layered(1)
     query = Query(url)
     assert query.step() == 80
-    await writer.node.add_partitions("t", 2)
+    await writer.node.topics.add_partitions("t", 2)
     await writer.append("t", 1, 7)
     assert query.step() == 7
     assert query.rows[80:] == [("t", 1, offset) for offset in range(7)]
@@ -126,7 +126,7 @@ async def test_topics_that_come_to_match_a_pattern_are_read() -> None:
     url, writer = await layered(1)
     query = Query(url, subscribe="", subscribePattern="t.*", startingOffsets="")
     assert query.step() == 0
-    await writer.node.create_topic("t2", 1)
+    await writer.node.topics.create("t2", 1)
     await writer.append("t2", 0, 3)
     assert query.step() == 3
     await writer.close()
@@ -136,11 +136,11 @@ async def test_a_topic_made_again_fails_the_stream_or_is_read_from_its_beginning
     url, writer = await layered(1)
     careful, easy = Query(url), Query(url, failOnDataLoss="false")
     assert careful.step() == easy.step() == 80
-    await writer.node.delete_topic("t")
+    await writer.node.topics.delete("t")
     with pytest.raises(NoTopicError, match="'t'"):
         careful.step()
     assert easy.step() == 0
-    await writer.node.create_topic("t", 1)
+    await writer.node.topics.create("t", 1)
     await writer.append("t", 0, 4)
     with pytest.raises(TopicReplacedError):
         careful.step()
@@ -157,8 +157,8 @@ async def test_a_topic_made_again_within_a_batch_is_not_mistaken() -> None:
         end = query.reader.latestOffset(start, ALL)
         (planned,) = query.reader.partitions(start, end)
         if fail == "true":
-            await writer.node.delete_topic("t")
-            await writer.node.create_topic("t", 1)
+            await writer.node.topics.delete("t")
+            await writer.node.topics.create("t", 1)
             await writer.append("t", 0, 100)
             with pytest.raises(TopicReplacedError):
                 query.reader.partitions(start, end)
@@ -193,7 +193,7 @@ async def test_retention_that_passes_a_task_fails_it_or_is_passed_over() -> None
     with pytest.raises(LostRangeError):
         list(careful.reader.read(planned))
     assert sum(batch.num_rows for batch in easy.reader.read(planned)) == 60
-    await writer.node.delete_topic("t")
+    await writer.node.topics.delete("t")
     with pytest.raises(NoTopicError):
         list(careful.reader.read(planned))
     assert list(easy.reader.read(planned)) == []
@@ -248,7 +248,7 @@ async def test_a_partition_that_lost_its_beginning_before_it_was_read_is_told() 
     url, writer = await layered(1)
     careful, easy = Query(url), Query(url, failOnDataLoss="false")
     assert careful.step() == easy.step() == 80
-    await writer.node.add_partitions("t", 2)
+    await writer.node.topics.add_partitions("t", 2)
     await writer.append("t", 1, 20)
     await writer.node.leader("t", 1).log.tier()
     await writer.append("t", 1, 5)
@@ -271,7 +271,7 @@ async def test_a_name_that_is_wrong_from_the_beginning_is_told_whoever_takes_los
 
 async def test_a_pattern_never_means_internal_topics() -> None:
     url, writer = await layered(1)
-    await writer.node.create_topic("__consumer_offsets", 1)
+    await writer.node.topics.create("__consumer_offsets", 1)
     await writer.append("__consumer_offsets", 0, 5)
     query = Query(url, subscribe="", subscribePattern=".*")
     assert query.step() == 80
