@@ -1,8 +1,8 @@
-"""Receive buffers that are reused.
+"""A pool of receive buffers.
 
 Fresh memory costs a page fault for every 4 KiB that the kernel writes into it, ten times the cost
-of the copy itself. So large buffers come from a pool, in sizes that are powers of two, and go back
-when the last reader is done. The pool bounds its idle buffers.
+of the copy itself. So large buffers are reused. Their sizes are powers of two. The pool bounds the
+memory of its idle buffers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SMALLEST_BYTES = 64 * 1024
 
 
 class BufferPool:
-    """Buffers by size. `idle_bytes_max` bounds what is kept while it is unused."""
+    """Buffers by size. `idle_bytes_max` bounds the buffers that are kept while unused."""
 
     def __init__(self, idle_bytes_max: int) -> None:
         self._idle: dict[int, list[bytearray]] = {}
@@ -25,11 +25,11 @@ class BufferPool:
 
     @staticmethod
     def size_of(size: int) -> int:
-        """How large a buffer for `size` bytes is."""
+        """Return the size of the buffer that `take(size)` returns."""
         return max(SMALLEST_BYTES, 1 << (size - 1).bit_length())
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes, with any content."""
+        """Return a buffer of at least `size` bytes. Its content is undefined."""
         rounded = self.size_of(size)
         self.used_bytes += rounded
         idle = self._idle.get(rounded)
@@ -39,7 +39,7 @@ class BufferPool:
         return bytearray(rounded)
 
     def give(self, buffer: bytearray) -> None:
-        """Hand a buffer back. Nobody may read from it any more."""
+        """Return a buffer to the pool. No reference to its content may be left."""
         size = len(buffer)
         self.used_bytes -= size
         if self.idle_bytes + size <= self.idle_bytes_max:
@@ -47,7 +47,7 @@ class BufferPool:
             self.idle_bytes += size
 
     def give_once_decided(self, buffer: bytearray, commits: Sequence[Commit]) -> None:
-        """Hand a buffer back when all that was appended from it is committed or refused."""
+        """Return a buffer when all batches appended from it are committed or refused."""
         left = len(commits)
         if not left:
             self.give(buffer)

@@ -1,4 +1,4 @@
-"""How long the broker waits for a client: for a request, the rest of one, or to read a response.
+"""How long the broker waits for a client to send a request, complete it, or read a response.
 
 Pure: the connection passes in what happens and when.
 """
@@ -13,8 +13,8 @@ CLOSING_SECONDS = 10.0
 # How long a client may take to close its end once the last response is sent. Several round trips.
 LINGER_SECONDS = 1.0
 
-# Over how long the rate of a large request is measured while others wait for its room.
-PACE_SECONDS = 0.5
+# The interval over which the rate of a large request is measured.
+RATE_SECONDS = 0.5
 
 
 class Waiting(Enum):
@@ -44,32 +44,32 @@ class ClientTimeouts:
     )
 
     def __init__(self, now: float) -> None:
-        self.active_at = now  # of its last bytes
-        self.request_since = now  # of the first bytes of the request that is coming in
+        self.active_at = now  # when the client last sent bytes
+        self.request_since = now  # when the first bytes of the current request arrived
         self._moved_at = now
         self._unsent_bytes = 0
-        self._measured_at = 0.0  # when these bytes of the request had come
+        self._measured_at = 0.0  # when `_measured_bytes` of the request had arrived
         self._measured_bytes = 0
 
     def saw_unsent(self, count: int, now: float) -> bool:
-        """Note how many bytes are still unsent. Returns whether that has changed."""
+        """Note how many bytes are still unsent. Returns whether the number has changed."""
         if count == self._unsent_bytes:
             return False
         self._unsent_bytes, self._moved_at = count, now
         return True
 
     def is_too_slow(self, received_bytes: int, now: float, bytes_per_second: float) -> bool:
-        """Whether the request that is being received comes in more slowly than this.
+        """Whether the current request arrives more slowly than this.
 
-        Measured from the first time it is asked on, over `PACE_SECONDS`.
+        The rate is measured over `RATE_SECONDS`, from the first call for a request on.
         """
         seconds = now - self._measured_at
         is_measured = self._measured_at >= self.request_since
-        if is_measured and seconds < PACE_SECONDS:
+        if is_measured and seconds < RATE_SECONDS:
             return False
-        brought = received_bytes - self._measured_bytes
+        arrived = received_bytes - self._measured_bytes
         self._measured_at, self._measured_bytes = now, received_bytes
-        return is_measured and brought < bytes_per_second * seconds
+        return is_measured and arrived < bytes_per_second * seconds
 
     def is_over(self, waiting: Waiting, now: float, idle_seconds: float) -> bool:
         """Whether the broker has waited for this too long."""

@@ -1,10 +1,10 @@
-"""One client's connection: what it reads and when, what it sends, and how it ends.
+"""The transport of one client connection: when it is read, what it sends, and how it closes.
 
-Everything that can be answered at once is, within the event that brought it. All responses of one
-event leave in one write. A connection that cannot go on is not read: its client does not read, the
-buffer of the WAL is full, too many or too large responses are due, or its turn is over (see
-fair_queue.py). A connection whose client leaves half a request or an unread response for too long
-is closed. requests.py has what happens to a request.
+The connection handles the requests of one read event at once, and sends all responses that are
+ready in one write. It stops reading while it is blocked: the client does not read its responses,
+the WAL buffer is full, too many or too large responses are pending, or its turn is over (see
+fair_queue.py). It closes if the client leaves half a request or an unread response for too long.
+requests.py handles the requests.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from neve.broker.client_timeouts import ClientTimeouts, Waiting
 from neve.broker.context import Client
 from neve.broker.fair_queue import Usage
 from neve.broker.framing import Framing
-from neve.broker.peers import is_gone
 from neve.broker.produce import Moment
 from neve.broker.requests import Requests
 from neve.broker.response_queue import UNREAD, ResponseQueue
+from neve.broker.tcp_state import is_gone
 from neve.errors import InvalidError, NeveError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ flight, in the kernel's buffers included."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by the server for each client it accepts."""
+    """The protocol object that the server creates for each accepted client."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -44,11 +44,11 @@ class Connection(asyncio.BufferedProtocol):
         self._requests = Requests(server, self, self._responses)
         self._waits_for_buffer = False
         self._waits_for_turn = False
-        self._stopped = False  # the broker stops: no more requests
+        self._stopped = False  # the broker is stopping: it takes no more requests
         self._corked = False
         self._reading = True
         self.is_closing = False
-        self._discarded_bytes = 0  # since it is closing
+        self._discarded_bytes = 0  # received after the connection began to close
         self.usage = Usage()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._now = Moment(runtime.monotonic(), runtime.now_ms())
@@ -64,16 +64,16 @@ class Connection(asyncio.BufferedProtocol):
         """The client's host."""
         return self._requests.client.host
 
-    # -- the transport's side ----------------------------------------------------------------
+    # -- called by the transport -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self._responses.to = cast(asyncio.Transport, transport)
-        # Written at once, and not after whatever else became ready: we gather answers ourselves.
+        # Responses are joined before they are written, so the transport need not collect them.
         self._transport.set_write_buffer_limits(high=0)
         name = transport.get_extra_info("peername")
         if name:
             self._requests.client = Client(*name[:2])
-        if not self._server.opened(self):
+        if not self._server.admit(self):
             self.is_closing = True
             self._transport.abort()
 
@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_closing:
             self.is_closing = True
             self._server.metrics.closed("by-client")
-        self._server.closed(self)
+        self._server.remove(self)
         self._framing.close()
         self._responses.clear()
         self._requests.cancel_reads()
@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         if self.is_closing:
             return self._server.scratch.view
-        return self._framing.space(self._server.turns.receive_bytes_max)
+        return self._framing.receive_space(self._server.turns.receive_bytes_max)
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.is_closing:
@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
             self._timeouts.active_at = runtime.monotonic()
 
     def eof_received(self) -> bool:
-        return False  # the client does not read any more
+        return False  # the transport closes: clients close both directions at once
 
     def pause_writing(self) -> None:
         self._responses.full = True
@@ -113,10 +113,10 @@ class Connection(asyncio.BufferedProtocol):
         self._responses.full = False
         self._responses.note_unsent(0)
         if self.is_closing:
-            # Not within this call: asyncio goes on to use the transport.
+            # Not in this call: asyncio still uses the transport after it.
             asyncio.get_running_loop().call_soon(self._end_output)
         else:
-            self._go_on()
+            self._resume()
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _serve(self, turn_ends_at: float | None = None) -> None:
-        """Handle the frames that have come, until something blocks the connection."""
+        """Handle the received frames until something blocks the connection."""
         self._now = Moment(runtime.monotonic(), runtime.now_ms())
         self._timeouts.active_at = self._now.monotonic
         if turn_ends_at is None:
@@ -140,24 +140,24 @@ class Connection(asyncio.BufferedProtocol):
         if turn_ends_at is None:
             self.wait_for_turn()
             turn_ends_at = 0.0
-        # What blocked the connection may be over once the responses are on their way.
+        # Sending the responses may unblock the connection.
         while self._serve_some(turn_ends_at) and not self._blocked:
             self._framing.resume()
         if turn_ends_at:
             self.usage.add(runtime.monotonic() - self._now.monotonic)
-        self._read_as_allowed()
+        self._update_reading()
 
     def _serve_some(self, turn_ends_at: float) -> bool:
-        """Handle frames and send what is ready. Returns whether there may be more to handle."""
+        """Handle frames and send the ready responses. Returns True if frames may be left."""
         self._corked = True
-        held_up = False
+        was_blocked = False
         try:
-            while not (held_up := self._blocked):
+            while not (was_blocked := self._blocked):
                 frame = self._framing.next()
                 if frame is None:
-                    if wanted_bytes := self._framing.wanted_bytes:
+                    if request_bytes := self._framing.awaited_bytes:
                         self._waits_for_buffer = True
-                        self._server.receiving.wait(self, wanted_bytes)
+                        self._server.receiving.wait(self, request_bytes)
                     break
                 self._timeouts.request_since = self._timeouts.active_at
                 self._requests.take(frame, self._now)
@@ -171,27 +171,28 @@ class Connection(asyncio.BufferedProtocol):
             self._framing.settle()
             self._corked = False
         self._flush()
-        return held_up and self._framing.pending
+        return was_blocked and self._framing.pending
 
     def wait_for_turn(self, late_seconds: float = 0.0) -> None:
-        """Handle no more requests until the event loop has time for this connection."""
+        """Handle no more requests until this connection's next turn."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
             self._server.turns.wait(self, late_seconds)
 
-    def mute(self, seconds: float) -> None:
-        """Handle no more requests for so long."""
+    def throttle(self, seconds: float) -> None:
+        """Handle no more requests for `seconds`."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
-            self._server.turns.mute(self, seconds)
+            self._server.turns.wait_later(self, seconds)
 
-    def _go_on(self, turn_ends_at: float | None = None) -> None:
-        """Handle what had to wait, unless something still blocks the connection."""
+    def _resume(self, turn_ends_at: float | None = None) -> None:
+        """Handle the frames that had to wait, unless the connection is still blocked."""
         if not self.is_closing and not self._blocked and not self._corked:
             self._framing.resume()
             self._serve(turn_ends_at)
 
-    def _read_as_allowed(self) -> None:
+    def _update_reading(self) -> None:
+        """Read from the socket unless the connection is blocked."""
         if self.is_closing:
             return
         if self._blocked and self._reading:
@@ -199,43 +200,43 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         elif not self._blocked and not self._reading:
             self._reading = True
-            self._timeouts.request_since = self._now.monotonic  # it could send nothing before
+            self._timeouts.request_since = self._now.monotonic  # nothing was read before
             self._transport.resume_reading()
 
     def fail(self, what: str) -> None:
-        """Close the connection after a bug in the broker, which is logged."""
+        """Log the current exception, a bug in the broker, and close the connection."""
         log.exception("%s: %s failed: closing the connection", self.peer, what)
         self._close("handler-failed")
 
-    # -- going on ----------------------------------------------------------------------------
+    # -- resuming ----------------------------------------------------------------------------
 
-    def room_again(self) -> None:
-        """The WAL's buffer has room."""
-        self._requests.room_again()
-        self._go_on()
+    def wal_has_room(self) -> None:
+        """Resume after the WAL buffer was full."""
+        self._requests.wal_has_room()
+        self._resume()
 
-    def buffer_again(self) -> None:
-        """Less is being received than was: there may be a buffer for our request."""
+    def receive_buffer_free(self) -> None:
+        """Resume after the next request waited for a receive buffer."""
         self._waits_for_buffer = False
-        self._go_on()
+        self._resume()
 
     def take_turn(self, ends_at: float) -> None:
-        """The event loop has time for this connection again."""
+        """Handle the requests that waited for this connection's turn."""
         self._waits_for_turn = False
-        self._go_on(ends_at)
+        self._resume(ends_at)
 
-    def give_up_late(self, now: float) -> None:
-        """Answer the requests whose commit has taken longer than their time-out."""
-        if self._responses.give_up_late(now):
-            self.answered()
+    def time_out_produces(self, now: float) -> None:
+        """Respond to the produce requests whose batches were not committed in time."""
+        if self._responses.time_out_produces(now):
+            self.response_ready()
 
-    def answered(self, _: object = None) -> None:
-        """Send what is ready, and go on with what had to wait for it."""
+    def response_ready(self, _: object = None) -> None:
+        """Send the ready responses, and resume if they blocked the connection."""
         if self.is_closing or self._corked:
             return
         self._flush()
-        self._go_on()
-        self._read_as_allowed()
+        self._resume()
+        self._update_reading()
 
     def _flush(self) -> None:
         if self.is_closing:
@@ -243,12 +244,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._responses.flush()
         except Exception:
-            self.fail("an answer")
+            self.fail("a response")
 
-    # -- the end -----------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------
 
     def expire(self, now: float, idle_seconds: float) -> None:
-        """Close it if its client has kept us waiting for too long, or is gone."""
+        """Close the connection if its client is gone, or has kept the broker waiting too long."""
         if not self._reading and not self.is_closing and is_gone(self._transport):
             self._abort("by-client")
             return
@@ -259,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._timeouts.is_over(waiting, now, idle_seconds):
             return
         if waiting is Waiting.REST_OF_REQUEST:
-            self._refuse(InvalidError(f"half a request after {idle_seconds:.0f} s"))
+            self._refuse(InvalidError(f"a request was not complete after {idle_seconds:.0f} s"))
         elif waiting is Waiting.A_REQUEST:
             self.close("idle")
         elif waiting is Waiting.CLOSE:
@@ -267,16 +268,20 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._abort(UNREAD)
 
-    def judge_pace(self, now: float, bytes_per_second: float) -> None:
-        """Close it if a large request comes in more slowly than this: others wait for its room.
+    def check_receive_rate(self, now: float, bytes_per_second: float) -> None:
+        """Close the connection if a large request arrives more slowly than this.
 
-        One that is not read for a reason of ours is not to blame.
+        Only a client that could send counts: not while the broker does not read the connection.
         """
         received_bytes = self._framing.receiving_bytes
         if received_bytes is None or (self._blocked and not self._responses.full):
             return
         if self._timeouts.is_too_slow(received_bytes, now, bytes_per_second):
-            self._refuse(InvalidError("a large request came too slowly while others waited"))
+            self._refuse(
+                InvalidError(
+                    "a large request arrived too slowly while others waited for its memory"
+                )
+            )
 
     @property
     def _waiting(self) -> Waiting:
@@ -289,12 +294,12 @@ class Connection(asyncio.BufferedProtocol):
         return Waiting.REST_OF_REQUEST if self._framing.pending else Waiting.A_REQUEST
 
     @property
-    def owes(self) -> bool:
-        """Whether the broker must not stop before it has responded to a request of this client."""
+    def owes_response(self) -> bool:
+        """Whether the broker must respond to a request of this client before it stops."""
         return any(response.owed for response in self._responses.pending)
 
     def _refuse(self, error: NeveError) -> None:
-        self._server.complain(self.peer, error)
+        self._server.log_refusal(self.peer, error)
         self._flush()
         self._close("bad-request")
 
@@ -335,21 +340,21 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def _abort(self, reason: str) -> None:
-        self._server.aborted(self.peer, reason)
+        self._server.log_abort(self.peer, reason)
         if not self.is_closing:
             self._begin_close(reason)
         self.abort()
 
     def abort(self) -> None:
-        """Close the connection at once, with what was not sent."""
+        """Close the connection at once, and drop what was not sent."""
         self._transport.abort()
 
     def close(self, reason: str) -> None:
-        """End it from our side, after what is answered has been sent."""
+        """Send the ready responses, then close the connection."""
         self._flush()
         self._close(reason)
 
     def stop_reading(self) -> None:
-        """Take no further requests; those that were taken are answered."""
+        """Take no further requests. Requests already taken get their responses."""
         self._stopped = True
-        self._read_as_allowed()
+        self._update_reading()

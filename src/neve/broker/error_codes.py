@@ -1,8 +1,8 @@
 """Kafka's error code for each error of Neve. No other file names these codes to clients.
 
-What an error means to a client depends on its request: a damaged batch is the producer's mistake in
-a produce request, and the broker's in a fetch. So there is one function for each use, over tables
-that they share. An error in no table is UNKNOWN_SERVER_ERROR.
+The code depends on the request: a damaged batch is the producer's mistake in a produce request, and
+the broker's in a fetch. So each kind of request has a function, and the functions share tables. An
+error that is in no table becomes UNKNOWN_SERVER_ERROR. errors.py has the broker's own errors.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ from neve.log.producers import (
 from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.protocol.codes import ErrorCode
 
-REASON_LENGTH_MAX = 2_000
+MESSAGE_LENGTH_MAX = 2_000
 
 _Table = tuple[tuple[type[NeveError], ErrorCode], ...]
 
 
-# In each table the first row that fits counts, so the more special error comes first.
+# In each table the first row that matches counts, so subclasses come before their base class.
 
-# What is refused for a reason that is the same in every use; looked up before the other tables.
+# The broker's own errors, which mean the same in every request. Looked up before the other tables.
 _REFUSALS: _Table = (
     (NotAuthorizedError, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     (UnknownTopicIdError, ErrorCode.UNKNOWN_TOPIC_ID),
@@ -89,7 +89,7 @@ _REFUSALS: _Table = (
     (CoordinatorTypeError, ErrorCode.INVALID_REQUEST),
     (ProtocolMissingError, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     (AcksError, ErrorCode.INVALID_REQUIRED_ACKS),
-    # A code that ends a producer at once: one that is retried would hang it for ever.
+    # Ends a producer at once. With a retriable code it would retry for ever.
     (TransactionsUnsupportedError, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     (BatchTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
     (TimestampError, ErrorCode.INVALID_TIMESTAMP),
@@ -98,7 +98,7 @@ _REFUSALS: _Table = (
     (SessionTopicIdError, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
 )
 
-_ANY_USE: _Table = (
+_ANY_REQUEST: _Table = (
     (TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
     (NoTopicError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (TopicNameError, ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -106,7 +106,7 @@ _ANY_USE: _Table = (
     (InvalidConfigError, ErrorCode.INVALID_CONFIG),
     (FencedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (ClosedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
-    # Whether the write took effect is not known, and that is what a time-out means to clients.
+    # It is not known whether the write took effect: what a time-out means to clients.
     (TimedOutError, ErrorCode.REQUEST_TIMED_OUT),
     (UnavailableError, ErrorCode.REQUEST_TIMED_OUT),
     (ConflictError, ErrorCode.REQUEST_TIMED_OUT),
@@ -126,13 +126,13 @@ _PRODUCE: _Table = (
     (ProducerFencedError, ErrorCode.INVALID_PRODUCER_EPOCH),
     (DamagedError, ErrorCode.CORRUPT_MESSAGE),
     (UnsupportedError, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-    # Nothing was appended, and a later attempt may be.
+    # Nothing was appended, and a retry may succeed.
     (FullError, ErrorCode.NOT_ENOUGH_REPLICAS),
     (InvalidError, ErrorCode.INVALID_RECORD),
 )
 
 _FETCH: _Table = (
-    # Consumers retry after this code. They do not expect a time-out from a fetch: Java's ends.
+    # Consumers retry after this code. The Java consumer fails on a time-out from a fetch.
     (UnavailableError, ErrorCode.KAFKA_STORAGE_ERROR),
     (ConflictError, ErrorCode.KAFKA_STORAGE_ERROR),
     (FullError, ErrorCode.KAFKA_STORAGE_ERROR),
@@ -140,8 +140,8 @@ _FETCH: _Table = (
 
 _COORDINATOR: _Table = ((NeveError, ErrorCode.COORDINATOR_NOT_AVAILABLE),)
 
-# A producer without transactions has no coordinator that it could look for: Java's would ask for
-# one without a name. It retries after this code, as with Kafka while no ids are available.
+# A producer without transactions has no coordinator to look for: the Java producer would ask for
+# one without a name. It retries after this code, as it does while Kafka has no ids available.
 _PRODUCER_ID: _Table = tuple(
     (kind, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     for kind in (
@@ -193,60 +193,60 @@ _NAMES = {int(code): code.name for code in ErrorCode}
 
 
 def code_of(kind: type[NeveError]) -> ErrorCode:
-    """The code of a kind of error that means the same in every use."""
-    return next(code for each, code in (*_REFUSALS, *_ANY_USE) if issubclass(kind, each))
-
-
-def name_of(code: int) -> str:
-    """Kafka's name of a code, for people."""
-    return _NAMES.get(code, str(code))
+    """Return the code of an error class that has the same code in every request."""
+    return next(code for each, code in (*_REFUSALS, *_ANY_REQUEST) if issubclass(kind, each))
 
 
 def admin_error(error: NeveError) -> tuple[ErrorCode, str]:
-    """For requests about topics, configs and offsets: the code, and the reason in words."""
+    """Return code and message for requests about topics, configs and offsets."""
     return _found(error, ())
 
 
 def produce_error(error: NeveError) -> tuple[ErrorCode, str]:
-    """For one partition of a produce request: the code, and the reason in words."""
+    """Return code and message for one partition of a produce request."""
     return _found(error, _PRODUCE)
 
 
 def fetch_error(error: NeveError) -> ErrorCode:
-    """For one partition of a fetch or of a look-up of offsets."""
+    """Return the code for one partition of a Fetch or ListOffsets request."""
     return _found(error, _FETCH)[0]
 
 
 def group_code(error: GroupError | None) -> ErrorCode:
-    """For requests to a group's coordinator, except the two below."""
+    """Return the code for requests to a group's coordinator, except the two below."""
     return _GROUP[error]
 
 
 def join_code(error: GroupError | None) -> ErrorCode:
-    """For a client that joins a group."""
+    """Return the code for JoinGroup."""
     return _JOIN[error]
 
 
 def offset_fetch_code(error: GroupError | None) -> ErrorCode:
-    """For a fetch of committed offsets."""
+    """Return the code for OffsetFetch."""
     return _OFFSET_FETCH[error]
 
 
 def coordinator_error(error: NeveError) -> tuple[ErrorCode, str]:
-    """For requests for a coordinator: the code, and the reason in words."""
+    """Return code and message for FindCoordinator."""
     return _found(error, _COORDINATOR)
 
 
 def producer_id_error(error: NeveError) -> ErrorCode:
-    """For requests for a producer id."""
+    """Return the code for InitProducerId."""
     return _found(error, _PRODUCER_ID)[0]
 
 
-def _found(error: NeveError, of_this_use: _Table) -> tuple[ErrorCode, str]:
-    # Reasons repeat what clients sent, names of any length among it; older versions of an answer
-    # have no room for that.
-    reason = str(error)[:REASON_LENGTH_MAX]
-    for kind, code in (*_REFUSALS, *of_this_use, *_ANY_USE):
+def error_name(code: int) -> str:
+    """Return Kafka's name of a code, or the number if Kafka has no such code."""
+    return _NAMES.get(code, str(code))
+
+
+def _found(error: NeveError, for_request: _Table) -> tuple[ErrorCode, str]:
+    # Messages repeat names of any length that clients sent. Older versions of a response have
+    # little room for a message.
+    message = str(error)[:MESSAGE_LENGTH_MAX]
+    for kind, code in (*_REFUSALS, *for_request, *_ANY_REQUEST):
         if isinstance(error, kind):
-            return code, reason
-    return ErrorCode.UNKNOWN_SERVER_ERROR, reason
+            return code, message
+    return ErrorCode.UNKNOWN_SERVER_ERROR, message

@@ -1,4 +1,7 @@
-"""Why the broker refuses a request, or a part of one. error_codes.py gives each Kafka's code."""
+"""The errors with which the broker refuses a request, or a part of one.
+
+They know nothing of Kafka's messages: error_codes.py maps each to a code.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ class NotAuthorizedError(NeveError):
 
 
 class TimedOutError(NeveError):
-    """A change is not known to be made within the time that its client waits."""
+    """A change was not confirmed within the time that its client waits."""
 
 
 # -- topics and partitions -------------------------------------------------------------------------
@@ -29,15 +32,15 @@ class UnknownPartitionError(NoTopicError):
 
 
 class InternalTopicError(InvalidError):
-    """The topic holds the broker's own state: clients may not use it so."""
+    """The topic holds the broker's own state: clients may not change it."""
 
 
 class AssignmentError(InvalidError):
-    """A manual assignment of partitions to brokers is not complete."""
+    """A manual assignment of partitions to brokers is invalid."""
 
 
 class ReplicationFactorError(InvalidError):
-    """No topic can have this replication factor."""
+    """The replication factor is not supported."""
 
 
 class LeaderNotAvailableError(NeveError):
@@ -57,26 +60,26 @@ class UnknownLeaderEpochError(NeveError):
 
 
 class DeletedOffsetError(InvalidError):
-    """Records cannot be deleted up to an offset that the log does not have."""
+    """Records cannot be deleted up to an offset outside the log."""
 
 
 # -- cluster ---------------------------------------------------------------------------------------
 
 
 class ControllerEndpointError(InvalidError):
-    """The client asks a broker for controllers."""
+    """The client asks a broker for controller endpoints."""
 
 
 class EndpointTypeError(InvalidError):
-    """There are no endpoints of this type."""
+    """The endpoint type is unknown."""
 
 
 class CoordinatorTypeError(InvalidError):
-    """There is no coordinator of this type."""
+    """The coordinator type is unknown."""
 
 
 class ProtocolMissingError(InvalidError):
-    """A member that syncs does not name the protocol of its group."""
+    """A SyncGroup request does not name the protocol of its group."""
 
 
 # -- producing -------------------------------------------------------------------------------------
@@ -94,22 +97,22 @@ class TransactionsUnsupportedError(InvalidError):
 
 
 class BatchTooLargeError(InvalidError):
-    """A batch is larger than its topic takes."""
+    """A batch is larger than its topic allows."""
 
 
 class TimestampError(InvalidError):
-    """A batch has times that its topic does not take."""
+    """A batch has timestamps that its topic does not allow."""
 
 
 # -- fetch sessions --------------------------------------------------------------------------------
 
 
 class SessionError(NeveError):
-    """A fetch does not fit its session: the client starts a new one."""
+    """A fetch does not match its session: the client must start a new one."""
 
 
 class SessionNotFoundError(SessionError):
-    """There is no session of this id, or no longer."""
+    """The session does not exist, or was evicted."""
 
 
 class SessionEpochError(SessionError):

@@ -1,16 +1,17 @@
-"""Shares the event loop's time among client connections.
+"""Share the event loop's time fairly among client connections.
 
-In each round of the loop, clients together are served for at most `ROUND_SECONDS`, and one of them
-for at most `TURN_SECONDS` at a time; a step of a request that has begun is finished. A connection
-whose time is up, or that found none left, waits for a later round. So whatever clients send,
-everything else that is due (health, commits, other clients) gets its turn after one round.
+In each round of the event loop, all clients together are served for at most `ROUND_SECONDS`, and
+one connection for at most `TURN_SECONDS`. A step of a request that has begun is always finished. A
+connection whose time is up, or that finds no time left, waits for a later round. So health checks,
+commits and other clients run after one round at the latest, whatever clients send.
 
-Connections wait in one of two queues. Those whose last turns were short come first: a burst of
-connections with much to do, however many they are, does not delay clients with little. Of each
-round, one turn is kept for the others.
+Waiting connections are in one of two queues. Light connections, whose last turns were short, are
+served first: many connections with long requests do not delay those with short ones. One turn of
+each round is reserved for the heavy connections.
 
-A connection with a request that took longer than a whole round pauses for as long as the request
-took, and one such connection at a time is served: requests about very much get half of the loop.
+A connection whose request took longer than a whole round is slow. It pauses for as long as the
+request took, and slow connections are served one at a time, so they get at most half of the event
+loop's time.
 """
 
 from __future__ import annotations
@@ -28,20 +29,19 @@ ROUND_SECONDS = 0.020
 TURN_SECONDS = 0.005
 
 WAITING_BYTES_MAX = 2 * 1024 * 1024
-"""What connections that wait for their turn have received, divided among them: the more there are,
+"""Bytes that all waiting connections may receive, divided among them: the more connections wait,
 the less is read from each at once."""
 RECEIVE_BYTES_MIN = 4 * 1024
 
-
 LIGHT_SECONDS = 0.001
-"""A connection whose last turns took no longer, on average, comes before others."""
+"""A connection is light if its last turns took at most this long on average."""
 _AVERAGED_TURNS = 4
 TASKS_MAX = int(ROUND_SECONDS / TURN_SECONDS)
-"""Tasks that are let go on in one round: each may take a turn's time in the next."""
+"""Tasks that are resumed in one round. Each may take up a whole turn in the next."""
 
 
 class Usage:
-    """How long the last turns of a connection took. A new one is not known to be light."""
+    """The average time of a connection's last turns. A new connection counts as heavy."""
 
     __slots__ = ("_seconds",)
 
@@ -49,7 +49,7 @@ class Usage:
         self._seconds = 2 * LIGHT_SECONDS
 
     def add(self, seconds: float) -> None:
-        """One more turn, or one step of a task that answers the connection."""
+        """Add a turn, or one step of a task that serves the connection."""
         self._seconds += (seconds - self._seconds) / _AVERAGED_TURNS
 
     @property
@@ -58,7 +58,7 @@ class Usage:
 
 
 class Served(Protocol):
-    """A connection that may have to wait."""
+    """A connection, or a task that serves one."""
 
     usage: Usage
 
@@ -74,47 +74,47 @@ class FairQueue:
         self._slow: deque[Served] = deque()
         self._pause: asyncio.TimerHandle | None = None
         self._round_ends_at: float | None = None  # None: no client was served in this round
-        self.tasks = 0  # that were let go on in this round
+        self.resumed_tasks = 0  # in this round
 
     def begin(self, now: float) -> float | None:
-        """Begin to serve a connection. Returns when its turn ends; None if it has to wait."""
+        """Begin a turn. Returns the time at which it ends, or None if the round is over."""
         if self._round_ends_at is None:
             self._round_ends_at = now + ROUND_SECONDS
             asyncio.get_running_loop().call_soon(self._next_round)
         return now + TURN_SECONDS if now < self._round_ends_at else None
 
     def wait(self, connection: Served, late_seconds: float = 0.0) -> None:
-        """Have its `take_turn` called in a later round, after those that wait already.
+        """Call `connection.take_turn` in a later round, after the connections that wait already.
 
-        `late_seconds` is by how much its last request went past the end of its turn.
+        `late_seconds` is how long its last request ran past the end of its turn.
         """
         if late_seconds > ROUND_SECONDS:
             self._slow.append(connection)
             self._pause_slow(late_seconds)
         else:
             (self._light if connection.usage.is_light else self._heavy).append(connection)
-            self.begin(runtime.monotonic())  # there is a next round
+            self.begin(runtime.monotonic())  # schedules the next round
 
     async def turn(self, connection: Served) -> None:
-        """Wait until a task that answers this connection may go on."""
+        """Wait until a task that serves this connection may take its next step."""
         waiter = _Waiter(self, connection.usage)
         self.wait(waiter)
         await waiter.woken
 
-    def mute(self, connection: Served, seconds: float) -> None:
-        """Have it wait for its turn only after so long."""
+    def wait_later(self, connection: Served, seconds: float) -> None:
+        """Let the connection wait for its turn after `seconds`."""
         asyncio.get_running_loop().call_later(seconds, self.wait, connection)
 
     @property
     def receive_bytes_max(self) -> int:
-        """How much to receive from one connection at once, given how many wait."""
+        """How much to receive from one connection at once, given how many connections wait."""
         waiting = len(self._light) + len(self._heavy)
         return max(RECEIVE_BYTES_MIN, WAITING_BYTES_MAX // (1 + waiting))
 
     def _next_round(self) -> None:
         self._round_ends_at = None
-        self.tasks = 0
-        # Those that wait again in this round come behind those that wait now.
+        self.resumed_tasks = 0
+        # Connections that wait again during this round are served in the next.
         light, heavy = len(self._light), len(self._heavy)
         self._serve(self._heavy, min(heavy, 1))
         self._serve(self._light, light)
@@ -123,13 +123,13 @@ class FairQueue:
     def _serve(self, waiting: deque[Served], count: int) -> None:
         for _ in range(count):
             ends_at = self.begin(runtime.monotonic())
-            if ends_at is None or self.tasks >= TASKS_MAX:
+            if ends_at is None or self.resumed_tasks >= TASKS_MAX:
                 return
             waiting.popleft().take_turn(ends_at)
 
     def _pause_slow(self, seconds: float) -> None:
         if self._pause is not None:
-            self._pause.cancel()  # another long request was being answered meanwhile
+            self._pause.cancel()  # another slow request ended during the pause
         self._pause = asyncio.get_running_loop().call_later(seconds, self._end_pause)
 
     def _end_pause(self) -> None:
@@ -153,14 +153,14 @@ class _Waiter:
 
     def take_turn(self, ends_at: float) -> None:  # noqa: ARG002
         if not self.woken.done():
-            self._queue.tasks += 1
+            self._queue.resumed_tasks += 1
             self.woken.set_result(None)
 
 
 class Paced(Generic[T]):
-    """An awaitable around a coroutine that answers a connection: each step waits for its turn.
+    """Awaits a coroutine that serves a connection, each step of it in a turn of the connection.
 
-    `seconds` is how long its steps have occupied the event loop.
+    `seconds` is the time that the steps have taken on the event loop.
     """
 
     def __init__(self, work: Coroutine[object, None, T], turns: FairQueue, client: Served) -> None:

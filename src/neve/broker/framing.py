@@ -1,12 +1,14 @@
-"""Cut the bytes of a connection into frames, with as few copies as possible.
+"""Split the bytes of a connection into frames, with as few copies as possible.
 
-All connections receive into one scratch buffer: the event loop asks for a buffer and reports what
-it received in the same step. So no two connections use it at once, and an idle one holds none. A
-frame that lies whole in the scratch is read there. A larger one that does not gets a pooled buffer
-of its own and receives its rest straight into it. Nothing is allocated for a length that is over
-the bound, and what all connections together are in the middle of receiving is bounded too: one
-frame always passes, another waits until there is room. What is kept of smaller ones, and of those
-that have to wait, is counted: where it comes to much, little is received from each at a time.
+All connections receive into one scratch buffer. The event loop asks for a buffer and reports the
+received bytes in the same step, so two connections never use the scratch at once, and an idle
+connection holds no buffer. A frame that is complete in the scratch is read there. The rest of a
+larger frame is received into a pooled buffer of its own.
+
+Memory is bounded: nothing is allocated for a frame over the size limit, and the incomplete large
+frames of all connections share `broker.receiving.bytes.max`. One frame may always be received;
+others wait until there is room. The incomplete small frames count too. When they take up much
+memory, less is received from each connection at a time.
 """
 
 from __future__ import annotations
@@ -20,19 +22,21 @@ from neve.broker.buffers import BufferPool
 from neve.protocol.errors import MalformedError
 
 SCRATCH_BYTES = 128 * 1024
-# An unfinished frame above this is not kept and copied back at every read.
+# A larger frame gets a buffer of its own. A smaller one is copied back to the scratch at each read.
 LARGE_BYTES = 16 * 1024
-# How much is received at once where much is kept, and which part of the bound that is.
+# How much is received at once when incomplete small frames take up much memory.
 RECEIVE_BYTES_MIN = 4 * 1024
+# Incomplete small frames may take up this fraction of `broker.receiving.bytes.max`: 1 / 2.
 KEPT_SHARE = 2
 _LENGTH = struct.Struct(">i")
 _PREFIX_BYTES = 4
 
 
 class Frame(NamedTuple):
-    """One request without its length. `buffer` is set where it must go back to the pool.
+    """One request without its length prefix.
 
-    Without one the bytes lie in the scratch, and are gone at the next read.
+    `buffer` must go back to the pool. If it is None, `data` is in the scratch, and the next read
+    overwrites it.
     """
 
     data: memoryview
@@ -40,9 +44,9 @@ class Frame(NamedTuple):
 
 
 class Scratch:
-    """The receive buffer that all connections of a server share, and their share of the pool.
+    """The receive buffer that all connections of a server share, and the pool for large frames.
 
-    `on_room` is called whenever less is being received than before.
+    `on_room` is called whenever a large frame is complete or dropped.
     """
 
     def __init__(self, pool: BufferPool, receiving_bytes_max: int = 2**31) -> None:
@@ -52,20 +56,20 @@ class Scratch:
         self.receiving_bytes = 0
         self.on_room: Callable[[], None] = lambda: None
         self.kept = runtime.MemoryShare("half-received", receiving_bytes_max // KEPT_SHARE)
-        self.held_back = False  # what is free is kept for one that has waited for long
+        self.is_reserved = False  # free memory is reserved for a frame that has waited long
         self._receiving_bytes_max = receiving_bytes_max
 
     def begin(self, length: int) -> bytearray | None:
-        """A buffer to receive a large frame into; None while too much is being received."""
-        if self.held_back or not self.has_room(length):
+        """Return a buffer for a large frame, or None if the frame must wait."""
+        if self.is_reserved or not self.has_room(length):
             return None
         self.receiving_bytes += self.pool.size_of(length)
         return self.pool.take(length)
 
     def has_room(self, length: int) -> bool:
-        """Whether a frame of this length may be received now. It may if there is no other.
+        """Whether a large frame of this length may be received now.
 
-        What is kept of smaller ones counts as well.
+        It may if no other is being received. Incomplete small frames count as well.
         """
         received = self.receiving_bytes
         held = received + self.kept.used
@@ -73,22 +77,22 @@ class Scratch:
 
     @property
     def receive_bytes_max(self) -> int:
-        """How much to receive at once, given what is kept."""
+        """How much to receive at once, given the memory of incomplete small frames."""
         return SCRATCH_BYTES if self.kept.room_bytes >= SCRATCH_BYTES else RECEIVE_BYTES_MIN
 
     def release(self, frame: Frame) -> None:
-        """Release a frame that was read, and of which no part is kept."""
+        """Return a frame's buffer to the pool. No reference to its data may be left."""
         if frame.buffer is not None:
             self.pool.give(frame.buffer)
 
     def received(self, buffer: bytearray) -> None:
-        """The frame in this buffer is whole, or will never be."""
+        """Note that the frame in this buffer is complete or dropped."""
         self.receiving_bytes -= len(buffer)
         self.on_room()
 
 
 class Framing:
-    """One connection's bytes, cut into frames."""
+    """Splits one connection's bytes into frames."""
 
     __slots__ = (
         "_at",
@@ -98,22 +102,23 @@ class Framing:
         "_kept",
         "_large",
         "_scratch",
-        "wanted_bytes",
+        "awaited_bytes",
     )
 
     def __init__(self, scratch: Scratch, frame_bytes_max: int) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
-        self._kept = b""  # received and not yet cut, while the scratch serves others
-        self._at = self._end = 0  # what is still to be cut, in the scratch
-        self._large: memoryview | None = None  # a frame being received into a buffer of its own
+        self._kept = b""  # bytes not yet split, while other connections use the scratch
+        self._at = self._end = 0  # the range of the scratch that is not yet split
+        self._large: memoryview | None = None  # a frame that is received into its own buffer
         self._filled = 0
-        self.wanted_bytes = 0  # the length of a frame that waits for a buffer; 0: none does
+        self.awaited_bytes = 0  # the length of a frame that waits for a buffer, or 0
 
-    def space(self, bytes_max: int = SCRATCH_BYTES) -> memoryview:
-        """Where the next bytes go: at most `bytes_max` of them, if not straight into a large frame.
+    def receive_space(self, bytes_max: int = SCRATCH_BYTES) -> memoryview:
+        """Return where to receive the next bytes: the rest of a large frame, or the scratch.
 
-        What was kept stays so until bytes have come: an event loop may ask and then find nothing.
+        In the scratch it is at most `bytes_max` long. The kept bytes stay kept until `received`: an
+        event loop may ask for space and then receive nothing.
         """
         if self._large is not None:
             return self._large[self._filled :]
@@ -123,7 +128,7 @@ class Framing:
         return self._scratch.view[kept : kept + min(bytes_max, self._scratch.receive_bytes_max)]
 
     def received(self, count: int) -> bool:
-        """So many bytes were put there. Returns False if they are the midst of a large frame."""
+        """Note `count` bytes in the space. Returns False if a large frame is still incomplete."""
         if self._large is not None:
             self._filled += count
             return self._filled == len(self._large)
@@ -138,21 +143,21 @@ class Framing:
 
     @property
     def pending(self) -> bool:
-        """Whether bytes wait that have not been cut."""
+        """Whether there are bytes that are not yet split into frames."""
         return bool(self._kept) or self._at < self._end or self._large is not None
 
     @property
     def kept_bytes(self) -> int:
-        """What was received and waits to be cut while others use the scratch."""
+        """How many bytes are kept outside the scratch."""
         return len(self._kept)
 
     @property
     def receiving_bytes(self) -> int | None:
-        """How much has come of a large frame that is not whole; None where there is none."""
+        """How many bytes of an incomplete large frame have arrived; None without such a frame."""
         return None if self._large is None else self._filled
 
     def next(self) -> Frame | None:
-        """The next whole frame; MalformedError where its length cannot be."""
+        """Return the next complete frame, if any. Raises MalformedError for an invalid length."""
         if self._large is not None:
             return self._finished_large(self._large)
         at, end = self._at, self._end
@@ -161,7 +166,8 @@ class Framing:
         (length,) = _LENGTH.unpack_from(self._scratch.buffer, at)
         if not 0 < length <= self._frame_bytes_max:
             raise MalformedError(
-                f"a frame of {length} bytes (request.bytes.max is {self._frame_bytes_max})"
+                f"a frame of {length} bytes (accepted: 1 to broker.request.bytes.max, "
+                f"{self._frame_bytes_max})"
             )
         start = at + _PREFIX_BYTES
         if end - start >= length:
@@ -174,9 +180,9 @@ class Framing:
     def _begin_large(self, start: int, end: int, length: int) -> None:
         buffer = self._scratch.begin(length)
         if buffer is None:
-            self.wanted_bytes = length
+            self.awaited_bytes = length
             return
-        self.wanted_bytes = 0
+        self.awaited_bytes = 0
         large = memoryview(buffer)[:length]
         self._filled = end - start
         large[: self._filled] = self._scratch.view[start:end]
@@ -193,18 +199,19 @@ class Framing:
         return Frame(large, buffer)
 
     def settle(self) -> None:
-        """Keep what is left in the scratch: the next connection is about to use it."""
+        """Move the rest out of the scratch, because other connections are about to use it."""
         if self._at < self._end:
             self._keep(bytes(self._scratch.view[self._at : self._end]))
         self._at = self._end = 0
 
     def resume(self) -> None:
-        """Look at what was kept again."""
+        """Move the kept bytes back to the scratch, to be split into frames."""
         if self._kept and self._large is None:
-            self.space()
+            self.receive_space()
             self.received(0)
 
     def close(self) -> None:
+        """Drop all bytes and release the buffer of an incomplete frame."""
         if self._large is not None:
             buffer = self._large.obj
             assert isinstance(buffer, bytearray)

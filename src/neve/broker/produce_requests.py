@@ -1,7 +1,7 @@
-"""The produce requests of one connection: decode, recompress where needed, append, await commits.
+"""The produce requests of one connection: decode, recompress if needed, append, await commits.
 
-Produce never holds up the requests behind it, except while its batches are recompressed: batches of
-one connection are appended in the order in which they came.
+Requests behind a produce request wait only while its batches are recompressed, so that batches of
+one connection are appended in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import name_of
+from neve.broker.error_codes import error_name
 from neve.broker.produce import Moment, Refusals, produce
 from neve.broker.recompression import ForeignBatch, batches_to_recompress
 from neve.broker.response_queue import ResponseQueue
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
 
 class ProduceRequests:
-    """What a connection produces. While it is `blocked`, the connection takes no more requests."""
+    """Appends the batches of one connection. While `blocked`, it must get no more requests."""
 
     def __init__(self, server: Server, connection: Connection, responses: ResponseQueue) -> None:
         self._server = server
         self._connection = connection
         self._responses = responses
         self._recompressing = False
-        self._waits_for_room = False  # the buffer of the WAL is full
+        self._waits_for_wal = False  # the WAL buffer is full
         self._awaited: Commit | None = None
 
     @property
     def blocked(self) -> bool:
-        return self._recompressing or self._waits_for_room
+        return self._recompressing or self._waits_for_wal
 
-    def take(self, frame: Frame, header: RequestHeader, came: Moment) -> None:
+    def take(self, frame: Frame, header: RequestHeader, received: Moment) -> None:
         """Append the batches of a request, at once unless some must be recompressed.
 
-        Takes over the frame. Raises MalformedError if it does not hold a produce request.
+        Takes ownership of the frame. Raises MalformedError if it does not hold a produce request.
         """
         buffer = frame.buffer
-        # Batches are patched in place and live until they are committed: not in the scratch.
+        # Batches are patched in place and kept until they are committed. The scratch is reused.
         data = frame.data if buffer is not None else memoryview(bytearray(frame.data))
         try:
             request = ProduceRequest.decode(data, header.api_version, header.end)
         except NeveError:
             self._server.scratch.release(frame)
             raise
-        append = partial(self._append, request, header, came, buffer)
+        append = partial(self._append, request, header, received, buffer)
         node = self._server.broker.node
         if node.led.codecs and (foreign := batches_to_recompress(node, request)):
             self._recompressing = True
@@ -65,45 +65,45 @@ class ProduceRequests:
     async def _recompress(
         self, foreign: list[ForeignBatch], append: Callable[[Refusals], None]
     ) -> None:
-        """Append once it is done, also if the client has closed the connection meanwhile."""
+        """Recompress, then append, even if the client has closed the connection by then."""
         try:
             append(await self._server.recompression.run(foreign))
         except Exception:
             self._connection.fail("a produce request")
         self._recompressing = False
-        self._connection.answered()
+        self._connection.response_ready()
 
     def _append(
         self,
         request: ProduceRequest,
         header: RequestHeader,
-        came: Moment,
+        received: Moment,
         buffer: bytearray | None,
         refused: Refusals | None = None,
     ) -> None:
-        answer = produce(self._server.broker, request, header, came, refused)
+        response = produce(self._server.broker, request, header, received, refused)
         if buffer is not None:
-            self._server.scratch.pool.give_once_decided(buffer, answer.appended)
-        if not answer.silent:
-            self._await_commit(answer)
+            self._server.scratch.pool.give_once_decided(buffer, response.appended)
+        if not response.silent:
+            self._await_commit(response)
         else:
-            self._responses.count_silent(answer)
-            if answer.closes:  # the only way to report it to a producer that wants no answers
-                failure = f"a request with acks=0 failed: {name_of(answer.error)}"
-                self._server.complain(self._connection.peer, InvalidError(failure))
+            self._responses.count_silent(response)
+            if response.closes:  # a producer with acks=0 learns of an error in no other way
+                failure = f"a request with acks=0 failed: {error_name(response.error)}"
+                self._server.log_refusal(self._connection.peer, InvalidError(failure))
                 self._connection.close("produce-without-acks-failed")
         if self._server.broker.is_full:
-            self._waits_for_room = True
-            self._server.wait_for_room(self._connection)
+            self._waits_for_wal = True
+            self._server.wait_for_wal(self._connection)
 
-    def _await_commit(self, answer: PendingProduce) -> None:
-        self._responses.pending.append(answer)
-        for commit in answer.commits:
-            # One call back for all requests of this connection that share an object.
+    def _await_commit(self, response: PendingProduce) -> None:
+        self._responses.pending.append(response)
+        for commit in response.commits:
+            # One callback for all requests of this connection whose batches share a WAL object.
             if commit is not self._awaited:
                 self._awaited = commit
-                commit.then(self._connection.answered)
+                commit.then(self._connection.response_ready)
 
-    def room_again(self) -> None:
-        """The buffer of the WAL has room."""
-        self._waits_for_room = False
+    def wal_has_room(self) -> None:
+        """Note that the WAL buffer has room again."""
+        self._waits_for_wal = False

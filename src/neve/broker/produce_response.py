@@ -1,8 +1,7 @@
 """The response to a produce request.
 
-Most responses say of one partition that its batch is in the log, and differ from one another in
-three numbers. Those are not encoded field by field: the bytes of one such response, made once, are
-a template for all others.
+Most responses report one appended batch, and differ from one another in three numbers. They are not
+encoded field by field: the first such response for a partition is a template for all others.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from neve.store.port import Buffer
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 NO_TIME = -1
-# Templates that are kept: one for each version and partition that is written to.
+# How many templates are kept: one for each version and partition.
 TEMPLATES_MAX = 4_096
 _Partition = ProduceResponse.Partition
 _Topic = ProduceResponse.Topic
 _TIMED_OUT = code_of(TimedOutError)
-# Numbers that mark the places in a template; no name has such bytes, being UTF-8.
+# Placeholders in a template. Topic names are UTF-8, so these bytes do not occur in them.
 _CORRELATION_ID, _BASE_OFFSET, _START_OFFSET = 0x7FFFFEFD, 0x7FFFFEFDFCFBFAF9, 0x7FF9FAFBFCFDFEFF
 
 
 class TopicName(NamedTuple):
-    """A topic as the request names it. The request itself, with its records, is not kept."""
+    """A topic as the request names it, kept in place of the request with its records."""
 
     name: str
     topic_id: bytes
 
 
 class BatchOutcome(NamedTuple):
-    """What happened to one partition's batch. `commit` is None where nothing was appended."""
+    """The outcome of one partition's batch. `commit` is None if the batch was not appended."""
 
     number: int
     commit: Commit | None
@@ -50,24 +49,24 @@ class BatchOutcome(NamedTuple):
     error: int = 0
     message: str | None = None
     in_doubt: bool = False
-    """Refused, and answered once `commit` has failed with the reason: whether we still lead, or
-    which records are to blame, has to be found out first."""
+    """The batch is refused, and `commit` fails once the reason is known: the broker is checking
+    whether it still leads, or which records are invalid."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether the response says only where the batch is in the log."""
+        """Whether the response needs nothing but the batch's offsets."""
         return not self.error and not self.in_doubt and self.append_time_ms == NO_TIME
 
 
 class PendingProduce:
-    """The response to one produce request, ready when all that it waits for is decided."""
+    """The response to one produce request, ready when all its commits are decided."""
 
-    held_bytes = 0  # what it holds is counted among what waits for the store
+    held_bytes = 0  # its batches count in the WAL buffer
     owed = True
     __slots__ = (
         "_correlation_id",
-        "_given_up",
         "_rows",
+        "_timed_out",
         "_version",
         "_waits_for_all",
         "appended",
@@ -90,7 +89,7 @@ class PendingProduce:
         self._version = header.api_version
         self._correlation_id = header.correlation_id
         self._rows = rows
-        self._given_up = False
+        self._timed_out = False
         self.started = started
         self.deadline = started + timeout_ms / 1000
         self.error = 0  # the first of its errors, for metrics
@@ -109,22 +108,22 @@ class PendingProduce:
         self._waits_for_all = acks == ACKS_ALL
         self.commits = self.appended if self._waits_for_all else doubts
         self.silent = acks == ACKS_NONE
-        # A producer that wants no answers learns of an error by losing its connection.
+        # With acks=0, closing the connection is the only way to report an error.
         self.closes = self.silent and self.error != 0
 
     @property
     def ready(self) -> bool:
         for commit in self.commits:
             if not commit.done:
-                return self._given_up
+                return self._timed_out
         return True
 
-    def give_up(self) -> None:
-        """Respond with a time-out for what is not committed by now."""
-        self._given_up = True
+    def time_out(self) -> None:
+        """Respond with a time-out for the batches that are not committed yet."""
+        self._timed_out = True
 
     def is_like(self, other: PendingProduce) -> bool:
-        """Whether both are of one moment and have the same outcome, and so count alike."""
+        """Whether both arrived together and have the same outcome, so that they count alike."""
         return (
             self.started == other.started
             and self.error == other.error
@@ -133,7 +132,7 @@ class PendingProduce:
 
     def frame(self) -> list[Buffer]:
         rows = self._rows
-        if len(rows) == 1 and len(rows[0][1]) == 1 and not self._given_up:
+        if len(rows) == 1 and len(rows[0][1]) == 1 and not self._timed_out:
             named, (row,) = rows[0]
             commit = row.commit
             if row.is_plain and (not self._waits_for_all or commit is None or commit.succeeded):
@@ -157,12 +156,12 @@ class PendingProduce:
         if row.commit is not None and (self._waits_for_all or row.in_doubt):
             if not row.commit.done:
                 self.error = _TIMED_OUT
-                return _nowhere(row.number, _TIMED_OUT)
+                return _refused(row.number, _TIMED_OUT)
             failure = row.commit.failure
             if failure is not None:
                 code, message = produce_error(_as_neve_error(failure))
                 self.error = code
-                return _nowhere(row.number, code, message, _blamed(failure))
+                return _refused(row.number, code, message, _blamed(failure))
         return _Partition(
             index=row.number,
             error_code=row.error,
@@ -173,10 +172,10 @@ class PendingProduce:
         )
 
 
-def _nowhere(
+def _refused(
     number: int, code: int, message: str | None = None, blamed: Sequence[Blamed] = ()
 ) -> ProduceResponse.Partition:
-    """A partition whose batch has no place in the log: an offset of 0 would be one."""
+    """A partition whose batch is not in the log: base_offset is -1, as 0 would be an offset."""
     return _Partition(
         index=number,
         error_code=code,
@@ -196,9 +195,9 @@ def _blamed(failure: BaseException) -> Sequence[Blamed]:
 
 
 class _Template:
-    """The bytes of a response about one partition, without the numbers that differ."""
+    """The bytes of a response about one partition, around the three numbers that differ."""
 
-    __slots__ = ("_has_start", "_pieces", "_struct")
+    __slots__ = ("_fixed_parts", "_has_start", "_struct")
 
     def __init__(self, frame: bytes) -> None:
         start, frame = _cut(frame, struct.pack(">i", _CORRELATION_ID))
@@ -206,15 +205,15 @@ class _Template:
         self._has_start = struct.pack(">q", _START_OFFSET) in frame
         if self._has_start:
             before, frame = _cut(frame, struct.pack(">q", _START_OFFSET))
-            self._pieces = (start, middle, before, frame)
+            self._fixed_parts = (start, middle, before, frame)
             form = f">{len(start)}si{len(middle)}sq{len(before)}sq{len(frame)}s"
         else:
-            self._pieces = (start, middle, b"", frame)
+            self._fixed_parts = (start, middle, b"", frame)
             form = f">{len(start)}si{len(middle)}sq{len(frame)}s"
         self._struct = struct.Struct(form)
 
     def filled(self, correlation_id: int, base_offset: int, start_offset: int) -> bytes:
-        first, second, third, last = self._pieces
+        first, second, third, last = self._fixed_parts
         if self._has_start:
             return self._struct.pack(
                 first, correlation_id, second, base_offset, third, start_offset, last

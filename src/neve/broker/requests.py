@@ -1,11 +1,11 @@
 """The requests of one connection, from frame to response.
 
 A request passes these stages: decode its header and find its route, authorize, decode, handle,
-encode, throttle. A produce request is handled by ProduceRequests, which encodes once the batches
-are committed. A stage raises a NeveError to refuse the request, which closes the connection.
+encode, throttle. ProduceRequests handles produce requests, and encodes the response once the
+batches are committed. A stage that raises a NeveError closes the connection.
 
-Produce and fetch never hold up the requests behind them. Every other request that takes time does,
-as Kafka's clients expect.
+Requests behind a produce or fetch request do not wait for it. Requests behind any other wait until
+it is done, as Kafka's clients expect.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from neve import runtime
 from neve.broker.access import authorize
 from neve.broker.context import Client, Context
 from neve.broker.fair_queue import TURN_SECONDS, Paced
-from neve.broker.pending_response import HandlerResponse
 from neve.broker.produce import Moment
 from neve.broker.produce_requests import ProduceRequests
-from neve.broker.response_queue import ResponseQueue
+from neve.broker.response_queue import HandlerResponse, ResponseQueue
 from neve.broker.router import Handler, Route
 from neve.protocol.compiler import Message
 from neve.protocol.errors import MalformedError
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from neve.broker.framing import Frame
     from neve.broker.server import Server
 
-# Clients ask for more records when they have got some. One that asks far ahead and takes nothing
-# must not keep many large responses in memory: beyond these it is not read.
+# A client that sends many fetches ahead and reads no response must not keep many large responses
+# in memory. Beyond these limits its connection is not read.
 FETCHES_MAX = 4
 HELD_BYTES_MAX = 1024 * 1024
 
 
 class Requests:
-    """The requests that a connection has taken and not finished."""
+    """The requests of a connection that are not finished."""
 
     def __init__(self, server: Server, connection: Connection, responses: ResponseQueue) -> None:
         self._server = server
@@ -50,7 +49,7 @@ class Requests:
         self._requests_max = server.settings.connection_requests_max
         self._reads: dict[asyncio.Task[None], None] = {}
         self._fetching = 0
-        self._busy = False  # a request runs that nothing may overtake
+        self._busy = False  # a request is running that no other may overtake
         self.client = Client("a client that is gone", 0)
 
     @property
@@ -60,36 +59,36 @@ class Requests:
             self._busy
             or self._produces.blocked
             or len(self._responses.pending) >= self._requests_max
-            or (self._fetching and self._asks_enough)
+            or (self._fetching and self._fetches_enough)
             or self._responses.held_bytes >= HELD_BYTES_MAX
         )
 
     @property
-    def _asks_enough(self) -> bool:
-        """Whether one more fetch would be too much, now that there are some."""
+    def _fetches_enough(self) -> bool:
+        """Whether the running fetches are as many as this connection may have."""
         room = self._server.unsent.room_bytes(is_reader=self._responses.is_reader)
         return self._fetching >= FETCHES_MAX or not room
 
-    def room_again(self) -> None:
-        """The WAL's buffer has room."""
-        self._produces.room_again()
+    def wal_has_room(self) -> None:
+        """Note that the WAL buffer has room again."""
+        self._produces.wal_has_room()
 
     def cancel_reads(self) -> None:
-        """The client is gone: end what only reads for it."""
+        """Cancel the requests that only read: their client is gone."""
         for task in list(self._reads):
             task.cancel()
 
-    def take(self, frame: Frame, came: Moment) -> None:
-        """Take a request through its stages, at once or in a task of its own.
+    def take(self, frame: Frame, received: Moment) -> None:
+        """Handle one request, at once or in a task of its own.
 
-        Takes over the frame. Raises NeveError if the connection must be closed.
+        Takes ownership of the frame. Raises NeveError if the connection must be closed.
         """
         is_produce = False
         try:
             header = decode_request_header(frame.data)
             route = self._router.find(header)
             if route is None:
-                self._answer_unsupported(header)
+                self._respond_unsupported(header)
                 return
             authorize(route, self.client.principal)
             if route.handle is None:
@@ -100,10 +99,10 @@ class Requests:
             if not is_produce:
                 self._server.scratch.release(frame)
         if is_produce:
-            self._produces.take(frame, header, came)
+            self._produces.take(frame, header, received)
 
-    def _answer_unsupported(self, header: RequestHeader) -> None:
-        """Only ApiVersions has a response in any version; otherwise Kafka closes the connection."""
+    def _respond_unsupported(self, header: RequestHeader) -> None:
+        """Respond to ApiVersions in an unknown version, or raise MalformedError as Kafka would."""
         parts = self._router.versions_for_unknown(header)
         if parts is None:
             raise MalformedError(
@@ -121,12 +120,12 @@ class Requests:
             self._responses.add_ready(route.frame(header, result))
             self._count(route, result, started)
             return
-        answer = HandlerResponse(owed=not route.waits_for_others)
-        self._responses.pending.append(answer)
+        pending = HandlerResponse(owed=not route.waits_for_others)
+        self._responses.pending.append(pending)
         self._busy = not route.may_be_overtaken
         self._fetching += route.may_be_overtaken
-        task = self._server.tasks.start(self._finish(answer, result, route, header, started))
-        # A task that is cancelled before its first step does not begin what it was to wait for.
+        task = self._server.tasks.start(self._finish(pending, result, route, header, started))
+        # A task that is cancelled before its first step never awaits the handler's coroutine.
         task.add_done_callback(lambda _: result.close())
         if route.only_reads:
             self._reads[task] = None
@@ -134,7 +133,7 @@ class Requests:
 
     async def _finish(
         self,
-        answer: HandlerResponse,
+        pending: HandlerResponse,
         work: Coroutine[object, None, Message],
         route: Route,
         header: RequestHeader,
@@ -150,7 +149,7 @@ class Requests:
         self._count(route, response, started)
         if connection.is_closing:
             return
-        self._responses.complete(answer, parts)
+        self._responses.complete(pending, parts)
         if route.may_be_overtaken:
             self._fetching -= 1
             throttle(connection, response)
@@ -158,7 +157,7 @@ class Requests:
             self._busy = False
             if (late_seconds := paced.seconds - TURN_SECONDS) > 0:
                 connection.wait_for_turn(late_seconds)
-        connection.answered()
+        connection.response_ready()
 
     def _count(self, route: Route, response: Message, started: float) -> None:
         seconds, error = runtime.monotonic() - started, getattr(response, "error_code", 0)
@@ -166,10 +165,10 @@ class Requests:
 
 
 def throttle(connection: Connection, response: Message) -> None:
-    """Read no request for as long as the response asks the client to wait.
+    """Do not read the connection for as long as the response asks its client to wait.
 
-    Kafka does the same, since clients are free to ignore it.
+    Kafka does the same, because clients may ignore the throttle time.
     """
     throttle_ms: int = getattr(response, "throttle_time_ms", 0)
     if throttle_ms:
-        connection.mute(throttle_ms / 1000)
+        connection.throttle(throttle_ms / 1000)

@@ -1,8 +1,8 @@
-"""The responses of one connection, in the order of its requests, and how they are sent.
+"""The responses of one connection, sent in the order of its requests.
 
-All that is ready leaves in one write. A response that waits behind one that is not ready, and bytes
-that the transport keeps because the client does not read, count against `fetch.unsent.bytes`, once
-all that could leave has left.
+A request takes its place in the queue when it is read. All responses up to the first that is not
+ready are sent in one write. Then ready responses behind that one, and bytes that the transport
+keeps because the client does not read, count against `fetch.unsent.bytes`.
 """
 
 from __future__ import annotations
@@ -10,33 +10,75 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from neve import runtime
 from neve.broker.metrics import Metrics
-from neve.broker.peers import queued_bytes
-from neve.broker.pending_response import HandlerResponse, PendingResponse
 from neve.broker.produce_response import PendingProduce
+from neve.broker.tcp_state import unacknowledged_bytes
 from neve.broker.unsent_responses import UnsentResponses
 from neve.protocol.messages.produce import PRODUCE
 from neve.store.port import Buffer
 
 UNREAD = "answers-not-read"
 """Why a connection is closed whose client does not read its responses."""
-# Small responses are joined into one write; records are sent from where they lie.
+# Small responses are copied into one write. Records are sent without a copy.
 JOIN_BYTES_MAX = 64 * 1024
-# A gather write of more parts is slower than joining them.
+# A gather write of more parts is slower than copying them.
 PARTS_MAX = 256
+
+
+class PendingResponse(Protocol):
+    """A place in the queue. Once it is `ready`, `frame` may be called, once.
+
+    A stopping broker sends a response that is `owed` before it ends.
+    """
+
+    @property
+    def owed(self) -> bool: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def frame(self) -> list[Buffer]: ...
+
+
+class HandlerResponse:
+    """The response of a handler: ready at once, or when it is completed."""
+
+    __slots__ = ("_parts", "held_bytes", "owed")
+
+    def __init__(self, parts: list[Buffer] | None = None, *, owed: bool = True) -> None:
+        self._parts: list[Buffer] = []
+        self.held_bytes = 0
+        self.owed = owed
+        if parts is not None:
+            self.complete(parts)
+
+    def complete(self, parts: list[Buffer]) -> None:
+        """Set the encoded frame."""
+        self._parts = parts
+        self.held_bytes = sum(map(len, parts))
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._parts)
+
+    def frame(self) -> list[Buffer]:
+        return self._parts
 
 
 class ResponseQueue:
     """The responses of one connection. It is `full` while the client does not read them.
 
-    `close` ends the connection at once: others need the memory.
+    `abort` closes the connection at once, for a reason, to free its memory.
     """
 
     __slots__ = (
-        "_close",
+        "_abort",
         "_is_reader",
         "_metrics",
         "_sent_large",
@@ -50,18 +92,18 @@ class ResponseQueue:
     )
 
     def __init__(
-        self, metrics: Metrics, unsent: UnsentResponses, close: Callable[[str], None]
+        self, metrics: Metrics, unsent: UnsentResponses, abort: Callable[[str], None]
     ) -> None:
         self._metrics = metrics
         self._unsent = unsent
-        self._close = close
-        self.counted_bytes = 0  # among the unsent responses of all connections
-        self.unsent_bytes = 0  # in the transport, while `full`
+        self._abort = abort
+        self.counted_bytes = 0  # counted in `unsent`
+        self.unsent_bytes = 0  # kept by the transport, while `full`
         self.pending: deque[PendingResponse] = deque()
-        self.held_bytes = 0  # of responses that are ready, and wait for one before them
+        self.held_bytes = 0  # of ready responses behind one that is not ready
         self.full = False
         self._is_reader = False
-        self._sent_large = False  # since it was last known whether the client reads
+        self._sent_large = False  # since `is_reader` was last determined
         self.to: asyncio.Transport = cast(asyncio.Transport, None)
 
     def add_ready(self, parts: list[Buffer]) -> None:
@@ -71,12 +113,12 @@ class ResponseQueue:
         self.held_bytes += response.held_bytes
 
     def complete(self, response: HandlerResponse, parts: list[Buffer]) -> None:
-        """Complete a response that has its place in the queue."""
+        """Complete a response that is in the queue."""
         response.complete(parts)
         self.held_bytes += response.held_bytes
 
     def flush(self) -> None:
-        """Send what is ready, and count what is left."""
+        """Send the ready responses, and count the bytes that are left."""
         pending = self.pending
         parts: list[Buffer] = []
         alike: list[PendingProduce] = []
@@ -98,20 +140,20 @@ class ResponseQueue:
             self.unsent_bytes = self.to.get_write_buffer_size()
         self._settle()
 
-    def give_up_late(self, now: float) -> bool:
-        """Give up waiting for commits beyond their time-out. Returns whether there were any.
+    def time_out_produces(self, now: float) -> bool:
+        """Make late produce responses ready, with a time-out. Returns whether there were any.
 
-        Only the first response that is not ready holds up others.
+        Stops at the first response that still waits, because no later one can be sent before it.
         """
-        late = False
+        any_late = False
         for response in self.pending:
             if response.ready:
                 continue
             if not isinstance(response, PendingProduce) or response.deadline > now:
                 break
-            response.give_up()
-            late = True
-        return late
+            response.time_out()
+            any_late = True
+        return any_late
 
     def _write(self, parts: list[Buffer]) -> None:
         size = sum(map(len, parts))
@@ -123,11 +165,11 @@ class ResponseQueue:
             self._sent_large = True
 
     def count_silent(self, response: PendingProduce) -> None:
-        """Count a produce request that gets no response."""
+        """Count a produce request with acks=0, which gets no response."""
         self._count([response])
 
     def _count(self, alike: list[PendingProduce]) -> None:
-        """Count produce requests of one moment with the same outcome."""
+        """Count produce requests that arrived together and have the same outcome."""
         response, times = alike[0], len(alike)
         seconds = runtime.monotonic() - response.started
         self._metrics.answered(PRODUCE.key, seconds, response.error, times)
@@ -142,29 +184,29 @@ class ResponseQueue:
             self._unsent.changed(self, changed_by)
 
     def note_unsent(self, count: int) -> None:
-        """Note how many bytes the transport keeps because the client does not read."""
+        """Count the bytes that the transport keeps because the client does not read."""
         self.unsent_bytes = count
         self._settle()
 
     @property
     def is_reader(self) -> bool:
-        """Whether the client is known to have read the last large response, and all before it."""
+        """Whether the client is known to have read the last large response and all before it."""
         if self._sent_large:
             self._sent_large = False
-            self._is_reader = not self.full and not queued_bytes(self.to)
+            self._is_reader = not self.full and not unacknowledged_bytes(self.to)
         return self._is_reader
 
     def has_moved(self) -> bool:
-        """Whether the client has read anything since the last look."""
+        """Whether the client has read anything since the bytes were last counted."""
         return self.full and self.to.get_write_buffer_size() < self.unsent_bytes
 
     def drop(self) -> None:
-        """Close the connection, since others need the memory."""
-        self._close(UNREAD)
+        """Abort the connection, because others need the memory."""
+        self._abort(UNREAD)
         self.clear()
 
     def clear(self) -> None:
-        """Drop all responses: the client is gone."""
+        """Drop all responses of a closed connection."""
         self.pending.clear()
         self.held_bytes = 0
         self.note_unsent(0)

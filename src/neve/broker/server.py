@@ -1,4 +1,4 @@
-"""Listening for Kafka's clients, and what all their connections share."""
+"""The listener for Kafka clients, and the state that all connections share."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neve.broker")
 
-# How late a time-out may be.
+# How late a time-out may be noticed.
 SWEEP_SECONDS = 0.25
 _BACKLOG = 512
 
 
 class Server:
-    """Every connection of one broker."""
+    """The connections of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -45,7 +45,7 @@ class Server:
         self.scratch = Scratch(
             BufferPool(self.settings.receive_pool_bytes), self.settings.receiving_bytes_max
         )
-        self.scratch.on_room = self._buffers_came_back
+        self.scratch.on_room = self._buffers_freed
         self.unpacking = runtime.ThreadPool(UNPACKED_AT_ONCE_MAX, "unpack")
         self.recompression = Recompression(broker.node.writer, self.unpacking)
         self.turns = FairQueue()
@@ -56,11 +56,11 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._is_stopping = False
         self.receiving = ReceiveQueue(self.scratch)
-        self._room_wanted: deque[Connection] = deque()
-        self._room: asyncio.Task[None] | None = None
+        self._waiting_for_wal: deque[Connection] = deque()
+        self._wal_waiter: asyncio.Task[None] | None = None
 
     async def listen(self, where: socket.socket) -> None:
-        """Accept clients on a bound socket from now on."""
+        """Start to accept clients on a bound socket."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: Connection(self), sock=where, backlog=_BACKLOG
@@ -69,106 +69,107 @@ class Server:
 
     # -- connections -------------------------------------------------------------------------
 
-    def opened(self, connection: Connection) -> bool:
-        """Whether one more is welcome."""
+    def admit(self, connection: Connection) -> bool:
+        """Add a new connection. Returns False if it is over a limit, or the broker is stopping."""
         if self._is_stopping:
             return False
         address, count = connection.address, len(self._connections)
-        of_address = self._by_address.get(address, 0)
+        from_address = self._by_address.get(address, 0)
         if self._listener is None or count >= self._connections_max:
             self._refuse(address, f"{count} connections are open", "broker.connections.max")
             return False
-        if of_address >= self.settings.address_connections_max:
-            bound = "broker.connections.per.address.max"
-            self._refuse(address, f"{of_address} connections from it are open", bound)
+        if from_address >= self.settings.address_connections_max:
+            limit = "broker.connections.per.address.max"
+            self._refuse(address, f"{from_address} connections from it are open", limit)
             return False
         self.metrics.connections_accepted += 1
         self.metrics.connections_open += 1
         self._connections[connection] = None
-        self._by_address[address] = of_address + 1
+        self._by_address[address] = from_address + 1
         return True
 
-    def _refuse(self, address: str, reason: str, bound: str) -> None:
+    def _refuse(self, address: str, reason: str, limit: str) -> None:
         self.metrics.connections_refused += 1
-        self.broker.complaints.warning(address, bound, f"refused: {reason} ({bound})")
+        self.broker.complaints.warning(address, limit, f"refused: {reason} ({limit})")
 
-    def closed(self, connection: Connection) -> None:
-        self.receiving.forget(connection)
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection that is closed."""
+        self.receiving.remove(connection)
         if self._connections.pop(connection, False) is None:
             self.metrics.connections_open -= 1
             self._by_address[connection.address] -= 1
             if not self._by_address[connection.address]:
                 del self._by_address[connection.address]
 
-    def complain(self, peer: str, error: NeveError) -> None:
-        """A client sent what cannot be answered."""
-        self._complain(peer, "bad request", f"closed: {error}")
+    def log_refusal(self, peer: str, error: NeveError) -> None:
+        """Log that a connection closes because of a request that cannot be answered."""
+        self._warn(peer, "bad request", f"closed: {error}")
 
-    def aborted(self, peer: str, reason: str) -> None:
-        """A connection is closed at once, with what was not sent."""
+    def log_abort(self, peer: str, reason: str) -> None:
+        """Log that a connection was aborted, if its client does not read its responses."""
         if reason == UNREAD:
-            self._complain(
+            self._warn(
                 peer,
-                "unread answers",
-                "closed: it does not read its answers (fetch.unsent.bytes bounds all that clients "
-                f"have yet to take: {self.unsent.share.bytes_max})",
+                "unread responses",
+                "closed: it does not read its responses (fetch.unsent.bytes limits the unread "
+                f"bytes of all clients to {self.unsent.share.bytes_max})",
             )
 
-    def _complain(self, peer: str, subject: str, message: str) -> None:
+    def _warn(self, peer: str, subject: str, message: str) -> None:
         self.broker.complaints.warning(peer.rpartition(":")[0], subject, message)
 
     # -- back pressure -----------------------------------------------------------------------
 
-    def wait_for_room(self, connection: Connection) -> None:
-        """Tell this connection when the WAL's buffer has room again, in its turn."""
-        self._room_wanted.append(connection)
-        if self._room is None:
-            self._room = self.tasks.start(self._hand_out_room(), name="room")
+    def wait_for_wal(self, connection: Connection) -> None:
+        """Call `connection.wal_has_room` when the WAL buffer has room, first come, first served."""
+        self._waiting_for_wal.append(connection)
+        if self._wal_waiter is None:
+            self._wal_waiter = self.tasks.start(self._resume_producers(), name="room")
 
-    async def _hand_out_room(self) -> None:
+    async def _resume_producers(self) -> None:
         try:
-            while self._room_wanted:
-                # Once the stream has ended, what they send is refused at once.
+            while self._waiting_for_wal:
+                # If the stream has ended, resumed producers get an error at once.
                 with contextlib.suppress(NeveError):
                     await self.broker.node.writer.room()
-                self._room_wanted.popleft().room_again()
+                self._waiting_for_wal.popleft().wal_has_room()
         finally:
-            self._room = None
+            self._wal_waiter = None
 
-    def _buffers_came_back(self) -> None:
-        # Not now: the connection that gave one back is using the scratch.
+    def _buffers_freed(self) -> None:
+        # Not in this call: the connection that freed a buffer is using the scratch.
         if self.receiving:
-            asyncio.get_running_loop().call_soon(self.receiving.hand_out)
+            asyncio.get_running_loop().call_soon(self.receiving.admit)
 
-    # -- time --------------------------------------------------------------------------------
+    # -- time-outs ---------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        idle_looked_at = runtime.monotonic()
+        expired_at = runtime.monotonic()
         while True:
             await runtime.sleep(SWEEP_SECONDS)
             now = runtime.monotonic()
             self.unsent.press()
             for connection in list(self._connections):
-                connection.give_up_late(now)
+                connection.time_out_produces(now)
             if self.receiving:
-                self._judge_pace(now)
-            if now - idle_looked_at >= 1:
-                idle_looked_at = now
+                self._check_receive_rates(now)
+            if now - expired_at >= 1:
+                expired_at = now
                 idle_seconds = self.settings.connection_idle_ms / 1000
                 for connection in list(self._connections):
                     connection.expire(now, idle_seconds)
 
-    def _judge_pace(self, now: float) -> None:
-        """Close those that are slow to send what others wait for the room of."""
-        self.receiving.hand_out()
+    def _check_receive_rates(self, now: float) -> None:
+        """Close connections that send a large request slowly while others wait for its memory."""
+        self.receiving.admit()
         bytes_per_second = self.receiving.minimum_rate(now)
         for connection in list(self._connections):
-            connection.judge_pace(now, bytes_per_second)
+            connection.check_receive_rate(now, bytes_per_second)
 
-    # -- the end -----------------------------------------------------------------------------
+    # -- stopping ----------------------------------------------------------------------------
 
     async def stop_accepting(self) -> None:
-        """No new connection and no new request; what was taken is answered."""
+        """Accept no new connection and no new request. Requests already taken are served."""
         self._is_stopping = True
         if self._listener is not None:
             self._listener.close()
@@ -176,20 +177,22 @@ class Server:
             connection.stop_reading()
 
     async def drain(self, seconds: float) -> bool:
-        """Wait until every request that was taken is answered, or time is up; whether all are.
+        """Wait until all taken requests have responses. Returns False if `seconds` were too few.
 
-        Not for those that wait for other members of a group, or for records.
+        Requests that wait for other members of a group, or for records, are not waited for.
         """
         ends_at = runtime.monotonic() + seconds
-        # A producer may have closed its connection behind what is being recompressed.
-        while self.recompression.is_busy or any(each.owes for each in list(self._connections)):
+        # The producer of a batch that is being recompressed may have closed its connection.
+        while self.recompression.is_busy or any(
+            connection.owes_response for connection in list(self._connections)
+        ):
             if runtime.monotonic() >= ends_at:
                 return False
             await runtime.sleep(0.01)
         return True
 
     def close_all(self, reason: str) -> None:
-        """Accept and answer nothing more from now on."""
+        """Stop listening and close all connections."""
         self._is_stopping = True
         if self._listener is not None:
             self._listener.close()
@@ -197,7 +200,7 @@ class Server:
             connection.close(reason)
 
     async def close(self, seconds: float) -> None:
-        """Close all connections. Clients have up to `seconds` to read the last responses."""
+        """Close all connections. Clients have at most `seconds` to read the last responses."""
         self.close_all("stopped")
         ends_at = runtime.monotonic() + min(seconds, LINGER_SECONDS)
         while self._connections and runtime.monotonic() < ends_at:

@@ -159,7 +159,7 @@ def test_what_passes_is_retried_whatever_was_asked(error: NeveError) -> None:
 def test_a_special_error_is_never_hidden_behind_a_general_one() -> None:
     for table in (
         error_codes._REFUSALS,
-        error_codes._ANY_USE,
+        error_codes._ANY_REQUEST,
         error_codes._PRODUCE,
         error_codes._FETCH,
     ):

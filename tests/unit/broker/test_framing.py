@@ -28,7 +28,7 @@ def feed(framing: Framing, data: bytes, cuts: list[int]) -> list[bytes]:
     found: list[bytes] = []
     position, at = 0, 0
     while position < len(data):
-        space = framing.space()
+        space = framing.receive_space()
         step = min(len(space), cuts[at % len(cuts)] if cuts else len(space), len(data) - position)
         at += 1
         space[:step] = data[position : position + step]
@@ -73,7 +73,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
 def test_a_length_that_cannot_be_is_refused_before_anything_is_allocated(length: int) -> None:
     pool = BufferPool(0)
     framing = Framing(Scratch(pool), BYTES_MAX)
-    space = framing.space()
+    space = framing.receive_space()
     space[:4] = struct.pack(">i", length)
     framing.received(4)
     with pytest.raises(MalformedError):
@@ -84,7 +84,7 @@ def test_a_length_that_cannot_be_is_refused_before_anything_is_allocated(length:
 def test_a_connection_that_ends_within_a_large_frame_gives_its_buffer_back() -> None:
     pool = BufferPool(1024 * 1024)
     framing = Framing(Scratch(pool), BYTES_MAX)
-    space = framing.space()
+    space = framing.receive_space()
     space[:4] = struct.pack(">i", 100_000)
     framing.received(4)
     assert framing.next() is None
@@ -96,7 +96,7 @@ def test_a_connection_that_ends_within_a_large_frame_gives_its_buffer_back() -> 
 def test_what_had_to_wait_is_cut_later_from_what_was_kept() -> None:
     framing = Framing(Scratch(BufferPool(0)), BYTES_MAX)
     data = framed(b"first", b"second")
-    framing.space()[: len(data)] = data
+    framing.receive_space()[: len(data)] = data
     framing.received(len(data))
     assert bytes(framing.next().data) == b"first"  # type: ignore[union-attr]
     framing.settle()
@@ -125,15 +125,15 @@ def test_asking_for_space_and_receiving_nothing_loses_nothing() -> None:
     framing = Framing(Scratch(BufferPool(0)), BYTES_MAX)
     data = framed(b"whole", b"in two pieces")
     first, rest = data[:15], data[15:]
-    framing.space()[: len(first)] = first
+    framing.receive_space()[: len(first)] = first
     framing.received(len(first))
     assert bytes(framing.next().data) == b"whole"  # type: ignore[union-attr]
     assert framing.next() is None
     framing.settle()
     # The loop asks, the socket turns out to be empty, and another connection uses the scratch.
-    framing.space()
+    framing.receive_space()
     framing._scratch.buffer[:] = b"\xee" * SCRATCH_BYTES
-    framing.space()[: len(rest)] = rest
+    framing.receive_space()[: len(rest)] = rest
     framing.received(len(rest))
     assert bytes(framing.next().data) == b"in two pieces"  # type: ignore[union-attr]
 
@@ -141,7 +141,7 @@ def test_asking_for_space_and_receiving_nothing_loses_nothing() -> None:
 def begun(scratch: Scratch, length: int) -> Framing:
     """A connection that has sent the length of a frame and its first byte."""
     framing = Framing(scratch, BYTES_MAX)
-    framing.space()[:5] = struct.pack(">ib", length, 7)
+    framing.receive_space()[:5] = struct.pack(">ib", length, 7)
     framing.received(5)
     assert framing.next() is None
     framing.settle()
@@ -153,19 +153,19 @@ def test_large_frames_wait_while_too_much_is_being_received_and_one_always_passe
     told: list[int] = []
     scratch.on_room = lambda: told.append(scratch.receiving_bytes)
     alone = begun(scratch, 1_000_000)
-    assert not alone.wanted_bytes
+    assert not alone.awaited_bytes
     waiting = begun(scratch, 100_000)
-    assert waiting.wanted_bytes == 100_000
+    assert waiting.awaited_bytes == 100_000
     assert waiting.pending
     alone.close()
     assert told == [0]
     waiting.resume()
     assert waiting.next() is None
-    assert not waiting.wanted_bytes
+    assert not waiting.awaited_bytes
     assert scratch.receiving_bytes == 128 * 1024
     rest = 99_999
     while rest:
-        space = waiting.space()
+        space = waiting.receive_space()
         rest -= len(space)
         waiting.received(len(space))
     frame = waiting.next()
@@ -181,7 +181,7 @@ def test_where_much_is_kept_little_is_received_from_each_at_a_time() -> None:
     halves = []
     for _ in range(100):
         framing = Framing(scratch, BYTES_MAX)
-        space = framing.space()
+        space = framing.receive_space()
         space[:4] = struct.pack(">i", 200_000)  # there is no buffer for it
         framing.received(len(space))
         assert framing.next() is None
@@ -201,7 +201,7 @@ def test_what_is_kept_of_small_requests_leaves_large_ones_less_room() -> None:
     large = begun(scratch, 200_000)
     assert scratch.has_room(200_000)
     small = Framing(scratch, BYTES_MAX)
-    space = small.space()
+    space = small.receive_space()
     space[:4] = struct.pack(">i", 10_000)
     small.received(10_000)
     assert small.next() is None

@@ -59,7 +59,7 @@ async def test_what_is_not_plain_is_told_in_full(version: int) -> None:
     plain = BatchOutcome(3, decided(), base_offset=5, start_offset=1)
     failed = plain._replace(commit=decided(FencedError("it is over")))
     late = answer(version, plain._replace(commit=Commit()))
-    late.give_up()
+    late.time_out()
     for made, code, offset, time in (
         (answer(version, plain._replace(append_time_ms=9)), 0, 5, 9),
         (answer(version, failed), 6, -1, -1),

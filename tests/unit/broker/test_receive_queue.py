@@ -8,7 +8,7 @@ import pytest
 
 from neve.broker import receive_queue
 from neve.broker.buffers import BufferPool
-from neve.broker.client_timeouts import PACE_SECONDS, ClientTimeouts
+from neve.broker.client_timeouts import RATE_SECONDS, ClientTimeouts
 from neve.broker.framing import Scratch
 from neve.broker.receive_queue import OVERDUE_SECONDS, RATE_BYTES_PER_SECOND, ReceiveQueue
 
@@ -22,7 +22,7 @@ class Sender:
         self.name, self.length, self.scratch, self.log = name, length, scratch, log
         self.buffer: bytearray | None = None
 
-    def buffer_again(self) -> None:
+    def receive_buffer_free(self) -> None:
         self.buffer = self.scratch.begin(self.length)
         assert self.buffer is not None
         self.log.append(self.name)
@@ -56,35 +56,35 @@ def test_the_smallest_is_admitted_first_and_as_many_as_fit(scene: Scene) -> None
     large = scene.waits("large", 8 * MIB)
     for name, length in (("c", 3 * MIB), ("b", MIB), ("a", MIB // 2)):
         scene.waits(name, length)
-    scene.queue.hand_out()
+    scene.queue.admit()
     assert scene.admitted == ["a", "b"]
     assert len(scene.queue) == 2
-    scene.queue.forget(large)
+    scene.queue.remove(large)
     assert len(scene.queue) == 1
 
 
 def test_one_that_has_waited_long_is_admitted_before_any_other(scene: Scene) -> None:
     holder = scene.waits("holder", MIB)
-    scene.queue.hand_out()
+    scene.queue.admit()
     scene.waits("large", 8 * MIB)
     scene.now += OVERDUE_SECONDS + 0.1
     scene.waits("small", MIB)
-    scene.queue.hand_out()
+    scene.queue.admit()
     assert scene.admitted == ["holder"]
     assert scene.scratch.begin(MIB) is None, "nor is one that comes only now"
     holder.done()
-    scene.queue.hand_out()
+    scene.queue.admit()
     assert scene.admitted == ["holder", "large"]
 
 
 def test_those_that_have_waited_long_take_turns_with_smaller_ones(scene: Scene) -> None:
     senders = [scene.waits(f"large {at}", 8 * MIB) for at in range(3)]
     scene.now += OVERDUE_SECONDS + 0.1
-    scene.queue.hand_out()
+    scene.queue.admit()
     senders += [scene.waits(f"small {at}", MIB) for at in range(2)]
     for _ in range(5):
         next(each for each in senders if each.name == scene.admitted[-1]).done()
-        scene.queue.hand_out()
+        scene.queue.admit()
     assert scene.admitted == ["large 0", "small 0", "large 1", "small 1", "large 2"]
 
 
@@ -97,12 +97,12 @@ def test_the_longer_one_waits_the_faster_others_have_to_send(scene: Scene) -> No
 
 
 def test_a_request_is_measured_by_what_it_brings_while_others_wait() -> None:
-    patience = ClientTimeouts(0.0)
-    patience.request_since = 10.0
-    assert not patience.is_too_slow(MIB, 20.0, 1000), "what it did before does not count"
-    assert not patience.is_too_slow(MIB, 20.0 + PACE_SECONDS / 2, 1000), "too early to say"
-    assert not patience.is_too_slow(MIB + 500, 20.0 + PACE_SECONDS, 1000)
-    assert patience.is_too_slow(MIB + 900, 20.0 + 2 * PACE_SECONDS, 1000)
-    patience.request_since = 30.0
-    assert not patience.is_too_slow(10, 40.0, 1000), "another request"
-    assert patience.is_too_slow(20, 40.0 + PACE_SECONDS, 1000)
+    timeouts = ClientTimeouts(0.0)
+    timeouts.request_since = 10.0
+    assert not timeouts.is_too_slow(MIB, 20.0, 1000), "what it did before does not count"
+    assert not timeouts.is_too_slow(MIB, 20.0 + RATE_SECONDS / 2, 1000), "too early to say"
+    assert not timeouts.is_too_slow(MIB + 500, 20.0 + RATE_SECONDS, 1000)
+    assert timeouts.is_too_slow(MIB + 900, 20.0 + 2 * RATE_SECONDS, 1000)
+    timeouts.request_since = 30.0
+    assert not timeouts.is_too_slow(10, 40.0, 1000), "another request"
+    assert timeouts.is_too_slow(20, 40.0 + RATE_SECONDS, 1000)

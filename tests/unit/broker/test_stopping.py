@@ -136,7 +136,7 @@ async def test_who_connects_while_it_stops_is_turned_away() -> None:
         await broker.server.stop_accepting()
         wire.send_fetch("t", [(0, 0)])
         await runtime.sleep(0.1)
-        assert not broker.server.opened(object())  # type: ignore[arg-type]
+        assert not broker.server.admit(object())  # type: ignore[arg-type]
 
 
 async def received_until_end(client: socket.socket) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neve.broker.error_codes import NO_ERROR, name_of
+from neve.broker.error_codes import NO_ERROR, error_name
 from neve.broker.metrics.counters import Metrics
 from neve.protocol.messages import APIS
 from neve.serving.text import histogram, one, several
@@ -35,9 +35,9 @@ def client_view(metrics: Metrics) -> Iterator[str]:
 
 def _requests(metrics: Metrics) -> Iterator[tuple[tuple[str, str], int]]:
     for key, api in sorted(metrics.apis.items()):
-        yield (_api_name(key), name_of(NO_ERROR)), api.without_error
+        yield (_api_name(key), error_name(NO_ERROR)), api.without_error
         for code, count in sorted(api.errors.items()):
-            yield (_api_name(key), name_of(code)), count
+            yield (_api_name(key), error_name(code)), count
 
 
 def _api_name(key: int) -> str:

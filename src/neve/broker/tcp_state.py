@@ -1,4 +1,4 @@
-"""What the system knows of a connection's other end. On Linux; elsewhere nothing is known."""
+"""What the kernel knows about the peer of a connection. Only Linux reports it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import termios
 
 _OUTGOING_QUEUE = getattr(termios, "TIOCOUTQ", None)
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
-_CLOSE, _CLOSE_WAIT = 7, 8  # of the kernel's tcp_states.h
+_CLOSE, _CLOSE_WAIT = 7, 8  # from the kernel's tcp_states.h
 
 
-def queued_bytes(transport: asyncio.Transport) -> int:
-    """What the peer has yet to acknowledge of what was sent; 0 where that is not known."""
+def unacknowledged_bytes(transport: asyncio.Transport) -> int:
+    """Return how many sent bytes the peer has not acknowledged; 0 if that is not known."""
     link = transport.get_extra_info("socket")
     if link is None or _OUTGOING_QUEUE is None:
         return 0
     try:
-        answer = fcntl.ioctl(link.fileno(), _OUTGOING_QUEUE, bytes(4))
+        packed = fcntl.ioctl(link.fileno(), _OUTGOING_QUEUE, bytes(4))
     except (OSError, ValueError):
         return 0
-    return int(struct.unpack("i", answer)[0])
+    return int(struct.unpack("i", packed)[0])
 
 
 def is_gone(transport: asyncio.Transport) -> bool:
-    """Whether the peer has closed its end: a connection that is not read does not notice."""
+    """Return whether the peer has closed its end. A transport that does not read cannot notice."""
     link = transport.get_extra_info("socket")
     if link is None or _TCP_INFO is None:
         return False
