@@ -276,7 +276,7 @@ async def _send(
 
 async def _commit_offsets(cluster: Cluster) -> None:
     process = await cluster.serving(superseded=WRITES_SUPERSEDED)
-    await process.broker.group_state.ensure()
+    await process.broker.offsets_topic.ensure()
     groups = process.broker.groups
     if runtime.chance().random() < 0.5:
         acknowledged = cluster.committed
@@ -551,10 +551,10 @@ async def _disorder(cluster: Cluster, last: Process) -> list[str]:
     if state.deleted:
         found.append(f"deleted and kept: {sorted(row.name for row in state.deleted.values())}")
     if (
-        not last.broker.group_state.is_loaded
+        not last.broker.offsets_topic.is_loaded
         and node.cluster.state.topic("__consumer_offsets") is not None
     ):
-        await last.broker.group_state.ensure()
+        await last.broker.offsets_topic.ensure()
         found.append("groups are not served")
     return found + _leftovers(cluster, state, node.incarnation)
 

@@ -101,7 +101,7 @@ class Process:
         node.on_end(self.broker._node_ended)
         try:
             await self.broker._lead_all()
-            await self.broker.group_state.load()
+            await self.broker.offsets_topic.load()
             self.broker.background.start()
         except BaseException:
             await self.kill()
@@ -146,7 +146,7 @@ class Process:
         with contextlib.suppress(Exception):
             await self.broker.changing.close()
         await self.broker.background.close()
-        await self.broker.group_state.close()
+        await self.broker.offsets_topic.close()
         await self.broker.node.abort()
         await self.broker.reader.aclose()
         await self.broker.indexes.aclose()

@@ -1,8 +1,4 @@
-"""Reject words that style rules replaced: in source, tools and pages, messages included.
-
-A package that still has to be rewritten is listed in NOT_YET_CONVERTED. The list only shrinks:
-a listed path without a rejected word fails the test, as does a path that does not exist.
-"""
+"""Reject words that style rules replaced: in source, tools and pages, messages included."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidy.repository import ROOT, pages, shown_name, tracked_files
+from tidy.repository import pages, shown_name, tracked_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +51,6 @@ NAMES = [
     Rejected(r"Harvests?", "private word", "BatchResult"),
 ]
 
-NOT_YET_CONVERTED: list[str] = [
-    "src/neve/broker",
-    "src/neve/protocol",
-]
-
 
 def compiled(word: Rejected) -> re.Pattern[str]:
     """A pattern that matches whole words, also as parts of a name and over the end of a line."""
@@ -91,23 +82,9 @@ def rejected_in(file: Path) -> list[str]:
     return [f"{shown_name(file)}:{each}" for each in found]
 
 
-def is_below(file: Path, paths: list[str]) -> bool:
-    return any((ROOT / path) in [file, *file.parents] for path in paths)
-
-
-def test_converted_files_use_no_rejected_word() -> None:
-    files = [file for file in checked_files() if not is_below(file, NOT_YET_CONVERTED)]
-    found = [each for file in files for each in rejected_in(file)]
+def test_no_file_uses_a_rejected_word() -> None:
+    found = [each for file in checked_files() for each in rejected_in(file)]
     assert found == [], "\n".join(found)
-
-
-def test_the_list_of_paths_to_convert_only_shrinks() -> None:
-    clean = [
-        path
-        for path in NOT_YET_CONVERTED
-        if not any(rejected_in(file) for file in checked_files() if is_below(file, [path]))
-    ]
-    assert clean == [], "nothing to convert here: remove these from NOT_YET_CONVERTED"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which operations there are on which resources, and what a principal may do.
+"""Operations, resources and principals, and the check that a principal may call an API.
 
 The numbers are those of Kafka's access control lists. Every listener is open: its clients are all
 ANONYMOUS, a super user.
@@ -34,7 +34,7 @@ class Resource(IntEnum):
     CLUSTER = 4
 
 
-class Access(NamedTuple):
+class RequiredAccess(NamedTuple):
     """An operation on a kind of resource: what a client needs to be allowed to call an API."""
 
     operation: Operation
@@ -53,9 +53,9 @@ ANONYMOUS = Principal("User:ANONYMOUS", is_super_user=True)
 
 def authorize(route: Route, principal: Principal) -> None:
     """Raise NotAuthorizedError unless the principal has the access that the route declares."""
-    if principal.is_super_user or route.access is None:
+    if principal.is_super_user or route.required_access is None:
         return
-    operation, resource = route.access
+    operation, resource = route.required_access
     raise NotAuthorizedError(
         f"{principal.name} may not call {route.api.name}: it needs {operation.name} on "
         f"{resource.name}, which only super users have"

@@ -10,8 +10,8 @@ from typing import Protocol
 from neve import runtime
 from neve.broker.admin.topics import TopicAdmin
 from neve.broker.fetch.sessions import Sessions
-from neve.broker.group_state import GroupState
 from neve.broker.metrics import Metrics
+from neve.broker.offsets_topic import OffsetsTopic
 from neve.broker.server import Server
 from neve.broker.unsent_responses import UnsentResponses
 from neve.cluster.background_loops import BackgroundLoops
@@ -28,22 +28,23 @@ from neve.store.url import Stack
 
 log = logging.getLogger("neve.broker")
 
-# Answers leave in the order of requests: one that waits for a store that hangs holds up others.
-# Longer than a commit of offsets waits, whose requests have an error of their own for that.
-LOOK_SECONDS_MAX = 10.0
+# How long to wait for the store to confirm leadership. Responses leave in the order of requests, so
+# a store that hangs would hold up a connection. Longer than the time-out of an offset commit, which
+# has an error of its own.
+LEADERSHIP_CHECK_SECONDS_MAX = 10.0
 
-# Requests that search offsets by time at once; others wait, and hold nothing but their request.
+# How many requests search offsets by time at once. Others wait, and hold only their request.
 SEARCHING_REQUESTS_MAX = 4
 
 
 class WaitingFetch(Protocol):
-    """A fetch that waits for records to come."""
+    """A fetch that waits for new records."""
 
-    def hurry(self) -> None: ...
+    def end_wait(self) -> None: ...
 
 
 class Broker:
-    """Use `start`; await `ended` to learn that it can go on no longer; `stop` at the end."""
+    """Create it with `start`, and end it with `stop`. `ended` is done when it has failed."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Broker:
         self.node_id = settings.broker.node_id
         self.rack = settings.broker.rack
         self.advertised = advertised
-        self.store_url = masked(store_url)  # for people: never opened
+        self.store_url = masked(store_url)  # for messages: without secrets
         self.topics = TopicAdmin(node, settings)
         self.metrics = Metrics()
         self.sessions = Sessions(
@@ -91,11 +92,11 @@ class Broker:
         self.waiting_fetches: dict[WaitingFetch, None] = {}
         self.complaints = Repeated(log, settings.logs)
         self.server = Server(self)
-        self.changing = runtime.Tasks(_change_failed)  # changes of the cluster that clients ask for
-        self.group_state = GroupState(
+        self.changing = runtime.Tasks(_change_failed)  # cluster changes for clients
+        self.offsets_topic = OffsetsTopic(
             node, node.broker_configs.settings.groups, self.complaints.warning
         )
-        self.groups = self.group_state.groups
+        self.groups = self.offsets_topic.groups
         self.background = BackgroundLoops(node, settings)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
         self.is_ready = False
@@ -111,7 +112,7 @@ class Broker:
         advertised: Address,
         puts_cost: bool,
     ) -> Broker:
-        """Register, take over what there is, load the groups, and only then listen."""
+        """Register the broker, take over partitions, load the groups, and then listen."""
         began = runtime.monotonic()
         node = await Node.start(
             stack.store,
@@ -127,7 +128,7 @@ class Broker:
         node.on_end(broker._node_ended)
         try:
             await broker._lead_all()
-            await broker.group_state.load()
+            await broker.offsets_topic.load()
             await broker.server.listen(where)
             broker.background.start()
         except BaseException:
@@ -147,13 +148,13 @@ class Broker:
         return broker
 
     async def _lead_all(self) -> None:
-        """Lead what can be led: one damaged partition keeps no other from being served."""
+        """Take over all partitions. A damaged partition does not stop the others."""
         try:
             await self.node.takeover.lead()
         except NeveError as error:
             if self.node.writer.ended is not None:
                 raise
-            log.error("not everything can be served: %s", error)
+            log.error("some partitions cannot be served: %s", error)
 
     @property
     def cluster_id(self) -> str:
@@ -161,47 +162,48 @@ class Broker:
 
     @property
     def is_full(self) -> bool:
-        """Whether the WAL's buffer takes no more for now."""
+        """Whether the WAL buffer is full."""
         return self.node.writer.full
 
     async def still_leading(self) -> bool:
-        """Whether no other process had taken over when this was asked.
+        """Return whether no other process had taken over when this was called.
 
-        If one has, this broker has ended when this returns. Raises UnavailableError if the store
+        If one had, this broker has ended when this returns. Raises UnavailableError if the store
         does not answer in time.
         """
         try:
-            async with runtime.deadline(LOOK_SECONDS_MAX):
+            async with runtime.deadline(LEADERSHIP_CHECK_SECONDS_MAX):
                 return await self.node.writer.still_leading()
         except TimeoutError:
             raise UnavailableError(
-                self.node.writer.keys.prefix, "it cannot be looked at whether we still lead"
+                self.node.writer.keys.prefix,
+                "the store did not confirm leadership in time",
             ) from None
 
     def _node_ended(self, error: NeveError) -> None:
         """Stop responding, so that clients look for the broker that has taken over."""
         self.is_ready = False
-        # After the call-backs of commits: what is decided is answered.
+        # After the callbacks of commits, so that decided requests get their responses.
         asyncio.get_running_loop().call_soon(self.server.close_all, "fenced")
         if not self.ended.done():
             self.ended.set_result(error)
 
-    # -- the end -----------------------------------------------------------------------------
+    # -- stopping ----------------------------------------------------------------------------
 
     async def stop(self) -> bool:
-        """Commit and answer the accepted requests, then end. Bounded by broker.stop.grace.ms.
+        """Commit and respond to the accepted requests, then end, within `broker.stop.grace.ms`.
 
-        False where that was too short: something that was taken has no answer, or is not committed.
+        Returns False if that was too short: a request has no response, or is not committed.
         """
         self.is_ready = False
         ends_at = runtime.monotonic() + self.settings.broker.stop_grace_ms / 1000
         await self.server.stop_accepting()
         for waiting in list(self.waiting_fetches):
-            waiting.hurry()
+            waiting.end_wait()
         done = await self.server.drain(ends_at - runtime.monotonic())
         await self.changing.close()
         await self.background.close()
-        await self.group_state.close()
+        await self.offsets_topic.close()
         try:
             async with runtime.deadline(max(0.1, ends_at - runtime.monotonic())):
                 await self.node.close()
@@ -217,7 +219,7 @@ class Broker:
         self.is_ready = False
         await self.changing.close()
         await self.background.close()
-        await self.group_state.close()
+        await self.offsets_topic.close()
         await self.node.abort()
         await self._close_rest(linger_seconds=0.0)
 

@@ -18,7 +18,7 @@ from neve.broker.client_timeouts import ClientTimeouts, Waiting
 from neve.broker.context import Client
 from neve.broker.fair_queue import Usage
 from neve.broker.framing import Framing
-from neve.broker.produce import Moment
+from neve.broker.produce import ReceiveTime
 from neve.broker.requests import Requests
 from neve.broker.response_queue import UNREAD, ResponseQueue
 from neve.broker.tcp_state import is_gone
@@ -51,7 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self._discarded_bytes = 0  # received after the connection began to close
         self.usage = Usage()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._now = Moment(runtime.monotonic(), runtime.now_ms())
+        self._now = ReceiveTime(runtime.monotonic(), runtime.now_ms())
         self._timeouts = ClientTimeouts(self._now.monotonic)
 
     @property
@@ -133,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self, turn_ends_at: float | None = None) -> None:
         """Handle the received frames until something blocks the connection."""
-        self._now = Moment(runtime.monotonic(), runtime.now_ms())
+        self._now = ReceiveTime(runtime.monotonic(), runtime.now_ms())
         self._timeouts.active_at = self._now.monotonic
         if turn_ends_at is None:
             turn_ends_at = self._server.turns.begin(self._now.monotonic)

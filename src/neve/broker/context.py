@@ -1,4 +1,4 @@
-"""What is known of a request beside its content."""
+"""The client of a request, and the version in which it sent it."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class Context(NamedTuple):
     api_version: int
     client_id: str | None
     client: Client
-    is_reader: bool = False
-    """Whether the client has read the last large response, and all before it."""
+    client_keeps_up: bool = False
+    """Whether the client has read its last large response, and all before it."""

@@ -1,6 +1,6 @@
-"""What the HTTP port of a broker answers: is it alive, is it ready, and what has it counted.
+"""The pages of a broker's HTTP port: liveness, readiness and metrics.
 
-Made before the broker is, so that a process which starts slowly says so.
+They exist before the broker, so that a slow start is reported as such.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from neve.broker.metrics.client_view import client_view
 from neve.broker.metrics.group_view import group_view
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
-from neve.broker.metrics.memory_view import Held, memory_view
+from neve.broker.metrics.memory_view import MemoryUse, memory_view
 from neve.broker.metrics.objects import ObjectCounts, object_view
 from neve.broker.metrics.private_gauges import group_rows, tail_cached_bytes
 from neve.broker.metrics.reading_view import reading_view
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from neve.cluster.node import Node
 
 STALLED_SECONDS = 10.0
-"""Longer than any one upload should take: then the store does not take our writes."""
+"""No commit for this long means that the store does not accept writes."""
 
 
 class BrokerPages(ServicePages):
-    """The pages of one process. `broker` is set once there is one."""
+    """The pages of one process. `broker` is None until the broker has started."""
 
     def __init__(self, objects: ObjectCounts) -> None:
         self.objects = objects
@@ -39,7 +39,7 @@ class BrokerPages(ServicePages):
         self._lag = CommitLag()
 
     def unready(self) -> str | None:
-        """Why clients are not served as they should be; None where they are."""
+        """Return the reason why the broker is not ready, or None if it is."""
         if self.stopping:
             return "stopping"
         broker = self.broker
@@ -65,7 +65,7 @@ class BrokerPages(ServicePages):
             partial(object_view, self.objects),
             partial(log_view, broker.node, self._lag),
             partial(reading_view, broker.reader, broker.indexes),
-            partial(memory_view, held_by(broker)),
+            partial(memory_view, memory_uses(broker)),
             partial(kafka_view, broker.node),
             partial(group_view, group_rows(broker.groups), _STATES, partial(_ends, broker.node)),
         ]
@@ -75,30 +75,30 @@ _OWN_PROCESS = partial(process_view, __version__)
 _STATES = tuple(state.value for state in GroupState)
 
 
-def held_by(broker: Broker) -> list[Held]:
-    """Everything large that a broker keeps in memory, with its bound."""
+def memory_uses(broker: Broker) -> list[MemoryUse]:
+    """Return every large use of memory in a broker, with its bound."""
     settings, scratch = broker.settings, broker.server.scratch
     pool = scratch.pool
     return [
-        Held("wal-buffer", broker.node.writer.buffered_bytes, settings.wal.buffer_bytes),
-        Held("tail-cache", tail_cached_bytes(broker.node), settings.cache.tail_bytes),
-        Held("indexes", broker.indexes.memory_bytes, settings.cache.index_memory_bytes),
-        Held("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
-        Held(
+        MemoryUse("wal-buffer", broker.node.writer.buffered_bytes, settings.wal.buffer_bytes),
+        MemoryUse("tail-cache", tail_cached_bytes(broker.node), settings.cache.tail_bytes),
+        MemoryUse("indexes", broker.indexes.memory_bytes, settings.cache.index_memory_bytes),
+        MemoryUse("idle-receive-buffers", pool.idle_bytes, pool.idle_bytes_max),
+        MemoryUse(
             "receiving",
             scratch.receiving_bytes + scratch.kept.used,
             settings.broker.receiving_bytes_max,
         ),
-        Held("process", runtime.resident_bytes(), settings.broker.memory_bytes),
+        MemoryUse("process", runtime.resident_bytes(), settings.broker.memory_bytes),
         *(
-            Held(share.name, share.used, share.bytes_max)
+            MemoryUse(share.name, share.used, share.bytes_max)
             for share in (*broker.node.memory, scratch.kept)
         ),
     ]
 
 
 def _ends(node: Node, topic: str) -> list[int | None]:
-    """Up to where each partition of a topic is committed; None for those led elsewhere."""
+    """Return the high watermarks of a topic's partitions; None for those led elsewhere."""
     found = node.cluster.state.topic(topic)
     if found is None:
         return []

@@ -1,8 +1,7 @@
-"""Produce: check each batch, give it its place in the log, and answer when it is committed.
+"""Handle Produce requests: check each batch and append it to its partition's log.
 
-This is an ordinary call without a task, a future or a copy of its own. A batch is checked whole
-before anything of it is appended; what is wrong with one partition's batch does not touch the
-others'.
+This is a plain call, without a task, a future or a copy of the records. A batch is checked
+completely before it is appended. An invalid batch does not affect those of other partitions.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from neve.broker.errors import (
     UnknownPartitionError,
     UnknownTopicIdError,
 )
+from neve.broker.invalid_records import InvalidTimesError
 from neve.broker.produce_response import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -29,7 +29,6 @@ from neve.broker.produce_response import (
     PendingProduce,
     TopicName,
 )
-from neve.broker.refused_records import TimesRefusedError
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.producers import OutOfOrderSequenceError, ProducerFencedError
 from neve.log.wal.pending import Commit
@@ -49,19 +48,19 @@ if TYPE_CHECKING:
     from neve.cluster.state import Topic
     from neve.cluster.topic_config import TopicConfig
 
-# The first version in which a topic is named by its id.
+# The first version in which requests name topics by id.
 _TOPIC_IDS_SINCE = 13
-# Clients ask for metadata again after these, and are sent no reason in words.
+# Clients refresh their metadata after these errors, so they get no message.
 _UNKNOWN = code_of(UnknownPartitionError)
 _UNKNOWN_ID = code_of(UnknownTopicIdError)
 _NOT_LEADER = code_of(NotLeaderError)
 
 Refusals: TypeAlias = Mapping[int, NeveError]
-"""What is wrong with partitions of a request, by the `id` of their part of the request."""
+"""Errors of single partitions of a request, by the `id` of their part of the request."""
 
 
-class Moment(NamedTuple):
-    """When a request came. Asking the clocks for each of many that came at once adds up."""
+class ReceiveTime(NamedTuple):
+    """When requests were received. Those of one read share it: reading the clocks adds up."""
 
     monotonic: float
     wall_ms: int
@@ -71,10 +70,14 @@ def produce(
     broker: Broker,
     request: ProduceRequest,
     header: RequestHeader,
-    came: Moment,
+    received: ReceiveTime,
     refused: Refusals | None = None,
 ) -> PendingProduce:
-    """Append every batch that may be appended. The request's bytes are patched in place."""
+    """Append the valid batches of a request, except partitions in `refused`.
+
+    The bytes of the request are patched in place. Returns the response, to be sent when its
+    batches are committed.
+    """
     acks = request.acks
     by_id = header.api_version >= _TOPIC_IDS_SINCE
     state = broker.node.cluster.state
@@ -84,20 +87,21 @@ def produce(
         refusal = AcksError(f"acks={acks}: use 0, 1 or -1 (all)")
     elif request.transactional_id is not None:
         refusal = TransactionsUnsupportedError()
-    for asked in request.topic_data:
-        named, parts = TopicName(asked.name, asked.topic_id), asked.partition_data
+    for requested in request.topic_data:
+        named = TopicName(requested.name, requested.topic_id)
+        parts = requested.partition_data
         if refusal is not None:
             rows.append((named, [_refused(part.index, refusal) for part in parts]))
             continue
         topic = state.topic_by_id(named.topic_id) if by_id else state.topic(named.name)
         appended = [
-            _append(broker, topic, part, by_id, came.wall_ms)
+            _append(broker, topic, part, by_id, received.wall_ms)
             if not refused or id(part) not in refused
             else _refused(part.index, refused[id(part)])
             for part in parts
         ]
         rows.append((named, appended))
-    return PendingProduce(header, acks, rows, came.monotonic, request.timeout_ms)
+    return PendingProduce(header, acks, rows, received.monotonic, request.timeout_ms)
 
 
 def _refused(index: int, error: NeveError) -> BatchOutcome:
@@ -119,7 +123,7 @@ def _append(
         return _append_to(broker, leader, part.records, index, now_ms)
     except (OutOfOrderSequenceError, ProducerFencedError) as error:
         return BatchOutcome(index, _doubted(broker, leader, error), in_doubt=True)
-    except TimesRefusedError as error:
+    except InvalidTimesError as error:
         assert part.records is not None
         explained = _explained(broker, error, part.records)
         return BatchOutcome(index, explained, error=produce_error(error)[0], in_doubt=True)
@@ -140,15 +144,20 @@ def _doubted(broker: Broker, leader: PartitionLeader, refusal: NeveError) -> Com
         except NeveError as error:
             doubt.fail(error)
             return
-        fenced = FencedError("another process leads this partition now: look for it, and try again")
+        fenced = FencedError(
+            "another process leads this partition now: refresh the metadata, and try again"
+        )
         doubt.fail(refusal if leading else fenced)
 
     broker.server.tasks.start(decide())
     return doubt
 
 
-def _explained(broker: Broker, refusal: TimesRefusedError, records: memoryview) -> Commit:
-    """Decided when it is known which records are to blame. Until then it fills the WAL's buffer."""
+def _explained(broker: Broker, refusal: InvalidTimesError, records: memoryview) -> Commit:
+    """Return a commit that fails with `refusal` once the invalid records are known.
+
+    Until then the batch counts in the WAL buffer.
+    """
     decision = Commit()
     writer, size = broker.node.writer, len(records)
     writer.reserve(size)
@@ -169,7 +178,7 @@ def _append_to(
 ) -> BatchOutcome:
     log = leader.log
     if log.is_internal:
-        raise InternalTopicError(f"{log.name}: only the broker writes to it")
+        raise InternalTopicError(f"{log.name}: clients cannot produce to an internal topic")
     config = leader.config
     header = checked_batch(records, config.max_message_bytes, log.name)
     assert records is not None
@@ -188,9 +197,9 @@ def _append_to(
 
 
 def checked_batch(records: memoryview | None, bytes_max: int, name: str) -> BatchHeader:
-    """The header of the one batch that a partition is sent; raises what is wrong with it."""
+    """Return the header of a partition's batch. Raises NeveError if the batch is invalid."""
     if not records:
-        raise InvalidError(f"{name}: there is no batch in the request")
+        raise InvalidError(f"{name}: the request has no batch for it")
     if len(records) > bytes_max:
         raise BatchTooLargeError(
             f"{name}: a batch of {len(records)} bytes is over max.message.bytes, {bytes_max}"
@@ -199,17 +208,17 @@ def checked_batch(records: memoryview | None, bytes_max: int, name: str) -> Batc
     if header.attributes & TRANSACTIONAL:
         raise TransactionsUnsupportedError(f"{name}: transactions are not supported")
     if header.attributes & LOG_APPEND_TIME:
-        raise TimestampError(f"{name}: only a broker says when records were appended")
+        raise TimestampError(f"{name}: a producer may not set log append times")
     if header.size != len(records):
-        raise InvalidError(f"{name}: a request carries one batch for a partition, not several")
+        raise InvalidError(f"{name}: a request may have only one batch per partition")
     return header
 
 
 def _check_time(header: BatchHeader, config: TopicConfig, name: str, now_ms: int) -> None:
-    """Raise TimesRefusedError if the newest time in the batch's header is too far from now."""
+    """Raise InvalidTimesError if the newest time in the batch's header is too far from now."""
     if header.max_timestamp < 0:
-        return  # a record without a time
+        return  # the records have no times
     ahead_ms = header.max_timestamp - now_ms
     before_ms, after_ms = config.timestamp_before_max_ms, config.timestamp_after_max_ms
     if ahead_ms > after_ms or -ahead_ms > before_ms:
-        raise TimesRefusedError(name, header, now_ms - before_ms, now_ms + after_ms)
+        raise InvalidTimesError(name, header, now_ms - before_ms, now_ms + after_ms)

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import error_name
-from neve.broker.produce import Moment, Refusals, produce
-from neve.broker.recompression import ForeignBatch, batches_to_recompress
+from neve.broker.produce import ReceiveTime, Refusals, produce
+from neve.broker.recompression import BatchToRecompress, batches_to_recompress
 from neve.broker.response_queue import ResponseQueue
 from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.produce import ProduceRequest
@@ -41,7 +41,7 @@ class ProduceRequests:
     def blocked(self) -> bool:
         return self._recompressing or self._waits_for_wal
 
-    def take(self, frame: Frame, header: RequestHeader, received: Moment) -> None:
+    def take(self, frame: Frame, header: RequestHeader, received: ReceiveTime) -> None:
         """Append the batches of a request, at once unless some must be recompressed.
 
         Takes ownership of the frame. Raises MalformedError if it does not hold a produce request.
@@ -56,18 +56,18 @@ class ProduceRequests:
             raise
         append = partial(self._append, request, header, received, buffer)
         node = self._server.broker.node
-        if node.led.codecs and (foreign := batches_to_recompress(node, request)):
+        if node.led.codecs and (batches := batches_to_recompress(node, request)):
             self._recompressing = True
-            self._server.tasks.start(self._recompress(foreign, append))
+            self._server.tasks.start(self._recompress(batches, append))
         else:
             append()
 
     async def _recompress(
-        self, foreign: list[ForeignBatch], append: Callable[[Refusals], None]
+        self, batches: list[BatchToRecompress], append: Callable[[Refusals], None]
     ) -> None:
         """Recompress, then append, even if the client has closed the connection by then."""
         try:
-            append(await self._server.recompression.run(foreign))
+            append(await self._server.recompression.run(batches))
         except Exception:
             self._connection.fail("a produce request")
         self._recompressing = False
@@ -77,7 +77,7 @@ class ProduceRequests:
         self,
         request: ProduceRequest,
         header: RequestHeader,
-        received: Moment,
+        received: ReceiveTime,
         buffer: bytearray | None,
         refused: Refusals | None = None,
     ) -> None:

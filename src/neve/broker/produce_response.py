@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from neve.broker.error_codes import code_of, produce_error
 from neve.broker.errors import TimedOutError
-from neve.broker.refused_records import Blamed, TimesRefusedError
+from neve.broker.invalid_records import InvalidRecord, InvalidTimesError
 from neve.errors import ClosedError, NeveError
 from neve.log.wal.pending import Commit
 from neve.protocol.frames import RequestHeader, response_frame
@@ -161,7 +161,7 @@ class PendingProduce:
             if failure is not None:
                 code, message = produce_error(_as_neve_error(failure))
                 self.error = code
-                return _refused(row.number, code, message, _blamed(failure))
+                return _refused(row.number, code, message, _invalid_records(failure))
         return _Partition(
             index=row.number,
             error_code=row.error,
@@ -173,7 +173,7 @@ class PendingProduce:
 
 
 def _refused(
-    number: int, code: int, message: str | None = None, blamed: Sequence[Blamed] = ()
+    number: int, code: int, message: str | None = None, invalid: Sequence[InvalidRecord] = ()
 ) -> ProduceResponse.Partition:
     """A partition whose batch is not in the log: base_offset is -1, as 0 would be an offset."""
     return _Partition(
@@ -184,14 +184,14 @@ def _refused(
             ProduceResponse.RecordError(
                 batch_index=each.batch_index, batch_index_error_message=each.reason
             )
-            for each in blamed
+            for each in invalid
         ],
         error_message=message,
     )
 
 
-def _blamed(failure: BaseException) -> Sequence[Blamed]:
-    return failure.blamed if isinstance(failure, TimesRefusedError) else ()
+def _invalid_records(failure: BaseException) -> Sequence[InvalidRecord]:
+    return failure.records if isinstance(failure, InvalidTimesError) else ()
 
 
 class _Template:

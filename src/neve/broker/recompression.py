@@ -1,9 +1,9 @@
-"""Batches that come in another codec than their topic keeps (`compression.type`).
+"""Recompress batches whose codec differs from their topic's `compression.type`.
 
-They are recompressed beside the event loop, before anything of their request is appended. Its
-connection waits meanwhile, so requests are appended and answered in the order in which they came.
-What waits counts in the WAL's buffer, which makes producers wait; what is decompressed at once is
-bounded by the number of threads and by what one batch may decompress to.
+Threads recompress the batches of a request before any of them is appended. The connection waits
+meanwhile, so requests are appended and get responses in the order in which they were sent. Waiting
+batches count in the WAL buffer, which throttles producers. The decompressed bytes are bounded by
+the number of threads and by the largest size of one decompressed batch.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neve import runtime
 from neve.broker.errors import BatchTooLargeError
+from neve.broker.invalid_records import DECOMPRESSED_BYTES_MAX
 from neve.broker.produce import Refusals, checked_batch
-from neve.broker.refused_records import DECOMPRESSED_BYTES_MAX
 from neve.errors import NeveError
 from neve.protocol.messages.produce import ProduceRequest
 from neve.records.batch import HEADER_BYTES, parse_header, recompressed
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from neve.log.wal.writer import WalWriter
 
 
-class ForeignBatch(NamedTuple):
-    """A batch in another codec than its topic's, and its part of the request."""
+class BatchToRecompress(NamedTuple):
+    """A batch whose codec differs from its topic's, and its part of the request."""
 
     part: ProduceRequest.Partition
     records: memoryview
@@ -35,8 +35,8 @@ class ForeignBatch(NamedTuple):
     bytes_max: int
 
 
-def batches_to_recompress(node: Node, request: ProduceRequest) -> list[ForeignBatch]:
-    """Those of a produce request that do not have their topic's codec."""
+def batches_to_recompress(node: Node, request: ProduceRequest) -> list[BatchToRecompress]:
+    """Return the batches of a request whose codec differs from their topic's."""
     found = []
     state = node.cluster.state
     for asked in request.topic_data:
@@ -47,15 +47,15 @@ def batches_to_recompress(node: Node, request: ProduceRequest) -> list[ForeignBa
         for part in asked.partition_data:
             leader, records = node.leader_of(topic.id_bytes, part.index), part.records
             if leader is None or records is None or len(records) < HEADER_BYTES:
-                continue  # it will be refused
+                continue  # `produce` refuses it
             if parse_header(records).codec != codec:
                 bytes_max = leader.config.max_message_bytes
-                found.append(ForeignBatch(part, records, leader.name, codec, bytes_max))
+                found.append(BatchToRecompress(part, records, leader.name, codec, bytes_max))
     return found
 
 
 class Recompression:
-    """What is being recompressed for all connections of a broker."""
+    """Recompresses batches for all connections of a broker."""
 
     def __init__(self, writer: WalWriter, threads: runtime.ThreadPool) -> None:
         self._writer = writer
@@ -66,10 +66,10 @@ class Recompression:
     def is_busy(self) -> bool:
         return self._requests > 0
 
-    async def run(self, batches: Sequence[ForeignBatch]) -> Refusals:
-        """Put each batch into its request in its topic's codec.
+    async def run(self, batches: Sequence[BatchToRecompress]) -> Refusals:
+        """Replace each batch in its request by one in its topic's codec.
 
-        Returns what is wrong with those that cannot be recompressed.
+        Returns the errors of batches that cannot be recompressed.
         """
         size = sum(len(batch.records) for batch in batches)
         self._requests += 1
@@ -86,19 +86,19 @@ class Recompression:
         return refused
 
 
-def _recompress(batch: ForeignBatch) -> NeveError | None:
+def _recompress(batch: BatchToRecompress) -> NeveError | None:
     part, records = batch.part, batch.records
     try:
         checked_batch(records, batch.bytes_max, batch.name)
     except NeveError:
-        return None  # it is refused when it is to be appended
+        return None  # `produce` refuses it
     try:
         part.records = memoryview(recompressed(records, batch.codec, DECOMPRESSED_BYTES_MAX))
     except OversizeError:
         return BatchTooLargeError(
             f"{batch.name}: a batch decompresses to more than {DECOMPRESSED_BYTES_MAX} bytes, the "
-            "most that is recompressed for a topic with a compression.type: send smaller batches, "
-            "or send them in that codec"
+            "limit for recompression to the topic's compression.type: send smaller batches, or "
+            "send them in that codec"
         )
     except NeveError as error:
         return error

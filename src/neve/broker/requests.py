@@ -18,7 +18,7 @@ from neve import runtime
 from neve.broker.access import authorize
 from neve.broker.context import Client, Context
 from neve.broker.fair_queue import TURN_SECONDS, Paced
-from neve.broker.produce import Moment
+from neve.broker.produce import ReceiveTime
 from neve.broker.produce_requests import ProduceRequests
 from neve.broker.response_queue import HandlerResponse, ResponseQueue
 from neve.broker.router import Handler, Route
@@ -49,7 +49,7 @@ class Requests:
         self._requests_max = server.settings.connection_requests_max
         self._reads: dict[asyncio.Task[None], None] = {}
         self._fetching = 0
-        self._busy = False  # a request is running that no other may overtake
+        self._busy = False  # a request is running that is not pipelined
         self.client = Client("a client that is gone", 0)
 
     @property
@@ -66,7 +66,7 @@ class Requests:
     @property
     def _fetches_enough(self) -> bool:
         """Whether the running fetches are as many as this connection may have."""
-        room = self._server.unsent.room_bytes(is_reader=self._responses.is_reader)
+        room = self._server.unsent.room_bytes(client_keeps_up=self._responses.client_keeps_up)
         return self._fetching >= FETCHES_MAX or not room
 
     def wal_has_room(self) -> None:
@@ -78,7 +78,7 @@ class Requests:
         for task in list(self._reads):
             task.cancel()
 
-    def take(self, frame: Frame, received: Moment) -> None:
+    def take(self, frame: Frame, received: ReceiveTime) -> None:
         """Handle one request, at once or in a task of its own.
 
         Takes ownership of the frame. Raises NeveError if the connection must be closed.
@@ -112,7 +112,7 @@ class Requests:
 
     def _handle(self, frame: Frame, header: RequestHeader, route: Route, handle: Handler) -> None:
         version = header.api_version
-        context = Context(version, header.client_id, self.client, self._responses.is_reader)
+        context = Context(version, header.client_id, self.client, self._responses.client_keeps_up)
         request = route.api.Request.decode(frame.data, version, header.end)
         started = runtime.monotonic()
         result = handle(self._server.broker, request, context)
@@ -120,10 +120,10 @@ class Requests:
             self._responses.add_ready(route.frame(header, result))
             self._count(route, result, started)
             return
-        pending = HandlerResponse(owed=not route.waits_for_others)
+        pending = HandlerResponse(owed=not route.long_poll)
         self._responses.pending.append(pending)
-        self._busy = not route.may_be_overtaken
-        self._fetching += route.may_be_overtaken
+        self._busy = not route.pipelined
+        self._fetching += route.pipelined
         task = self._server.tasks.start(self._finish(pending, result, route, header, started))
         # A task that is cancelled before its first step never awaits the handler's coroutine.
         task.add_done_callback(lambda _: result.close())
@@ -150,7 +150,7 @@ class Requests:
         if connection.is_closing:
             return
         self._responses.complete(pending, parts)
-        if route.may_be_overtaken:
+        if route.pipelined:
             self._fetching -= 1
             throttle(connection, response)
         else:

@@ -21,7 +21,7 @@ from neve.protocol.messages.produce import PRODUCE
 from neve.store.port import Buffer
 
 UNREAD = "answers-not-read"
-"""Why a connection is closed whose client does not read its responses."""
+"""The reason for closing a connection whose client does not read its responses."""
 # Small responses are copied into one write. Records are sent without a copy.
 JOIN_BYTES_MAX = 64 * 1024
 # A gather write of more parts is slower than copying them.
@@ -79,7 +79,7 @@ class ResponseQueue:
 
     __slots__ = (
         "_abort",
-        "_is_reader",
+        "_client_keeps_up",
         "_metrics",
         "_sent_large",
         "_unsent",
@@ -102,8 +102,8 @@ class ResponseQueue:
         self.pending: deque[PendingResponse] = deque()
         self.held_bytes = 0  # of ready responses behind one that is not ready
         self.full = False
-        self._is_reader = False
-        self._sent_large = False  # since `is_reader` was last determined
+        self._client_keeps_up = False
+        self._sent_large = False  # since `client_keeps_up` was last determined
         self.to: asyncio.Transport = cast(asyncio.Transport, None)
 
     def add_ready(self, parts: list[Buffer]) -> None:
@@ -189,14 +189,14 @@ class ResponseQueue:
         self._settle()
 
     @property
-    def is_reader(self) -> bool:
-        """Whether the client is known to have read the last large response and all before it."""
+    def client_keeps_up(self) -> bool:
+        """Whether the client has read its last large response, and all before it."""
         if self._sent_large:
             self._sent_large = False
-            self._is_reader = not self.full and not unacknowledged_bytes(self.to)
-        return self._is_reader
+            self._client_keeps_up = not self.full and not unacknowledged_bytes(self.to)
+        return self._client_keeps_up
 
-    def has_moved(self) -> bool:
+    def has_read_more(self) -> bool:
         """Whether the client has read anything since the bytes were last counted."""
         return self.full and self.to.get_write_buffer_size() < self.unsent_bytes
 

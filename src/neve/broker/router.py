@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from neve.broker.access import Access, Operation, Resource
+from neve.broker.access import Operation, RequiredAccess, Resource
 from neve.broker.context import Context
 from neve.broker.error_codes import code_of
 from neve.broker.fetch.handler import fetch
@@ -91,18 +91,19 @@ Handler: TypeAlias = Callable[["Broker", Any, Context], Message | Coroutine[obje
 
 
 class Route(NamedTuple):
-    """One API, its handler, and the access that a client needs to call it; None if it needs none.
+    """One API, its handler, and the access that a client needs to call it, or None.
 
-    Produce has no handler: its connection appends the batches.
-    A broker that stops does not wait for a request that `waits_for_others`. A request that
-    `only_reads` is cancelled when its client is gone.
+    Produce has no handler: its connection appends the batches. Requests behind a `pipelined` one
+    do not wait for its response. A `long_poll` may wait for new records or for other members of a
+    group, so a stopping broker does not wait for it. A request that `only_reads` is cancelled when
+    its client is gone.
     """
 
     api: AnyApi
     handle: Handler | None
-    access: Access | None
-    may_be_overtaken: bool = False
-    waits_for_others: bool = False
+    required_access: RequiredAccess | None
+    pipelined: bool = False
+    long_poll: bool = False
     only_reads: bool = False
 
     def frame(self, header: RequestHeader, response: Message) -> list[Buffer]:
@@ -121,60 +122,60 @@ class Route(NamedTuple):
 def _route(
     api: Api[RequestT, ResponseT],
     handle: Handle[RequestT, ResponseT],
-    access: Access | None,
+    required_access: RequiredAccess | None,
     *,
-    may_be_overtaken: bool = False,
-    waits_for_others: bool = False,
+    pipelined: bool = False,
+    long_poll: bool = False,
     only_reads: bool = False,
 ) -> Route:
     """A route whose handler is checked to take and return the messages of its API."""
-    return Route(api, handle, access, may_be_overtaken, waits_for_others, only_reads)
+    return Route(api, handle, required_access, pipelined, long_poll, only_reads)
 
 
-_READ_TOPIC = Access(Operation.READ, Resource.TOPIC)
-_WRITE_TOPIC = Access(Operation.WRITE, Resource.TOPIC)
-_DELETE_TOPIC = Access(Operation.DELETE, Resource.TOPIC)
-_DESCRIBE_TOPIC = Access(Operation.DESCRIBE, Resource.TOPIC)
-_ALTER_CONFIGS = Access(Operation.ALTER_CONFIGS, Resource.TOPIC)
-_READ_GROUP = Access(Operation.READ, Resource.GROUP)
-_DELETE_GROUP = Access(Operation.DELETE, Resource.GROUP)
-_DESCRIBE_GROUP = Access(Operation.DESCRIBE, Resource.GROUP)
-_DESCRIBE_CLUSTER = Access(Operation.DESCRIBE, Resource.CLUSTER)
+_READ_TOPIC = RequiredAccess(Operation.READ, Resource.TOPIC)
+_WRITE_TOPIC = RequiredAccess(Operation.WRITE, Resource.TOPIC)
+_DELETE_TOPIC = RequiredAccess(Operation.DELETE, Resource.TOPIC)
+_DESCRIBE_TOPIC = RequiredAccess(Operation.DESCRIBE, Resource.TOPIC)
+_ALTER_CONFIGS = RequiredAccess(Operation.ALTER_CONFIGS, Resource.TOPIC)
+_READ_GROUP = RequiredAccess(Operation.READ, Resource.GROUP)
+_DELETE_GROUP = RequiredAccess(Operation.DELETE, Resource.GROUP)
+_DESCRIBE_GROUP = RequiredAccess(Operation.DESCRIBE, Resource.GROUP)
+_DESCRIBE_CLUSTER = RequiredAccess(Operation.DESCRIBE, Resource.CLUSTER)
 
 _ROUTES = (
-    Route(PRODUCE, None, _WRITE_TOPIC, may_be_overtaken=True),
-    _route(
-        FETCH, fetch, _READ_TOPIC, may_be_overtaken=True, waits_for_others=True, only_reads=True
-    ),
+    Route(PRODUCE, None, _WRITE_TOPIC, pipelined=True),
+    _route(FETCH, fetch, _READ_TOPIC, pipelined=True, long_poll=True, only_reads=True),
     _route(LIST_OFFSETS, list_offsets.handle, _DESCRIBE_TOPIC, only_reads=True),
     _route(METADATA, metadata.handle, _DESCRIBE_TOPIC),
     _route(OFFSET_COMMIT, offset_commit.handle, _READ_GROUP),
     _route(OFFSET_FETCH, offset_fetch.handle, _DESCRIBE_GROUP),
     _route(FIND_COORDINATOR, find_coordinator.handle, _DESCRIBE_GROUP),
-    _route(JOIN_GROUP, join_group.handle, _READ_GROUP, waits_for_others=True),
+    _route(JOIN_GROUP, join_group.handle, _READ_GROUP, long_poll=True),
     _route(HEARTBEAT, heartbeat.handle, _READ_GROUP),
     _route(LEAVE_GROUP, leave_group.handle, _READ_GROUP),
-    _route(SYNC_GROUP, sync_group.handle, _READ_GROUP, waits_for_others=True),
+    _route(SYNC_GROUP, sync_group.handle, _READ_GROUP, long_poll=True),
     _route(DESCRIBE_GROUPS, describe_groups.handle, _DESCRIBE_GROUP),
     _route(LIST_GROUPS, list_groups.handle, _DESCRIBE_GROUP),
     _route(API_VERSIONS, api_versions.handle, None),
-    _route(CREATE_TOPICS, create_topics.handle, Access(Operation.CREATE, Resource.TOPIC)),
+    _route(CREATE_TOPICS, create_topics.handle, RequiredAccess(Operation.CREATE, Resource.TOPIC)),
     _route(DELETE_TOPICS, delete_topics.handle, _DELETE_TOPIC),
     _route(DELETE_RECORDS, delete_records.handle, _DELETE_TOPIC),
     _route(
         INIT_PRODUCER_ID,
         init_producer_id.handle,
-        Access(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER),
+        RequiredAccess(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER),
     ),
     _route(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle, _DESCRIBE_TOPIC),
     _route(
         DESCRIBE_CONFIGS,
         describe_configs.handle,
-        Access(Operation.DESCRIBE_CONFIGS, Resource.TOPIC),
+        RequiredAccess(Operation.DESCRIBE_CONFIGS, Resource.TOPIC),
     ),
     _route(ALTER_CONFIGS, alter_configs.handle, _ALTER_CONFIGS),
     _route(DESCRIBE_LOG_DIRS, describe_log_dirs.handle, _DESCRIBE_CLUSTER),
-    _route(CREATE_PARTITIONS, create_partitions.handle, Access(Operation.ALTER, Resource.TOPIC)),
+    _route(
+        CREATE_PARTITIONS, create_partitions.handle, RequiredAccess(Operation.ALTER, Resource.TOPIC)
+    ),
     _route(DELETE_GROUPS, delete_groups.handle, _DELETE_GROUP),
     _route(INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle, _ALTER_CONFIGS),
     _route(OFFSET_DELETE, offset_delete.handle, _DELETE_GROUP),

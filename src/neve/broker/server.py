@@ -16,9 +16,9 @@ from neve.broker.connection import Connection
 from neve.broker.descriptors import connections_allowed
 from neve.broker.fair_queue import FairQueue
 from neve.broker.framing import Scratch
+from neve.broker.invalid_records import UNPACKED_AT_ONCE_MAX
 from neve.broker.receive_queue import ReceiveQueue
 from neve.broker.recompression import Recompression
-from neve.broker.refused_records import UNPACKED_AT_ONCE_MAX
 from neve.broker.response_queue import UNREAD
 from neve.broker.router import Router
 from neve.errors import NeveError
@@ -148,7 +148,7 @@ class Server:
         while True:
             await runtime.sleep(SWEEP_SECONDS)
             now = runtime.monotonic()
-            self.unsent.press()
+            self.unsent.free_for_waiting()
             for connection in list(self._connections):
                 connection.time_out_produces(now)
             if self.receiving:

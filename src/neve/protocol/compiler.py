@@ -1,9 +1,9 @@
-"""From a description to classes with codecs: `define`.
+"""Turn descriptions of APIs into classes with codecs: `define`.
 
-A description is parsed when its module is imported, so that a mistake shows at once. The encoder
-and the decoder of a version are generated, compiled and kept when they are first used: of the
-few hundred there are, a broker with one kind of client uses a dozen. mypy sees the classes by the
-stubs beside the descriptions, which `make protocol` writes.
+A description is parsed when its module is imported, so that an error in it shows at once. The
+encoder and the decoder of a version are generated when they are first used: there are a few
+hundred, and a broker with one kind of client uses a dozen. For mypy, `make protocol` writes stubs
+of the classes beside the descriptions.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Api(Generic[RequestT_co, ResponseT_co]):
 
 
 class _Codecs(dict[int, Codec]):
-    """The codecs of one message by version, each made when it is first asked for."""
+    """The codecs of one message by version, each generated at its first use."""
 
     def __init__(self, api: ApiSchema, make: Callable[[int], Codec]) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def define(text: str) -> AnyApi:
 
 
 def _message(api: ApiSchema, message: Struct) -> type[Message]:
-    """Make the class of a message, its structs' classes as its attributes."""
+    """Make the class of a message. The classes of its structs are attributes."""
     known: dict[str, Any] = {}
     for field in message.fields:
         _build_below(api, field, known)
@@ -122,7 +122,7 @@ def _message(api: ApiSchema, message: Struct) -> type[Message]:
 
 
 def _build_below(api: ApiSchema, field: Field, known: dict[str, Any]) -> None:
-    """Makes the class of a field's struct and, where it is shared, its instance of defaults."""
+    """Make the class of a field's struct, and its shared default instance if it has one."""
     struct = field.struct
     if struct is None or struct.name in known:
         return
@@ -176,7 +176,7 @@ def _decode_function(api: ApiSchema, message: Struct, known: dict[str, Any]) -> 
     decoders = _Codecs(api, make)
 
     def decode(data: memoryview, version: int, position: int = 0) -> Any:
-        """The message that begins at `position`. Raises MalformedError if there is none."""
+        """Decode the message that begins at `position`. Raises MalformedError."""
         try:
             return decoders[version](data, position)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -194,7 +194,7 @@ def _encode_function(api: ApiSchema, message: Struct, known: dict[str, Any]) -> 
     encoders = _Codecs(api, make)
 
     def encode(value: Any, version: int) -> list[Buffer]:
-        """The parts of the message, to be sent one after the other."""
+        """Return the parts of the message, to be sent in this order."""
         try:
             parts: list[Buffer] = encoders[version](value)
         except (struct.error, UnicodeEncodeError) as error:

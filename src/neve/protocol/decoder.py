@@ -1,11 +1,11 @@
 """Generate the decoder of one message in one version, as straight-line Python.
 
-The generated function takes a memoryview and a position and returns an instance. Fields of
-fixed width that follow one another, and the length of what comes after them, are one
-`unpack_from`; a varint is taken for a single byte there, and read again where it is not. Nested
-structs are loops within the same function. A length is compared with the bytes that are left
-before anything is allocated for it. A request may hold a bounded number of array elements and
-tagged fields together: two bytes on the wire can be two hundred in memory.
+The generated function takes a memoryview and a position, and returns an instance. One
+`unpack_from` reads consecutive fields of fixed width and the length after them. It assumes that a
+varint has one byte; a longer one is read again. Nested structs are loops in the same function. A
+length is compared with the bytes that are left before anything is allocated for it. The array
+elements and tagged fields of a request are bounded together: two bytes on the wire can be two
+hundred in memory.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
 
 
 class DecoderGenerator:
-    """Writes the decoder of `message` in `version`; `classes` makes the instances.
+    """Generates the decoder of `message` in `version`. `classes` has the classes of instances.
 
-    With `bounded`, one of more than `REQUEST_ITEMS_MAX` elements and tagged fields is refused.
+    With `bounded`, the decoder raises MalformedError for a message of more than
+    `REQUEST_ITEMS_MAX` elements and tagged fields.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class DecoderGenerator:
             if self._bounded:
                 source.line(f"items = {wire.REQUEST_ITEMS_MAX}")
             if not self._slices:
-                # Nothing of the message outlives it as a slice, and bytes are read faster.
+                # The message has no views of the data, and bytes are read faster than a memoryview.
                 source.line("data = bytes(data)")
             made = self._struct(self._message)
             self._flush()
@@ -81,12 +82,12 @@ class DecoderGenerator:
     # --- runs of fixed width
 
     def _take(self, code: str, target: str) -> None:
-        """Reads one value of fixed width into a variable, together with its neighbours."""
+        """Read one value of fixed width into a variable, in one call with its neighbours."""
         self._codes.append(code)
         self._targets.append(target)
 
     def _flush(self) -> None:
-        """Writes the read of what was taken since the last time."""
+        """Write the call that reads all values taken since the last flush."""
         if not self._codes:
             return
         source, codes = self._source, "".join(self._codes)
@@ -100,7 +101,7 @@ class DecoderGenerator:
         self._targets.clear()
 
     def _length(self, field: Field) -> str:
-        """Reads a length or a count as it is on the wire of this version."""
+        """Read a length or a count in the encoding of this version."""
         count = self._source.fresh("n")
         if not self._flexible:
             short = field.type == "string" and not field.array
@@ -121,7 +122,7 @@ class DecoderGenerator:
     # --- structs and fields
 
     def _struct(self, struct: Struct) -> str:
-        """Writes the read of a struct's fields; the expression that makes the instance."""
+        """Write the code that reads a struct's fields. Returns the expression of the instance."""
         values = {}
         for field in struct.fields_in(self._version):
             values[field.name] = self._field(field)
@@ -173,7 +174,7 @@ class DecoderGenerator:
             source.line(f"{target} = {made}")
 
     def _count(self, name: str, count: str) -> None:
-        """Writes the refusal of more elements than a request may have."""
+        """Write the check of the number of elements in a request."""
         if self._bounded:
             self._source.line(f"items -= {count}")
             with self._source.block("if items < 0:"):
@@ -224,7 +225,7 @@ class DecoderGenerator:
     # --- tagged fields
 
     def _tags(self, struct: Struct) -> dict[str, str]:
-        """Writes the read of the tagged fields: the known ones decoded, others passed over."""
+        """Write the code that decodes known tagged fields and skips others."""
         source, left = self._source, self._source.fresh("tags")
         self._take("B", left)
         self._flush()
@@ -234,7 +235,7 @@ class DecoderGenerator:
             source.line(f"{targets[field.name]} = {self._default(field)}")
         with source.block(f"if {left}:"):
             if not known:
-                # Without a bound: none has more than it has bytes.
+                # An unbounded message cannot have more fields than bytes.
                 left_over, items = ("items", "items") if self._bounded else ("_", "end")
                 source.line(f"p, {left_over} = skip_tags(data, p - 1, {items})")
             else:

@@ -1,8 +1,8 @@
 """Generate the encoder of one message in one version, as straight-line Python.
 
-The generated function takes an instance and returns its parts. Fields of fixed width that
-follow one another, lengths and empty tag sections among them, are one `pack`. Records are never
-copied: what stands before them is closed as a part, and they are parts of their own.
+The generated function takes an instance and returns its parts. One `pack` writes consecutive
+fields of fixed width, with lengths and empty tag sections between them. Records are not copied:
+they are parts of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from neve.protocol.source import FORMATS, Source
 
 
 class EncoderGenerator:
-    """Writes the encoder of `message` in `version`."""
+    """Generates the encoder of `message` in `version`."""
 
     def __init__(
         self, message: Struct, version: int, flexible: bool, classes: Mapping[str, Any]
@@ -55,13 +55,13 @@ class EncoderGenerator:
     # --- runs of fixed width
 
     def _put(self, code: str, value: str | None = None) -> None:
-        """Writes one value of fixed width, together with its neighbours."""
+        """Write one value of fixed width, in one call with its neighbours."""
         self._codes += code
         if value is not None:
             self._values.append(value)
 
     def _flush(self) -> None:
-        """Writes the code for what was put since the last time."""
+        """Write the call that packs all values put since the last flush."""
         if self._codes:
             self._source.line(self._packed(self._codes, self._values))
         self._codes, self._values = "", []
@@ -73,7 +73,7 @@ class EncoderGenerator:
         return f"{self._out} += {packer}({', '.join(values)})"
 
     def _varint(self, value: str) -> None:
-        """A varint that ends a run: one byte nearly always."""
+        """Write a varint that ends a run. Most varints have one byte."""
         codes, values = self._codes, self._values
         with self._source.block(f"if {value} < 128:"):
             self._source.line(self._packed(codes + "B", [*values, value]))
@@ -84,7 +84,7 @@ class EncoderGenerator:
         self._codes, self._values = "", []
 
     def _length(self, field: Field, count: str) -> None:
-        """Writes a length or a count, given as on the wire of this version."""
+        """Write a length or a count that is already in the encoding of this version."""
         if self._flexible:
             self._varint(count)
         else:
@@ -116,7 +116,7 @@ class EncoderGenerator:
             self._sized(field, content)
 
     def _count(self, field: Field, content: str, measured: str, before: str = "") -> str:
-        """Computes a length as on the wire of this version; null has its own."""
+        """Compute a length in the encoding of this version. Null has its own value."""
         source, count = self._source, self._source.fresh("n")
         present = f"{count} = {measured}" + (" + 1" if self._flexible else "")
         if self._version not in field.nullable:
@@ -188,7 +188,7 @@ class EncoderGenerator:
     # --- tagged fields
 
     def _tags(self, struct: Struct, value: str) -> None:
-        """Writes the tagged fields that differ from their defaults, in the order of their tags."""
+        """Write the tagged fields that differ from their defaults, sorted by tag."""
         tagged = struct.tagged_in(self._version)
         if not tagged:
             self._put("x")
@@ -206,7 +206,7 @@ class EncoderGenerator:
             source.line(self._packed(codes + "x", values))
 
     def _section(self, tagged: list[Field], contents: dict[str, str]) -> None:
-        """Writes a section of tagged fields of which at least one is there."""
+        """Write a section with at least one tagged field."""
         source, outer = self._source, self._out
         count, section = source.fresh("tags"), source.fresh("section")
         source.line(f"{count} = 0")
@@ -225,7 +225,7 @@ class EncoderGenerator:
         source.line(f"{outer} += uvarint({count}) + {section}")
 
     def _differs(self, field: Field, content: str) -> str:
-        """The condition under which a tagged field has to be written."""
+        """Return the condition under which a tagged field must be written."""
         if field.null_by_default:
             return f"{content} is not None"
         if field.array:

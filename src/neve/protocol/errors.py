@@ -1,4 +1,4 @@
-"""What can be wrong with bytes from a peer, and with a description of messages."""
+"""Errors of the bytes of a peer, and of the descriptions of messages."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from neve.errors import InvalidError, NeveError
 
 
 class MalformedError(NeveError):
-    """The peer's bytes are no message of the kind and version they claim to be.
+    """The peer's bytes are not a valid message of their API and version.
 
-    Where the next request begins is no longer certain: answer with an error if the header could
-    be read, and close the connection.
+    The position of the next request is unknown after it, so the connection must be closed.
     """
 
 
 class NotationError(InvalidError):
-    """A description of messages does not follow the notation. The line is named."""
+    """A description of messages does not follow the notation. Has the line and the reason."""
 
     def __init__(self, line_number: int, line: str, reason: str) -> None:
         super().__init__(f"line {line_number}, {line.strip()!r}: {reason}")

@@ -1,8 +1,8 @@
-"""Frames: what stands around a message on a connection.
+"""Encode and decode frames: the length and the header around a message.
 
-A frame is its length (int32, not counting itself), a header, and a message. Which version the
-header has follows from whether the message's version is flexible; ApiVersions' response has the
-oldest header always, so that a client of any age can read it.
+A frame is its length (int32, not counting itself), a header, and a message. A flexible version of a
+message has a flexible header. The response of ApiVersions always has the oldest header, so that
+every client can read it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLEXIBLE_FROM = {key: api.flexible_from for key, api in APIS.items()}
 
 
 class RequestHeader(msgspec.Struct):
-    """Which API is asked, in which version, by whom. The message begins at `end`."""
+    """The header of a request. Its message begins at `end`."""
 
     api_key: int
     api_version: int
@@ -35,9 +35,9 @@ class RequestHeader(msgspec.Struct):
 
 
 def decode_request_header(data: memoryview, position: int = 0) -> RequestHeader:
-    """The header of a request whose frame, without the length, begins at `position`.
+    """Decode the header of a request. Its frame, without the length, begins at `position`.
 
-    An unknown API or version does not raise an error here: the caller responds to it.
+    Raises MalformedError. An unknown API or version is not an error here.
     """
     try:
         api_key, version, correlation_id, length = _REQUEST_START.unpack_from(data, position)
@@ -57,14 +57,14 @@ def decode_request_header(data: memoryview, position: int = 0) -> RequestHeader:
             else:
                 at += 1
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise MalformedError(f"the header of a request: {error}") from error
+        raise MalformedError(f"the header of a request cannot be decoded: {error}") from error
     return RequestHeader(api_key, version, correlation_id, client_id, at)
 
 
 def response_frame(
     api: AnyApi, version: int, correlation_id: int, body_parts: list[Buffer]
 ) -> list[Buffer]:
-    """A whole response, length and header included, in parts to be sent one after the other."""
+    """Return a complete response with length and header, in parts to be sent in this order."""
     size = 4 + (len(body_parts[0]) if len(body_parts) == 1 else sum(map(len, body_parts)))
     if version >= api.flexible_from and api is not API_VERSIONS:
         start = _FLEXIBLE_RESPONSE_START.pack(size + 1, correlation_id)
@@ -76,7 +76,7 @@ def response_frame(
 def request_frame(
     api: AnyApi, version: int, correlation_id: int, client_id: str | None, body_parts: list[Buffer]
 ) -> list[Buffer]:
-    """A whole request, length and header included: what a client sends."""
+    """Return a complete request with length and header, in parts to be sent in this order."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     header = _REQUEST_START.pack(api.key, version, correlation_id, length) + name
@@ -89,19 +89,19 @@ def request_frame(
 def decode_response_header(
     api: AnyApi, version: int, data: memoryview, position: int = 0
 ) -> tuple[int, int]:
-    """The correlation id of a response, and where its message begins."""
+    """Return the correlation id of a response, and the position of its message."""
     try:
         (correlation_id,) = struct.unpack_from(">i", data, position)
         at = position + 4
         if version >= api.flexible_from and api is not API_VERSIONS:
             at, _ = skip_tags(data, at, len(data))
     except (struct.error, IndexError) as error:
-        raise MalformedError(f"the header of a response: {error}") from error
+        raise MalformedError(f"the header of a response cannot be decoded: {error}") from error
     return correlation_id, at
 
 
 def _joined(start: bytes, body_parts: list[Buffer]) -> list[Buffer]:
-    """The first part of a message is small: it goes with what stands before it."""
+    """Join the header to the first part of a message, which is small."""
     if not body_parts:
         return [start]
     if len(body_parts) == 1:

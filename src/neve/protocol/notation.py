@@ -1,8 +1,8 @@
-"""The notation in which messages are described, parsed into a tree.
+"""Parse the notation of messages into a tree.
 
-One field a line, nested by two spaces; docs/contributors/protocol.md has the grammar. What does not
-follow it is refused with the line and the reason: descriptions are code, and a typo in one is a
-wrong byte on the wire.
+A line has one field, and two spaces indent the fields of a struct. docs/contributors/protocol.md
+has the grammar. The parser is strict, and its errors have the line and the reason: descriptions are
+code, and a typo in one would be a wrong byte on the wire.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Line:
 
 @dataclass(slots=True)
 class _Message:
-    """What is known while one message's fields are read."""
+    """The state while the fields of one message are parsed."""
 
     versions: Versions
     flexible_from: int
@@ -70,7 +70,7 @@ class _Message:
 
 
 def parse(text: str) -> ApiSchema:
-    """The API that `text` describes."""
+    """Return the API that `text` describes. Raises NotationError."""
     lines = _lines(text)
     heading = lines[0]
     matched = _HEADING.fullmatch(heading.text)
@@ -232,7 +232,7 @@ def _versions(text: str | None, line: _Line, outer: Versions) -> Versions:
 
 
 def _default(line: _Line, text: str | None, type_name: str, composite: bool) -> Default:
-    """The default that `text` names. Lists and structs keep False for empty, and None for null."""
+    """Return the default in `text`. For lists and structs, False means empty and None null."""
     zero = False if composite else _ZEROS.get(type_name, 0)
     if text is None:
         return zero

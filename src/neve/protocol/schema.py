@@ -1,7 +1,7 @@
-"""The tree that the notation is parsed into: an API, its two messages, structs and fields.
+"""The parsed form of a description: an API, its two messages, their structs and fields.
 
-Plain immutable data. The compiler makes classes and codecs from it; tests compare it with
-other descriptions of the same protocol.
+Plain immutable data. The compiler makes classes and codecs from it. Tests compare it with other
+descriptions of Kafka's protocol.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ FIXED_WIDTHS = {
     "float64": 8,
     "uuid": 16,
 }
-"""Bytes of each type that is equally long in every message."""
+"""The size of each type of fixed width, in bytes."""
 
 SIZED_TYPES = ("string", "bytes", "records")
-"""Types that carry their length."""
+"""Types that have a length before their bytes."""
 
 ZERO_UUID = bytes(16)
 
 Default = bool | int | float | str | bytes | None
-"""A default as written; None is null. Lists and structs have only the empty one, or null."""
+"""A default value; None is null. The default of a list or struct is empty or null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A range of versions, both ends in it."""
+    """A range of versions, both ends included."""
 
     first: int
     last: int
@@ -64,21 +64,21 @@ class Struct:
     fields: tuple[Field, ...]
 
     def fields_in(self, version: int) -> Iterator[Field]:
-        """The untagged fields of a version, in the order of the wire."""
+        """Yield the untagged fields of a version, in the order of the wire."""
         return (each for each in self.fields if version in each.versions and each.tag is None)
 
     def tagged_in(self, version: int) -> list[Field]:
-        """The tagged fields of a version, by tag."""
+        """Return the tagged fields of a version, sorted by tag."""
         tagged = [each for each in self.fields if version in each.versions and each.tag is not None]
         return sorted(tagged, key=lambda each: each.tag or 0)
 
     @property
     def shared_name(self) -> str:
-        """What generated code calls the one instance of defaults that all share."""
+        """The name of the shared default instance in generated code."""
         return f"DEFAULT_{self.name}"
 
     def walk(self) -> Iterator[Struct]:
-        """This struct and all below it, outermost first."""
+        """Yield this struct and all structs in it, outermost first."""
         yield self
         for each in self.fields:
             if each.struct is not None:
@@ -87,7 +87,7 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `type` is a primitive's name, or empty where `struct` is set."""
+    """One field. `type` is the name of a primitive type, or empty if `struct` is set."""
 
     name: str
     type: str
@@ -104,15 +104,15 @@ class Field:
 
     @property
     def fixed(self) -> bool:
-        """Whether it is equally long in every message."""
+        """Whether the field has the same size in every message."""
         return not self.array and self.type in FIXED_WIDTHS
 
     @property
     def shared_default(self) -> bool:
-        """Whether messages that leave the field out share one instance of its struct.
+        """Whether messages without the field share one default instance of its struct.
 
-        So it is for tagged structs of plain values, which are nearly always left out. Their
-        classes are frozen: what is shared cannot be changed.
+        True for tagged structs of primitive fields, which most messages omit. Their classes are
+        frozen, so that the shared instance cannot change.
         """
         return (
             self.tag is not None
@@ -123,14 +123,14 @@ class Field:
         )
 
     def least_bytes(self, version: int, flexible: bool) -> int:
-        """The fewest bytes that the field can take, its own or as one element of its list."""
+        """Return the smallest size of the field, in bytes."""
         if self.array or self.type in SIZED_TYPES:
             legacy = 2 if self.type == "string" and not self.array else 4
             return 1 if flexible else legacy
         return self.least_element_bytes(version, flexible)
 
     def least_element_bytes(self, version: int, flexible: bool) -> int:
-        """The fewest bytes of one value, of an element where the field is an array."""
+        """Return the smallest size of one value, or of one element of an array."""
         if self.struct is not None:
             if version in self.nullable and not self.array:
                 return 1

@@ -1,7 +1,7 @@
-"""Python source as it is generated: lines, indentation, names that are used once.
+"""Python source that is being generated: lines, indentation, unique names.
 
-Both generators put the fields of fixed width that follow one another into one `struct` call;
-what they share about that is here.
+Both generators combine consecutive fields of fixed width into one `struct` call, with the formats
+of this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMATS = {
     "float64": "d",
     "uuid": "16s",
 }
-"""The struct code of every type of fixed width."""
+"""The `struct` code of each type of fixed width."""
 
 
 class Source:
@@ -39,24 +39,24 @@ class Source:
 
     @contextmanager
     def block(self, opening: str) -> Iterator[None]:
-        """What is written within stands indented below `opening`."""
+        """Write `opening`, and indent the lines that are written in the block."""
         self.line(opening)
         self._depth += 1
         yield
         self._depth -= 1
 
     def fresh(self, stem: str) -> str:
-        """A variable's name that nothing else in the function has."""
+        """Return a variable name that is unique in the function."""
         self._made += 1
         return f"{stem}_{self._made}"
 
     def bind(self, name: str, value: Any) -> str:
-        """Makes an object known to the function under `name`."""
+        """Make an object available to the function as `name`."""
         assert self.names.setdefault(name, value) is value
         return name
 
     def structure(self, way: str, codes: str) -> str:
-        """The name of a struct's bound `pack` or `unpack_from`."""
+        """Return the name of the `pack` or `unpack_from` of a struct with these codes."""
         name = f"{way}_{codes.replace('?', 'bool')}"
         if name not in self.names:
             self.names[name] = getattr(struct.Struct(">" + codes), way)

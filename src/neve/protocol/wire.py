@@ -1,4 +1,4 @@
-"""What generated codecs call for the rare cases: long varints, errors, records in pieces."""
+"""Functions that generated codecs call in rare cases: long varints, errors, split records."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TypeAlias
 from neve.protocol.errors import MalformedError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes that are passed on without being copied."""
+"""Bytes that are passed on without a copy."""
 
 Records: TypeAlias = Buffer | Sequence[Buffer]
-"""Records of one partition to be sent, in one buffer or in several."""
+"""Records of one partition, in one buffer or in several."""
 
 REQUEST_ITEMS_MAX = 50_000
-"""Array elements and tagged fields of a request, together. No client asks about more at once."""
+"""The most array elements and tagged fields of one request. Real clients send fewer."""
 
 _VARINT_BYTES_MAX = 5
 """Lengths, counts and tags are 32 bits wide; seven bits a byte."""
 
 
 def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint and the position after it."""
+    """Return an unsigned varint and the position after it. Raises MalformedError."""
     value = 0
     for index in range(_VARINT_BYTES_MAX):
         byte = data[position + index]
@@ -34,7 +34,7 @@ def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """The bytes of an unsigned varint."""
+    """Encode an unsigned varint."""
     made = bytearray()
     while value > 0x7F:
         made.append(value & 0x7F | 0x80)
@@ -44,7 +44,7 @@ def uvarint(value: int) -> bytes:
 
 
 def cut_short(name: str, position: int, wanted: int, end: int) -> MalformedError:
-    """Fewer bytes are left than a length or a count asks for."""
+    """Return the error for a length or count that exceeds the bytes that are left."""
     left = end - position
     return MalformedError(f"{name} at byte {position} needs {wanted} bytes, {left} are left")
 
@@ -68,14 +68,14 @@ def bad_tag(tag: int, position: int, stop: int) -> MalformedError:
 
 
 def records_bytes(records: Records) -> int:
-    """How many bytes records have, whether in one piece or in several."""
+    """Return the size of records, in one buffer or in several."""
     if type(records) is list or type(records) is tuple:
         return sum(map(len, records))
     return len(records)
 
 
 def add_records(parts: list[Buffer], records: Records) -> None:
-    """Adds records to a message's parts as they are."""
+    """Add records to the parts of a message without a copy."""
     if type(records) is list or type(records) is tuple:
         parts.extend(records)
     else:
@@ -83,10 +83,11 @@ def add_records(parts: list[Buffer], records: Records) -> None:
 
 
 def skip_tags(data: memoryview, position: int, items: int) -> tuple[int, int]:
-    """Pass over a section of tagged fields, none of which is known.
+    """Skip a section of unknown tagged fields.
 
-    Returns the position after it, and how many of `items` are left. Raises MalformedError where it
-    has more fields than that: two bytes each, they take much longer to read than to receive.
+    Returns the position after it, and how many of `items` are left. Raises MalformedError if it has
+    more fields than `items`: a field has as few as two bytes, and takes much longer to decode than
+    to receive.
     """
     count, position = read_uvarint(data, position)
     if count > items:

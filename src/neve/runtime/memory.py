@@ -87,7 +87,7 @@ class MemoryShare:
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         insort(self._waiters, _Claim(rank, next(self._numbers), size, spare, granted))
-        self.press()
+        self.free_for_waiting()
         try:
             await granted
         except asyncio.CancelledError:
@@ -110,7 +110,7 @@ class MemoryShare:
     def give_back(self, size: int) -> None:
         self.count(-size)
 
-    def press(self) -> None:
+    def free_for_waiting(self) -> None:
         """If claims wait, ask the owner to free bytes for them."""
         if self._waiters:
             claimed = sum(claim.size for claim in self._waiters)

@@ -96,7 +96,7 @@ async def joined(wire: Wire) -> Any:
 
 async def test_groups(caplog: pytest.LogCaptureFixture) -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.group_state.ensure()
+        await broker.offsets_topic.ensure()
         caplog.set_level(logging.DEBUG, "neve.coordinator")
         member_id = (await joined(wire)).member_id
         mine = SYNC_GROUP.Request.Assignment(member_id=member_id, assignment=b"all")

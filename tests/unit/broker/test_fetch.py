@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from neve.broker.fetch.handler import WAITING_ROW_BYTES
+from neve.broker.fetch.handler import WAITING_PARTITION_BYTES
 from neve.broker.response_queue import ResponseQueue
 from neve.cli import main
 from neve.cluster.node import Node
@@ -77,7 +77,7 @@ async def test_a_fetch_waits_for_min_bytes_but_not_beyond_its_time() -> None:
 async def test_where_too_much_waits_a_fetch_of_many_partitions_is_answered_at_once() -> None:
     async with running_broker() as broker, Wire.to(broker) as wide, Wire.to(broker) as narrow:
         await broker.node.topics.create("t", 40)
-        broker.waiting.bytes_max = 50 * WAITING_ROW_BYTES
+        broker.waiting.bytes_max = 50 * WAITING_PARTITION_BYTES
         many = [(partition, 0) for partition in range(40)]
         for _ in range(2):
             wide.send_fetch("t", many, max_wait_ms=5_000)
@@ -85,7 +85,7 @@ async def test_where_too_much_waits_a_fetch_of_many_partitions_is_answered_at_on
         began = time.monotonic()
         assert not (await narrow.receive()).responses[0].partitions[0].records
         assert time.monotonic() - began >= 0.25  # it waited, beside one of the large ones
-        assert broker.waiting.used == 40 * WAITING_ROW_BYTES
+        assert broker.waiting.used == 40 * WAITING_PARTITION_BYTES
         assert len(broker.waiting_fetches) == 1
 
 
@@ -138,7 +138,9 @@ async def test_a_small_answer_keeps_its_object_in_memory_only_while_clients_keep
             await wire.produced()
         unsent = broker.unsent
         unsent.share.count(int(held_share * unsent.share.bytes_max))
-        assert unsent.try_reserve(int(reserved_share * unsent.share.bytes_max), is_reader=True)
+        assert unsent.try_reserve(
+            int(reserved_share * unsent.share.bytes_max), client_keeps_up=True
+        )
         monkeypatch.setattr(ResponseQueue, "_write", seen)
         for offset in range(20):
             wire.send_fetch("t", [(0, offset)], max_bytes=1)
@@ -199,7 +201,7 @@ async def test_who_was_taken_over_does_not_say_that_an_offset_is_out_of_range() 
 async def test_a_store_that_hangs_holds_up_nobody_who_asks_for_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("neve.broker.broker.LOOK_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("neve.broker.broker.LEADERSHIP_CHECK_SECONDS_MAX", 0.1)
     request = LIST_OFFSETS.Request
     latest = request.Partition(partition_index=0, timestamp=-1)
     asked = request(replica_id=-1, topics=[request.Topic(name="t", partitions=[latest])])

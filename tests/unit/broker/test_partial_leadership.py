@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from neve import runtime
-from neve.broker.group_state import GROUPS_TOPIC, GroupState
 from neve.broker.handlers import (
     delete_records,
     describe_log_dirs,
@@ -22,6 +21,7 @@ from neve.broker.handlers import (
     metadata,
     offset_for_leader_epoch,
 )
+from neve.broker.offsets_topic import OFFSETS_TOPIC, OffsetsTopic
 from neve.cluster.node import Node
 from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import JoinRequest
@@ -42,11 +42,11 @@ NOT_LED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 class GroupBroker(StandIn):
     """A stand-in that coordinates groups."""
 
-    group_state: GroupState
+    offsets_topic: OffsetsTopic
 
     @property
     def groups(self) -> Any:
-        return self.group_state.groups
+        return self.offsets_topic.groups
 
 
 @asynccontextmanager
@@ -64,26 +64,26 @@ async def two_brokers() -> AsyncIterator[tuple[GroupBroker, GroupBroker]]:
             port=9092,
         )
         broker = GroupBroker(node, SETTINGS, bucket, node_id=node_id)
-        broker.group_state = GroupState(node, GROUPS)
-        await broker.group_state.load()
+        broker.offsets_topic = OffsetsTopic(node, GROUPS)
+        await broker.offsets_topic.load()
         brokers.append(broker)
     one, two = brokers
     await one.node.topics.create("t", 1)
     await two.node.topics.add_partitions("t", 2)
-    await one.group_state.ensure()
+    await one.offsets_topic.ensure()
     for broker in brokers:
         await broker.node.cluster.refresh()
     try:
         yield one, two
     finally:
         for broker in brokers:
-            await broker.group_state.close()
+            await broker.offsets_topic.close()
             await broker.node.close()
 
 
 async def until_loaded(broker: GroupBroker) -> None:
     async with runtime.deadline(10):
-        while not broker.group_state.is_loaded:
+        while not broker.offsets_topic.is_loaded:
             await runtime.sleep(0.001)
 
 
@@ -189,7 +189,7 @@ async def test_the_coordinator_of_a_group_is_the_leader_of_its_partition() -> No
         own = ADVERTISED.host
         assert await coordinator(one, group[0], group[1]) == [(1, own), (1, own)]
         assert await coordinator(two, group[0], group[1]) == [(1, "host1"), (1, "host1")]
-        await release(one.node, two.node, GROUPS_TOPIC, 1)
+        await release(one.node, two.node, OFFSETS_TOPIC, 1)
         assert await coordinator(one, group[0], group[1]) == [(1, own), (2, "host2")]
         assert await coordinator(two, group[0], group[1]) == [(1, "host1"), (2, own)]
 
@@ -202,7 +202,7 @@ async def test_groups_follow_their_partition_to_its_leader_and_back() -> None:
         assert await commit(two, group[1], 99) is GroupError.NOT_COORDINATOR
         assert await committed(two, group[1]) == (GroupError.NOT_COORDINATOR, None)
 
-        await release(one.node, two.node, GROUPS_TOPIC, 1)
+        await release(one.node, two.node, OFFSETS_TOPIC, 1)
         await until_loaded(two)
         assert await committed(one, group[1]) == (GroupError.NOT_COORDINATOR, None)
         assert await commit(one, group[1], 99) is GroupError.NOT_COORDINATOR
@@ -212,7 +212,7 @@ async def test_groups_follow_their_partition_to_its_leader_and_back() -> None:
         assert await committed(two, group[0]) == (GroupError.NOT_COORDINATOR, None)
         assert await commit(two, group[1], 21) is None
 
-        await release(two.node, one.node, GROUPS_TOPIC, 1)
+        await release(two.node, one.node, OFFSETS_TOPIC, 1)
         await until_loaded(one)
         assert await committed(two, group[1]) == (GroupError.NOT_COORDINATOR, None)
         assert await committed(one, group[1]) == (None, 21)
@@ -236,7 +236,7 @@ async def test_a_member_that_waits_is_sent_to_the_new_coordinator() -> None:
         waiting = runtime.spawn(one.groups.join(request))
         await runtime.sleep(0.01)
         assert not waiting.done()
-        await release(one.node, two.node, GROUPS_TOPIC, 1)
+        await release(one.node, two.node, OFFSETS_TOPIC, 1)
         assert (await waiting).error is GroupError.NOT_COORDINATOR
 
 
@@ -255,10 +255,10 @@ async def test_a_partition_lost_while_its_groups_load_is_not_served(
         name = groups_by_partition(one)[1]
         with monkeypatch.context() as patched:
             patched.setattr(PartitionLog, "load_state", slow)
-            await release(one.node, two.node, GROUPS_TOPIC, 1)
+            await release(one.node, two.node, OFFSETS_TOPIC, 1)
             await began.wait()
         assert await commit(two, name, 1) is GroupError.NOT_COORDINATOR
-        await release(two.node, one.node, GROUPS_TOPIC, 1)
+        await release(two.node, one.node, OFFSETS_TOPIC, 1)
         go_on.set()
         await until_loaded(one)
         await runtime.sleep(0.01)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from neve import runtime
-from neve.broker import refused_records
+from neve.broker import invalid_records
 from neve.cluster.node import Node
 from neve.protocol.codes import ErrorCode
 from neve.records.batch import parse_header
@@ -188,7 +188,7 @@ async def test_records_with_a_time_that_is_refused_are_named(acks: int, codec: i
 async def test_a_batch_that_unpacks_to_too_much_is_refused_without_its_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refused_records, "DECOMPRESSED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(invalid_records, "DECOMPRESSED_BYTES_MAX", 10_000)
     rows = [Record(0, 1_000, None, bytes(20_000))]
     async with running_broker() as broker, Wire.to(broker) as wire:
         await broker.node.topics.create("t", 1, {"message.timestamp.before.max.ms": "60000"})
@@ -208,7 +208,7 @@ async def test_log_append_time_is_the_broker_s_and_told() -> None:
 
 async def test_nobody_but_the_broker_writes_to_its_own_topics() -> None:
     async with running_broker() as broker, Wire.to(broker) as wire:
-        await broker.group_state.ensure()
+        await broker.offsets_topic.ensure()
         answer = await wire.produce("__consumer_offsets", batch(b"a"))
         assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 

@@ -52,10 +52,10 @@ class Gate:
         self.reached = threading.Event()
         original = recompression._recompress
 
-        def held(foreign: Any) -> None:
+        def held(batch: Any) -> None:
             self.reached.set()
             assert self._go.wait(20)
-            original(foreign)
+            original(batch)
 
         monkeypatch.setattr(recompression, "_recompress", held)
 

@@ -10,7 +10,7 @@ import pytest
 from neve import runtime
 from neve.broker.error_codes import fetch_error
 from neve.broker.errors import SessionError
-from neve.broker.fetch.sessions import FINAL_EPOCH, FIRST_EPOCH, ROW_BYTES, Sessions
+from neve.broker.fetch.sessions import FINAL_EPOCH, FIRST_EPOCH, PARTITION_BYTES, Sessions
 from neve.protocol.codes import ErrorCode
 
 NO_ID = bytes(16)
@@ -113,7 +113,7 @@ def test_who_got_records_comes_last_the_next_time() -> None:
         request(0, FIRST_EPOCH, ("a", [asked(0), asked(1), asked(2)])), False
     )
     assert begun is not None
-    begun.to_the_end([wanted[0].key])
+    begun.move_to_end([wanted[0].key])
     _, wanted, _ = sessions.begin(request(begun.session_id, 1), False)
     assert [row.index for row in wanted] == [1, 2, 0]
 
@@ -164,7 +164,7 @@ async def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
 
 def test_all_sessions_together_are_bounded_in_bytes_and_the_unused_make_room() -> None:
     async def check() -> None:
-        share = runtime.MemoryShare("sessions", 100 * ROW_BYTES)
+        share = runtime.MemoryShare("sessions", 100 * PARTITION_BYTES)
         sessions = Sessions(1_000, 60, share=share)
         rows = [asked(at) for at in range(40)]
         kept = [sessions.begin(request(0, FIRST_EPOCH, ("a", rows)), False)[0] for _ in range(4)]

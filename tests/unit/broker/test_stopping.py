@@ -114,7 +114,7 @@ async def test_what_could_not_be_committed_in_time_is_told() -> None:
         go.set()
 
 
-async def test_nobody_waits_for_a_member_that_waits_for_others() -> None:
+async def test_stopping_does_not_wait_for_a_member_that_long_polls() -> None:
     async with (
         running_broker() as broker,
         Wire.to(broker) as wire,

@@ -22,7 +22,7 @@ class Client:
         changed_by, self.counted_bytes = size - self.counted_bytes, size
         self._unsent.changed(self, changed_by)
 
-    def has_moved(self) -> bool:
+    def has_read_more(self) -> bool:
         return self.moves
 
     def drop(self) -> None:
@@ -56,12 +56,12 @@ async def test_those_who_wait_get_room_once_others_take_nothing_for_a_while() ->
     unsent = UnsentResponses(4 * MIB)
     deaf = Client(unsent)
     deaf.hold(4 * MIB)
-    waits = runtime.spawn(unsent.reserve(MIB, is_reader=False))
+    waits = runtime.spawn(unsent.reserve(MIB, client_keeps_up=False))
     await runtime.sleep(STALLED_SECONDS / 2)
-    unsent.press()
+    unsent.free_for_waiting()
     assert not deaf.dropped
     await runtime.sleep(STALLED_SECONDS)
-    unsent.press()
+    unsent.free_for_waiting()
     assert deaf.dropped
     await waits
     unsent.release(MIB)
@@ -72,8 +72,8 @@ async def test_those_who_wait_get_room_once_others_take_nothing_for_a_while() ->
 async def test_small_answers_never_wait_and_a_part_is_kept_for_those_who_read() -> None:
     unsent = UnsentResponses(4 * MIB)
     Client(unsent).hold(3 * MIB)
-    assert not unsent.try_reserve(MIB, is_reader=False)
-    assert unsent.room_bytes(is_reader=False) == 0
-    assert unsent.try_reserve(MIB, is_reader=True)
-    assert not unsent.try_reserve(MIB, is_reader=True)
-    assert unsent.try_reserve(SMALL_BYTES, is_reader=False)
+    assert not unsent.try_reserve(MIB, client_keeps_up=False)
+    assert unsent.room_bytes(client_keeps_up=False) == 0
+    assert unsent.try_reserve(MIB, client_keeps_up=True)
+    assert not unsent.try_reserve(MIB, client_keeps_up=True)
+    assert unsent.try_reserve(SMALL_BYTES, client_keeps_up=False)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from neve import runtime
-from neve.broker.group_state import GroupState
+from neve.broker.offsets_topic import OffsetsTopic
 from neve.bucket.maintain.import_kafscale import import_kafscale
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.log import ClusterLog
@@ -115,10 +115,10 @@ async def test_groups_are_served_though_a_superseded_process_made_their_topic() 
     store = ScriptedStore()
     settings = Settings()
     old = await started(store, settings)
-    groups = GroupState(old, settings.groups)
+    groups = OffsetsTopic(old, settings.groups)
     await groups.load()
     new = await successor(store, settings, node_id=1)
-    served = GroupState(new, settings.groups)
+    served = OffsetsTopic(new, settings.groups)
     await served.load()
     upkeep = BackgroundLoops(new, settings)
     upkeep.start()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WAIT_MS_LEAST = 5_000
-"""Who says that it does not wait at all still gets an answer, if the store is not too slow."""
+"""A client with a shorter time-out, even 0, still gets a result unless the store is slow."""
 CHANGES_MAX = 1_000
 """Changes under way at once: while a store hangs, clients that gave up come with the next."""
 

@@ -1,1 +1,1 @@
-"""Fetch: sessions, reading, waiting."""
+"""The Fetch API: its handler, its sessions, and the memory of its responses."""

@@ -1,10 +1,11 @@
-"""Fetch: what is in memory is answered at once; otherwise the request waits, or reads the store.
+"""Handle Fetch requests: return records from memory at once; otherwise wait, or read the store.
 
-Partitions are served side by side: one that must be read from the store holds up neither the others
-nor the answer beyond max_wait. A waiting request is woken by a commit, never by looking again.
+Partitions are read in parallel: one whose records must come from the store delays neither the other
+partitions, nor the response beyond max_wait. Commits wake a waiting request; it does not poll.
 
-Records take their bytes of `fetch.unsent.bytes` when they are found. Where there is no room, one
-batch waits for it, and the answer has none if that takes too long: the client asks again.
+Records reserve their bytes of `fetch.unsent.bytes` when they are found. If there is no room, the
+request waits until one batch fits. If that takes too long, the response has no records, and the
+client fetches again.
 """
 
 from __future__ import annotations
@@ -16,16 +17,9 @@ from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.error_codes import code_of, fetch_error
-from neve.broker.errors import (
-    FencedLeaderEpochError,
-    NotLeaderError,
-    SessionError,
-    UnknownLeaderEpochError,
-    UnknownPartitionError,
-    UnknownTopicIdError,
-)
-from neve.broker.fetch.partition import FetchPartition
-from neve.broker.fetch.pinned import freed
+from neve.broker.errors import SessionError
+from neve.broker.fetch.partition import NOT_LEADER, FetchPartition, PartitionRead
+from neve.broker.fetch.pinned_buffers import unpin
 from neve.broker.fetch.reservation import Reservation
 from neve.broker.fetch.sessions import NO_SESSION, Session
 from neve.errors import DamagedError, FencedError, NeveError
@@ -44,184 +38,149 @@ log_line = logging.getLogger("neve.broker.fetch")
 _TOPIC_IDS_SINCE = 13
 _READ_COMMITTED = 1
 _Topic = FetchResponse.Topic
-_Partition = FetchResponse.Partition
-_NOTHING = b""
-_UNKNOWN = code_of(UnknownPartitionError)
-_UNKNOWN_ID = code_of(UnknownTopicIdError)
-_NOT_LEADER = code_of(NotLeaderError)
-_FENCED_EPOCH = code_of(FencedLeaderEpochError)
-_UNKNOWN_EPOCH = code_of(UnknownLeaderEpochError)
 _OUT_OF_RANGE = code_of(OffsetOutOfRangeError)
-# What a batch is taken for whose size is not known before it is read: as large as most may be.
+# The assumed size of a batch before it is read: about Kafka's default max.message.bytes.
 UNKNOWN_BATCH_BYTES = 1024 * 1024
-# What one partition of a fetch takes up that waits.
-WAITING_ROW_BYTES = 1024
-# How long a client is to wait, at most, that would wait for records where too many do.
+# The memory that a waiting fetch takes up per partition.
+WAITING_PARTITION_BYTES = 1024
+# The longest throttle time of a client whose fetch may not wait, because too many do.
 THROTTLE_MS_MAX = 5_000
-# A fetch of more partitions leaves some of the room to those of fewer.
-FEW_ROWS = 16
-# Below this, reading more partitions at once costs more than it gives.
-COLD_SHARE_BYTES_LEAST = 64 * 1024
+# A quarter of `fetch.waiting.bytes` is reserved for fetches of at most this many partitions.
+FEW_PARTITIONS = 16
+# Below this share, reading more partitions in parallel costs more than it saves.
+COLD_SHARE_BYTES_MIN = 64 * 1024
 
 
 def fetch(
     broker: Broker, request: FetchRequest, context: Context
 ) -> FetchResponse | Coroutine[object, None, FetchResponse]:
-    """Returns a response, or a coroutine where that takes time."""
+    """Return a response, or a coroutine if the request must wait or read the store."""
     uses_ids = context.api_version >= _TOPIC_IDS_SINCE
     try:
-        session, wanted, incremental = broker.sessions.begin(request, uses_ids)
+        session, partitions, incremental = broker.sessions.begin(request, uses_ids)
     except SessionError as error:
         return FetchResponse(error_code=fetch_error(error), session_id=NO_SESSION)
-    room = Reservation(broker.unsent, is_reader=context.is_reader)
-    work = _Fetch(broker, request, session, wanted, uses_ids=uses_ids, room=room)
-    work.read_now()
-    if work.is_enough:
+    reservation = Reservation(broker.unsent, client_keeps_up=context.client_keeps_up)
+    work = _Fetch(broker, request, session, partitions, uses_ids=uses_ids, reservation=reservation)
+    work.read_memory()
+    if work.is_complete:
         return work.response(incremental)
     return work.finish(incremental)
 
 
-class _PartitionRead:
-    """One partition of this request: what was found so far."""
-
-    __slots__ = ("chunk", "cold", "error", "lacks_bytes", "log", "unsure", "wanted")
-
-    def __init__(self, wanted: FetchPartition) -> None:
-        self.wanted = wanted
-        self.log: PartitionLog | None = None
-        self.chunk: RecordChunk | None = None
-        self.error = 0
-        self.cold = False  # its records are not in memory
-        self.lacks_bytes = 0  # it found records for which there was no room
-        self.unsure = False  # it asks for more than we know of: do we still lead?
-
-
 class _Fetch:
+    """The work on one request."""
+
     def __init__(
         self,
         broker: Broker,
         request: FetchRequest,
         session: Session | None,
-        wanted: list[FetchPartition],
+        partitions: list[FetchPartition],
         *,
         uses_ids: bool,
-        room: Reservation,
+        reservation: Reservation,
     ) -> None:
         self._broker = broker
         self._session = session
         self._uses_ids = uses_ids
         bytes_max = broker.settings.fetch.response_bytes_max
-        self._bytes_left: int = min(request.max_bytes, bytes_max, room.room_bytes)
-        # Who asks for records waits for one at least, however little room there is for them.
+        self._bytes_left: int = min(request.max_bytes, bytes_max, reservation.room_bytes)
+        # A client that waits for records gets at least one, however little room there is.
         least = min(1, request.min_bytes)
         self._min_bytes: int = max(least, min(request.min_bytes, self._bytes_left))
-        # A connection is not read while it has asked for enough, and so not seen to be gone.
+        # A connection with enough fetches is not read, so the broker may not notice its end.
         wait_ms = min(request.max_wait_ms, broker.settings.broker.connection_idle_ms)
         self._wait_seconds = wait_ms / 1000
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._size = 0
-        self._room = room
-        self._rows = [_PartitionRead(row) for row in wanted]
-        self._hurried = False
+        self._reservation = reservation
+        self._reads = [PartitionRead(each) for each in partitions]
+        self._ends_now = False  # respond without waiting for more records
         self._woken: asyncio.Future[None] | None = None
-        self._changed: dict[int, _PartitionRead] = {}
+        self._changed: dict[int, PartitionRead] = {}
 
     # -- reading -----------------------------------------------------------------------------
 
-    def read_now(self) -> None:
-        """Everything that memory can answer."""
-        for row in self._rows:
-            self._look_up(row)
-            if row.log is not None:
-                self._read_row(row, row.log)
+    def read_memory(self) -> None:
+        """Read the records that are in memory."""
+        for read in self._reads:
+            read.find_log(self._broker.node, by_id=self._uses_ids)
+            if read.log is not None:
+                self._read_from_memory(read, read.log)
 
-    def _look_up(self, row: _PartitionRead) -> None:
-        wanted, node = row.wanted, self._broker.node
-        state, by_id = node.cluster.state, self._uses_ids
-        topic = state.topic_by_id(wanted.topic_id) if by_id else state.topic(wanted.topic)
-        if topic is None:
-            row.error = _UNKNOWN_ID if by_id else _UNKNOWN
-            return
-        leader = node.leader_of(topic.id_bytes, wanted.index)
-        if leader is None:
-            known = 0 <= wanted.index < len(topic.partitions)
-            row.error = _NOT_LEADER if known else _UNKNOWN
-        elif 0 <= wanted.leader_epoch < leader.log.epoch:
-            row.error = _FENCED_EPOCH
-        elif wanted.leader_epoch > leader.log.epoch:
-            row.error = _UNKNOWN_EPOCH
-        else:
-            row.log = leader.log
-
-    def _read_row(self, row: _PartitionRead, log: PartitionLog) -> None:
-        """Read from memory what still fits; say what else must be done."""
-        offset = row.wanted.offset
-        row.cold = row.unsure = False
-        row.lacks_bytes = 0
+    def _read_from_memory(self, read: PartitionRead, log: PartitionLog) -> None:
+        """Read the records that still fit, or set the reason why there are none."""
+        offset = read.requested.offset
+        read.cold = read.above_end = False
+        read.lacks_bytes = 0
         if log.closed is not None:
-            row.error = _NOT_LEADER
+            read.error = NOT_LEADER
         elif offset < log.start_offset:
-            row.error = _OUT_OF_RANGE
+            read.error = _OUT_OF_RANGE
         elif offset > log.high_watermark:
-            row.unsure = offset > log.next_offset
+            read.above_end = offset > log.next_offset
         elif offset < log.high_watermark and (self._bytes_left > 0 or not self._size):
-            most = min(row.wanted.max_bytes, self._bytes_left)
+            most = min(read.requested.max_bytes, self._bytes_left)
             chunk = self._broker.reader.read_now(log, offset, most)
             if chunk is None:
-                row.cold = True
+                read.cold = True
             else:
-                self._take(row, chunk)
+                self._take(read, chunk)
 
-    def _take(self, row: _PartitionRead, chunk: RecordChunk) -> None:
-        # At least one batch whatever its size, but only for the first partition that has any.
+    def _take(self, read: PartitionRead, chunk: RecordChunk) -> None:
+        """Add records to the response if they fit.
+
+        The first partition with records gets at least one batch, whatever its size.
+        """
         if self._size and chunk.size > self._bytes_left:
             return
-        if not self._room.use(chunk.size):
-            row.lacks_bytes = chunk.size
+        if not self._reservation.use(chunk.size):
+            read.lacks_bytes = chunk.size
             return
-        piled = self._broker.unsent.is_piling_up
-        row.chunk = freed(chunk, piled=piled) if piled or row.cold else chunk
+        backlogged = self._broker.unsent.is_backlogged
+        read.chunk = unpin(chunk, backlogged=backlogged) if backlogged or read.cold else chunk
         self._size += chunk.size
         self._bytes_left -= chunk.size
 
     @property
-    def is_enough(self) -> bool:
-        """Whether nothing need be read from the store, and what there is may be answered."""
-        if any(row.cold or row.unsure for row in self._rows) or self._lacks_room:
+    def is_complete(self) -> bool:
+        """Whether a response may be sent at once, without a read from the store."""
+        if any(read.cold or read.above_end for read in self._reads) or self._lacks_room:
             return False
         return self._is_due
 
     @property
     def _lacks_room(self) -> bool:
-        return not self._size and any(row.lacks_bytes for row in self._rows)
+        return not self._size and any(read.lacks_bytes for read in self._reads)
 
     @property
     def _is_due(self) -> bool:
         return (
             self._size >= self._min_bytes
             or self._wait_seconds <= 0
-            or self._hurried
-            or any(row.error for row in self._rows)
-            or not self._rows
+            or self._ends_now
+            or any(read.error for read in self._reads)
+            or not self._reads
         )
 
-    # -- taking time -------------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------------
 
     async def finish(self, incremental: bool) -> FetchResponse:
-        """Read what is cold, wait for what is not there yet, and answer.
+        """Read cold records from the store, wait for new ones, and return the response.
 
-        Where too much waits already, answer at once: the client is to wait before it asks again.
+        If too many fetches wait already, return at once, with a throttle time.
         """
         ends_at = runtime.monotonic() + self._wait_seconds
-        waiting, size = self._broker.waiting, WAITING_ROW_BYTES * len(self._rows)
-        spare = waiting.bytes_max // 4 if len(self._rows) > FEW_ROWS else 0
+        waiting, size = self._broker.waiting, WAITING_PARTITION_BYTES * len(self._reads)
+        spare = waiting.bytes_max // 4 if len(self._reads) > FEW_PARTITIONS else 0
         if not waiting.try_take(size, spare=spare):
             response = self.response(incremental)
             response.throttle_time_ms = min(int(self._wait_seconds * 1000), THROTTLE_MS_MAX)
             return response
         try:
-            await self._make_sure_of_leading()
-            if any(row.cold for row in self._rows):
+            await self._check_above_end()
+            if any(read.cold for read in self._reads):
                 await self._read_cold(ends_at)
             if not self._is_due and not self._lacks_room:
                 await self._wait_for_more(ends_at)
@@ -230,75 +189,80 @@ class _Fetch:
             return self.response(incremental)
         finally:
             waiting.give_back(size)
-            self._room.release()
+            self._reservation.release()
 
-    async def _make_sure_of_leading(self) -> None:
-        """Check that this broker still leads before an offset above the end is out of range."""
-        unsure = [row for row in self._rows if row.unsure]
-        if not unsure:
+    async def _check_above_end(self) -> None:
+        """Set the errors of offsets above the end.
+
+        They are out of range only if this broker still leads. A deposed leader does not know the
+        end of the log.
+        """
+        above_end = [read for read in self._reads if read.above_end]
+        if not above_end:
             return
         failure = 0
         try:
             leading = await self._broker.still_leading()
         except NeveError as error:
             leading, failure = False, fetch_error(error)
-        for row in unsure:
-            assert row.log is not None
+        for read in above_end:
+            assert read.log is not None
             if failure:
-                row.error = failure
-            elif not leading or row.log.closed is not None:
-                row.error = _NOT_LEADER
-            elif row.wanted.offset > row.log.next_offset:
-                row.error = _OUT_OF_RANGE
+                read.error = failure
+            elif not leading or read.log.closed is not None:
+                read.error = NOT_LEADER
+            elif read.requested.offset > read.log.next_offset:
+                read.error = _OUT_OF_RANGE
 
     async def _read_cold(self, ends_at: float) -> None:
-        cold: list[tuple[_PartitionRead, int]] = []
-        # Others may have taken the room since this request came.
-        left = min(self._bytes_left, self._room.room_bytes)
-        wanting = [row for row in self._rows if row.cold]
-        # A part for each: one that is slow, damaged or nearly empty takes nothing from the others.
-        share = max(left // len(wanting), COLD_SHARE_BYTES_LEAST)
-        for row in wanting:
+        """Read the partitions whose records are not in memory, as far as there is room."""
+        cold: list[tuple[PartitionRead, int]] = []
+        # Other requests may have taken the room since this one arrived.
+        left = min(self._bytes_left, self._reservation.room_bytes)
+        candidates = [read for read in self._reads if read.cold]
+        # Equal shares: a partition that is slow, damaged or nearly empty takes nothing from others.
+        share = max(left // len(candidates), COLD_SHARE_BYTES_MIN)
+        for read in candidates:
             if left > 0 or not (self._size or cold):
-                most = max(0, min(row.wanted.max_bytes, share, left))
-                cold.append((row, most))
+                most = max(0, min(read.requested.max_bytes, share, left))
+                cold.append((read, most))
                 left -= max(most, 1)
         if not cold:
-            return  # what is in memory fills the answer
-        # Taken before anything is read, and kept for what is found.
-        wanted_bytes = sum(most for _, most in cold)
-        if self._room.room_bytes and self._room.ahead(wanted_bytes):
-            await self._read_side_by_side(cold, ends_at)
+            return  # records from memory fill the response
+        # Reserved before anything is read, and kept for the records that are found.
+        cold_bytes = sum(most for _, most in cold)
+        if self._reservation.room_bytes and self._reservation.reserve(cold_bytes):
+            await self._read_in_parallel(cold, ends_at)
         else:
             cold[0][0].lacks_bytes = UNKNOWN_BATCH_BYTES
 
     async def _wait_for_room(self, ends_at: float) -> None:
-        """Wait until there is room for one batch, and read it; or answer without records."""
-        self._hurried = True
-        row = next(row for row in self._rows if row.lacks_bytes)
-        assert row.log is not None
+        """Wait until there is room for one batch, and read it. Give up when the time is up."""
+        self._ends_now = True
+        read = next(read for read in self._reads if read.lacks_bytes)
+        assert read.log is not None
         try:
             async with runtime.deadline(self._store_seconds(ends_at)):
-                while row.lacks_bytes and not row.error:
-                    self._room.release()
-                    size = row.lacks_bytes
-                    await self._room.wait(size)
-                    self._read_row(row, row.log)
-                    if row.cold:
-                        await self._read_side_by_side([(row, size)], ends_at)
+                while read.lacks_bytes and not read.error:
+                    self._reservation.release()
+                    size = read.lacks_bytes
+                    await self._reservation.wait(size)
+                    self._read_from_memory(read, read.log)
+                    if read.cold:
+                        await self._read_in_parallel([(read, size)], ends_at)
         except TimeoutError:
             return
 
     def _store_seconds(self, ends_at: float) -> float:
-        """How long an answer may wait for anything but records that are to come."""
+        """How long a response may wait for the store or for room."""
         least = self._broker.settings.fetch.cold_wait_ms / 1000
         return max(least, ends_at - runtime.monotonic())
 
-    async def _read_side_by_side(
-        self, cold: list[tuple[_PartitionRead, int]], ends_at: float
+    async def _read_in_parallel(
+        self, cold: list[tuple[PartitionRead, int]], ends_at: float
     ) -> None:
-        tasks = [runtime.spawn(self._read_cold_row(row, most)) for row, most in cold]
-        # An answer without them is right too: reading goes on, and the next request finds more.
+        tasks = [runtime.spawn(self._read_from_store(read, most)) for read, most in cold]
+        # A response without their records is valid. The downloads continue for the next request.
         try:
             await asyncio.wait(tasks, timeout=self._store_seconds(ends_at))
         finally:
@@ -309,15 +273,16 @@ class _Fetch:
             if not task.cancelled():
                 task.result()
 
-    async def _read_cold_row(self, row: _PartitionRead, most: int) -> None:
-        assert row.log is not None
+    async def _read_from_store(self, read: PartitionRead, most: int) -> None:
+        assert read.log is not None
         try:
-            chunk = await self._broker.reader.read(row.log, row.wanted.offset, most)
-            self._take(row, chunk)
+            chunk = await self._broker.reader.read(read.log, read.requested.offset, most)
+            self._take(read, chunk)
         except NeveError as error:
-            row.error = self._report(row.log, row.wanted.offset, error)
+            read.error = self._report(read.log, read.requested.offset, error)
 
     def _report(self, log: PartitionLog, offset: int, error: NeveError) -> int:
+        """Log a failed read. Returns its error code."""
         if isinstance(error, DamagedError):
             reason = explain(error, self._broker.store_url)
             message = f"offset {offset} cannot be read: {reason}"
@@ -327,57 +292,59 @@ class _Fetch:
         return fetch_error(error)
 
     async def _wait_for_more(self, ends_at: float) -> None:
-        logs = [(row, row.log) for row in self._rows if row.log is not None and not row.error]
-        watchers = [(log, self._watcher(row)) for row, log in logs]
+        """Wait until commits have brought enough records, or the time is up."""
+        logs = [(read, read.log) for read in self._reads if read.log is not None and not read.error]
+        watchers = [(log, self._watcher(read)) for read, log in logs]
         for log, watcher in watchers:
             log.watch(watcher)
         self._broker.waiting_fetches[self] = None
-        self._let_go()
+        self._drop_records()
         try:
             self._recheck(logs)
             while not self._is_due and not self._lacks_room:
                 left = ends_at - runtime.monotonic()
-                if left <= 0 or not await self._wake_up(left):
+                if left <= 0 or not await self._wait_for_commit(left):
                     return
                 changed, self._changed = list(self._changed.values()), {}
-                for row in changed:
-                    self._reread(row)
+                for read in changed:
+                    self._reread(read)
         finally:
             del self._broker.waiting_fetches[self]
             for log, watcher in watchers:
                 log.unwatch(watcher)
-            for row in self._rows:
-                if row.chunk is not None and row.chunk.size and not row.chunk.parts:
-                    self._reread(row)
+            for read in self._reads:
+                if read.chunk is not None and read.chunk.size and not read.chunk.parts:
+                    self._reread(read)
 
-    def _let_go(self) -> None:
-        """Hold no records while waiting for more: only how much there is."""
-        for row in self._rows:
-            if row.chunk is not None:
-                row.chunk = row.chunk._replace(parts=[])
-        self._room.release()
+    def _drop_records(self) -> None:
+        """Keep only the sizes of records while waiting for more."""
+        for read in self._reads:
+            if read.chunk is not None:
+                read.chunk = read.chunk._replace(parts=[])
+        self._reservation.release()
 
-    def _recheck(self, logs: list[tuple[_PartitionRead, PartitionLog]]) -> None:
-        """What was committed between the first look and the watching."""
-        for row, log in logs:
-            if row.chunk is None and row.wanted.offset < log.high_watermark:
-                self._reread(row)
+    def _recheck(self, logs: list[tuple[PartitionRead, PartitionLog]]) -> None:
+        """Read records that were committed after the first read and before the watchers."""
+        for read, log in logs:
+            if read.chunk is None and read.requested.offset < log.high_watermark:
+                self._reread(read)
 
-    def _watcher(self, row: _PartitionRead) -> Callable[[PartitionLog], None]:
+    def _watcher(self, read: PartitionRead) -> Callable[[PartitionLog], None]:
         def committed(log: PartitionLog) -> None:  # noqa: ARG001
-            self._changed[id(row)] = row
+            self._changed[id(read)] = read
             if self._woken is not None and not self._woken.done():
                 self._woken.set_result(None)
 
         return committed
 
-    def hurry(self) -> None:
-        """The broker stops: answer with what there is. Other answers may wait behind this one."""
-        self._hurried = True
+    def end_wait(self) -> None:
+        """Respond with the records found so far. Other responses may wait behind this one."""
+        self._ends_now = True
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    async def _wake_up(self, seconds: float) -> bool:
+    async def _wait_for_commit(self, seconds: float) -> bool:
+        """Wait for a commit or `end_wait`. Returns False if the time is up."""
         if self._changed:
             return True
         self._woken = asyncio.get_running_loop().create_future()
@@ -390,32 +357,33 @@ class _Fetch:
             self._woken = None
         return True
 
-    def _reread(self, row: _PartitionRead) -> None:
-        """More was committed: what was found before is replaced by all there is now."""
-        assert row.log is not None
-        if row.chunk is not None:
-            self._size -= row.chunk.size
-            self._bytes_left += row.chunk.size
-            if row.chunk.parts:
-                self._room.put_back(row.chunk.size)
-            row.chunk = None
-        self._read_row(row, row.log)
+    def _reread(self, read: PartitionRead) -> None:
+        """Read a partition again after a commit, in place of the earlier result."""
+        assert read.log is not None
+        if read.chunk is not None:
+            self._size -= read.chunk.size
+            self._bytes_left += read.chunk.size
+            if read.chunk.parts:
+                self._reservation.put_back(read.chunk.size)
+            read.chunk = None
+        self._read_from_memory(read, read.log)
 
-    # -- answering ---------------------------------------------------------------------------
+    # -- responding --------------------------------------------------------------------------
 
     def response(self, incremental: bool) -> FetchResponse:
-        by_topic: dict[tuple[str, bytes], list[_Partition]] = {}
+        """Build the response. An incremental one has only the partitions that have changed."""
+        by_topic: dict[tuple[str, bytes], list[FetchResponse.Partition]] = {}
         served = []
-        for row in self._rows:
-            wanted = row.wanted
-            if row.chunk is not None and row.chunk.size:
-                served.append(wanted.key)
-            if not incremental or self._is_news(row):
-                rows = by_topic.setdefault((wanted.topic, wanted.topic_id), [])
-                rows.append(self._partition(row))
-        self._room.release()
+        for read in self._reads:
+            requested = read.requested
+            if read.has_records:
+                served.append(requested.key)
+            if not incremental or read.has_changed:
+                rows = by_topic.setdefault((requested.topic, requested.topic_id), [])
+                rows.append(read.response(read_committed=self._read_committed))
+        self._reservation.release()
         if self._session is not None:
-            self._session.to_the_end(served)
+            self._session.move_to_end(served)
         self._broker.metrics.fetch_bytes += self._size
         return FetchResponse(
             session_id=NO_SESSION if self._session is None else self._session.session_id,
@@ -423,26 +391,4 @@ class _Fetch:
                 _Topic(topic=name, topic_id=topic_id, partitions=rows)
                 for (name, topic_id), rows in by_topic.items()
             ],
-        )
-
-    def _is_news(self, row: _PartitionRead) -> bool:
-        log, wanted = row.log, row.wanted
-        if row.error or log is None or (row.chunk is not None and row.chunk.size):
-            return True
-        return wanted.sent_watermark != log.high_watermark or wanted.sent_start != log.start_offset
-
-    def _partition(self, row: _PartitionRead) -> _Partition:
-        log, wanted = row.log, row.wanted
-        watermark, start = (-1, -1) if log is None else (log.high_watermark, log.start_offset)
-        wanted.sent_watermark, wanted.sent_start = watermark, start
-        if row.error:
-            watermark = -1
-        return _Partition(
-            partition_index=wanted.index,
-            error_code=row.error,
-            high_watermark=watermark,
-            last_stable_offset=watermark,
-            log_start_offset=start,
-            aborted_transactions=[] if self._read_committed else None,
-            records=_NOTHING if row.chunk is None or row.error else row.chunk.parts,
         )

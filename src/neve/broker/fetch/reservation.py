@@ -1,4 +1,4 @@
-"""The room that one fetch has among the answers that clients have yet to take."""
+"""The bytes that one fetch reserves of `fetch.unsent.bytes`."""
 
 from __future__ import annotations
 
@@ -6,53 +6,56 @@ from neve.broker.unsent_responses import UnsentResponses
 
 
 class Reservation:
-    """Bytes for the records of one answer, from when they are found until the answer is made.
+    """Bytes for the records of one response, until the response is made.
 
-    `is_reader` says that the client is known to read its answers.
+    `client_keeps_up` is whether the client has read its last large response.
     """
 
-    __slots__ = ("_is_reader", "_reserved_bytes", "_spare_bytes", "_unsent")
+    __slots__ = ("_client_keeps_up", "_reserved_bytes", "_spare_bytes", "_unsent")
 
-    def __init__(self, unsent: UnsentResponses, *, is_reader: bool) -> None:
+    def __init__(self, unsent: UnsentResponses, *, client_keeps_up: bool) -> None:
         self._unsent = unsent
-        self._is_reader = is_reader
+        self._client_keeps_up = client_keeps_up
         self._reserved_bytes = 0
-        self._spare_bytes = 0  # of those reserved: no records lie in them
+        self._spare_bytes = 0  # reserved and not used by records yet
 
     @property
     def room_bytes(self) -> int:
-        """How much more could be reserved now."""
-        return self._unsent.room_bytes(is_reader=self._is_reader)
+        """How many more bytes could be reserved now."""
+        return self._unsent.room_bytes(client_keeps_up=self._client_keeps_up)
 
-    def ahead(self, size: int) -> bool:
-        """Reserve bytes for records that are yet to be found. Returns whether there was room."""
+    def reserve(self, size: int) -> bool:
+        """Reserve bytes before the records are read. Returns False if there is no room."""
         if size <= 0:
             return True
-        if not self._unsent.try_reserve(size, is_reader=self._is_reader):
+        if not self._unsent.try_reserve(size, client_keeps_up=self._client_keeps_up):
             return False
         self._reserved_bytes += size
         self._spare_bytes += size
         return True
 
     def use(self, size: int) -> bool:
-        """Put records in. Returns False where there is no room for them."""
-        if not self.ahead(size - self._spare_bytes):
+        """Use reserved bytes for records, and reserve what is missing.
+
+        Returns False if there is no room for them.
+        """
+        if not self.reserve(size - self._spare_bytes):
             return False
         self._spare_bytes -= size
         return True
 
     def put_back(self, size: int) -> None:
-        """These records are not to be answered after all; their bytes stay reserved."""
+        """Take records out of the response again. Their bytes stay reserved."""
         self._spare_bytes += size
 
     async def wait(self, size: int) -> None:
-        """Reserve bytes as soon as there is room."""
-        await self._unsent.reserve(size, is_reader=self._is_reader)
+        """Wait until there is room, and reserve bytes."""
+        await self._unsent.reserve(size, client_keeps_up=self._client_keeps_up)
         self._reserved_bytes += size
         self._spare_bytes += size
 
     def release(self) -> None:
-        """The answer is made, and counted by its connection; or it holds no records for now."""
+        """Release all reserved bytes: the response is made, or holds no records for now."""
         if self._reserved_bytes:
             self._unsent.release(self._reserved_bytes)
             self._reserved_bytes = self._spare_bytes = 0

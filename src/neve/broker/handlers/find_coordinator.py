@@ -59,8 +59,8 @@ async def _check_coordinating(broker: Broker, key_type: int) -> None:
         )
     if key_type != _GROUP:
         raise CoordinatorTypeError(f"there is no coordinator of kind {key_type}")
-    if not broker.group_state.is_loaded:
-        await Changes(broker).make(broker.group_state.ensure)
+    if not broker.offsets_topic.is_loaded:
+        await Changes(broker).make(broker.offsets_topic.ensure)
 
 
 def _coordinator(broker: Broker, group_id: str) -> _Found:
@@ -69,7 +69,7 @@ def _coordinator(broker: Broker, group_id: str) -> _Found:
     This broker if no process leads the group's partition, or one that serves no clients: requests
     are then answered NOT_COORDINATOR, and clients ask again.
     """
-    leader = broker.group_state.coordinator_of(group_id)
+    leader = broker.offsets_topic.coordinator_of(group_id)
     other = None if leader is None else broker.node.cluster.state.brokers.get(leader)
     if other is None or other.incarnation == broker.node.incarnation or not other.port:
         return _Found(NO_ERROR, None, broker.node_id, *broker.advertised)

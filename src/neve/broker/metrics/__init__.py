@@ -1,9 +1,9 @@
-"""What a broker counts, and how it is shown.
+"""The metrics of a broker.
 
-`Metrics` is what the hot path adds to: plain integers and bucketed histograms. The `…_view` modules
-look at counters and components when a scrape comes. `neve.serving` has the names of all families,
-and turns views into Prometheus text, in slices, so that a broker of thousands of partitions goes on
-serving.
+The hot path adds to `Metrics`: plain integers and bucketed histograms. The `…_view` modules read
+counters and components during a scrape. `neve.serving` has the names of all families, and turns
+views into Prometheus text. It does so in slices, so that a broker with thousands of partitions
+keeps serving clients meanwhile.
 """
 
 from neve.broker.metrics.counters import Latency, Metrics

@@ -1,4 +1,4 @@
-"""What clients did: requests, connections, bytes, records, and how long an acknowledgement took."""
+"""Requests, connections, bytes and records of clients, and the latency of acknowledgements."""
 
 from __future__ import annotations
 

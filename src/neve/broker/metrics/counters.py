@@ -1,6 +1,7 @@
-"""Counters of the hot path: an addition, or a bisection and two.
+"""Counters for the hot path.
 
-Nothing here locks, allocates per event or knows Prometheus. Everything runs on the loop's thread.
+They neither lock nor allocate per event, and know nothing of Prometheus. All of them are used on
+the event loop's thread.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Latency:
         return sum(self._counts)
 
     def buckets(self) -> list[tuple[float, int]]:
-        """Upper bounds with how many lie at or below them; the last bound is infinite."""
+        """Return pairs of an upper bound and the count up to it. The last bound is infinite."""
         return list(zip((*BOUNDS_SECONDS, float("inf")), accumulate(self._counts), strict=True))
 
 
@@ -44,7 +45,7 @@ class ApiCounters:
     def __init__(self) -> None:
         self.latency = Latency()
         self.errors: dict[int, int] = {}
-        """Answers by Kafka's error code; the rest had none."""
+        """Responses with an error, by Kafka's error code."""
 
     @property
     def without_error(self) -> int:
@@ -52,9 +53,9 @@ class ApiCounters:
 
 
 class Metrics:
-    """Everything one broker counts itself. Owned by the broker; read when a scrape comes.
+    """The counters of one broker, read during a scrape.
 
-    Attributes are added to in place (`metrics.bytes_in += n`): a call would cost more than the sum.
+    Callers add to the attributes (`metrics.bytes_in += n`): a call would cost more than the sum.
     """
 
     __slots__ = (
@@ -88,7 +89,7 @@ class Metrics:
         """From a batch's append to its commit."""
 
     def answered(self, api_key: int, seconds: float, error: int = 0, times: int = 1) -> None:
-        """Requests were answered, or done where no answer is wanted, with this error code."""
+        """Count requests that got a response with this error code, or are done with acks=0."""
         api = self.apis.get(api_key)
         if api is None:
             api = self.apis[api_key] = ApiCounters()
@@ -97,7 +98,7 @@ class Metrics:
             api.errors[error] = api.errors.get(error, 0) + times
 
     def closed(self, reason: str) -> None:
-        """A connection was closed. Reasons are a few fixed words, such as `idle` or `by-client`."""
+        """Count a closed connection. Reasons are fixed words, such as `idle` or `by-client`."""
         self._closed[reason] = self._closed.get(reason, 0) + 1
 
     def closed_by_reason(self) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Consumer groups: their states, members, committed offsets and lag, under kafka_exporter's names.
 
-As there, a topic is shown for a group that committed any of its offsets, with all its partitions:
--1 where nothing was committed, so that a partition nobody reads can be alerted on.
+As in kafka_exporter, a group has samples for all partitions of each topic for which it committed
+any offset. The value is -1 for a partition without a committed offset, so that an alert can find
+partitions that no consumer reads.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from neve.serving.text import header, quoted, several
 
-PIECE = 500
+SLICE_LINES = 500
 NONE = -1
 
 
@@ -25,29 +26,29 @@ class GroupRow(NamedTuple):
 
 
 Ends = Callable[[str], Sequence[int | None]]
-"""The committed ends of a topic's partitions, by number; None for those led elsewhere."""
+"""The high watermarks of a topic's partitions; None for those that another broker leads."""
 
 
 class _Lines:
-    """The samples of one family, in pieces."""
+    """The samples of one metric family, in slices of `SLICE_LINES`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._pieces: list[list[str]] = [[]]
+        self._slices: list[list[str]] = [[]]
 
     def add(self, labels: str, value: int) -> None:
-        self._pieces[-1].append(f"{self._name}{{{labels}}} {value}\n")
-        if len(self._pieces[-1]) >= PIECE:
-            self._pieces.append([])
+        self._slices[-1].append(f"{self._name}{{{labels}}} {value}\n")
+        if len(self._slices[-1]) >= SLICE_LINES:
+            self._slices.append([])
 
     def text(self) -> Iterator[str]:
         yield header(self._name)
-        for piece in self._pieces:
-            yield "".join(piece)
+        for lines in self._slices:
+            yield "".join(lines)
 
 
 def group_view(groups: Iterable[GroupRow], states: Iterable[str], ends: Ends) -> Iterator[str]:
-    """`states` are all that there are: one without a group is shown with 0."""
+    """Yield the samples of all groups, and the number of groups in each of `states`."""
     by_state = dict.fromkeys(states, 0)
     members = _Lines("kafka_consumergroup_members")
     offsets, lags = _Lines("kafka_consumergroup_current_offset"), _Lines("kafka_consumergroup_lag")
@@ -62,7 +63,7 @@ def group_view(groups: Iterable[GroupRow], states: Iterable[str], ends: Ends) ->
             offset_sum = lag_sum = 0
             known = ends(topic)
             if not known:
-                continue  # deleted: its offsets are about to be
+                continue  # the topic is deleted, and its offsets soon will be
             for number, end in enumerate(known):
                 labels = f'{named},partition="{number}",{in_topic}'
                 offset = committed.get(number, NONE)

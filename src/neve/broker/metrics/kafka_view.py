@@ -1,7 +1,7 @@
 """Offsets and leaders under kafka_exporter's names.
 
-These are the families with a sample for each partition, so they are made in pieces of `PIECE`
-partitions, and the labels of a partition are put together once a scrape.
+These families have a sample for each partition. They are made in slices of `SLICE_ROWS` partitions,
+and the labels of a partition are built once per scrape.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neve.log.partition import PartitionLog
 from neve.serving.addresses import Address
 from neve.serving.text import header, labels_of, one, several
 
-PIECE = 500
+SLICE_ROWS = 500
 
 
 class _Row(NamedTuple):
@@ -34,8 +34,8 @@ def kafka_view(node: Node) -> Iterator[str]:
     counts = [((topic.name,), len(topic.partitions)) for topic in state.topics.values()]
     yield several("kafka_topic_partitions", counts)
     rows: list[_Row] = []
-    for piece in _pieces(_rows(node, state)):
-        rows += piece
+    for part in _slices(_rows(node, state)):
+        rows += part
         yield ""
     led = [(row.labels, row.log) for row in rows if row.log is not None]
     yield from _family(
@@ -68,13 +68,13 @@ def _rows(node: Node, state: ClusterState) -> Iterator[_Row]:
             yield _Row(labels, leader_id, None if led is None else led.log)
 
 
-def _pieces(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
-    while piece := list(islice(rows, PIECE)):
-        yield piece
+def _slices(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+    while part := list(islice(rows, SLICE_ROWS)):
+        yield part
 
 
 def _family(name: str, values: Iterator[tuple[str, int]]) -> Iterator[str]:
-    """A family of integers whose labels are text already."""
+    """Yield a family of integers whose labels are already text."""
     yield header(name)
-    while lines := [f"{name}{labels} {value}\n" for labels, value in islice(values, PIECE)]:
+    while lines := [f"{name}{labels} {value}\n" for labels, value in islice(values, SLICE_ROWS)]:
         yield "".join(lines)

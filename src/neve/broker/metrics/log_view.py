@@ -1,4 +1,4 @@
-"""The log: how far the WAL and tiering are behind, and what is held in memory."""
+"""The lag of the WAL and of tiering, and the partitions that this broker leads."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from neve.cluster.node import Node
 from neve.log.wal.writer import WalWriter
 from neve.serving.text import one
 
-PIECE = 500
+SLICE_ROWS = 500
 
 
 class CommitLag:
-    """For how long nothing was committed although something waits for it, as far as was looked."""
+    """How long appended records have waited without any commit, as seen by the calls so far."""
 
     def __init__(self) -> None:
         self._number = -1
         self._since = 0.0
 
     def seconds(self, writer: WalWriter) -> float:
+        """Return the seconds since the last commit was seen; 0 if nothing waits."""
         if not writer.buffered_bytes:
             self._number = -1
             return 0.0
@@ -39,8 +40,8 @@ def log_view(node: Node, lag: CommitLag) -> Iterator[str]:
     logs = [leader.log for leader in node.led.partitions.values()]
     yield one("neve_partitions_led", len(logs))
     untiered, oldest = 0, None
-    for start in range(0, len(logs), PIECE):
-        for log in logs[start : start + PIECE]:
+    for start in range(0, len(logs), SLICE_ROWS):
+        for log in logs[start : start + SLICE_ROWS]:
             untiered += log.tail_bytes
             if log.tail and (oldest is None or log.tail[0].since < oldest):
                 oldest = log.tail[0].since

@@ -1,4 +1,4 @@
-"""What is held in memory against its bounds, each of which a setting names."""
+"""The memory that components use, beside their bounds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from neve.serving.text import several
 
 
-class Held(NamedTuple):
-    """One bounded thing: how much it holds and how much it may."""
+class MemoryUse(NamedTuple):
+    """The memory of one component, and its bound."""
 
-    what: str
+    name: str
     used_bytes: int
     max_bytes: int
 
 
-def memory_view(things: Sequence[Held]) -> Iterator[str]:
-    yield several("neve_memory_used_bytes", [((each.what,), each.used_bytes) for each in things])
-    yield several("neve_memory_max_bytes", [((each.what,), each.max_bytes) for each in things])
+def memory_view(uses: Sequence[MemoryUse]) -> Iterator[str]:
+    yield several("neve_memory_used_bytes", [((each.name,), each.used_bytes) for each in uses])
+    yield several("neve_memory_max_bytes", [((each.name,), each.max_bytes) for each in uses])

@@ -1,7 +1,7 @@
-"""What is written to the bucket and deleted from it, by what it is.
+"""Count the objects that are written to the bucket and deleted from it, by kind.
 
-A store around the whole stack, so that every object counts once, however often it was sent: WAL
-objects, roll-ups, segments and their indexes, manifests. What retention deletes is told from here.
+The counting store wraps the whole stack, so that an object counts once, however often its upload
+was retried. The deletions include those of retention.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KINDS = ("wal", "wal-checkpoint", "rollup", "segment", "index", "manifest", "clu
 
 
 def kind_of(key: str) -> str:
-    """What an object is, from its key."""
+    """Return the kind of an object, from its key."""
     incarnation = keys.stream_of(key)
     if incarnation is not None:
         stream = keys.wal_stream(incarnation)
@@ -33,7 +33,7 @@ def kind_of(key: str) -> str:
 
 
 class ObjectCounts(Wrapper):
-    """Counts what succeeded."""
+    """Counts the writes and deletions that succeeded."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Figures that components keep to themselves, read here and nowhere else."""
+"""Metrics from private state of other components. No other module of the broker reads it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from neve.log.wal.writer import WalWriter
 
 
 def uploads_of(writer: WalWriter) -> int:
-    """WAL objects that are being uploaded."""
+    """Return the number of WAL objects that are being uploaded."""
     return len(writer._flights)
 
 
 def tail_cached_bytes(node: Node) -> int:
-    """Committed WAL objects whose bytes are in memory."""
+    """Return the bytes of committed WAL objects that are in memory."""
     return node.own_stream.cached_bytes
 
 
 def group_rows(groups: Groups) -> Iterator[GroupRow]:
-    """Every group that is coordinated here, one at a time."""
+    """Yield the groups that this broker coordinates."""
     for slot in groups._table:
         offsets: dict[str, dict[int, int]] = {}
         for (topic, partition), committed in slot.offsets.items():

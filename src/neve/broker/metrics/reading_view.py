@@ -1,4 +1,4 @@
-"""Where consumers' records came from, and what catching up cost."""
+"""The sources of fetched records, and the cost of catch-up reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store was asked and how it answered, from the wrappers around it."""
+"""Requests to the store and their outcomes, as counted by the wrappers around it."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def store_view(stack: Stack) -> Iterator[str]:
 
 
 def _every_other(buckets: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Bounds a factor of 2 apart: half the samples, and what is left stays exact."""
+    """Return every other bucket. Buckets are cumulative, so the remaining ones stay exact."""
     return [*buckets[:-1:2], buckets[-1]]

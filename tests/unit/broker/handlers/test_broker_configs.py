@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from neve.broker.admin.config_changes import DELETE, SET
-from neve.broker.group_state import GroupState
 from neve.broker.handlers import (
     alter_configs,
     create_topics,
@@ -16,6 +15,7 @@ from neve.broker.handlers import (
     incremental_alter_configs,
     metadata,
 )
+from neve.broker.offsets_topic import OffsetsTopic
 from neve.cluster.broker_config import set_broker_configs
 from neve.cluster.records import ALL_NODES
 from neve.protocol.codes import ErrorCode
@@ -154,7 +154,7 @@ async def test_new_topics_follow_at_once() -> None:
 @pytest.mark.parametrize("name", [OWN, ALL])
 async def test_groups_follow_at_once(name: str) -> None:
     broker = await start_broker()
-    state = GroupState(broker.node, broker.settings.groups)
+    state = OffsetsTopic(broker.node, broker.settings.groups)
     await edit(broker, name, group_min_session_timeout_ms="123")
     assert state.groups.settings.min_session_timeout_ms == 123
     node_id = ALL_NODES if name == ALL else NODE_ID

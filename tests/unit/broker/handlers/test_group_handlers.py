@@ -12,7 +12,6 @@ import pytest
 
 from neve import runtime
 from neve.broker.admin import changes
-from neve.broker.group_state import GroupState
 from neve.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -26,6 +25,7 @@ from neve.broker.handlers import (
     offset_fetch,
     sync_group,
 )
+from neve.broker.offsets_topic import OffsetsTopic
 from neve.cluster.state import Topic
 from neve.errors import StoreError, UnavailableError
 from neve.log.partition import PartitionLog
@@ -44,12 +44,12 @@ NOT_ASKED_FOR = -(2**31)
 class GroupBroker(StandIn):
     """A stand-in that coordinates groups."""
 
-    group_state: GroupState
+    offsets_topic: OffsetsTopic
     leads = True
 
     @property
     def groups(self) -> Any:
-        return self.group_state.groups
+        return self.offsets_topic.groups
 
     async def still_leading(self) -> bool:
         await runtime.sleep(0)
@@ -107,21 +107,21 @@ def api_of(handler: ModuleType) -> AnyApi:
 async def broker_of(**topics: int) -> AsyncIterator[GroupBroker]:
     made = await start_broker(topics or {"orders": 2})
     broker = GroupBroker(made.node, made.settings, made.bucket)
-    broker.group_state = GroupState(
+    broker.offsets_topic = OffsetsTopic(
         made.node, GroupSettings(partitions=2, initial_rebalance_delay_ms=0)
     )
-    await broker.group_state.load()
+    await broker.offsets_topic.load()
     try:
         yield broker
     finally:
-        await broker.group_state.close()
+        await broker.offsets_topic.close()
         await made.node.close()
 
 
 @asynccontextmanager
 async def coordinating(**topics: int) -> AsyncIterator[GroupBroker]:
     async with broker_of(**topics) as broker:
-        await broker.group_state.ensure()
+        await broker.offsets_topic.ensure()
         yield broker
 
 
@@ -198,7 +198,7 @@ async def test_while_the_internal_topic_cannot_be_made_clients_come_again() -> N
         async def failing() -> None:
             raise StoreError("meta/log", "slow down")
 
-        broker.group_state.ensure = failing  # type: ignore[method-assign]
+        broker.offsets_topic.ensure = failing  # type: ignore[method-assign]
         answer = await broker.call(find_coordinator, 3, key="g")
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -583,11 +583,11 @@ async def test_groups_and_offsets_survive_a_restart_on_the_same_bucket() -> None
     async with coordinating() as broker:
         me, generation = await broker.member("g")
         await commit(broker, "g", 8, {1: 6}, member_id=me, generation_id_or_member_epoch=generation)
-        await broker.group_state.close()
-        broker.group_state = GroupState(
+        await broker.offsets_topic.close()
+        broker.offsets_topic = OffsetsTopic(
             broker.node, GroupSettings(partitions=2, initial_rebalance_delay_ms=0)
         )
-        await broker.group_state.load()
+        await broker.offsets_topic.load()
         assert [row[1] for row in await fetch(broker, "g", 8, [1])] == [6]
         beat = await broker.call(heartbeat, 4, group_id="g", generation_id=generation, member_id=me)
         assert beat.error_code == NONE

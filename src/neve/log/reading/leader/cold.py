@@ -246,4 +246,4 @@ class ColdReader:
             self.cursors.rest(cursor)
             if cursor.reads > 1:
                 self._ahead.kick(cursor)
-        self.budget.press()
+        self.budget.free_for_waiting()

@@ -1,7 +1,7 @@
-"""Which records of a refused batch are to blame, as Kafka's `record_errors` say it.
+"""Find the invalid records of a refused batch, for `record_errors` of the response.
 
-A batch is refused by its header alone. To name the records it has to be unpacked, which is done
-beside the event loop and within bounds: past them a client learns what is wrong, not with which.
+The batch header is enough to refuse a batch. To find the records, a thread decompresses the batch,
+within bounds. Beyond them the response has an error message, but no record errors.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from neve.records.reference import iterate_batch
 from neve.settings import MIB
 
 DECOMPRESSED_BYTES_MAX = 16 * MIB
-"""What one produced batch is decompressed to: several times what producers put into one."""
+"""The largest size of a decompressed batch: several times that of ordinary producers."""
 UNPACKED_AT_ONCE_MAX = 2
-"""Produced batches that are decompressed at once, for whatever reason."""
+"""How many produced batches are decompressed at once, to search or to recompress them."""
 RECORDS_MAX = 100_000
-"""Batches of more records are not searched."""
-BLAMED_MAX = 1_000
-"""Records that one answer names."""
+"""Batches with more records are not searched."""
+INVALID_RECORDS_MAX = 1_000
+"""How many records one response names."""
 
 
-class Blamed(NamedTuple):
-    """One record: its position in the batch, and what is wrong with it."""
+class InvalidRecord(NamedTuple):
+    """The position of a record in its batch, and the reason why it is invalid."""
 
     batch_index: int
     reason: str
 
 
-class TimesRefusedError(TimestampError):
-    """Records of a batch have times that their topic does not take."""
+class InvalidTimesError(TimestampError):
+    """Records of a batch have times that their topic does not allow."""
 
     def __init__(self, name: str, header: BatchHeader, earliest_ms: int, latest_ms: int) -> None:
         super().__init__(
@@ -44,21 +44,21 @@ class TimesRefusedError(TimestampError):
         self._record_count = header.record_count
         self._earliest_ms = max(earliest_ms, 0)
         self._latest_ms = latest_ms
-        self.blamed: list[Blamed] = []
+        self.records: list[InvalidRecord] = []
 
     def search(self, batch: memoryview) -> None:
-        """Find the records to blame. A batch that cannot be unpacked has none to name."""
+        """Find the invalid records. Finds none if the batch cannot be decompressed."""
         if self._record_count > RECORDS_MAX:
             return
         try:
-            self.blamed = list(itertools.islice(self._found(batch), BLAMED_MAX))
+            self.records = list(itertools.islice(self._found(batch), INVALID_RECORDS_MAX))
         except NeveError:
-            self.blamed = []
+            self.records = []
 
-    def _found(self, batch: memoryview) -> Iterator[Blamed]:
+    def _found(self, batch: memoryview) -> Iterator[InvalidRecord]:
         records = iterate_batch(batch, key="produced batch", limit=DECOMPRESSED_BYTES_MAX)
         for index, record in enumerate(records):
             time_ms = record.timestamp
             if time_ms >= 0 and not self._earliest_ms <= time_ms <= self._latest_ms:
                 reason = f"the time {time_ms} is not within {self._earliest_ms}..{self._latest_ms}"
-                yield Blamed(index, reason)
+                yield InvalidRecord(index, reason)

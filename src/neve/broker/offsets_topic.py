@@ -1,9 +1,9 @@
-"""The groups that this broker coordinates: those of the internal partitions that it leads.
+"""`__consumer_offsets`: the topic that stores the groups which this broker coordinates.
 
-A group belongs to one partition of the internal topic, and the leader of that partition coordinates
-it. Groups are loaded when this broker comes to lead their partition, from the partition's state
-table (the last STATE section and everything committed after it), and unloaded when it loses it. The
-topic is created when the first client asks for a coordinator.
+A group belongs to one partition of the topic, and the leader of that partition coordinates it. When
+this broker becomes the leader, it loads the partition's groups from its state table (the last STATE
+section and all records committed after it). When it loses the partition, it unloads them. The topic
+is created when the first client asks for a coordinator.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from neve.settings import GroupSettings
 
 log_line = logging.getLogger("neve.broker.groups")
 
-GROUPS_TOPIC = "__consumer_offsets"
+OFFSETS_TOPIC = "__consumer_offsets"
 # Small segments: a load reads the last table and at most one segment of records.
 _CONFIGS = {"segment.bytes": str(8 * 1024 * 1024)}
 
 
-class GroupState:
-    """The groups of one broker. Call `start` once, and `close` before the node's."""
+class OffsetsTopic:
+    """The groups of one broker. Call `load` once, and `close` before the node's."""
 
     def __init__(
         self, node: Node, settings: GroupSettings, complain: Complain = lambda *_: None
@@ -64,7 +64,7 @@ class GroupState:
         clients ask again, and must not wait for groups other than their own.
         """
         async with self._creating:
-            if self._node.cluster.state.topic(GROUPS_TOPIC) is None:
+            if self._node.cluster.state.topic(OFFSETS_TOPIC) is None:
                 await self._create()
                 await self._load_led()
             else:
@@ -73,13 +73,13 @@ class GroupState:
     @property
     def is_loaded(self) -> bool:
         """Whether the internal topic exists, and every partition led here is loaded or damaged."""
-        if self._node.cluster.state.topic(GROUPS_TOPIC) is None:
+        if self._node.cluster.state.topic(OFFSETS_TOPIC) is None:
             return False
         return all(leader in self._settled for leader in self._leaders())
 
     def coordinator_of(self, group_id: str) -> int | None:
         """The incarnation that leads a group's partition; None if no process does."""
-        topic = self._node.cluster.state.topic(GROUPS_TOPIC)
+        topic = self._node.cluster.state.topic(OFFSETS_TOPIC)
         if topic is None:
             return None
         leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
@@ -87,7 +87,7 @@ class GroupState:
 
     async def _create(self) -> None:
         try:
-            await self._node.topics.create(GROUPS_TOPIC, self._settings.partitions, _CONFIGS)
+            await self._node.topics.create(OFFSETS_TOPIC, self._settings.partitions, _CONFIGS)
         except TopicExistsError:  # created by an earlier attempt or by another broker
             await self._node.takeover.lead_unled()
 
@@ -95,14 +95,14 @@ class GroupState:
 
     def _leaders(self) -> list[PartitionLeader]:
         """The partitions of the internal topic that this broker leads."""
-        topic = self._node.cluster.state.topic(GROUPS_TOPIC)
+        topic = self._node.cluster.state.topic(OFFSETS_TOPIC)
         if topic is None:
             return []
         found = (self._node.leader_of(topic.id_bytes, at) for at in range(len(topic.partitions)))
         return [leader for leader in found if leader is not None]
 
     def _led(self, leader: PartitionLeader) -> None:
-        topic = self._node.cluster.state.topic(GROUPS_TOPIC)
+        topic = self._node.cluster.state.topic(OFFSETS_TOPIC)
         if topic is None or topic.id_bytes != leader.log.topic_id or self._is_closed:
             return
         self._start_load(leader)
@@ -128,7 +128,7 @@ class GroupState:
                 self._start_load(leader)
 
     def _start_load(self, leader: PartitionLeader) -> None:
-        topic = self._node.cluster.state.topic(GROUPS_TOPIC)
+        topic = self._node.cluster.state.topic(OFFSETS_TOPIC)
         if topic is not None and leader not in self._loads:
             self.groups.spread_over(len(topic.partitions))
             self._loads[leader] = self._tasks.start(self._load(leader), name="group load")
@@ -186,4 +186,4 @@ class _PartitionStateLog:
 
 
 def _failed(failure: BaseException) -> None:
-    log_line.error("work on groups failed", exc_info=failure)
+    log_line.error("a background task of the groups failed", exc_info=failure)
