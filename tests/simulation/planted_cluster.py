@@ -13,10 +13,11 @@ from neve.cluster import node as cluster_node
 from neve.cluster import state as cluster_state
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.partition_leader import PartitionLeader
+from neve.cluster.placement import PartitionKey
 from neve.cluster.recovery import raise_first
 from neve.cluster.state import Topic
 from neve.cluster.stream_rollups import StreamRollups
-from neve.cluster.takeover import PartitionKey, Takeover
+from neve.cluster.takeover import Takeover
 from neve.errors import NeveError, NotFoundError
 from neve.log.wal.reader import WalReader
 from neve.log.wal.rollup import trim

@@ -18,8 +18,8 @@ from neve import runtime
 from neve.cluster.failures import Failures
 from neve.cluster.node import Node
 from neve.cluster.partition_leader import PartitionLeader
+from neve.cluster.placement import PartitionKey
 from neve.cluster.streams import retire_streams
-from neve.cluster.takeover import PartitionKey
 from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.settings import Settings
 
@@ -178,8 +178,8 @@ class BackgroundLoops:
         maintenance = node.maintenance
         if maintenance.has_tiered_streams():
             await self._attempt("recording tiered streams", maintenance.record_tiered_streams)
-        if node.takeover.earlier():
-            await self._attempt("taking over from other processes", node.takeover.expire_earlier)
+        if node.takeover.replaces():
+            await self._attempt("taking over from other processes", node.takeover.expire_replaced)
         wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
         if wanted:  # a slow take-over does not delay the next one
             self._begin(self._lead_unled(wanted), "maintenance-lead")

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from neve import runtime
+from neve.cluster.placement import PartitionKey, moves_from, moves_to
 from neve.cluster.records import (
     FEATURE_LEVEL,
     AddPartitions,
@@ -16,7 +17,6 @@ from neve.cluster.records import (
     Expire,
     Init,
     Lead,
-    Move,
     ProducerIds,
     PurgeTopic,
     Record,
@@ -26,7 +26,7 @@ from neve.cluster.records import (
     Tiered,
     TieredPart,
 )
-from neve.cluster.state import NO_LEADER, ClusterRules, ClusterState, IdBlock, Topic, is_live
+from neve.cluster.state import ClusterRules, ClusterState, IdBlock, Topic, is_live
 from neve.cluster.topic_config import check_configs, known_config
 from neve.cluster.topic_rules import (
     PARTITIONS_MAX,
@@ -176,7 +176,7 @@ class ClusterLog:
                 host=host,
                 port=port,
                 rack=rack,
-                moves=_moves(state, earlier, to=view.position),
+                moves=moves_from(state, earlier, view.position),
             )
 
         number = await self._propose(derive)
@@ -191,7 +191,7 @@ class ClusterLog:
         def derive(state: ClusterState) -> Change | None:
             if not is_live(state.brokers, incarnation):
                 return None
-            moves = _moves(state, {incarnation}, to=successor)
+            moves = moves_from(state, {incarnation}, successor)
             return Expire(incarnation=incarnation, moves=moves)
 
         await self.propose(derive)
@@ -339,26 +339,12 @@ class ClusterLog:
         await self.propose(derive)
         return self.state.id_blocks[incarnation]
 
-    async def lead(self, incarnation: int, wanted: Sequence[tuple[str, int]]) -> None:
+    async def lead(self, incarnation: int, wanted: Sequence[PartitionKey]) -> None:
         """Take the leadership of each of these partitions that has no leader."""
 
         def derive(state: ClusterState) -> Change | None:
-            moves = []
-            for topic_id, number in wanted:
-                topic = state.topics.get(topic_id)
-                if topic is None or number >= len(topic.partitions):
-                    continue
-                partition = topic.partitions[number]
-                if partition.leader == NO_LEADER:
-                    moves.append(
-                        Move(
-                            topic_id=topic_id,
-                            partition=number,
-                            epoch=partition.epoch + 1,
-                            incarnation=incarnation,
-                        )
-                    )
-            return Lead(tuple(moves)) if moves else None
+            moves = moves_to(state, wanted, incarnation)
+            return Lead(moves) if moves else None
 
         await self.propose(derive)
 
@@ -378,16 +364,6 @@ def _check_feature_level(state: ClusterState) -> None:
             f"the cluster has feature level {state.feature_level} and this version knows "
             f"{FEATURE_LEVEL}: upgrade"
         )
-
-
-def _moves(state: ClusterState, ended: Collection[int], *, to: int) -> tuple[Move, ...]:
-    """Rows that give one process every partition that these processes lead."""
-    return tuple(
-        Move(topic_id=topic.topic_id, partition=number, epoch=partition.epoch + 1, incarnation=to)
-        for topic in state.topics.values()
-        for number, partition in enumerate(topic.partitions)
-        if partition.leader in ended
-    )
 
 
 def _incarnation(state: ClusterState, session: str) -> int | None:

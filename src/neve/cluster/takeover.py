@@ -17,8 +17,14 @@ from neve import runtime
 from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.own_stream import OwnStream
+from neve.cluster.placement import (
+    PartitionKey,
+    partitions_to_lead,
+    processes_to_expire,
+    should_lead,
+)
 from neve.cluster.recovery import raise_first, recover
-from neve.cluster.state import NO_LEADER, ClusterState, PartitionState, Topic
+from neve.cluster.state import Broker, ClusterState, PartitionState, Topic
 from neve.cluster.stream_rollups import StreamRollups
 from neve.errors import NeveError
 from neve.log.partition import PartitionLog
@@ -32,9 +38,6 @@ _log = logging.getLogger(__name__)
 
 # Attempts of one take-over, if a stream that it could not read turns out to be retired.
 TAKE_OVERS_MAX = 5
-
-# A topic's id in hex, and a partition number.
-PartitionKey = tuple[str, int]
 
 
 class Takeover:
@@ -71,61 +74,54 @@ class Takeover:
         return any(taken == topic_id for taken, _ in self._taking)
 
     async def lead(self, topics: Sequence[str] | None = None) -> None:
-        """Declare every other process dead, and lead all partitions, or all of these topics.
+        """Expire the processes that this one replaces, and lead what it should: see placement.
 
-        This is the policy of one broker per bucket; nothing else here assumes it. A partition that
-        cannot be recovered does not stop the others. Raises the first failure at the end.
+        With `topics`, lead only partitions of these. A partition that cannot be recovered does not
+        stop the others. Raises NoTopicError if a topic does not exist, and the first failure of a
+        partition at the end.
         """
         self._check_not_ended()
         await self._cluster.refresh()
-        await self._expire(self._others())
+        await self.expire_replaced()
+        own = self._writer.incarnation
         state = self._cluster.state
-        names = [topic.name for topic in state.topics.values()] if topics is None else topics
-        wanted: list[PartitionKey] = []
-        for name in names:
-            topic = state.topic(name)
-            if topic is None:
-                raise NoTopicError(f"there is no topic {name!r}")
-            wanted += [(topic.topic_id, number) for number in range(len(topic.partitions))]
-        failures = await self._lead(wanted)
+        chosen = None if topics is None else [_topic(state, name) for name in topics]
+        failures = await self._lead(partitions_to_lead(state, own, self._led.partitions, chosen))
         with contextlib.suppress(NeveError):
             await self._rollups.sweep()  # the background loops retry it
         raise_first(list(failures.values()))
 
-    def earlier(self) -> list[int]:
-        """Live processes that registered before this one, which takes over from them."""
-        return [each for each in self._others() if each < self._writer.incarnation]
+    def replaces(self) -> list[Broker]:
+        """The live processes that this one replaces and has not expired yet."""
+        return processes_to_expire(self._cluster.state, self._writer.incarnation)
 
-    async def expire_earlier(self) -> None:
-        """Declare every process dead that registered before this one.
+    async def expire_replaced(self) -> None:
+        """Declare the processes dead that this one replaces.
 
-        The background loops call it: if `lead` failed at the start, nothing else would move the
+        The background loops repeat it: if it failed at the start, nothing else would move the
         partitions of those processes.
         """
-        await self._expire(self.earlier())
-
-    def _others(self) -> list[int]:
-        brokers = self._cluster.state.brokers.items()
-        return sorted(key for key, row in brokers if row.live and key != self._writer.incarnation)
-
-    async def _expire(self, incarnations: Sequence[int]) -> None:
-        for incarnation in incarnations:
-            node_id = self._cluster.state.brokers[incarnation].node_id
-            ended = {"incarnation": incarnation, "node": node_id}
+        for other in self.replaces():
+            ended = {"incarnation": other.incarnation, "node": other.node_id}
             event(_log, logging.INFO, "taking over from another process", **ended)
-            await self._cluster.expire(incarnation, successor=self._writer.incarnation)
+            await self._cluster.expire(other.incarnation, successor=self._writer.incarnation)
 
     async def lead_created(self, topic: Topic, created: Collection[int]) -> None:
-        """Lead partitions of a topic that this node has just created.
+        """Lead those partitions that this node has just created and should lead.
 
         No process can have written to them under their first epoch, so there is nothing to recover.
         Other partitions of the topic are not touched: their leaders serve them, or `lead_unled`
-        takes them.
+        takes them over.
         """
-        if not created:
+        own = self._writer.incarnation
+        rows = [
+            (topic.topic_id, number)
+            for number in created
+            if should_lead(topic.partitions[number], own)
+        ]
+        if not rows:
             return
         self._check_not_ended()
-        rows = [(topic.topic_id, number) for number in created]
         raise_first(list((await self._lead(rows, created=rows)).values()))
 
     async def lead_unled(
@@ -142,21 +138,14 @@ class Takeover:
         return await self._lead(wanted)
 
     def unled(self) -> list[PartitionKey]:
-        """Partitions without a leader, and ours that are neither served nor being recovered.
+        """Partitions that this node should lead and that are neither served nor being recovered.
 
         A state of the cluster without any is searched once.
         """
         state = self._cluster.state
         if self._searched is state:
             return []
-        own = self._writer.incarnation
-        found = [
-            (topic.topic_id, number)
-            for topic in state.topics.values()
-            for number, partition in enumerate(topic.partitions)
-            if partition.leader == NO_LEADER
-            or (partition.leader == own and (topic.id_bytes, number) not in self._led.partitions)
-        ]
+        found = partitions_to_lead(state, self._writer.incarnation, self._led.partitions)
         if not found:
             self._searched = state
         return [row for row in found if row not in self._taking]
@@ -286,3 +275,10 @@ class Takeover:
     def _is_ours(self, topic: Topic, log: PartitionLog) -> bool:
         current = topic.partitions[log.partition]
         return current.leader == self._writer.incarnation and current.epoch == log.epoch
+
+
+def _topic(state: ClusterState, name: str) -> Topic:
+    topic = state.topic(name)
+    if topic is None:
+        raise NoTopicError(f"there is no topic {name!r}")
+    return topic

@@ -1,7 +1,7 @@
 """Create, grow, configure and delete topics, on behalf of one node.
 
-Each operation proposes a change to the cluster log and logs it. A node takes the partitions that it
-has created, as far as its placement gives them to it.
+Each operation proposes a change to the cluster log and logs it. Of the partitions that it has
+created, a node leads those that placement gives it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TopicOperations:
     async def create(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Create a topic, and lead its partitions."""
+        """Create a topic, and lead those of its partitions that this node should lead."""
         topic = await self._cluster.create_topic(name, partitions, configs)
         event(
             _log,
@@ -42,7 +42,7 @@ class TopicOperations:
         return topic
 
     async def add_partitions(self, name: str, total: int) -> Topic:
-        """Grow a topic to `total` partitions, and lead the new ones."""
+        """Grow a topic to `total` partitions, and lead the new ones that this node should lead."""
         topic, created = await self._cluster.add_partitions(name, total)
         event(_log, logging.INFO, "partitions added", topic=name, partitions=total)
         await self._takeover.lead_created(topic, created)
