@@ -9,6 +9,10 @@ from types import ModuleType
 from typing import Any
 
 from neve import runtime
+from neve.broker.admin.cluster import ClusterAdmin
+from neve.broker.admin.configs import ConfigAdmin
+from neve.broker.admin.offsets import OffsetAdmin
+from neve.broker.admin.partitions import PartitionAdmin
 from neve.broker.admin.topics import TopicAdmin
 from neve.broker.context import Client, Context
 from neve.cluster.node import Node
@@ -47,7 +51,6 @@ class StandIn:
     node_id: int = NODE_ID
     advertised: Address = ADVERTISED
     store_url: str = STORE_URL
-    rack: str = ""
     changing: runtime.Tasks = field(default_factory=runtime.Tasks)
     searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
 
@@ -56,8 +59,26 @@ class StandIn:
         return TopicAdmin(self.node, self.settings)
 
     @property
-    def cluster_id(self) -> str:
-        return self.node.cluster.state.cluster_id
+    def partitions(self) -> PartitionAdmin:
+        return PartitionAdmin(self.node, self.topics, self.still_leading)
+
+    @property
+    def offsets(self) -> OffsetAdmin:
+        return OffsetAdmin(getattr(self, "reader", None))  # type: ignore[arg-type]
+
+    @property
+    def cluster(self) -> ClusterAdmin:
+        return ClusterAdmin(self.node, self.advertised)
+
+    @property
+    def configs(self) -> ConfigAdmin:
+        return ConfigAdmin(
+            self.node,
+            self.topics,
+            self.settings,
+            advertised=self.advertised,
+            store_url=self.store_url,
+        )
 
     async def still_leading(self) -> bool:
         return await self.node.writer.still_leading()

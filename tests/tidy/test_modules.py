@@ -67,6 +67,18 @@ def test_every_layer_that_exists_has_its_place() -> None:
     assert len(placed) == len(set(placed))
 
 
+def test_handlers_reach_the_node_only_through_services() -> None:
+    handlers = [file for file in source_files() if "broker/handlers/" in file.as_posix()]
+    assert handlers
+    reaching = [
+        f"{file.name}:{node.lineno}"
+        for file in handlers
+        for node in ast.walk(syntax_of(file))
+        if isinstance(node, ast.Attribute) and node.attr == "node"
+    ]
+    assert reaching == [], "a service of neve.broker.admin should do this"
+
+
 def banned() -> list[str]:
     return list(PROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"])
 

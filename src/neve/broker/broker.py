@@ -8,6 +8,10 @@ import socket
 from typing import Protocol
 
 from neve import runtime
+from neve.broker.admin.cluster import ClusterAdmin
+from neve.broker.admin.configs import ConfigAdmin
+from neve.broker.admin.offsets import OffsetAdmin
+from neve.broker.admin.partitions import PartitionAdmin
 from neve.broker.admin.topics import TopicAdmin
 from neve.broker.fetch.sessions import Sessions
 from neve.broker.metrics import Metrics
@@ -60,10 +64,14 @@ class Broker:
         self.settings = settings
         self.node = node
         self.node_id = settings.broker.node_id
-        self.rack = settings.broker.rack
         self.advertised = advertised
         self.store_url = masked(store_url)  # for messages: without secrets
         self.topics = TopicAdmin(node, settings)
+        self.partitions = PartitionAdmin(node, self.topics, self.still_leading)
+        self.cluster = ClusterAdmin(node, advertised)
+        self.configs = ConfigAdmin(
+            node, self.topics, settings, advertised=advertised, store_url=self.store_url
+        )
         self.metrics = Metrics()
         self.sessions = Sessions(
             settings.fetch.sessions_max,
@@ -79,6 +87,7 @@ class Broker:
             ahead=stack.prefetch,
             hot_work=lambda: self.metrics.produce_batches,
         )
+        self.offsets = OffsetAdmin(self.reader)
         self.unsent = UnsentResponses(settings.fetch.unsent_bytes)
         self.waiting = runtime.MemoryShare("waiting-fetches", settings.fetch.waiting_bytes)
         node.memory.add(
@@ -155,10 +164,6 @@ class Broker:
             if self.node.writer.ended is not None:
                 raise
             log.error("some partitions cannot be served: %s", error)
-
-    @property
-    def cluster_id(self) -> str:
-        return self.node.cluster.state.cluster_id
 
     @property
     def is_full(self) -> bool:

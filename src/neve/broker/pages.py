@@ -15,15 +15,13 @@ from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
 from neve.broker.metrics.memory_view import MemoryUse, memory_view
 from neve.broker.metrics.objects import ObjectCounts, object_view
-from neve.broker.metrics.private_gauges import group_rows, tail_cached_bytes
+from neve.broker.metrics.private_gauges import tail_cached_bytes
 from neve.broker.metrics.reading_view import reading_view
 from neve.broker.metrics.store_view import store_view
-from neve.coordinator.group_messages import GroupState
 from neve.serving.pages import ServicePages, View, process_view
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
-    from neve.cluster.node import Node
 
 STALLED_SECONDS = 10.0
 """No commit for this long means that the store does not accept writes."""
@@ -67,12 +65,11 @@ class BrokerPages(ServicePages):
             partial(reading_view, broker.reader, broker.indexes),
             partial(memory_view, memory_uses(broker)),
             partial(kafka_view, broker.node),
-            partial(group_view, group_rows(broker.groups), _STATES, partial(_ends, broker.node)),
+            partial(group_view, broker.groups.summaries(), broker.partitions.committed_ends),
         ]
 
 
 _OWN_PROCESS = partial(process_view, __version__)
-_STATES = tuple(state.value for state in GroupState)
 
 
 def memory_uses(broker: Broker) -> list[MemoryUse]:
@@ -95,13 +92,3 @@ def memory_uses(broker: Broker) -> list[MemoryUse]:
             for share in (*broker.node.memory, scratch.kept)
         ),
     ]
-
-
-def _ends(node: Node, topic: str) -> list[int | None]:
-    """Return the high watermarks of a topic's partitions; None for those led elsewhere."""
-    found = node.cluster.state.topic(topic)
-    if found is None:
-        return []
-    topic_id = found.id_bytes
-    leaders = (node.leader_of(topic_id, number) for number in range(len(found.partitions)))
-    return [None if leader is None else leader.log.high_watermark for leader in leaders]

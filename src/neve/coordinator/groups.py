@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from neve import runtime
 from neve.coordinator.group_errors import GroupError
@@ -47,6 +48,15 @@ class GroupOverview:
     group_id: str
     protocol_type: str
     state: GroupState
+
+
+class GroupSummary(NamedTuple):
+    """One group, with its number of members and its committed offsets by topic and partition."""
+
+    group_id: str
+    state: GroupState
+    members: int
+    offsets: Mapping[str, Mapping[int, int]]
 
 
 Complain = Callable[[str, str, str], None]
@@ -213,6 +223,15 @@ class Groups(OffsetRequests):
             for slot in self._table
             if not wanted or slot.group.state.lower() in wanted
         ]
+
+    def summaries(self) -> Iterator[GroupSummary]:
+        """Yield every group that this process coordinates, for metrics."""
+        for slot in self._table:
+            offsets: dict[str, dict[int, int]] = {}
+            for (topic, partition), committed in slot.offsets.items():
+                offsets.setdefault(topic, {})[partition] = committed.offset
+            group = slot.group
+            yield GroupSummary(group.group_id, group.state, len(group.members), offsets)
 
     async def delete_group(self, group_id: str) -> GroupError | None:
         error = self._table.fault(group_id, may_be_nameless=True)

@@ -7,7 +7,7 @@ leads, and never answers from a topic that was deleted, whatever its successor i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -239,12 +239,6 @@ class OffsetRequests:
             )
             answers.update(dict.fromkeys(removed, written))
         return None, answers
-
-    def each_offset(self) -> Iterator[tuple[str, TopicPartition, CommittedOffset]]:
-        """Everything committed here, for metrics."""
-        for slot in self._table:
-            for key, value in slot.offsets.items():
-                yield slot.group.group_id, key, value
 
     # -- growing old
 

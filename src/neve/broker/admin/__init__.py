@@ -1,5 +1,6 @@
-"""Admin operations on topics, partitions, configs and the cluster.
+"""Services for topics, partitions, offsets, configs and the cluster.
 
-They take and return values of the domain and raise NeveErrors. Handlers translate them to Kafka's
-messages; any other port of the broker can call them as well.
+They take the components that they need, never the broker, return domain values and raise
+NeveErrors. Handlers translate for Kafka's clients, and the HTTP port uses the same services. Groups
+have their service in `neve.coordinator`.
 """

@@ -1,7 +1,7 @@
 """The brokers of the cluster, and the leaders of its partitions.
 
-A partition is in the bucket, not on brokers: its leader is its only replica, and in sync. A
-partition without a leader names its last one, as an offline replica.
+A partition is in the bucket, not on brokers: its leader is its only replica, and in sync. For a
+partition without a leader, the last leader is shown as an offline replica.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from neve.cluster.state import NO_LEADER
 
 if TYPE_CHECKING:
-    from neve.broker.broker import Broker
+    from neve.cluster.node import Node
     from neve.cluster.state import Topic
+    from neve.serving.addresses import Address
 
 
 class BrokerAddress(NamedTuple):
-    """A live broker, as its clients reach it."""
+    """A broker, and the address at which its clients reach it."""
 
     node_id: int
     host: str
@@ -26,7 +27,7 @@ class BrokerAddress(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """One partition as metadata shows it, by the names that its fields have in every answer."""
+    """One partition as metadata shows it. Responses have fields of the same names."""
 
     partition_index: int
     leader_id: int
@@ -40,34 +41,64 @@ class PartitionView(NamedTuple):
         return self.leader_id != NO_LEADER
 
 
-def live_brokers(broker: Broker) -> list[BrokerAddress]:
-    """Every broker that is alive and has an address, by node id."""
-    found = []
-    for other in broker.node.cluster.state.brokers.values():
-        own = other.incarnation == broker.node.incarnation
-        host, port = broker.advertised if own else (other.host, other.port)
-        # A job that writes without serving clients registers too, and has no address.
-        if other.live and port:
-            found.append(BrokerAddress(other.node_id, host, port, other.rack or None))
-    return sorted(found)
+class ClusterAdmin:
+    """The cluster as a node knows it. Clients reach this broker at `advertised`."""
 
+    def __init__(self, node: Node, advertised: Address) -> None:
+        self._node = node
+        self._advertised = advertised
 
-def view_partitions(broker: Broker, topic: Topic, numbers: Iterable[int]) -> list[PartitionView]:
-    """Show these partitions of a topic."""
-    return [_view(broker, topic, number) for number in numbers]
+    @property
+    def cluster_id(self) -> str:
+        return self._node.cluster.state.cluster_id
 
+    @property
+    def controller_id(self) -> int:
+        """The node id of this broker: any broker can do what Kafka's controller does."""
+        return self._node.node_id
 
-def _view(broker: Broker, topic: Topic, number: int) -> PartitionView:
-    partition = topic.partitions[number]
-    # Without a leader, the last process that wrote to it: its part of the streams is the last one.
-    last = partition.streams[-1].incarnation if partition.streams else partition.leader
-    owner = broker.node.cluster.state.brokers.get(last)
-    node_id = broker.node_id if owner is None else owner.node_id
-    if partition.leader == broker.node.incarnation:
-        led = broker.node.leader_of(topic.id_bytes, number) is not None
-    else:
-        led = partition.leader != NO_LEADER
-    if led:
-        at = [node_id]
-        return PartitionView(number, node_id, partition.epoch, at, at, [])
-    return PartitionView(number, NO_LEADER, partition.epoch, [node_id], [], [node_id])
+    def live_brokers(self) -> list[BrokerAddress]:
+        """Return every broker that is alive and has an address, by node id."""
+        found = []
+        for each in self._node.cluster.state.brokers.values():
+            own = each.incarnation == self._node.incarnation
+            host, port = self._advertised if own else (each.host, each.port)
+            # A job that writes without serving clients registers too, and has no address.
+            if each.live and port:
+                found.append(BrokerAddress(each.node_id, host, port, each.rack or None))
+        return sorted(found)
+
+    def coordinator_address(self, incarnation: int | None) -> BrokerAddress:
+        """Return the broker that clients of a coordinator connect to.
+
+        `incarnation` leads the coordinator's partition. If no process does (None), or one that
+        serves no clients, clients connect to this broker. It responds with NOT_COORDINATOR, and
+        they ask again.
+        """
+        found = None if incarnation is None else self._node.cluster.state.brokers.get(incarnation)
+        if found is None or found.incarnation == self._node.incarnation or not found.port:
+            return BrokerAddress(self._node.node_id, *self._advertised, None)
+        return BrokerAddress(found.node_id, found.host, found.port, found.rack or None)
+
+    def partitions(self, topic: Topic, numbers: Iterable[int]) -> list[PartitionView]:
+        """Return the leader and the replicas of these partitions of a topic."""
+        return [self._partition(topic, number) for number in numbers]
+
+    def _partition(self, topic: Topic, number: int) -> PartitionView:
+        partition = topic.partitions[number]
+        # Without a leader, the last process that wrote: its part of the streams is the last one.
+        last = partition.streams[-1].incarnation if partition.streams else partition.leader
+        owner = self._node.cluster.state.brokers.get(last)
+        node_id = self._node.node_id if owner is None else owner.node_id
+        if partition.leader == self._node.incarnation:
+            led = self._node.leader_of(topic.id_bytes, number) is not None
+        else:
+            led = partition.leader != NO_LEADER
+        if led:
+            at = [node_id]
+            return PartitionView(number, node_id, partition.epoch, at, at, [])
+        return PartitionView(number, NO_LEADER, partition.epoch, [node_id], [], [node_id])
+
+    async def new_producer_id(self) -> int:
+        """Return an id that no idempotent producer of this cluster has had."""
+        return await self._node.producer_ids.next()

@@ -1,17 +1,15 @@
-"""Change the configs of topics, of single brokers, and of all brokers together.
-
-Each resource is decided by itself, and keeps what it has not been asked to change.
-"""
+"""Change the configs of a topic, of one broker, or of all brokers together."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from neve.broker.admin.changes import Changes
-from neve.broker.admin.topics import check_not_internal
+from neve.broker.admin.duplicates import check_named_once, each_once
 from neve.cluster.broker_config import (
     check_broker_configs,
     configs_of_node,
@@ -28,38 +26,64 @@ from neve.cluster.topic_config import (
 from neve.errors import InvalidError
 
 if TYPE_CHECKING:
-    from neve.broker.broker import Broker
+    from neve.broker.admin.changes import Changes
+    from neve.cluster.node import Node
     from neve.cluster.state import Topic
+    from neve.settings import Settings
 
-# Kafka's numbers for what is done to one config.
-SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+class ConfigOperation(IntEnum):
+    """How a request changes one config, with Kafka's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigEdit(NamedTuple):
+    """A change of one config. `operation` may be a number that no ConfigOperation has."""
+
+    name: str
+    value: str | None
+    operation: int = ConfigOperation.SET
+
+    @property
+    def given_value(self) -> str:
+        """The value, which must not be null. Raises InvalidError if it is."""
+        if self.value is None:
+            raise InvalidError(f"the value of {self.name} is null: give a value")
+        return self.value
 
 
 class ConfigTarget(ABC):
-    """A resource whose configs can be changed. `kept` is what was given for it before."""
+    """A resource whose configs can be changed. `kept` has the values that were given for it."""
 
     kept: Mapping[str, str]
 
     @abstractmethod
     def known(self, name: str) -> ConfigDeclared:
-        """The config of this name; raises where there is none to change."""
+        """Return the config of this name. Raises an error if it does not exist or is fixed."""
 
     @abstractmethod
     def default(self, about: ConfigDeclared) -> str:
-        """What a config that is not given has."""
+        """Return the value of a config that is not given."""
 
     @abstractmethod
     def check(self, values: Mapping[str, str], removed: tuple[str, ...]) -> None:
-        """Raise where these cannot be given, or taken back."""
+        """Raise an error if these values cannot be given, or these configs not be removed."""
 
     @abstractmethod
     def change(self, values: Mapping[str, str], removed: tuple[str, ...]) -> Awaitable[object]:
-        """Give some and take others back."""
+        """Keep these values, and remove those configs."""
 
 
-class _TopicTarget(ConfigTarget):
-    def __init__(self, broker: Broker, topic: Topic) -> None:
-        self._broker = broker
+class TopicTarget(ConfigTarget):
+    """The configs of a topic."""
+
+    def __init__(self, node: Node, settings: Settings, topic: Topic) -> None:
+        self._node = node
+        self._settings = settings
         self._name = topic.name
         self.kept = topic.configs
 
@@ -67,22 +91,25 @@ class _TopicTarget(ConfigTarget):
         return known_config(name)
 
     def default(self, about: ConfigDeclared) -> str:
-        changed = self._broker.node.broker_configs.topic_defaults
-        return default_text(about, self._broker.settings.segment, changed)
+        changed = self._node.broker_configs.topic_defaults
+        return default_text(about, self._settings.segment, changed)
 
     def check(self, values: Mapping[str, str], removed: tuple[str, ...]) -> None:
-        del removed  # what was kept by another version may be taken back
+        del removed  # a config that another version of Neve kept may be removed
         check_configs(values)
 
     def change(self, values: Mapping[str, str], removed: tuple[str, ...]) -> Awaitable[object]:
-        return self._broker.node.topics.set_configs(self._name, values, removed)
+        return self._node.topics.set_configs(self._name, values, removed)
 
 
-class _BrokerTarget(ConfigTarget):
-    def __init__(self, broker: Broker, node_id: int) -> None:
-        self._broker = broker
+class BrokerTarget(ConfigTarget):
+    """The configs of a broker, or of all brokers (ALL_NODES)."""
+
+    def __init__(self, node: Node, settings: Settings, node_id: int) -> None:
+        self._node = node
+        self._settings = settings
         self._node_id = node_id
-        self.kept = broker.node.cluster.state.broker_configs.get(node_id, {})
+        self.kept = node.cluster.state.broker_configs.get(node_id, {})
 
     def known(self, name: str) -> ConfigDeclared:
         return known_broker_config(name)
@@ -92,63 +119,41 @@ class _BrokerTarget(ConfigTarget):
         return about.default
 
     def check(self, values: Mapping[str, str], removed: tuple[str, ...]) -> None:
-        """Alone, and beside all that this broker has."""
-        check_broker_configs(values, self._broker.settings)
-        kept = configs_of_node(self._broker.node.cluster.state, self._broker.node_id)
+        """Check the values alone, and together with all other configs of this broker."""
+        check_broker_configs(values, self._settings)
+        kept = configs_of_node(self._node.cluster.state, self._node.node_id)
         left = {name: text for name, text in kept.items() if name not in removed}
-        check_broker_configs({**left, **values}, self._broker.settings)
+        check_broker_configs({**left, **values}, self._settings)
 
     def change(self, values: Mapping[str, str], removed: tuple[str, ...]) -> Awaitable[object]:
-        return set_broker_configs(self._broker.node.cluster, self._node_id, values, removed)
+        return set_broker_configs(self._node.cluster, self._node_id, values, removed)
 
 
-class ConfigEdit(NamedTuple):
-    """What a request asks of one config. `operation` is one of Kafka's numbers."""
-
-    name: str
-    value: str | None
-    operation: int = SET
-
-    @property
-    def given_value(self) -> str:
-        """The value, which must not be null. Raises InvalidError if it is."""
-        if self.value is None:
-            raise InvalidError(f"{self.name} is given no value, but null")
-        return self.value
+Derive: TypeAlias = Callable[[ConfigTarget, Sequence[ConfigEdit]], dict[str, str]]
+"""Returns all configs that a resource keeps after these edits."""
 
 
-def topic_target(broker: Broker, name: str) -> ConfigTarget:
-    """The configs of a topic. Raises an error if there is no such topic for clients to change."""
-    topic = broker.topics.find(name)
-    check_not_internal(name, "changed")
-    return _TopicTarget(broker, topic)
-
-
-def broker_target(broker: Broker, node_id: int) -> ConfigTarget:
-    """The configs of a broker, or of all brokers (ALL_NODES)."""
-    return _BrokerTarget(broker, node_id)
-
-
-def replaced(target: ConfigTarget, edits: Sequence[ConfigEdit]) -> dict[str, str]:
-    """All configs of a resource after these have replaced what it had."""
+def replace_all(target: ConfigTarget, edits: Sequence[ConfigEdit]) -> dict[str, str]:
+    """Replace all configs of a resource by those of the edits."""
     del target
     return {edit.name: edit.given_value for edit in edits}
 
 
-def edited(target: ConfigTarget, edits: Sequence[ConfigEdit]) -> dict[str, str]:
-    """All configs of a resource after single ones are set, removed or edited as lists."""
+def apply_edits(target: ConfigTarget, edits: Sequence[ConfigEdit]) -> dict[str, str]:
+    """Set or delete single configs of a resource, or edit them as lists."""
     wanted = dict(target.kept)
     for edit in edits:
-        if edit.operation == DELETE:
-            if edit.name not in wanted:
-                target.known(edit.name)
-            wanted.pop(edit.name, None)
-        elif edit.operation == SET:
-            wanted[edit.name] = edit.given_value
-        elif edit.operation in (APPEND, SUBTRACT):
-            wanted[edit.name] = _edited_list(target, edit)
-        else:
-            raise InvalidError(f"{edit.name}: there is no operation {edit.operation}")
+        match edit.operation:
+            case ConfigOperation.DELETE:
+                if edit.name not in wanted:
+                    target.known(edit.name)
+                wanted.pop(edit.name, None)
+            case ConfigOperation.SET:
+                wanted[edit.name] = edit.given_value
+            case ConfigOperation.APPEND | ConfigOperation.SUBTRACT:
+                wanted[edit.name] = _edited_list(target, edit)
+            case _:
+                raise InvalidError(f"{edit.name}: there is no operation {edit.operation}")
     return wanted
 
 
@@ -158,7 +163,7 @@ def _edited_list(target: ConfigTarget, edit: ConfigEdit) -> str:
         raise InvalidConfigError(f"{about.name} is not a list: set it, nothing can be appended")
     present = target.kept.get(about.name, target.default(about))
     entries, given = _entries(present), _entries(edit.given_value)
-    if edit.operation == APPEND:
+    if edit.operation == ConfigOperation.APPEND:
         entries += [entry for entry in given if entry not in entries]
     else:
         entries = [entry for entry in entries if entry not in given]
@@ -170,9 +175,15 @@ def _entries(text: str) -> list[str]:
 
 
 async def change_configs(
-    target: ConfigTarget, wanted: dict[str, str], changes: Changes | None
+    target: ConfigTarget, edits: Sequence[ConfigEdit], derive: Derive, changes: Changes | None
 ) -> None:
-    """Make `wanted` all that a resource keeps. Only checks it if `changes` is None."""
+    """Change the configs of a resource. Only checks the edits if `changes` is None.
+
+    Raises InvalidError if the edits name a config twice, or cannot be made.
+    """
+    for edit, times in each_once(edits, attrgetter("name")):
+        check_named_once(f"config {edit.name!r}", times)
+    wanted = derive(target, edits)
     values = {name: value for name, value in wanted.items() if target.kept.get(name) != value}
     removed = tuple(name for name in target.kept if name not in wanted)
     target.check(values, removed)

@@ -1,141 +1,286 @@
-"""Configs of topics and brokers as clients are shown them: value, type, where the value is from."""
+"""Describe and change the configs of topics and brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from neve.broker.admin.config_changes import (
+    BrokerTarget,
+    ConfigEdit,
+    ConfigTarget,
+    Derive,
+    TopicTarget,
+    change_configs,
+)
+from neve.broker.admin.topics import check_not_internal
 from neve.cluster.broker_config import BROKER_CONFIGS
 from neve.cluster.records import ALL_NODES
 from neve.cluster.topic_config import CONFIGS, ConfigDeclared, default_text
-from neve.settings import SegmentSettings, Settings, declared
-from neve.settings.declare import Declared
+from neve.errors import InvalidError
+from neve.settings import SegmentSettings, declared
 from neve.settings.masking import masked
 
 if TYPE_CHECKING:
-    from neve.broker.broker import Broker
+    from neve.broker.admin.changes import Changes
+    from neve.broker.admin.topics import TopicAdmin
+    from neve.cluster.node import Node
+    from neve.serving.addresses import Address
+    from neve.settings import Settings
+    from neve.settings.declare import Declared
 
-# Kafka's numbers for where a value comes from.
-OF_TOPIC, OF_NODE, OF_ALL_NODES, OF_BROKER, DEFAULT = 1, 2, 3, 4, 5
-# Kafka's numbers for types, by its own names and by Python's.
-_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
-_TYPES |= {"bool": 1, "str": 2, "float": 6}
-# What Kafka calls a broker config that can be changed, by the topic config or setting it is for.
-_NAMES = {row.topic_config: name for name, row in BROKER_CONFIGS.items() if row.topic_config}
-_ALIASES = {row.setting: name for name, row in BROKER_CONFIGS.items() if row.setting}
+ALL_BROKERS = ""
+"""The resource name of all brokers together."""
 
 
-class Origin(NamedTuple):
-    """A value that a config has, or would have if one before it were taken away."""
+class ConfigResourceType(IntEnum):
+    """The kinds of resources that have configs here, with Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, with Kafka's numbers."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigType(IntEnum):
+    """The type of a value, with Kafka's numbers."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+_TYPES_OF_SETTINGS = {
+    bool: ConfigType.BOOLEAN,
+    str: ConfigType.STRING,
+    int: ConfigType.LONG,
+    float: ConfigType.DOUBLE,
+}
+# Kafka's name of a broker config that can be changed, by the topic config or setting that it sets.
+_BY_TOPIC_CONFIG = {
+    row.topic_config: name for name, row in BROKER_CONFIGS.items() if row.topic_config
+}
+_BY_SETTING = {row.setting: name for name, row in BROKER_CONFIGS.items() if row.setting}
+
+
+class ConfigSynonym(NamedTuple):
+    """A value that a config has, or would have if those before it were removed."""
 
     name: str
     value: str
-    source: int
+    source: ConfigSource
 
 
-class ConfigRow(NamedTuple):
-    """One config. `origins` begins with the value that counts."""
+class ConfigEntry(NamedTuple):
+    """One config. The first of `synonyms` has its value."""
 
     name: str
-    origins: list[Origin]
-    kind: int
+    synonyms: list[ConfigSynonym]
+    type: ConfigType
     doc: str
     read_only: bool
 
     @property
     def value(self) -> str:
-        return self.origins[0].value
+        return self.synonyms[0].value
 
     @property
-    def source(self) -> int:
-        return self.origins[0].source
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source
 
 
-def topic_rows(configs: Mapping[str, str], broker: Broker) -> list[ConfigRow]:
-    """Every config of a topic that keeps these, by name."""
-    rows = []
-    for name, about in sorted(CONFIGS.items()):
-        origins = [Origin(name, configs[name], OF_TOPIC)] if name in configs else []
-        origins += _changed(broker, _NAMES.get(name)) + _defaults(about, broker.settings)
-        rows.append(ConfigRow(name, origins, _TYPES[about.kind], about.doc, read_only=False))
-    return rows
+class ConfigAdmin:
+    """The configs of topics, of this broker, and of all brokers together.
 
-
-def _changed(broker: Broker, name: str | None) -> list[Origin]:
-    """What was given for a broker config while brokers ran: for this one, and for all."""
-    kept = broker.node.cluster.state.broker_configs
-    return [
-        Origin(name, given[name], source)
-        for node_id, source in ((broker.node_id, OF_NODE), (ALL_NODES, OF_ALL_NODES))
-        if name is not None and name in (given := kept.get(node_id, {}))
-    ]
-
-
-def _defaults(about: ConfigDeclared, settings: Settings) -> list[Origin]:
-    """What counts where a topic says nothing: a broker's setting, and below it the default."""
-    as_set = Origin(about.name, default_text(about, settings.segment), OF_BROKER)
-    as_shipped = Origin(about.name, default_text(about, SegmentSettings()), DEFAULT)
-    return [as_shipped] if as_set.value == as_shipped.value else [as_set, as_shipped]
-
-
-def all_brokers_rows(broker: Broker) -> list[ConfigRow]:
-    """What was given for all brokers together."""
-    given = broker.node.cluster.state.broker_configs.get(ALL_NODES, {})
-    rows = []
-    for name, value in sorted(given.items()):
-        origins = [Origin(name, value, OF_ALL_NODES)]
-        about = BROKER_CONFIGS[name].about
-        rows.append(ConfigRow(name, origins, _TYPES[about.kind], about.doc, read_only=False))
-    return rows
-
-
-def broker_rows(broker: Broker) -> list[ConfigRow]:
-    """Every setting of a broker by Neve's name, and some by Kafka's.
-
-    All are read when it starts but those that can be changed, by Kafka's names.
+    `store_url` is shown to clients, so it must not contain credentials.
     """
-    rows = []
-    for about in declared().values():
-        if about.name not in BROKER_CONFIGS:
-            origins = _changed(broker, _ALIASES.get(about.name)) + _as_set(about, broker.settings)
-            kind = _TYPES["long" if about.kind is int else about.kind.__name__]
-            rows.append(ConfigRow(about.name, origins, kind, about.doc, read_only=True))
-    for name, row in BROKER_CONFIGS.items():
-        if row.topic_config is not None:
-            beneath = _defaults(CONFIGS[row.topic_config], broker.settings)
-        else:
-            assert row.setting is not None
-            beneath = _as_set(declared()[row.setting], broker.settings)
-        origins = _changed(broker, name) + [each._replace(name=name) for each in beneath]
-        kind = _TYPES[row.about.kind]
-        rows.append(ConfigRow(name, origins, kind, row.about.doc, read_only=False))
-    return sorted(rows + _fixed_rows(broker))
+
+    def __init__(
+        self,
+        node: Node,
+        topics: TopicAdmin,
+        settings: Settings,
+        *,
+        advertised: Address,
+        store_url: str,
+    ) -> None:
+        self._node = node
+        self._topics = topics
+        self._settings = settings
+        self._advertised = advertised
+        self._store_url = store_url
+
+    async def alter(
+        self,
+        resource_type: int,
+        name: str,
+        edits: Sequence[ConfigEdit],
+        derive: Derive,
+        changes: Changes | None,
+    ) -> None:
+        """Change the configs of a resource. Only checks the edits if `changes` is None.
+
+        Raises an error if the resource does not exist, or its configs cannot be changed like this.
+        """
+        await change_configs(self._target(resource_type, name), edits, derive, changes)
+
+    def _target(self, resource_type: int, name: str) -> ConfigTarget:
+        if _checked_type(resource_type) is ConfigResourceType.BROKER:
+            return BrokerTarget(self._node, self._settings, self._node_named(name))
+        topic = self._topics.find(name)
+        check_not_internal(name, "changed")
+        return TopicTarget(self._node, self._settings, topic)
+
+    def describe(self, resource_type: int, name: str) -> list[ConfigEntry]:
+        """Return every config of a resource, sorted by name.
+
+        Raises an error if the resource does not exist, or has no configs.
+        """
+        if _checked_type(resource_type) is ConfigResourceType.TOPIC:
+            return self.topic_entries(self._topics.find(name).configs)
+        if self._node_named(name) == ALL_NODES:
+            return self._all_brokers_entries()
+        return self._broker_entries()
+
+    def _node_named(self, name: str) -> int:
+        """Return the node that a broker resource names, or ALL_NODES."""
+        own = self._node.node_id
+        if name == ALL_BROKERS:
+            return ALL_NODES
+        if name != str(own):
+            raise InvalidError(
+                f"this is broker {own}: it has its own configs (resource name '{own}') and those "
+                f"of all brokers (resource name {ALL_BROKERS!r}), not those of broker {name!r}"
+            )
+        return own
+
+    def topic_entries(self, kept: Mapping[str, str]) -> list[ConfigEntry]:
+        """Return every config of a topic that keeps these, sorted by name."""
+        entries = []
+        for name, about in sorted(CONFIGS.items()):
+            synonyms = self._dynamic(_BY_TOPIC_CONFIG.get(name)) + self._topic_defaults(about)
+            if name in kept:
+                synonyms.insert(0, ConfigSynonym(name, kept[name], ConfigSource.DYNAMIC_TOPIC))
+            entries.append(ConfigEntry(name, synonyms, _type_of(about), about.doc, read_only=False))
+        return entries
+
+    def _all_brokers_entries(self) -> list[ConfigEntry]:
+        """Return the configs that were given for all brokers together."""
+        given = self._node.cluster.state.broker_configs.get(ALL_NODES, {})
+        entries = []
+        for name, value in sorted(given.items()):
+            synonyms = [ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+            about = BROKER_CONFIGS[name].about
+            entries.append(ConfigEntry(name, synonyms, _type_of(about), about.doc, read_only=False))
+        return entries
+
+    def _broker_entries(self) -> list[ConfigEntry]:
+        """Return every setting by Neve's name, and some by Kafka's.
+
+        Those that can be changed while the broker runs have Kafka's names. All others are read
+        when it starts.
+        """
+        entries = self._fixed_entries()
+        for about in declared().values():
+            if about.name not in BROKER_CONFIGS:
+                synonyms = self._dynamic(_BY_SETTING.get(about.name)) + self._static(about)
+                kind = _TYPES_OF_SETTINGS[about.kind]
+                entries.append(ConfigEntry(about.name, synonyms, kind, about.doc, read_only=True))
+        for name, row in BROKER_CONFIGS.items():
+            if row.topic_config is not None:
+                beneath = self._topic_defaults(CONFIGS[row.topic_config])
+            else:
+                assert row.setting is not None
+                beneath = self._static(declared()[row.setting])
+            synonyms = self._dynamic(name) + [each._replace(name=name) for each in beneath]
+            kind = _type_of(row.about)
+            entries.append(ConfigEntry(name, synonyms, kind, row.about.doc, read_only=False))
+        return sorted(entries)
+
+    def _fixed_entries(self) -> list[ConfigEntry]:
+        """Return configs that Kafka's tools look for, and that cannot be changed."""
+        host, port = self._advertised
+        listener = f"PLAINTEXT://{host}:{port}"
+        given: list[tuple[str, object, ConfigType, str]] = [
+            ("advertised.listeners", listener, ConfigType.STRING, "see broker.advertise"),
+            ("broker.id", self._node.node_id, ConfigType.INT, "see broker.node.id"),
+            ("default.replication.factor", 1, ConfigType.INT, "the store replicates"),
+            ("delete.topic.enable", True, ConfigType.BOOLEAN, "topics can be deleted"),
+            (
+                "log.cleanup.policy",
+                "delete",
+                ConfigType.LIST,
+                "the default of a topic's cleanup.policy",
+            ),
+            ("log.dirs", self._store_url, ConfigType.STRING, "see broker.store"),
+        ]
+        return [
+            ConfigEntry(
+                name,
+                [ConfigSynonym(name, _text(value), ConfigSource.STATIC_BROKER)],
+                kind,
+                doc,
+                read_only=True,
+            )
+            for name, value, kind, doc in given
+        ]
+
+    def _dynamic(self, name: str | None) -> list[ConfigSynonym]:
+        """Return the values given for a broker config at run time: for this broker, and for all."""
+        kept = self._node.cluster.state.broker_configs
+        return [
+            ConfigSynonym(name, given[name], source)
+            for node_id, source in (
+                (self._node.node_id, ConfigSource.DYNAMIC_BROKER),
+                (ALL_NODES, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            )
+            if name is not None and name in (given := kept.get(node_id, {}))
+        ]
+
+    def _static(self, about: Declared) -> list[ConfigSynonym]:
+        """Return a setting as the broker was started with it, and its default."""
+        value = getattr(getattr(self._settings, about.group), about.field)
+        synonyms = [ConfigSynonym(about.name, _text(about.default), ConfigSource.DEFAULT)]
+        if value != about.default:
+            text = masked(_text(value))
+            synonyms.insert(0, ConfigSynonym(about.name, text, ConfigSource.STATIC_BROKER))
+        return synonyms
+
+    def _topic_defaults(self, about: ConfigDeclared) -> list[ConfigSynonym]:
+        """Return the values of a topic config that is not given: a setting, and its default."""
+        text, shipped = (
+            default_text(about, segment) for segment in (self._settings.segment, SegmentSettings())
+        )
+        default = ConfigSynonym(about.name, shipped, ConfigSource.DEFAULT)
+        if text == shipped:
+            return [default]
+        return [ConfigSynonym(about.name, text, ConfigSource.STATIC_BROKER), default]
 
 
-def _as_set(about: Declared, settings: Settings) -> list[Origin]:
-    """A setting as the broker was started with it, and its default."""
-    value = getattr(getattr(settings, about.group), about.field)
-    origins = [Origin(about.name, _text(about.default), DEFAULT)]
-    if value != about.default:
-        origins.insert(0, Origin(about.name, masked(_text(value)), OF_BROKER))
-    return origins
+def _checked_type(resource_type: int) -> ConfigResourceType:
+    try:
+        return ConfigResourceType(resource_type)
+    except ValueError:
+        known = " and ".join(f"{each.name.lower()}s ({each})" for each in ConfigResourceType)
+        raise InvalidError(
+            f"resources of type {resource_type} have no configs here: {known} have"
+        ) from None
 
 
-def _fixed_rows(broker: Broker) -> list[ConfigRow]:
-    """What tools look for, and cannot be changed while a broker runs."""
-    host, port = broker.advertised
-    given: list[tuple[str, object, str, str]] = [
-        ("advertised.listeners", f"PLAINTEXT://{host}:{port}", "string", "see broker.advertise"),
-        ("broker.id", broker.node_id, "int", "see broker.node.id"),
-        ("default.replication.factor", 1, "int", "the store replicates"),
-        ("delete.topic.enable", True, "boolean", "topics can be deleted"),
-        ("log.cleanup.policy", "delete", "list", "the default of a topic's cleanup.policy"),
-        ("log.dirs", broker.store_url, "string", "see broker.store"),
-    ]
-    return [
-        ConfigRow(name, [Origin(name, _text(value), OF_BROKER)], _TYPES[kind], doc, read_only=True)
-        for name, value, kind, doc in given
-    ]
+def _type_of(about: ConfigDeclared) -> ConfigType:
+    return ConfigType[about.kind.upper()]
 
 
 def _text(value: object) -> str:

@@ -1,9 +1,10 @@
-"""Partitions that this broker leads: find, check that it still leads, delete records, measure."""
+"""Operations on the partitions that this broker leads: find, delete records, measure."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from neve.broker.errors import (
     DeletedOffsetError,
@@ -17,26 +18,113 @@ from neve.log.segment.state_table import is_internal
 
 if TYPE_CHECKING:
     from neve.broker.admin.changes import Changes
-    from neve.broker.broker import Broker
+    from neve.broker.admin.topics import TopicAdmin
+    from neve.cluster.node import Node
     from neve.cluster.partition_leader import PartitionLeader
+    from neve.cluster.state import Topic
     from neve.log.partition import PartitionLog
 
 _NO_EPOCH = -1
 
+StillLeading: TypeAlias = Callable[[], Awaitable[bool]]
+"""Asks the store whether this process still leads. Raises UnavailableError if it is too slow."""
 
-def led_partition(broker: Broker, name: str, number: int) -> PartitionLeader:
-    """The leader of a partition. Raises NotLeaderError if this broker does not lead it."""
-    topic = broker.topics.find(name)
-    if not 0 <= number < len(topic.partitions):
-        raise UnknownPartitionError(
-            f"topic {name!r} has no partition {number}: it has {len(topic.partitions)}"
-        )
-    leader = broker.node.leader_of(topic.id_bytes, number)
-    if leader is None:
-        raise NotLeaderError(
-            f"this broker does not lead partition {number} of {name!r}: ask for metadata again"
-        )
-    return leader
+
+class LeadershipCheck:
+    """One check for all partitions or groups of a request, begun after the request arrived.
+
+    For answers that a successor could give differently.
+    """
+
+    def __init__(self, still_leading: StillLeading) -> None:
+        self._still_leading = still_leading
+        self._leads: bool | None = None
+
+    async def __call__(self) -> bool:
+        """Return whether this process still leads. The store is asked once.
+
+        Raises UnavailableError if the store does not answer in time.
+        """
+        if self._leads is None:
+            self._leads = await self._still_leading()
+        return self._leads
+
+    async def check(self, leader: PartitionLeader) -> None:
+        """Raise NotLeaderError if another process leads this partition now."""
+        if not await self() or not leader.is_leading:
+            raise NotLeaderError(f"another process leads {leader.name} now: ask for metadata again")
+
+
+class PartitionAdmin:
+    """The partitions that a node leads."""
+
+    def __init__(self, node: Node, topics: TopicAdmin, still_leading: StillLeading) -> None:
+        self._node = node
+        self._topics = topics
+        self._still_leading = still_leading
+
+    def leader(self, name: str, number: int) -> PartitionLeader:
+        """Return the leader of a partition.
+
+        Raises NoTopicError, UnknownPartitionError, or NotLeaderError if this broker does not lead
+        the partition.
+        """
+        topic = self._topics.find(name)
+        if not self._topics.has_partition(name, number):
+            raise UnknownPartitionError(
+                f"partition {number} does not exist in topic {name!r}; valid partitions: "
+                + (f"0-{len(topic.partitions) - 1}" if topic.partitions else "none")
+            )
+        leader = self._node.leader_of(topic.id_bytes, number)
+        if leader is None:
+            raise NotLeaderError(
+                f"this broker does not lead partition {number} of {name!r}: ask for metadata again"
+            )
+        return leader
+
+    async def delete_records(
+        self, name: str, number: int, before: int | None, changes: Changes
+    ) -> int:
+        """Delete the records before an offset, or all committed ones if it is None.
+
+        Returns the new start offset of the log. Raises DeletedOffsetError if the offset lies
+        outside the log.
+        """
+        if is_internal(name):
+            raise InternalTopicError(
+                f"{name} holds the broker's own state: its records cannot be deleted by clients"
+            )
+        leader = self.leader(name, number)
+        # Where the log ends decides what is deleted.
+        await changes.make(partial(LeadershipCheck(self._still_leading).check, leader))
+        end = leader.log.high_watermark
+        offset = end if before is None else before
+        if not 0 <= offset <= end:
+            raise DeletedOffsetError(
+                f"offset {offset} does not exist in {leader.name}; valid offsets: 0-{end}"
+            )
+        await changes.make(partial(leader.move_start, offset))
+        return leader.log.start_offset
+
+    async def size_bytes(self, topic: Topic, number: int) -> int | None:
+        """Return the bytes of a partition's segments and of its records that are not tiered.
+
+        Returns None if this broker does not lead the partition.
+        """
+        leader = self._node.leader_of(topic.id_bytes, number)
+        return None if leader is None else await _size_bytes(leader.log)
+
+    def committed_ends(self, name: str) -> list[int | None]:
+        """Return the high watermark of each partition of a topic, by number.
+
+        It is None for a partition that another broker leads. A topic that does not exist has none.
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            return []
+        numbers = range(len(topic.partitions))
+        leaders = (self._node.leader_of(topic.id_bytes, number) for number in numbers)
+        return [None if leader is None else leader.log.high_watermark for leader in leaders]
 
 
 def check_epoch(leader: PartitionLeader, of_client: int) -> None:
@@ -46,59 +134,18 @@ def check_epoch(leader: PartitionLeader, of_client: int) -> None:
         return
     if of_client < epoch:
         raise FencedLeaderEpochError(
-            f"leader epoch {of_client} is over, it is {epoch} now: ask for metadata again"
+            f"leader epoch {of_client} of {leader.name} is over, the current one is {epoch}: "
+            "ask for metadata again"
         )
     raise UnknownLeaderEpochError(
-        f"leader epoch {of_client} is not known here yet, only {epoch}: try again"
+        f"leader epoch {of_client} of {leader.name} is not known to this broker yet, the current "
+        f"one is {epoch}: try again"
     )
 
 
-class LeadershipCheck:
-    """One check for all partitions or groups of a request: it begins after the request came.
-
-    For answers that a successor could give otherwise.
-    """
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._leads: bool | None = None
-
-    async def __call__(self) -> bool:
-        """Whether this process still leads. Raises UnavailableError if the store is too slow."""
-        if self._leads is None:
-            self._leads = await self._broker.still_leading()
-        return self._leads
-
-    async def check(self, leader: PartitionLeader) -> None:
-        """Raise NotLeaderError if another process leads this partition now."""
-        if not await self() or not leader.is_leading:
-            raise NotLeaderError(f"another process leads {leader.name} now: ask for metadata again")
-
-
-async def delete_records(
-    broker: Broker, name: str, number: int, before: int | None, changes: Changes
-) -> int:
-    """Delete the records before an offset, or all that are committed if it is None.
-
-    Returns the offset at which the log starts then.
-    """
-    if is_internal(name):
-        raise InternalTopicError(f"records of {name} are the broker's own")
-    leader = led_partition(broker, name, number)
-    # Where the log ends decides what is deleted.
-    await changes.make(partial(LeadershipCheck(broker).check, leader))
-    end = leader.log.high_watermark
-    offset = end if before is None else before
-    if not 0 <= offset <= end:
-        raise DeletedOffsetError(f"{leader.name} has no offset {offset}: it ends at {end}")
-    await changes.make(partial(leader.move_start, offset))
-    return leader.log.start_offset
-
-
-async def size_bytes(log: PartitionLog) -> int:
-    """Bytes of a partition's segments, and of its records that are not in segments yet."""
+async def _size_bytes(log: PartitionLog) -> int:
     state = log.manifest.state
-    if state.removed:  # what runs count includes what retention took out of them
+    if state.removed:  # the counts of runs include segments that retention removed
         tiered = sum(segment.bytes for segment in await log.manifest.segments())
     else:
         tiered = sum(run.bytes for run in state.runs) + sum(row.bytes for row in state.loose)

@@ -21,7 +21,7 @@ _NO_CONFIGS: Mapping[str, str | None] = {}
 
 
 class NewTopic(NamedTuple):
-    """A topic that may be created."""
+    """A topic that was checked, and can be created."""
 
     name: str
     partitions: int
@@ -35,30 +35,48 @@ class TopicAdmin:
         self._node = node
         self._settings = settings
 
+    @property
+    def auto_create(self) -> bool:
+        """Whether a topic that a client asks for by name may be created."""
+        return self._node.broker_configs.settings.topics.auto_create
+
     def all(self) -> list[Topic]:
-        """Every topic, in the order of their names."""
+        """Return every topic, sorted by name."""
         return sorted(self._node.cluster.state.topics.values(), key=lambda topic: topic.name)
 
+    def get(self, name: str) -> Topic | None:
+        """Return the topic of this name, or None if it does not exist."""
+        return self._node.cluster.state.topic(name)
+
+    def get_by_id(self, topic_id: bytes) -> Topic | None:
+        """Return the topic of this id, or None if it does not exist."""
+        return self._node.cluster.state.topic_by_id(topic_id)
+
     def find(self, name: str) -> Topic:
-        """The topic of this name. Raises TopicNameError or NoTopicError."""
-        topic = self._node.cluster.state.topic(name)
+        """Return the topic of this name. Raises TopicNameError or NoTopicError."""
+        topic = self.get(name)
         if topic is not None:
             return topic
         topic_rules.check_topic_name(name)
         raise NoTopicError(f"there is no topic {name!r}: check its name")
 
     def find_by_id(self, topic_id: bytes) -> Topic:
-        """The topic of this id. Raises UnknownTopicIdError."""
-        topic = self._node.cluster.state.topic_by_id(topic_id)
+        """Return the topic of this id. Raises UnknownTopicIdError."""
+        topic = self.get_by_id(topic_id)
         if topic is None:
             raise UnknownTopicIdError(topic_id)
         return topic
 
+    def has_partition(self, name: str, number: int) -> bool:
+        """Return whether a topic of this name exists and has this partition."""
+        topic = self.get(name)
+        return topic is not None and 0 <= number < len(topic.partitions)
+
     def check_new_name(self, name: str) -> None:
-        """Raise an error if no new topic may have this name, or if it is taken."""
+        """Raise an error if the name is invalid, reserved or taken."""
         topic_rules.check_topic_name(name)
         if is_internal(name):
-            # Such a log is kept as a table: a record goes when its key has a newer one.
+            # Such a log is kept as a table: a newer record of a key replaces the older one.
             raise InternalTopicError(
                 f"{name!r} cannot be a client's topic: the broker keeps its own state under that "
                 "name"
@@ -71,9 +89,9 @@ class TopicAdmin:
         partitions: int | None = None,
         configs: Mapping[str, str | None] = _NO_CONFIGS,
     ) -> NewTopic:
-        """Check a topic that is to be created, by default with the broker's number of partitions.
+        """Check a topic before it is created. Raises an error if it cannot be created.
 
-        Raises an error if it may not be created so.
+        `partitions` is the broker's default if it is None.
         """
         self.check_new_name(name)
         if partitions is None:
@@ -82,7 +100,7 @@ class TopicAdmin:
         given: dict[str, str] = {}
         for config, value in configs.items():
             if value is None:
-                raise InvalidConfigError(f"{config} is given no value, but null")
+                raise InvalidConfigError(f"the value of {config} is null: give a value")
             given[config] = value
         check_configs(given)
         return NewTopic(name, partitions, given)
@@ -92,13 +110,14 @@ class TopicAdmin:
         return await self._node.topics.create(plan.name, plan.partitions, plan.configs)
 
     def plan_growth(self, name: str, total: int) -> int:
-        """Check that a topic may grow to `total` partitions. Returns how many would be new."""
+        """Check that a topic may have `total` partitions. Returns how many would be new."""
         topic = self.find(name)
         check_not_internal(name, "changed")
         present = len(topic.partitions)
         if total <= present:
             raise PartitionCountError(
-                f"topic {name!r} has {present} partitions; a total of {total} is not more"
+                f"topic {name!r} has {present} partitions: the new total must be larger than "
+                f"that, not {total}"
             )
         limits = self._settings.cluster
         check_partition_count(self._node.cluster.state, limits, name, total, present)
@@ -115,6 +134,6 @@ class TopicAdmin:
 
 
 def check_not_internal(name: str, done: str) -> None:
-    """Raise InvalidError for a topic of the broker's own."""
+    """Raise InvalidError if the topic holds the broker's own state."""
     if is_internal(name):
         raise InvalidError(f"{name} holds the broker's own state and cannot be {done} by clients")

@@ -1,1 +1,1 @@
-"""One module an API: a request in, a response out."""
+"""One module for each API: decode a request, call a service of `admin`, encode the response."""

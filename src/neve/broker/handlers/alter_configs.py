@@ -1,10 +1,10 @@
-"""AlterConfigs: what is given replaces all that a resource had; the rest goes back to defaults."""
+"""AlterConfigs: replace all configs of a resource; those that are not given return to defaults."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.admin.config_changes import ConfigEdit, replaced
+from neve.broker.admin.config_changes import ConfigEdit, replace_all
 from neve.broker.handlers.config_resources import ResourceEdit, alter
 from neve.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -25,7 +25,7 @@ async def handle(
         )
         for each in request.resources
     ]
-    outcomes = await alter(broker, edits, replaced, validate_only=request.validate_only)
+    outcomes = await alter(broker, edits, replace_all, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponse.Resource(

@@ -1,4 +1,4 @@
-"""ApiVersions: which requests, in which versions, this broker answers."""
+"""ApiVersions: the APIs that this broker supports, and their versions."""
 
 from __future__ import annotations
 

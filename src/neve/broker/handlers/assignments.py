@@ -1,4 +1,4 @@
-"""Manual assignments of partitions to brokers: checked, not kept, since the store replicates."""
+"""Manual assignments of partitions to brokers. They are only checked: the store replicates."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from neve.broker.errors import AssignmentError
 
 
 class Assignment(Protocol):
-    """The brokers that one partition is assigned to."""
+    """The brokers that a request assigns to one partition."""
 
     broker_ids: list[int]
 
 
 def check_brokers_named(name: str, assignments: Iterable[Assignment]) -> None:
-    """Refuse a topic whose assignments leave a partition without a broker."""
+    """Raise AssignmentError if an assignment has no broker."""
     if not all(each.broker_ids for each in assignments):
         raise AssignmentError(f"an assignment of topic {name!r} names no broker")

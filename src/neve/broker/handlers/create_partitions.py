@@ -1,4 +1,4 @@
-"""CreatePartitions: topics grow to a total, each decided by itself."""
+"""CreatePartitions: add partitions to topics, up to a total. Each topic is decided separately."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from neve.broker.admin.changes import Changes
+from neve.broker.admin.duplicates import check_named_once, each_once
 from neve.broker.error_codes import admin_error
 from neve.broker.errors import AssignmentError
 from neve.broker.handlers.assignments import check_brokers_named
-from neve.broker.handlers.duplicates import check_named_once, each_once
 from neve.errors import NeveError
 from neve.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -26,7 +26,7 @@ async def handle(
     broker: Broker, request: CreatePartitionsRequest, context: Context
 ) -> CreatePartitionsResponse:
     del context
-    changes = None if request.validate_only else Changes(broker, request.timeout_ms)
+    changes = None if request.validate_only else Changes(broker.changing, request.timeout_ms)
     rows = [
         await _row(broker, topic, times, changes)
         for topic, times in each_once(request.topics, attrgetter("name"))

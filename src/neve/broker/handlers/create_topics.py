@@ -1,7 +1,7 @@
-"""CreateTopics: each topic is checked and created by itself.
+"""CreateTopics: each topic is checked and created separately.
 
-The store replicates, so any factor is accepted and returned as 1, and of a manual assignment
-only the number of its partitions counts.
+The store replicates: any replication factor is accepted, and returned as 1. Only the number of
+partitions is taken from a manual assignment.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from neve.broker.admin.changes import Changes
-from neve.broker.admin.configs import topic_rows
+from neve.broker.admin.duplicates import check_named_once, each_once
 from neve.broker.admin.topics import NewTopic
 from neve.broker.error_codes import admin_error
 from neve.broker.errors import AssignmentError, ReplicationFactorError
 from neve.broker.handlers.assignments import check_brokers_named
-from neve.broker.handlers.duplicates import check_named_once, each_once
 from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.broker.context import Context
 
-_AS_THE_BROKER_LIKES = -1
+_BROKER_DEFAULT = -1
 _REPLICATION_FACTOR = 1
 _NO_ID = bytes(16)
 
@@ -33,7 +32,7 @@ async def handle(
     broker: Broker, request: CreateTopicsRequest, context: Context
 ) -> CreateTopicsResponse:
     del context
-    changes = None if request.validate_only else Changes(broker, request.timeout_ms)
+    changes = None if request.validate_only else Changes(broker.changing, request.timeout_ms)
     rows = [
         await _row(broker, topic, times, changes)
         for topic, times in each_once(request.topics, attrgetter("name"))
@@ -56,9 +55,9 @@ async def _row(
         return CreateTopicsResponse.Topic(name=asked.name, error_code=code, error_message=reason)
     configs = [
         CreateTopicsResponse.Config(
-            name=row.name, value=row.value, read_only=row.read_only, config_source=row.source
+            name=each.name, value=each.value, read_only=each.read_only, config_source=each.source
         )
-        for row in topic_rows(plan.configs, broker)
+        for each in broker.configs.topic_entries(plan.configs)
     ]
     return CreateTopicsResponse.Topic(
         name=plan.name,
@@ -78,16 +77,17 @@ def _planned(broker: Broker, asked: CreateTopicsRequest.Topic) -> NewTopic:
 
 
 def _counted(asked: CreateTopicsRequest.Topic) -> int | None:
-    if asked.replication_factor != _AS_THE_BROKER_LIKES and asked.replication_factor < 1:
+    if asked.replication_factor != _BROKER_DEFAULT and asked.replication_factor < 1:
         raise ReplicationFactorError(
-            f"a replication factor of {asked.replication_factor} is none: 1 or more, or -1"
+            f"the replication factor of topic {asked.name!r} is {asked.replication_factor}: it "
+            "must be an integer >= 1, or -1 for the default"
         )
-    return None if asked.num_partitions == _AS_THE_BROKER_LIKES else asked.num_partitions
+    return None if asked.num_partitions == _BROKER_DEFAULT else asked.num_partitions
 
 
 def _assigned(asked: CreateTopicsRequest.Topic) -> int:
-    """How many partitions a manual assignment has."""
-    if {asked.num_partitions, asked.replication_factor} != {_AS_THE_BROKER_LIKES}:
+    """Return the number of partitions of a manual assignment."""
+    if {asked.num_partitions, asked.replication_factor} != {_BROKER_DEFAULT}:
         raise InvalidError(
             f"topic {asked.name!r} has a manual assignment: leave partitions and replication "
             "factor at -1"

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, and their offsets with them."""
+"""DeleteGroups: delete groups that have no members, with their offsets."""
 
 from __future__ import annotations
 

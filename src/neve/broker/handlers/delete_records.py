@@ -1,11 +1,10 @@
-"""DeleteRecords: a partition's log starts at a later offset, and what lay before it goes."""
+"""DeleteRecords: delete the records of a partition before an offset."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from neve.broker.admin.changes import Changes
-from neve.broker.admin.partitions import delete_records
 from neve.broker.error_codes import admin_error
 from neve.errors import NeveError
 from neve.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -22,7 +21,7 @@ async def handle(
     broker: Broker, request: DeleteRecordsRequest, context: Context
 ) -> DeleteRecordsResponse:
     del context
-    changes = Changes(broker, request.timeout_ms)
+    changes = Changes(broker.changing, request.timeout_ms)
     topics = []
     for topic in request.topics:
         rows = [await _row(broker, topic.name, asked, changes) for asked in topic.partitions]
@@ -36,7 +35,7 @@ async def _row(
     number = asked.partition_index
     try:
         before = None if asked.offset == _TO_THE_HIGH_WATERMARK else asked.offset
-        low_watermark = await delete_records(broker, name, number, before, changes)
+        low_watermark = await broker.partitions.delete_records(name, number, before, changes)
     except NeveError as error:
         code, _ = admin_error(error)
         return DeleteRecordsResponse.Partition(

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name or by id, each decided by itself. Their objects are removed later."""
+"""DeleteTopics: delete topics by name or by id, each separately. Objects are removed later."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.admin.changes import Changes
+from neve.broker.admin.duplicates import check_named_once
 from neve.broker.error_codes import admin_error
-from neve.broker.handlers.duplicates import check_named_once
 from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
@@ -33,8 +33,8 @@ async def handle(
         asked = [_Named(each.name, each.topic_id) for each in request.topics]
     else:
         asked = [_Named(name, _NO_ID) for name in request.topic_names]
-    changes = Changes(broker, request.timeout_ms)
-    # Counted before any of them goes: a topic may be named by its name and once more by its id.
+    changes = Changes(broker.changing, request.timeout_ms)
+    # Counted before any is deleted: a topic may be named by its name and once more by its id.
     meant = {named: _meant(broker, named) for named in asked}
     times = Counter(meant[named] for named in asked)
     rows = [await _row(broker, named, times[meant[named]], changes) for named in meant]
@@ -42,8 +42,8 @@ async def handle(
 
 
 def _meant(broker: Broker, named: _Named) -> _Named:
-    """The same for all that name one topic: by its name, where there is a topic with that id."""
-    topic = broker.node.cluster.state.topic_by_id(named.topic_id) if named.name is None else None
+    """Return the same value for a topic's name and for its id: its name, if it exists."""
+    topic = broker.topics.get_by_id(named.topic_id) if named.name is None else None
     return named if topic is None else _Named(topic.name, _NO_ID)
 
 

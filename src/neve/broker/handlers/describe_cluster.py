@@ -1,11 +1,11 @@
-"""DescribeCluster: the cluster's id and its brokers."""
+"""DescribeCluster: the id of the cluster, and its brokers."""
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from neve.broker.access import CLUSTER_OPERATIONS, authorized_operations
-from neve.broker.admin.cluster import live_brokers
 from neve.broker.error_codes import admin_error
 from neve.broker.errors import ControllerEndpointError, EndpointTypeError
 from neve.errors import NeveError
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.broker.context import Context
 
-_BROKERS, _CONTROLLERS = 1, 2
+
+class _EndpointType(IntEnum):
+    BROKERS = 1
+    CONTROLLERS = 2
 
 
 def handle(
@@ -28,13 +31,13 @@ def handle(
         code, reason = admin_error(error)
         return DescribeClusterResponse(error_code=code, error_message=reason)
     return DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=broker.cluster.cluster_id,
+        controller_id=broker.cluster.controller_id,
         brokers=[
             DescribeClusterResponse.Broker(
                 broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack
             )
-            for each in live_brokers(broker)
+            for each in broker.cluster.live_brokers()
         ],
         cluster_authorized_operations=authorized_operations(
             request.include_cluster_authorized_operations, CLUSTER_OPERATIONS
@@ -43,9 +46,12 @@ def handle(
 
 
 def _check_endpoint_type(asked: int) -> None:
-    if asked == _CONTROLLERS:
+    if asked == _EndpointType.CONTROLLERS:
         raise ControllerEndpointError(
-            "this address is a broker's, and there are no controllers apart: ask for brokers"
+            "there are no controllers apart from the brokers: ask for endpoint type "
+            f"{_EndpointType.BROKERS} (brokers)"
         )
-    if asked != _BROKERS:
-        raise EndpointTypeError(f"no endpoints are of type {asked}: ask for 1")
+    if asked != _EndpointType.BROKERS:
+        raise EndpointTypeError(
+            f"endpoint type {asked} does not exist: ask for {_EndpointType.BROKERS} (brokers)"
+        )

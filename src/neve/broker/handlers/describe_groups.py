@@ -1,4 +1,4 @@
-"""DescribeGroups: the state and the members of groups, one by one."""
+"""DescribeGroups: the state and the members of each group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def handle(
     broker: Broker, request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
     bits = authorized_operations(request.include_authorized_operations, GROUP_OPERATIONS)
-    # Once each: a name is short, and the description of its group may be long.
+    # Each once: a name is short, and the description of its group may be long.
     wanted = dict.fromkeys(request.groups)
     rows = [_row(broker, group_id, context.api_version, bits) for group_id in wanted]
     return DescribeGroupsResponse(groups=rows)
@@ -31,7 +31,7 @@ def _row(broker: Broker, group_id: str, version: int, bits: int) -> DescribeGrou
     error, shown = broker.groups.describe(group_id)
     is_missing = error is GroupError.GROUP_NOT_FOUND
     if is_missing and version < _NOT_FOUND_SINCE:
-        error = None  # to earlier clients a group that does not exist is a dead one
+        error = None  # earlier versions describe a group that does not exist as dead
     return DescribeGroupsResponse.Group(
         error_code=group_code(error),
         error_message=f"there is no group {group_id!r}" if is_missing else None,

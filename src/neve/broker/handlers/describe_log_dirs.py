@@ -1,13 +1,12 @@
-"""DescribeLogDirs: how much room partitions take. The bucket is the one log directory.
+"""DescribeLogDirs: the sizes of partitions. The bucket is the only log directory.
 
-A partition is described by the broker that leads it, as in Kafka.
+A broker describes the partitions that it leads, as in Kafka.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.admin.partitions import size_bytes
 from neve.broker.error_codes import NO_ERROR, admin_error
 from neve.errors import NeveError
 from neve.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -42,17 +41,15 @@ def _wanted(
     numbers: dict[str, set[int]] = {}
     for each in asked:
         numbers.setdefault(each.topic, set()).update(each.partitions)
-    state = broker.node.cluster.state
-    found = [(state.topic(name), sorted(wanted)) for name, wanted in numbers.items()]
+    found = [(broker.topics.get(name), sorted(wanted)) for name, wanted in numbers.items()]
     return [(topic, wanted) for topic, wanted in found if topic is not None]
 
 
 async def _rows(
     broker: Broker, topic: Topic, number: int
 ) -> list[DescribeLogDirsResponse.Partition]:
-    """The row of a partition; none if another broker leads it."""
-    leader = broker.node.leader_of(topic.id_bytes, number)
-    if leader is None:
+    """Return the row of a partition, or none if another broker leads it."""
+    size = await broker.partitions.size_bytes(topic, number)
+    if size is None:
         return []
-    size = await size_bytes(leader.log)
     return [DescribeLogDirsResponse.Partition(partition_index=number, partition_size=size)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.admin.partitions import led_partition
 from neve.broker.error_codes import admin_error
 from neve.errors import NeveError
 from neve.protocol.messages.describe_producers import (
@@ -21,7 +20,7 @@ def handle(
     broker: Broker, request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse:
     del context
-    # Once each: a partition number is short, and its description may be long.
+    # Each once: a partition number is short, and its description may be long.
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -37,7 +36,7 @@ def handle(
 
 def _row(broker: Broker, name: str, index: int) -> DescribeProducersResponse.Partition:
     try:
-        leader = led_partition(broker, name, index)
+        leader = broker.partitions.leader(name, index)
     except NeveError as error:
         code, reason = admin_error(error)
         return DescribeProducersResponse.Partition(

@@ -1,6 +1,6 @@
-"""DescribeTopicPartitions: topics in pages, so that no answer is larger than its reader likes.
+"""DescribeTopicPartitions: topics in pages of a bounded number of partitions.
 
-Topics come in the order of their names, asked for or all; the cursor names the next partition.
+Topics are sorted by name. The cursor names the first partition of the next page.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neve.broker.access import TOPIC_OPERATIONS
-from neve.broker.admin.cluster import view_partitions
 from neve.broker.error_codes import NO_ERROR, admin_error, code_of
 from neve.broker.errors import LeaderNotAvailableError
 from neve.errors import InvalidError, NeveError
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 _NO_LEADER = code_of(LeaderNotAvailableError)
 PARTITIONS_MAX = 2_000
-"""Partitions of one answer, however many the client would take."""
+"""The most partitions of one response. A client can ask for fewer."""
 
 
 def handle(
@@ -87,7 +86,7 @@ def _row(
             eligible_leader_replicas=[],
             last_known_elr=[],
         )
-        for view in view_partitions(broker, topic, range(start, end))
+        for view in broker.cluster.partitions(topic, range(start, end))
     ]
     return DescribeTopicPartitionsResponse.Topic(
         name=topic.name,

@@ -1,12 +1,13 @@
 """FindCoordinator: the broker that leads a group's partition of the internal topic.
 
-The internal topic is created when the first client asks. Transactions are not supported. A request
-for their coordinator gets the one error that every client treats as final (after others librdkafka
-asks again for ever), with a message that says so.
+The internal topic is created when the first client asks. Transactions are not supported: a request
+for their coordinator gets the only error that every client treats as final. After other errors
+librdkafka asks again for ever.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.admin.changes import Changes
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.broker.context import Context
 
-_GROUP, _TRANSACTION = 0, 1
 _MANY_SINCE = 4
+
+
+class _CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
 
 
 class _Found(NamedTuple):
@@ -52,25 +57,19 @@ async def handle(
 
 
 async def _check_coordinating(broker: Broker, key_type: int) -> None:
-    """Raise an error unless the client asks for a group's coordinator and groups are kept."""
-    if key_type == _TRANSACTION:
+    """Raise an error unless the client asks for the coordinator of groups. Load groups first."""
+    if key_type == _CoordinatorType.TRANSACTION:
         raise TransactionsUnsupportedError(
             "transactions are not supported: produce without a transactional id"
         )
-    if key_type != _GROUP:
-        raise CoordinatorTypeError(f"there is no coordinator of kind {key_type}")
+    if key_type != _CoordinatorType.GROUP:
+        raise CoordinatorTypeError(
+            f"coordinator type {key_type} does not exist: ask for {_CoordinatorType.GROUP} (group)"
+        )
     if not broker.offsets_topic.is_loaded:
-        await Changes(broker).make(broker.offsets_topic.ensure)
+        await Changes(broker.changing).make(broker.offsets_topic.ensure)
 
 
 def _coordinator(broker: Broker, group_id: str) -> _Found:
-    """The broker that coordinates a group.
-
-    This broker if no process leads the group's partition, or one that serves no clients: requests
-    are then answered NOT_COORDINATOR, and clients ask again.
-    """
-    leader = broker.offsets_topic.coordinator_of(group_id)
-    other = None if leader is None else broker.node.cluster.state.brokers.get(leader)
-    if other is None or other.incarnation == broker.node.incarnation or not other.port:
-        return _Found(NO_ERROR, None, broker.node_id, *broker.advertised)
-    return _Found(NO_ERROR, None, other.node_id, other.host, other.port)
+    address = broker.cluster.coordinator_address(broker.offsets_topic.coordinator_of(group_id))
+    return _Found(NO_ERROR, None, address.node_id, address.host, address.port)

@@ -1,10 +1,10 @@
-"""IncrementalAlterConfigs: single configs of a resource are set, taken back, edited as lists."""
+"""IncrementalAlterConfigs: set or delete single configs of a resource, or edit them as lists."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.admin.config_changes import ConfigEdit, edited
+from neve.broker.admin.config_changes import ConfigEdit, apply_edits
 from neve.broker.handlers.config_resources import ResourceEdit, alter
 from neve.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -31,7 +31,7 @@ async def handle(
         )
         for each in request.resources
     ]
-    outcomes = await alter(broker, edits, edited, validate_only=request.validate_only)
+    outcomes = await alter(broker, edits, apply_edits, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponse.Resource(

@@ -1,4 +1,4 @@
-"""InitProducerId: an id under which an idempotent producer numbers its batches."""
+"""InitProducerId: a new id for an idempotent producer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NONE = -1
 async def handle(
     broker: Broker, request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse:
-    """Give a new id with epoch 0, also to a producer that had one: its sequences start at 0."""
+    """Return a new id with epoch 0, also to a producer that had one: its sequences start at 0."""
     del context
     try:
         _check(request)
-        producer_id = await Changes(broker).make(broker.node.producer_ids.next)
+        producer_id = await Changes(broker.changing).make(broker.cluster.new_producer_id)
     except NeveError as error:
         return InitProducerIdResponse(
             error_code=producer_id_error(error), producer_id=_NONE, producer_epoch=_NONE
@@ -38,4 +38,4 @@ def _check(request: InitProducerIdRequest) -> None:
     if request.transactional_id is not None:
         raise TransactionsUnsupportedError
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-        raise InvalidError("a producer id and its epoch are given together, or neither")
+        raise InvalidError("producer id and producer epoch must both be given, or both be -1")

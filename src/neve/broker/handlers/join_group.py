@@ -1,4 +1,4 @@
-"""JoinGroup: a member asks for the next generation of its group, and waits until it is there."""
+"""JoinGroup: a member joins the next generation of its group, and waits until it is complete."""
 
 from __future__ import annotations
 

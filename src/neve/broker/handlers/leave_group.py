@@ -1,4 +1,4 @@
-"""LeaveGroup: members go at once; since version 3 many of them, static ones by instance id."""
+"""LeaveGroup: members leave at once. Since version 3, many of them, static ones by instance id."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -> Leav
                 group_instance_id=identity.instance_id,
                 error_code=group_code(refused),
             )
-            for identity, refused in zip(leaving, errors, strict=False)  # none beside an error
+            for identity, refused in zip(
+                leaving, errors, strict=False
+            )  # on an error there are none
         ],
     )

@@ -1,7 +1,7 @@
 """Metadata: the brokers, the topics, and the leaders of their partitions.
 
-A topic that is asked for by its name and is not there is created on the way, where the setting and
-the client allow it; the answer then has it already.
+A topic that is requested by name and does not exist is created, if the setting and the client allow
+it. The response then contains it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from neve import runtime
 from neve.broker.access import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
 from neve.broker.admin.changes import Changes
-from neve.broker.admin.cluster import live_brokers, view_partitions
 from neve.broker.error_codes import NO_ERROR, admin_error, code_of
 from neve.broker.errors import LeaderNotAvailableError, TimedOutError
 from neve.cluster.topic_rules import TopicExistsError
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 _NO_ID = bytes(16)
 _NO_LEADER = code_of(LeaderNotAvailableError)
-# Requests have a place for topic ids since version 10, and mean it since this one.
+# Requests have a field for topic ids since version 10, and clients may use it since this one.
 _IDS_SINCE = 12
 _NULL_MEANS_ALL_SINCE = 1
 _TOPICS_PER_STEP = 256
@@ -54,10 +53,10 @@ async def handle(broker: Broker, request: MetadataRequest, context: Context) -> 
             MetadataResponse.Broker(
                 node_id=each.node_id, host=each.host, port=each.port, rack=each.rack
             )
-            for each in live_brokers(broker)
+            for each in broker.cluster.live_brokers()
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=broker.cluster.cluster_id,
+        controller_id=broker.cluster.controller_id,
         topics=topics,
         cluster_authorized_operations=cluster,
     )
@@ -70,9 +69,8 @@ async def _topics(
     bits = authorized_operations(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
     if wanted is None or (version < _NULL_MEANS_ALL_SINCE and not wanted):
         return [_topic_row(broker, topic, bits) for topic in broker.topics.all()]
-    settings = broker.node.broker_configs.settings.topics
-    may_create = settings.auto_create and request.allow_auto_topic_creation
-    changes = Changes(broker) if may_create else None
+    may_create = broker.topics.auto_create and request.allow_auto_topic_creation
+    changes = Changes(broker.changing) if may_create else None
     rows: dict[_Asked, MetadataResponse.Topic] = {}
     for at, each in enumerate(wanted, 1):
         if at % _TOPICS_PER_STEP == 0:
@@ -95,7 +93,7 @@ async def _found(broker: Broker, asked: _Asked, changes: Changes | None) -> Topi
         return broker.topics.find_by_id(topic_id)
     if name is None:
         raise InvalidError("a topic is named by neither name nor id")
-    is_missing = broker.node.cluster.state.topic(name) is None
+    is_missing = broker.topics.get(name) is None
     if is_missing and changes is not None and not is_internal(name):
         await _create(broker, name, changes)
     return broker.topics.find(name)
@@ -103,11 +101,11 @@ async def _found(broker: Broker, asked: _Asked, changes: Changes | None) -> Topi
 
 async def _create(broker: Broker, name: str, changes: Changes) -> None:
     plan = broker.topics.plan(name)
-    # If another client is as quick, the topic exists; its partitions may have no leader yet. While
-    # the store is slow, clients still get the other topics, and ask again for this one.
+    # If another client has just created it, its partitions may have no leader yet. While the store
+    # is slow, clients still get the other topics, and ask again for this one.
     with contextlib.suppress(TopicExistsError, TimedOutError):
         await changes.make(partial(broker.topics.create, plan))
-    if broker.node.cluster.state.topic(name) is None:
+    if broker.topics.get(name) is None:
         raise LeaderNotAvailableError(f"topic {name!r} is being created: ask again")
 
 
@@ -122,7 +120,7 @@ def _topic_row(broker: Broker, topic: Topic, bits: int) -> MetadataResponse.Topi
             isr_nodes=view.isr_nodes,
             offline_replicas=view.offline_replicas,
         )
-        for view in view_partitions(broker, topic, range(len(topic.partitions)))
+        for view in broker.cluster.partitions(topic, range(len(topic.partitions)))
     ]
     return MetadataResponse.Topic(
         name=topic.name,

@@ -1,4 +1,4 @@
-"""OffsetCommit: how far a group has read, kept when it is answered."""
+"""OffsetCommit: commit offsets of a group. The response follows when they are committed."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ async def handle(
 
 
 def _name(broker: Broker, topic_id: bytes) -> str | None:
-    topic = broker.node.cluster.state.topic_by_id(topic_id)
+    topic = broker.topics.get_by_id(topic_id)
     return None if topic is None else topic.name

@@ -1,4 +1,4 @@
-"""OffsetDelete: a group forgets how far it has read of some partitions."""
+"""OffsetDelete: delete the committed offsets of a group for some partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, _: Context) -> Of
         (topic.name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
-        if _is_there(broker, topic.name, each.partition_index)
+        if broker.topics.has_partition(topic.name, each.partition_index)
     ]
     error, errors = await broker.groups.delete_offsets(request.group_id, wanted)
     if error:
@@ -42,8 +42,3 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, _: Context) -> Of
             for topic in request.topics
         ]
     )
-
-
-def _is_there(broker: Broker, name: str, partition: int) -> bool:
-    topic = broker.node.cluster.state.topic(name)
-    return topic is not None and 0 <= partition < len(topic.partitions)

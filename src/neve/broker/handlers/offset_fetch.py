@@ -1,8 +1,7 @@
-"""OffsetFetch: where groups go on. A partition without a committed offset answers -1.
+"""OffsetFetch: the committed offsets of groups, -1 for a partition without one.
 
-Every version is answered from the same rows: up to version 7 for one group, then for many; topics
-by name, then by id. Whether we still lead is looked at once for a request: that look began after
-the request came, so it speaks for all its groups.
+Up to version 7 a request names one group, then many; up to version 9 it names topics by name, then
+by id. One leadership check, begun after the request arrived, is valid for all groups of a request.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _Row = TypeVar("_Row", OffsetFetchResponse.Partition, OffsetFetchResponse.GroupP
 
 
 class _Asked(NamedTuple):
-    """A topic of a request. Without a name, it was asked for by an unknown id."""
+    """A topic of a request. `name` is None if the request names it by an unknown id."""
 
     name: str | None
     topic_id: bytes
@@ -40,23 +39,23 @@ class _Asked(NamedTuple):
 async def handle(
     broker: Broker, request: OffsetFetchRequest, context: Context
 ) -> OffsetFetchResponse:
-    look = LeadershipCheck(broker)
+    check = LeadershipCheck(broker.still_leading)
     version = context.api_version
     if version < _MANY_SINCE:
         topics = None
         if request.topics is not None:
             topics = [_Asked(each.name, _NO_ID, each.partition_indexes) for each in request.topics]
-        found = await _fetch(broker, request.group_id, topics, look)
+        found = await _fetch(broker, request.group_id, topics, check)
         return _single(topics, found, version)
     groups = []
     listed_whole: set[str] = set()
     for each in request.groups:
         if each.topics is None:
             if each.group_id in listed_whole:
-                continue  # once is enough: a name is short, and all that a group has may not be
+                continue  # a name is short, and all offsets of a group may be long
             listed_whole.add(each.group_id)
         topics = _group_topics(broker, each.topics, version)
-        found = await _fetch(broker, each.group_id, topics, look)
+        found = await _fetch(broker, each.group_id, topics, check)
         groups.append(_group(broker, each.group_id, topics, found))
     return OffsetFetchResponse(groups=groups)
 
@@ -64,27 +63,27 @@ async def handle(
 def _group_topics(
     broker: Broker, topics: list[OffsetFetchRequest.GroupTopic] | None, version: int
 ) -> list[_Asked] | None:
-    """The topics that are asked for of a group; None for all that it has committed."""
+    """Return the topics that are requested for a group, or None for all with an offset."""
     if topics is None:
         return None
     if version < _TOPIC_IDS_SINCE:
         return [_Asked(each.name, _NO_ID, each.partition_indexes) for each in topics]
     asked = []
     for each in topics:
-        topic = broker.node.cluster.state.topic_by_id(each.topic_id)
+        topic = broker.topics.get_by_id(each.topic_id)
         name = None if topic is None else topic.name
         asked.append(_Asked(name, each.topic_id, each.partition_indexes))
     return asked
 
 
 async def _fetch(
-    broker: Broker, group_id: str, topics: list[_Asked] | None, look: LeadershipCheck
+    broker: Broker, group_id: str, topics: list[_Asked] | None, check: LeadershipCheck
 ) -> FetchedOffsets:
     wanted: list[TopicPartition] | None = None
     if topics is not None:
         named = [each for each in topics if each.name is not None]
         wanted = [(each.name or "", number) for each in named for number in each.partitions]
-    return await broker.groups.fetch_offsets(group_id, wanted, look)
+    return await broker.groups.fetch_offsets(group_id, wanted, check)
 
 
 def _listed(topics: list[_Asked] | None, found: FetchedOffsets) -> list[_Asked]:
@@ -112,7 +111,7 @@ def _single(
     code = offset_fetch_code(found.error)
     if found.error and version >= _GROUP_ERROR_SINCE:
         return OffsetFetchResponse(error_code=code)
-    # Before there was a place for the group's error, every partition carried it.
+    # Earlier versions have no field for the group's error, so every partition has it.
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponse.Topic(
@@ -141,7 +140,7 @@ def _group(
     rows = []
     for each in _listed(topics, found):
         code = NO_ERROR if each.name is not None else _UNKNOWN_TOPIC_ID
-        topic = broker.node.cluster.state.topic(each.name or "")
+        topic = broker.topics.get(each.name or "")
         known_id = each.topic_id if topic is None else topic.id_bytes
         partitions = [
             _row(

@@ -1,10 +1,10 @@
-"""OffsetForLeaderEpoch: where an epoch ended, so that a consumer knows whether it read too far."""
+"""OffsetForLeaderEpoch: the end of an epoch. Consumers detect from it that they read too far."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.admin.partitions import LeadershipCheck, check_epoch, led_partition
+from neve.broker.admin.partitions import LeadershipCheck, check_epoch
 from neve.broker.error_codes import fetch_error
 from neve.errors import NeveError
 from neve.protocol.messages.offset_for_leader_epoch import (
@@ -21,13 +21,13 @@ async def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: Context
 ) -> OffsetForLeaderEpochResponse:
     del context
-    look = LeadershipCheck(broker)
+    check = LeadershipCheck(broker.still_leading)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
                 topic=topic.topic,
                 partitions=[
-                    await _row(broker, topic.topic, asked, look) for asked in topic.partitions
+                    await _row(broker, topic.topic, asked, check) for asked in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -36,14 +36,14 @@ async def handle(
 
 
 async def _row(
-    broker: Broker, name: str, asked: OffsetForLeaderEpochRequest.Partition, look: LeadershipCheck
+    broker: Broker, name: str, asked: OffsetForLeaderEpochRequest.Partition, check: LeadershipCheck
 ) -> OffsetForLeaderEpochResponse.Partition:
     try:
-        leader = led_partition(broker, name, asked.partition)
+        leader = broker.partitions.leader(name, asked.partition)
         check_epoch(leader, asked.current_leader_epoch)
-        # An earlier epoch has ended for good. Ours goes on, unless another process has taken over.
+        # An earlier epoch has ended. The current one goes on unless another process has taken over.
         if asked.leader_epoch >= leader.log.epoch:
-            await look.check(leader)
+            await check.check(leader)
     except NeveError as error:
         return OffsetForLeaderEpochResponse.Partition(
             error_code=fetch_error(error), partition=asked.partition

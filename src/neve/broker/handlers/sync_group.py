@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignment, and every member gets its part, untouched."""
+"""SyncGroup: the leader sends the assignment, and every member gets its part unchanged."""
 
 from __future__ import annotations
 

@@ -7,22 +7,14 @@ partitions that no consumer reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from neve.coordinator.group_messages import GroupState
+from neve.coordinator.groups import GroupSummary
 from neve.serving.text import header, quoted, several
 
 SLICE_LINES = 500
 NONE = -1
-
-
-class GroupRow(NamedTuple):
-    """One group, and the offsets it committed: by topic, then by partition."""
-
-    group_id: str
-    state: str
-    members: int
-    offsets: Mapping[str, Mapping[int, int]]
 
 
 Ends = Callable[[str], Sequence[int | None]]
@@ -47,15 +39,15 @@ class _Lines:
             yield "".join(lines)
 
 
-def group_view(groups: Iterable[GroupRow], states: Iterable[str], ends: Ends) -> Iterator[str]:
-    """Yield the samples of all groups, and the number of groups in each of `states`."""
-    by_state = dict.fromkeys(states, 0)
+def group_view(groups: Iterable[GroupSummary], ends: Ends) -> Iterator[str]:
+    """Yield the samples of all groups, and the number of groups in each state."""
+    by_state = dict.fromkeys(GroupState, 0)
     members = _Lines("kafka_consumergroup_members")
     offsets, lags = _Lines("kafka_consumergroup_current_offset"), _Lines("kafka_consumergroup_lag")
     offset_sums = _Lines("kafka_consumergroup_current_offset_sum")
     lag_sums = _Lines("kafka_consumergroup_lag_sum")
     for group in groups:
-        by_state[group.state] = by_state.get(group.state, 0) + 1
+        by_state[group.state] += 1
         named = f"consumergroup={quoted(group.group_id)}"
         members.add(named, group.members)
         for topic, committed in group.offsets.items():
@@ -77,6 +69,6 @@ def group_view(groups: Iterable[GroupRow], states: Iterable[str], ends: Ends) ->
             offset_sums.add(f"{named},{in_topic}", offset_sum)
             lag_sums.add(f"{named},{in_topic}", lag_sum)
             yield ""
-    yield several("neve_groups", [((state,), count) for state, count in by_state.items()])
+    yield several("neve_groups", [((state.value,), count) for state, count in by_state.items()])
     for lines in (members, offsets, lags, offset_sums, lag_sums):
         yield from lines.text()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neve.broker.admin.config_changes import DELETE, SET
+from neve.broker.admin.config_changes import ConfigOperation
 from neve.broker.handlers import (
     alter_configs,
     create_topics,
@@ -38,7 +38,7 @@ async def edit(broker: StandIn, name: str, validate_only: bool = False, **edits:
     rows = [
         request.Config(
             name=key.replace("_", "."),
-            config_operation=DELETE if value is None else SET,
+            config_operation=ConfigOperation.DELETE if value is None else ConfigOperation.SET,
             value=value,
         )
         for key, value in edits.items()

@@ -14,7 +14,10 @@ async def test_the_cluster_is_told_in_every_version(version: int) -> None:
     broker = await start_broker()
     answer = await ask(broker, describe_cluster, DESCRIBE_CLUSTER, version)
     assert (answer.error_code, answer.error_message) == (0, None)
-    assert (answer.cluster_id, answer.controller_id) == (broker.cluster_id, NODE_ID)
+    assert (answer.cluster_id, answer.controller_id) == (
+        broker.node.cluster.state.cluster_id,
+        NODE_ID,
+    )
     (listed,) = answer.brokers
     assert (listed.broker_id, listed.host, listed.port) == (NODE_ID, *ADVERTISED)
     assert (listed.rack, listed.is_fenced) == (None, False)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from neve.broker.admin.configs import broker_rows, topic_rows
+from neve.broker.admin.configs import ConfigType
 from neve.broker.handlers import describe_configs
 from neve.cluster.broker_config import BROKER_CONFIGS
 from neve.cluster.topic_config import CONFIGS
@@ -173,8 +173,8 @@ async def test_what_has_no_configs_is_told_as_such(
 
 async def test_every_type_of_setting_has_a_number() -> None:
     broker = await start_broker()
-    rows = broker_rows(broker)  # type: ignore[arg-type]
-    assert all(row.kind > 0 for row in rows)
-    assert len({row.name for row in rows}) == len(rows)
-    assert all(row.kind > 0 for row in topic_rows({}, broker))  # type: ignore[arg-type]
+    entries = broker.configs.describe(BROKER, str(NODE_ID))
+    assert all(entry.type in ConfigType for entry in entries)
+    assert len({entry.name for entry in entries}) == len(entries)
+    assert all(entry.type in ConfigType for entry in broker.configs.topic_entries({}))
     await broker.node.abort()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from neve.broker.admin.config_changes import APPEND, DELETE, SET, SUBTRACT
+from neve.broker.admin.config_changes import ConfigOperation
 from neve.broker.handlers import incremental_alter_configs
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS as API
@@ -18,6 +18,9 @@ told = partial(alter, incremental_alter_configs, API)
 LIST = "leader.replication.throttled.replicas"
 
 Edit = tuple[str, int, str | None]
+
+
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 
 
 def wanted(*edits: Edit, name: str = "t", kind: int = TOPIC) -> Any:

@@ -5,14 +5,8 @@ from typing import Any
 
 import pytest
 
+from neve.broker.admin.offsets import OffsetSpec
 from neve.broker.handlers import list_offsets
-from neve.broker.handlers.list_offsets import (
-    EARLIEST,
-    EARLIEST_LOCAL,
-    LATEST,
-    LATEST_TIERED,
-    MAX_TIMESTAMP,
-)
 from neve.cluster.node import Node
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.list_offsets import LIST_OFFSETS as API
@@ -27,6 +21,7 @@ from support.broker_world import (
     versions,
 )
 
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = OffsetSpec
 EPOCHS_SINCE = 4
 EARLIEST_PENDING_UPLOAD = -6
 _Request = API.Request

@@ -40,7 +40,7 @@ async def test_a_topic_is_told_with_its_leader_in_every_version(version: int) ->
         assert part.offline_replicas == []
         assert part.leader_epoch == (0 if version >= 7 else -1)
     assert answer.controller_id == (NODE_ID if version >= 1 else -1)
-    assert answer.cluster_id == (broker.cluster_id if version >= 2 else None)
+    assert answer.cluster_id == (broker.node.cluster.state.cluster_id if version >= 2 else None)
     if version >= 10:
         assert topic.topic_id == broker.topic("t").id_bytes
     await broker.node.abort()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from neve.broker.metrics.group_view import GroupRow, group_view
+from neve.broker.metrics.group_view import group_view
+from neve.coordinator.group_messages import GroupState
+from neve.coordinator.groups import GroupSummary
 
 ENDS = {"t": [100, 50, None], "u": [7]}
-STATES = ("Empty", "Stable", "Dead")
 
 
-def samples(groups: list[GroupRow]) -> dict[str, dict[tuple[str, ...], float]]:
-    exposed = "".join(group_view(groups, STATES, lambda topic: ENDS.get(topic, [])))
+def samples(groups: list[GroupSummary]) -> dict[str, dict[tuple[str, ...], float]]:
+    exposed = "".join(group_view(groups, lambda topic: ENDS.get(topic, [])))
     return {
         family.name: {tuple(sorted(row.labels.values())): row.value for row in family.samples}
         for family in text_string_to_metric_families(exposed)
@@ -19,7 +20,7 @@ def samples(groups: list[GroupRow]) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_offsets_and_lags_of_every_partition_of_a_topic_that_a_group_reads() -> None:
-    found = samples([GroupRow("g", "Stable", 2, {"t": {0: 90, 2: 5}})])
+    found = samples([GroupSummary("g", GroupState.STABLE, 2, {"t": {0: 90, 2: 5}})])
     assert found["kafka_consumergroup_members"] == {("g",): 2}
     assert found["kafka_consumergroup_current_offset"] == {
         ("0", "g", "t"): 90,
@@ -32,16 +33,17 @@ def test_offsets_and_lags_of_every_partition_of_a_topic_that_a_group_reads() -> 
 
 
 def test_groups_count_by_state_and_a_state_without_any_is_0() -> None:
-    groups = [GroupRow(name, state, 0, {}) for name, state in (("a", "Empty"), ("b", "Empty"))]
-    assert samples(groups)["neve_groups"] == {("Empty",): 2, ("Stable",): 0, ("Dead",): 0}
+    groups = [GroupSummary(name, GroupState.EMPTY, 0, {}) for name in ("a", "b")]
+    expected = {(state.value,): 0 for state in GroupState} | {("Empty",): 2}
+    assert samples(groups)["neve_groups"] == expected
 
 
 def test_a_commit_beyond_the_end_is_no_negative_lag() -> None:
-    found = samples([GroupRow("g", "Empty", 0, {"u": {0: 9}})])
+    found = samples([GroupSummary("g", GroupState.EMPTY, 0, {"u": {0: 9}})])
     assert found["kafka_consumergroup_lag"] == {("0", "g", "u"): 0}
 
 
 def test_a_topic_that_is_gone_is_not_shown() -> None:
-    found = samples([GroupRow("g", "Empty", 0, {"gone": {0: 9}})])
+    found = samples([GroupSummary("g", GroupState.EMPTY, 0, {"gone": {0: 9}})])
     assert found["kafka_consumergroup_current_offset"] == {}
     assert found["kafka_consumergroup_lag_sum"] == {}

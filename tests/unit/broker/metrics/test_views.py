@@ -16,13 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from neve import runtime
 from neve.broker.metrics import Metrics
 from neve.broker.metrics.client_view import client_view
-from neve.broker.metrics.group_view import GroupRow
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
-from neve.broker.metrics.private_gauges import group_rows, tail_cached_bytes, uploads_of
+from neve.broker.metrics.private_gauges import tail_cached_bytes, uploads_of
 from neve.broker.metrics.store_view import store_view
 from neve.cluster.node import Node
-from neve.coordinator.group_messages import Identity
+from neve.coordinator.group_messages import GroupState, Identity
+from neve.coordinator.groups import GroupSummary
 from neve.serving.pages import View, process_view, scrape
 from neve.settings import StoreSettings
 from neve.store.memory import MemoryStore
@@ -164,9 +164,9 @@ async def test_groups_are_found_with_their_members_and_offsets() -> None:
         about: dict[str, Any] = {"identity": identity, "generation": generation}
         await world.commit(("orders", 1, 5), ("orders", 3, 8), group_id="busy", **about)
         await world.commit(("orders", 0, 9), group_id="alone")
-        assert sorted(group_rows(world.groups)) == [
-            GroupRow("alone", "Empty", 0, {"orders": {0: 9}}),
-            GroupRow("busy", "Stable", 1, {"orders": {1: 5, 3: 8}}),
+        assert sorted(world.groups.summaries()) == [
+            GroupSummary("alone", GroupState.EMPTY, 0, {"orders": {0: 9}}),
+            GroupSummary("busy", GroupState.STABLE, 1, {"orders": {1: 5, 3: 8}}),
         ]
 
 

@@ -1,4 +1,4 @@
-"""What a request names more than once."""
+"""Topics, partitions, resources and configs that a request names more than once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from neve.errors import InvalidError
 T = TypeVar("T")
 
 
-def each_once(asked: Sequence[T], name_of: Callable[[T], Hashable]) -> list[tuple[T, int]]:
-    """Of what a request asks for, one for each name, and how many times it has that name."""
-    by_name = {name_of(each): each for each in asked}
-    times = Counter(map(name_of, asked))
+def each_once(requested: Sequence[T], name_of: Callable[[T], Hashable]) -> list[tuple[T, int]]:
+    """Return the last item of each name, with how many items have that name."""
+    by_name = {name_of(each): each for each in requested}
+    times = Counter(map(name_of, requested))
     return [(each, times[name]) for name, each in by_name.items()]
 
 
