@@ -1,12 +1,12 @@
 # `make` alone lists what there is. Every target does its own set-up.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast soak check format bench docs protocol clean
+.PHONY: help setup demo test fast soak check lint types layers format bench docs protocol clean
 
 RUN := .venv/bin
 # More workers than two cores can keep busy: many tests wait for servers, clients and clocks.
-# A file at a time: tests of one file may share a server. In the order of collection: tests/conftest.py
-# puts long files first, where xdist would start with the files that have the most tests.
+# A file at a time: tests of one file may share a server. In the order of collection, which
+# tests/conftest.py decides; xdist would start with the files that have the most tests.
 PYTEST := $(RUN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 help:  ## list the targets
@@ -28,9 +28,16 @@ soak: setup  ## the long runs: thousands of seeds, kill loops, bad stores, a mil
 	$(RUN)/pytest -n 2 --dist worksteal -m soak
 
 check: setup  ## lint, format, types and layers
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
+
+lint:
 	$(RUN)/ruff check
 	$(RUN)/ruff format --check
+
+types:
 	$(RUN)/mypy
+
+layers:
 	$(RUN)/lint-imports
 
 format: setup  ## put the code into its format

@@ -1,12 +1,12 @@
 """What all tests share.
 
-An `async def test_…` runs on Neve's own runner with the real clock, Spark starts quickly, and the
-folders with long tests come first: at the end they would keep one worker busy while the others are
-idle.
+An `async def test_…` runs on Neve's own runner with the real clock, Spark starts quickly, and long
+tests come first: at the end they would keep one worker busy while the others are idle.
 """
 
 from __future__ import annotations
 
+import collections
 import inspect
 
 import pytest
@@ -14,20 +14,29 @@ import pytest
 from neve import runtime
 from support.quick_jvm import start_jvms_quickly
 
-LONG_TESTS_FIRST = ["integration", "soak", "conformance", "simulation", "model"]
+LONGEST_FILE = "integration/test_pages_followed.py"
+LONG_FOLDERS = ("integration", "soak", "conformance", "simulation", "model")
+"""Folders with long tests. Their files are mixed, so that tests that compute (Spark, models) run
+beside tests that wait (clients, time-outs)."""
 
 start_jvms_quickly()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tests = config.rootpath / "tests"
-
-    def position(item: pytest.Item) -> int:
-        folder = item.path.relative_to(tests).parts[0]
-        last = len(LONG_TESTS_FIRST)
-        return LONG_TESTS_FIRST.index(folder) if folder in LONG_TESTS_FIRST else last
-
-    items.sort(key=position)
+    files = dict.fromkeys(item.path for item in items)
+    folders = {file: file.relative_to(tests).parts[0] for file in files}
+    counts = collections.Counter(folders.values())
+    seen: collections.Counter[str] = collections.Counter()
+    positions = {}
+    for file, folder in folders.items():
+        if folder in LONG_FOLDERS:
+            positions[file] = seen[folder] / counts[folder]
+            seen[folder] += 1
+        else:
+            positions[file] = 1.0
+    positions[tests / LONGEST_FILE] = -1.0
+    items.sort(key=lambda item: positions[item.path])
 
 
 @pytest.hookimpl(tryfirst=True)

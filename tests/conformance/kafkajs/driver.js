@@ -10,6 +10,10 @@ const { outgoing } = require('./records')
 // KafkaJS makes one batch of all that a send has for a partition, so the sender has to divide.
 const SEND_BYTES = 900_000
 
+// A reader whose broker died may join again as another member, and the group then waits for the
+// session of the member that is gone.
+const LONE_SESSION_MS = 6_000
+
 const kafka = new Kafka({
   clientId: 'kafkajs',
   brokers: [process.argv[2]],
@@ -78,7 +82,7 @@ async function reader({ topic, partitions, offset, options }) {
   const number = await member({
     group: `kafkajs-reader-${readers.length}`,
     topic,
-    session_ms: 30_000,
+    session_ms: LONE_SESSION_MS,
     options: { ...rest, readUncommitted: isolation !== 'read_committed' },
   })
   const made = readers[number]
