@@ -30,14 +30,14 @@ soak: setup  ## the long runs: thousands of seeds, kill loops, bad stores, a mil
 check: setup  ## lint, format, types and layers
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
 
-lint:
+lint: setup  ## lint and format alone
 	$(RUN)/ruff check
 	$(RUN)/ruff format --check
 
-types:
+types: setup  ## types alone
 	$(RUN)/mypy
 
-layers:
+layers: setup  ## layers alone
 	$(RUN)/lint-imports
 
 format: setup  ## put the code into its format
