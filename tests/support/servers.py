@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,8 +78,8 @@ class S3Server:
 
 
 @contextmanager
-def moto() -> Iterator[S3Server]:
-    """moto's S3, in a thread of this process."""
+def moto(around: Callable[[Any], Any] = lambda app: app) -> Iterator[S3Server]:
+    """moto's S3, in a thread of this process. `around` wraps its WSGI application."""
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # one line a request otherwise
@@ -87,7 +87,7 @@ def moto() -> Iterator[S3Server]:
     server.start()
     try:
         wsgi: Any = server._server
-        wsgi.app = _one_at_a_time(wsgi.app)
+        wsgi.app = around(_one_at_a_time(wsgi.app))
         host, port = server.get_host_and_port()
         with _environment():
             yield S3Server("moto", f"http://{host}:{port}")

@@ -160,6 +160,7 @@ def test_every_error_named_exists(page: Path) -> None:
 
 # Flags of other programs that pages mention, and the suffix of S3 Express buckets.
 FOREIGN_FLAGS = {"--entity-type", "--entity-default", "--explore", "--py-files", "--soak", "--x-s"}
+FOREIGN_FLAGS |= {"--size-only"}  # of the AWS CLI
 
 
 def flags_of_neve() -> set[str]:
