@@ -102,7 +102,6 @@ class ReadOptions:
     max_bytes_per_partition: int = TASK_BYTES
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
-    include_headers: bool = False
     isolation_level: str = "read_uncommitted"
 
     @classmethod
@@ -114,6 +113,7 @@ class ReadOptions:
             if name in given.values:
                 kind = "batch" if streaming else "streaming"
                 raise InvalidError(f"the option {name} is for {kind} reads only: remove it")
+        includes_headers(options)  # rejects a bad value also if the caller gave the schema
         strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
         return cls(
             store=given.store(),
@@ -127,9 +127,19 @@ class ReadOptions:
             max_bytes_per_partition=given.size("maxBytesPerPartition") or TASK_BYTES,
             max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", least=1),
             fail_on_data_loss=given.truth("failOnDataLoss", default=True),
-            include_headers=given.truth("includeHeaders", default=False),
             isolation_level=given.choice("isolation.level", ISOLATION_LEVELS),
         )
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """Return True if the option includeHeaders adds the column `headers`.
+
+    Spark asks for the schema before it says whether the read is a batch or a stream, so this looks
+    at one option only. Raises InvalidError unless it is true or false.
+    """
+    name = "includeHeaders"
+    given = (text for option, text in options.items() if option.lower() == name.lower())
+    return _truth(name, next(given, "false"))
 
 
 def _subscription(given: _Given) -> Subscription:
@@ -219,10 +229,7 @@ class _Given:
         return text
 
     def truth(self, name: str, *, default: bool) -> bool:
-        text = self.values.get(name, str(default)).strip().lower()
-        if text not in ("true", "false"):
-            raise InvalidError(f"{name} = {text!r} must be true or false")
-        return text == "true"
+        return _truth(name, self.values.get(name, str(default)))
 
     def number(self, name: str, *, least: int) -> int | None:
         text = self.values.get(name)
@@ -249,6 +256,13 @@ class _Given:
         if found is None or int(found[1]) == 0:
             raise InvalidError(f"{name} = {text!r} is not a size: give bytes, or such as 64m")
         return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def _truth(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise InvalidError(f"{name} = {word!r} must be true or false")
+    return word == "true"
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str:

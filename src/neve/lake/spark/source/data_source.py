@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from neve.errors import InvalidError
-from neve.lake.scan.options import ReadOptions
+from neve.lake.scan.options import ReadOptions, includes_headers
 from neve.lake.spark.source.columns import columns_of, spark_schema
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ class NeveDataSource(DataSource):  # type: ignore[misc]
         return "neve"
 
     def schema(self) -> StructType:
-        headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return spark_schema(headers=headers)
+        return spark_schema(headers=includes_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from neve.lake.spark.source.reader import FilterTakingReader, NeveReader
