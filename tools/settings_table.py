@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from neve.settings import KIB, Declared, declared
+from neve.settings import KIB, SettingDefinition, declared
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "operators" / "settings.md"
 START = "<!-- settings: written by `make docs` -->"
@@ -24,13 +24,13 @@ def table() -> str:
     return "\n".join(parts)
 
 
-def row(about: Declared) -> str:
+def row(about: SettingDefinition) -> str:
     meaning = about.doc.replace("|", "\\|")
     cells = (f"`{about.name}`", shown(about), allowed(about), meaning, f"`{about.variable}`")
     return f"| {' | '.join(cells)} |"
 
 
-def shown(about: Declared) -> str:
+def shown(about: SettingDefinition) -> str:
     """The default, and for a size what it is in units that a person reads."""
     if about.default == "":
         return "empty"
@@ -44,7 +44,7 @@ def shown(about: Declared) -> str:
     return f"{plain} ({size} {unit})"
 
 
-def allowed(about: Declared) -> str:
+def allowed(about: SettingDefinition) -> str:
     if about.choices:
         return ", ".join(f"`{choice}`" for choice in about.choices)
     if about.kind is bool:

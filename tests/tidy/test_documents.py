@@ -60,7 +60,9 @@ def test_the_table_of_settings_is_the_code_s() -> None:
 
 
 @pytest.mark.parametrize("about", declared().values(), ids=lambda about: about.name)
-def test_every_setting_is_described_with_its_default(about: settings_table.Declared) -> None:
+def test_every_setting_is_described_with_its_default(
+    about: settings_table.SettingDefinition,
+) -> None:
     rows = [line for line in SETTINGS.splitlines() if line.startswith(f"| `{about.name}` |")]
     assert len(rows) == 1
     cells = [cell.strip() for cell in rows[0].strip("|").split(" | ")]

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.errors import InvalidError
-from neve.settings import KIB, MIB, Declared, Settings, check_memory, declared, load
+from neve.settings import KIB, MIB, SettingDefinition, Settings, check_memory, declared, load
 from neve.settings.memory import PARTS, PROCESS_BYTES, STATE, WHOLE
 
 KNOWN = declared()
 
 
 def size_of(settings: Settings, name: str) -> int:
-    about: Declared = KNOWN[name]
+    about: SettingDefinition = KNOWN[name]
     size: int = getattr(getattr(settings, about.group), about.field)
     return size
 

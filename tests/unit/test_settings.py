@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from neve.errors import InvalidError
-from neve.settings import Declared, Settings, StoreSettings, declared, load, setting, tree
+from neve.settings import SettingDefinition, Settings, StoreSettings, declared, load, setting, tree
 
 TREE = Settings()
 
 
-def value_of(tree: Settings, about: Declared) -> object:
+def value_of(tree: Settings, about: SettingDefinition) -> object:
     return getattr(getattr(tree, about.group), about.field)
 
 
@@ -48,7 +48,7 @@ def test_every_group_of_the_tree_is_declared_and_every_declaration_is_in_the_tre
 
 
 @pytest.mark.parametrize("about", declared().values(), ids=lambda about: about.name)
-def test_a_declaration_is_whole(about: Declared) -> None:
+def test_a_declaration_is_whole(about: SettingDefinition) -> None:
     assert about.doc
     assert about.kind in (bool, int, float, str)
     assert about.name == about.name.lower()
@@ -58,7 +58,9 @@ def test_a_declaration_is_whole(about: Declared) -> None:
 
 
 @pytest.mark.parametrize("about", declared().values(), ids=lambda about: about.name)
-def test_a_default_may_be_given_in_words_and_passes_its_own_bounds(about: Declared) -> None:
+def test_a_default_may_be_given_in_words_and_passes_its_own_bounds(
+    about: SettingDefinition,
+) -> None:
     given = str(about.default).lower() if about.kind is bool else str(about.default)
     assert value_of(load(environment={about.variable: given}), about) == about.default
     assert value_of(load(flags={about.name: about.default}), about) == about.default

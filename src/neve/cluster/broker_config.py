@@ -19,7 +19,7 @@ from typing import Any
 from neve.cluster.log import ClusterLog
 from neve.cluster.records import ALL_NODES
 from neve.cluster.state import ClusterState
-from neve.cluster.topic_config import CONFIGS, ConfigDeclared, InvalidConfigError
+from neve.cluster.topic_config import CONFIGS, ConfigDefinition, InvalidConfigError
 from neve.errors import InvalidError
 from neve.serving.logs import event
 from neve.settings import Settings, declared
@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfigDeclared:
+class BrokerConfigDefinition:
     """A config under Kafka's name: either a topic config's default, or a setting."""
 
-    about: ConfigDeclared
+    about: ConfigDefinition
     topic_config: str | None = None
     setting: str | None = None
 
@@ -55,28 +55,28 @@ _SETTINGS = {
 }
 
 
-def _of_topics(name: str, topic_config: str) -> BrokerConfigDeclared:
+def _of_topics(name: str, topic_config: str) -> BrokerConfigDefinition:
     about = dataclasses.replace(
         CONFIGS[topic_config], name=name, doc=f"the default of a topic's {topic_config}"
     )
-    return BrokerConfigDeclared(about=about, topic_config=topic_config)
+    return BrokerConfigDefinition(about=about, topic_config=topic_config)
 
 
-def _of_setting(name: str, setting: str) -> BrokerConfigDeclared:
+def _of_setting(name: str, setting: str) -> BrokerConfigDefinition:
     known = declared()[setting]
-    about = ConfigDeclared(
+    about = ConfigDefinition(
         name=name,
         kind={bool: "boolean", int: "long"}[known.kind],
         default=str(known.default).lower(),
         doc=f"the setting {setting}: {known.doc}",
         effective=True,
-        least=known.minimum,
-        most=known.maximum,
+        minimum=known.minimum,
+        maximum=known.maximum,
     )
-    return BrokerConfigDeclared(about=about, setting=setting)
+    return BrokerConfigDefinition(about=about, setting=setting)
 
 
-BROKER_CONFIGS: Mapping[str, BrokerConfigDeclared] = MappingProxyType(
+BROKER_CONFIGS: Mapping[str, BrokerConfigDefinition] = MappingProxyType(
     {name: _of_topics(name, topic_config) for name, topic_config in _TOPIC_DEFAULTS.items()}
     | {name: _of_setting(name, setting) for name, setting in _SETTINGS.items()}
 )
@@ -86,7 +86,7 @@ class FixedConfigError(InvalidError):
     """A broker config that does not exist, or that cannot be changed while brokers run."""
 
 
-def known_broker_config(name: str) -> ConfigDeclared:
+def known_broker_config(name: str) -> ConfigDefinition:
     """The config of this name; FixedConfigError where none can be changed under it."""
     found = BROKER_CONFIGS.get(name)
     if found is None:

@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 # A segment of less is mostly its own header and index, whatever a topic asks for.
-SEGMENT_BYTES_LEAST = KIB
+SEGMENT_BYTES_MIN = KIB
 
 
 class InvalidConfigError(InvalidError):
@@ -32,7 +32,7 @@ class InvalidConfigError(InvalidError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfigDeclared:
+class ConfigDefinition:
     """One config: `kind` is Kafka's name of the type; `refused` are values that Kafka would take.
 
     `effective` is false where it is only kept. `default` is None where a setting of the broker
@@ -44,8 +44,8 @@ class ConfigDeclared:
     default: str | None
     doc: str
     effective: bool
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     choices: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -53,19 +53,19 @@ class ConfigDeclared:
         """InvalidConfigError where this cannot be its value."""
         value = self._parsed(text)
         if value is None:
-            raise self._error(text, f"is not {_KIND_NAMES[self.kind]}")
+            raise self._error(text, f"must be {_KIND_NAMES[self.kind]}")
         for given in value if isinstance(value, list) else [text]:
             if given in self.refused:
                 raise self._error(text, self.refused[given])
             if self.choices and given not in self.choices:
-                raise self._error(text, f"is none of {', '.join(self.choices)}")
+                raise self._error(text, f"must be one of {', '.join(self.choices)}")
         if isinstance(value, list) and self.choices and not value:
-            raise self._error(text, f"is empty: it is one of {', '.join(self.choices)}")
+            raise self._error(text, f"is empty; must be one of {', '.join(self.choices)}")
         if isinstance(value, int | float) and not isinstance(value, bool):
-            if self.least is not None and value < self.least:
-                raise self._error(text, f"is below the least, {self.least}")
-            if self.most is not None and value > self.most:
-                raise self._error(text, f"is above the most, {self.most}")
+            if self.minimum is not None and value < self.minimum:
+                raise self._error(text, f"must be >= {self.minimum}")
+            if self.maximum is not None and value > self.maximum:
+                raise self._error(text, f"must be <= {self.maximum}")
 
     def _error(self, text: str, reason: str) -> InvalidConfigError:
         return InvalidConfigError(f"{self.name} = {text!r} {reason}")
@@ -106,16 +106,16 @@ _LEVELS = "each codec compresses at its library's usual level"
 
 def _config(
     name: str, kind: str, default: str | int | None, doc: str, **more: object
-) -> ConfigDeclared:
+) -> ConfigDefinition:
     bounds: dict[str, object] = {}
     if kind in ("int", "long"):
-        bounds = {"least": 0, "most": INT_MAX if kind == "int" else LONG_MAX}
+        bounds = {"minimum": 0, "maximum": INT_MAX if kind == "int" else LONG_MAX}
     text = None if default is None else str(default)
     about = {"effective": True, **bounds, **more}
-    return ConfigDeclared(name=name, kind=kind, default=text, doc=doc, **about)  # type: ignore[arg-type]
+    return ConfigDefinition(name=name, kind=kind, default=text, doc=doc, **about)  # type: ignore[arg-type]
 
 
-def _kept(name: str, kind: str, default: str | int, doc: str, **more: object) -> ConfigDeclared:
+def _kept(name: str, kind: str, default: str | int, doc: str, **more: object) -> ConfigDefinition:
     return _config(name, kind, default, doc, **{"effective": False, **more})
 
 
@@ -133,14 +133,14 @@ _DECLARED = (
         "long",
         7 * 24 * HOUR_MS,
         "records older than this are deleted; -1: never",
-        least=-1,
+        minimum=-1,
     ),
     _config(
         "retention.bytes",
         "long",
         -1,
         "the oldest segments of a partition are deleted while it is larger than this; -1: never",
-        least=-1,
+        minimum=-1,
     ),
     _config(
         "segment.bytes",
@@ -148,14 +148,14 @@ _DECLARED = (
         None,
         "a partition is tiered when this many bytes wait; never more than the broker's "
         "segment.bytes at a time",
-        least=14,
+        minimum=14,
     ),
     _config(
         "segment.ms",
         "long",
         None,
         "a partition is tiered when its oldest untiered record has waited this long",
-        least=1,
+        minimum=1,
     ),
     _config(
         "max.message.bytes",
@@ -202,25 +202,29 @@ _DECLARED = (
         "int",
         1,
         "the store replicates: a record is acknowledged when the store has it",
-        least=1,
+        minimum=1,
     ),
-    _kept("compression.gzip.level", "int", -1, _LEVELS, least=-1, most=9),
-    _kept("compression.lz4.level", "int", 9, _LEVELS, least=1, most=17),
-    _kept("compression.zstd.level", "int", 3, _LEVELS, least=-131_072, most=22),
+    _kept("compression.gzip.level", "int", -1, _LEVELS, minimum=-1, maximum=9),
+    _kept("compression.lz4.level", "int", 9, _LEVELS, minimum=1, maximum=17),
+    _kept("compression.zstd.level", "int", 3, _LEVELS, minimum=-131_072, maximum=22),
     _kept("delete.retention.ms", "long", 24 * HOUR_MS, "concerns compaction"),
-    _kept("min.cleanable.dirty.ratio", "double", "0.5", "concerns compaction", least=0, most=1),
+    _kept(
+        "min.cleanable.dirty.ratio", "double", "0.5", "concerns compaction", minimum=0, maximum=1
+    ),
     _kept("min.compaction.lag.ms", "long", 0, "concerns compaction"),
-    _kept("max.compaction.lag.ms", "long", LONG_MAX, "concerns compaction", least=1),
+    _kept("max.compaction.lag.ms", "long", LONG_MAX, "concerns compaction", minimum=1),
     _kept(
         "file.delete.delay.ms",
         "long",
         60_000,
         "maintenance.interval.ms and maintenance.gc.interval.ms decide when objects are deleted",
     ),
-    _kept("flush.messages", "long", LONG_MAX, "what is acknowledged is durable", least=1),
+    _kept("flush.messages", "long", LONG_MAX, "what is acknowledged is durable", minimum=1),
     _kept("flush.ms", "long", LONG_MAX, "what is acknowledged is durable"),
     _kept("index.interval.bytes", "int", 4096, "segment.index.interval counts records instead"),
-    _kept("segment.index.bytes", "int", 10 * KIB * KIB, "indexes have the size they need", least=4),
+    _kept(
+        "segment.index.bytes", "int", 10 * KIB * KIB, "indexes have the size they need", minimum=4
+    ),
     _kept("segment.jitter.ms", "long", 0, "segments are not rolled all at once"),
     _kept("preallocate", "boolean", "false", "there are no files to preallocate"),
     _kept(
@@ -234,13 +238,13 @@ _DECLARED = (
     _kept("remote.storage.enable", "boolean", "false", "everything is in the bucket anyway"),
     _kept("remote.log.copy.disable", "boolean", "false", "everything is in the bucket anyway"),
     _kept("remote.log.delete.on.disable", "boolean", "false", "everything is in the bucket anyway"),
-    _kept("local.retention.ms", "long", -2, "nothing is kept on local disks", least=-2),
-    _kept("local.retention.bytes", "long", -2, "nothing is kept on local disks", least=-2),
+    _kept("local.retention.ms", "long", -2, "nothing is kept on local disks", minimum=-2),
+    _kept("local.retention.bytes", "long", -2, "nothing is kept on local disks", minimum=-2),
     _kept("message.downconversion.enable", "boolean", "true", "old formats are not served"),
     _kept("message.format.version", "string", "3.0-IV1", "there is one format"),
 )
 
-CONFIGS: Mapping[str, ConfigDeclared] = MappingProxyType({row.name: row for row in _DECLARED})
+CONFIGS: Mapping[str, ConfigDefinition] = MappingProxyType({row.name: row for row in _DECLARED})
 
 
 def check_configs(values: Mapping[str, str]) -> None:
@@ -249,7 +253,7 @@ def check_configs(values: Mapping[str, str]) -> None:
         known_config(name).check(text)
 
 
-def known_config(name: str) -> ConfigDeclared:
+def known_config(name: str) -> ConfigDefinition:
     """The config of this name; InvalidConfigError where there is none."""
     about = CONFIGS.get(name)
     if about is None:
@@ -260,7 +264,7 @@ def known_config(name: str) -> ConfigDeclared:
 
 
 def default_text(
-    about: ConfigDeclared, segment: SegmentSettings, changed: Mapping[str, str] | None = None
+    about: ConfigDefinition, segment: SegmentSettings, changed: Mapping[str, str] | None = None
 ) -> str:
     """The default, where it comes from a broker's setting, or was `changed` for brokers, too."""
     if changed and about.name in changed:
@@ -311,7 +315,7 @@ class TopicConfig:
         difference = int(text("message.timestamp.difference.max.ms"))
         before, after = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
         # Segments are built in memory, so the broker's bound holds whatever a topic asks for.
-        bytes_ = min(max(int(text("segment.bytes")), SEGMENT_BYTES_LEAST), segment.bytes)
+        bytes_ = min(max(int(text("segment.bytes")), SEGMENT_BYTES_MIN), segment.bytes)
         return cls(
             retention_ms=int(text("retention.ms")),
             retention_bytes=int(text("retention.bytes")),

@@ -16,7 +16,7 @@ from neve.settings.declare import (
     KIB,
     MIB,
     VARIABLE_PREFIX,
-    Declared,
+    SettingDefinition,
     setting,
 )
 from neve.settings.fetching import FetchSettings
@@ -47,7 +47,6 @@ __all__ = [
     "BrokerSettings",
     "CacheSettings",
     "ClusterSettings",
-    "Declared",
     "FetchSettings",
     "GroupSettings",
     "HttpSettings",
@@ -57,6 +56,7 @@ __all__ = [
     "ProducerSettings",
     "ReaderSettings",
     "SegmentSettings",
+    "SettingDefinition",
     "Settings",
     "StoreSettings",
     "TopicSettings",

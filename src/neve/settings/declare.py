@@ -37,7 +37,7 @@ def setting(
 
 
 @dataclass(frozen=True)
-class Declared:
+class SettingDefinition:
     """One declared setting. Docs, help and checks are generated from it."""
 
     name: str

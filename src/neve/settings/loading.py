@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neve.errors import InvalidError
-from neve.settings.declare import COMMAND_VARIABLES, VARIABLE_PREFIX, Declared
+from neve.settings.declare import COMMAND_VARIABLES, VARIABLE_PREFIX, SettingDefinition
 from neve.settings.masking import masked
 from neve.settings.memory import shares
 from neve.settings.tree import GROUPS, Settings, declared
@@ -70,7 +70,7 @@ def _flattened(prefix: str, tree: dict[str, object]) -> list[tuple[str, object]]
 
 
 def _from_environment(
-    environment: Mapping[str, str], known: Mapping[str, Declared]
+    environment: Mapping[str, str], known: Mapping[str, SettingDefinition]
 ) -> dict[str, object]:
     names = {about.variable: name for name, about in known.items()}
     # Keep an unknown variable under its own name: `load` rejects it as a misspelling.
@@ -81,7 +81,7 @@ def _from_environment(
     }
 
 
-def _nearest(name: str, known: Mapping[str, Declared]) -> str:
+def _nearest(name: str, known: Mapping[str, SettingDefinition]) -> str:
     """Return a hint in the caller's spelling: a variable for a variable, a name for a name."""
     is_variable = name.startswith(VARIABLE_PREFIX)
     spelled = [about.variable if is_variable else about.name for about in known.values()]
@@ -89,7 +89,7 @@ def _nearest(name: str, known: Mapping[str, Declared]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def _checked(about: Declared, value: object, source: str) -> object:
+def _checked(about: SettingDefinition, value: object, source: str) -> object:
     parsed = _parsed(about.kind, value)
     if parsed is None or not _in_bounds(about, parsed):
         message = f"{source}: {about.name} must be {about.accepted}, not {value!r}"
@@ -97,7 +97,7 @@ def _checked(about: Declared, value: object, source: str) -> object:
     return parsed
 
 
-def _in_bounds(about: Declared, value: object) -> bool:
+def _in_bounds(about: SettingDefinition, value: object) -> bool:
     if about.choices:
         return value in about.choices
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.settings.cluster import ClusterSettings, MaintenanceSettings
-from neve.settings.declare import Declared
+from neve.settings.declare import SettingDefinition
 from neve.settings.fetching import FetchSettings
 from neve.settings.groups import GroupSettings
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
@@ -64,13 +64,13 @@ GROUPS: dict[str, type[Any]] = {
 }
 
 
-def declared() -> dict[str, Declared]:
+def declared() -> dict[str, SettingDefinition]:
     """Return every setting by name, in the order of the tree."""
-    found: dict[str, Declared] = {}
+    found: dict[str, SettingDefinition] = {}
     for group, cls in GROUPS.items():
         for field in dataclasses.fields(cls):
             meta = field.metadata
-            found[meta["name"]] = Declared(
+            found[meta["name"]] = SettingDefinition(
                 meta["name"],
                 group,
                 field.name,

@@ -36,10 +36,10 @@ def state(**configs: dict[str, str]) -> ClusterState:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("log.retention.ms", "soon", "is not an integer"),
-        ("compression.type", "brotli", "is none of producer"),
-        ("num.partitions", "0", "below the least, 1"),
-        ("auto.create.topics.enable", "maybe", "is not true or false"),
+        ("log.retention.ms", "soon", "must be an integer"),
+        ("compression.type", "brotli", "must be one of producer"),
+        ("num.partitions", "0", "must be >= 1"),
+        ("auto.create.topics.enable", "maybe", "must be true or false"),
         ("group.min.session.timeout.ms", "9000000", "exceeds group.max.session.timeout.ms"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from neve.cluster.topic_config import (
     CONFIGS,
     LONG_MAX,
-    ConfigDeclared,
+    ConfigDefinition,
     InvalidConfigError,
     TopicConfig,
     check_configs,
@@ -54,18 +54,18 @@ def test_what_tools_commonly_set_is_taken(configs: dict[str, str]) -> None:
         ("cleanup.policy", "compact", "not supported yet"),
         ("cleanup.policy", "compact,delete", "not supported yet"),
         ("cleanup.policy", "", "is empty"),
-        ("cleanup.policy", "keep", "is none of delete"),
-        ("compression.type", "brotli", "is none of producer"),
-        ("retention.ms", "a week", "is not an integer"),
-        ("retention.ms", "1_000", "is not an integer"),
-        ("retention.ms", "-2", "below the least, -1"),
-        ("retention.ms", str(LONG_MAX + 1), "above the most"),
-        ("segment.bytes", str(2**31), "above the most"),
-        ("min.insync.replicas", "0", "below the least, 1"),
-        ("min.cleanable.dirty.ratio", "nan", "is not a number"),
-        ("min.cleanable.dirty.ratio", "1.5", "above the most"),
-        ("message.timestamp.type", "createtime", "is none of CreateTime, LogAppendTime"),
-        ("preallocate", "yes", "is not true or false"),
+        ("cleanup.policy", "keep", "must be one of delete"),
+        ("compression.type", "brotli", "must be one of producer"),
+        ("retention.ms", "a week", "must be an integer"),
+        ("retention.ms", "1_000", "must be an integer"),
+        ("retention.ms", "-2", "must be >= -1"),
+        ("retention.ms", str(LONG_MAX + 1), "must be <="),
+        ("segment.bytes", str(2**31), "must be <="),
+        ("min.insync.replicas", "0", "must be >= 1"),
+        ("min.cleanable.dirty.ratio", "nan", "must be a number"),
+        ("min.cleanable.dirty.ratio", "1.5", "must be <="),
+        ("message.timestamp.type", "createtime", "must be one of CreateTime, LogAppendTime"),
+        ("preallocate", "yes", "must be true or false"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_reason(
@@ -84,7 +84,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("about", CONFIGS.values(), ids=lambda about: about.name)
-def test_every_default_is_allowed(about: ConfigDeclared) -> None:
+def test_every_default_is_allowed(about: ConfigDefinition) -> None:
     text = default_text(about, SEGMENT)
     if text or about.kind != "list":
         about.check(text)
@@ -126,16 +126,16 @@ def test_what_cannot_be_read_is_refused_and_what_is_unknown_is_not_looked_at() -
 # --- the page
 
 
-def row(about: ConfigDeclared) -> str:
+def row(about: ConfigDefinition) -> str:
     default = "the broker's" if about.default is None else f"`{about.default}`"
     if about.default == "":
         default = "empty"
     bounds = ""
     if about.choices:
         bounds = ", ".join(f"`{choice}`" for choice in about.choices)
-    elif about.least is not None:
-        most = {2**31 - 1: "2^31-1", LONG_MAX: "2^63-1"}.get(about.most or 0, about.most)
-        bounds = f"{about.least} to {most}"
+    elif about.minimum is not None:
+        highest = {2**31 - 1: "2^31-1", LONG_MAX: "2^63-1"}.get(about.maximum or 0, about.maximum)
+        bounds = f"{about.minimum} to {highest}"
     return f"| `{about.name}` | {about.kind} | {default} | {bounds} | {about.doc} |"
 
 

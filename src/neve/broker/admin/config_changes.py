@@ -17,7 +17,7 @@ from neve.cluster.broker_config import (
     set_broker_configs,
 )
 from neve.cluster.topic_config import (
-    ConfigDeclared,
+    ConfigDefinition,
     InvalidConfigError,
     check_configs,
     default_text,
@@ -62,11 +62,11 @@ class ConfigTarget(ABC):
     kept: Mapping[str, str]
 
     @abstractmethod
-    def known(self, name: str) -> ConfigDeclared:
+    def known(self, name: str) -> ConfigDefinition:
         """Return the config of this name. Raises an error if it does not exist or is fixed."""
 
     @abstractmethod
-    def default(self, about: ConfigDeclared) -> str:
+    def default(self, about: ConfigDefinition) -> str:
         """Return the value of a config that is not given."""
 
     @abstractmethod
@@ -87,10 +87,10 @@ class TopicTarget(ConfigTarget):
         self._name = topic.name
         self.kept = topic.configs
 
-    def known(self, name: str) -> ConfigDeclared:
+    def known(self, name: str) -> ConfigDefinition:
         return known_config(name)
 
-    def default(self, about: ConfigDeclared) -> str:
+    def default(self, about: ConfigDefinition) -> str:
         changed = self._node.broker_configs.topic_defaults
         return default_text(about, self._settings.segment, changed)
 
@@ -111,10 +111,10 @@ class BrokerTarget(ConfigTarget):
         self._node_id = node_id
         self.kept = node.cluster.state.broker_configs.get(node_id, {})
 
-    def known(self, name: str) -> ConfigDeclared:
+    def known(self, name: str) -> ConfigDefinition:
         return known_broker_config(name)
 
-    def default(self, about: ConfigDeclared) -> str:
+    def default(self, about: ConfigDefinition) -> str:
         assert about.default is not None, "no list among them has its default from a setting"
         return about.default
 

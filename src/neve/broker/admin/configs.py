@@ -17,7 +17,7 @@ from neve.broker.admin.config_changes import (
 from neve.broker.admin.topics import check_not_internal
 from neve.cluster.broker_config import BROKER_CONFIGS
 from neve.cluster.records import ALL_NODES
-from neve.cluster.topic_config import CONFIGS, ConfigDeclared, default_text
+from neve.cluster.topic_config import CONFIGS, ConfigDefinition, default_text
 from neve.errors import InvalidError
 from neve.settings import SegmentSettings, declared
 from neve.settings.masking import masked
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from neve.cluster.node import Node
     from neve.serving.addresses import Address
     from neve.settings import Settings
-    from neve.settings.declare import Declared
+    from neve.settings.declare import SettingDefinition
 
 ALL_BROKERS = ""
 """The resource name of all brokers together."""
@@ -249,7 +249,7 @@ class ConfigAdmin:
             if name is not None and name in (given := kept.get(node_id, {}))
         ]
 
-    def _static(self, about: Declared) -> list[ConfigSynonym]:
+    def _static(self, about: SettingDefinition) -> list[ConfigSynonym]:
         """Return a setting as the broker was started with it, and its default."""
         value = getattr(getattr(self._settings, about.group), about.field)
         synonyms = [ConfigSynonym(about.name, _text(about.default), ConfigSource.DEFAULT)]
@@ -258,7 +258,7 @@ class ConfigAdmin:
             synonyms.insert(0, ConfigSynonym(about.name, text, ConfigSource.STATIC_BROKER))
         return synonyms
 
-    def _topic_defaults(self, about: ConfigDeclared) -> list[ConfigSynonym]:
+    def _topic_defaults(self, about: ConfigDefinition) -> list[ConfigSynonym]:
         """Return the values of a topic config that is not given: a setting, and its default."""
         text, shipped = (
             default_text(about, segment) for segment in (self._settings.segment, SegmentSettings())
@@ -279,7 +279,7 @@ def _checked_type(resource_type: int) -> ConfigResourceType:
         ) from None
 
 
-def _type_of(about: ConfigDeclared) -> ConfigType:
+def _type_of(about: ConfigDefinition) -> ConfigType:
     return ConfigType[about.kind.upper()]
 
 
