@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from neve.lake.spark.query.engine import Engine
 from neve.lake.sql import analysis
-from neve.lake.sql.model import Needed
+from neve.lake.sql.model import RelationRead
 from neve.lake.sql.ranges import HIGHEST, LOWEST
 from neve.lake.sql.topics import COLUMNS
 
@@ -63,7 +63,7 @@ class PruningCheck:
 
     def _answer(self, sql: str) -> list[str]:
         # A second attempt with every column would hide a column that was left out.
-        with mock.patch.object(Needed, "pruned", False):
+        with mock.patch.object(RelationRead, "pruned", False):
             result = self.engine.execute(sql, tag="pruning")
         names = [f"c{at}" for at in range(len(result.schema))]
         found = [
@@ -74,12 +74,14 @@ class PruningCheck:
 
 def _nothing_known(*given: Any) -> analysis.Analysis:
     found = analysis.analyse(*given)
-    places = [replace(place, mentions=None, predicate=None) for place in found.places]
-    return replace(found, places=tuple(places))
+    references = [
+        replace(reference, mentions=None, predicate=None) for reference in found.references
+    ]
+    return replace(found, references=tuple(references))
 
 
-def _exactly(spark: Any, _: object, needed: Needed) -> Any:
-    ranges = needed.ranges
+def _exactly(spark: Any, _: object, read: RelationRead) -> Any:
+    ranges = read.ranges
     rows = [
         row
         for row in ROWS
@@ -87,7 +89,7 @@ def _exactly(spark: Any, _: object, needed: Needed) -> Any:
         and _within(row["offset"], ranges.offsets.first, ranges.offsets.end)
         and _within(_milliseconds(row["timestamp"]), ranges.times_ms.first, ranges.times_ms.end)
     ]
-    table = pa.Table.from_pylist(rows, schema=SCHEMA).select(list(needed.columns))
+    table = pa.Table.from_pylist(rows, schema=SCHEMA).select(list(read.columns))
     return spark.createDataFrame(table)
 
 
@@ -217,7 +219,7 @@ def _conditions(alias: str) -> st.SearchStrategy[str]:
 
 
 def generated_queries() -> st.SearchStrategy[str]:
-    """Conditions in every place a condition can be."""
+    """Conditions in every place where a condition can be."""
     bare, a, b = _conditions(""), _conditions("a"), _conditions("b")
     kinds = st.sampled_from(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
     halves = st.sampled_from(["LEFT SEMI JOIN", "LEFT ANTI JOIN"])

@@ -13,7 +13,7 @@ from neve.lake.pgwire.sqlstate import from_exception
 from neve.serving import logs
 from neve.settings import LogSettings
 from neve.settings.masking import masked
-from neve.store.bucket_errors import translated
+from neve.store.cloud_errors import translated
 from neve.store.url import parse
 
 SECRET = "hunter2"

@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError
 
 from neve import __version__
 from neve.cli.extras import missing_extra
-from neve.cli.names import check_text
+from neve.cli.name_validation import check_utf8
 from neve.cli.output import UsageError, complain
 from neve.errors import NeveError
 
@@ -84,7 +84,7 @@ def run(tokens: list[str]) -> int:
 
 def _called(tokens: list[str]) -> int:
     if tokens[:1] in (["topic"], ["group"]):
-        check_text(tokens)
+        check_utf8(tokens)
     result = build_app()(
         tokens, exit_on_error=False, print_error=False, result_action="return_value"
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from neve.bucket.model import EARLIEST, Bounds, Record
 from neve.bucket.reader import AsyncBucket, LayoutName
 from neve.cli import output
-from neve.cli.shown import Encoding, record_line
+from neve.cli.record_json import Encoding, record_line
 from neve.settings import Settings
 
 

@@ -10,13 +10,15 @@ from cyclopts import App, Parameter
 from neve import runtime
 from neve.cli import group_admin, group_seek
 from neve.cli.connection import DEFAULT_FLAGS, BrokerFlags
-from neve.cli.names import named
+from neve.cli.name_validation import name_validator
 from neve.cli.offsets import parse_bound
 from neve.cli.output import UsageError
 from neve.cli.topic import numbers
 
-Group = Annotated[str, Parameter(help="The group.", validator=named("group"))]
-Groups = Annotated[list[str], Parameter(help="One or more groups.", validator=named("group"))]
+Group = Annotated[str, Parameter(help="The group.", validator=name_validator("group"))]
+Groups = Annotated[
+    list[str], Parameter(help="One or more groups.", validator=name_validator("group"))
+]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
 # Of classic groups, and of KIP-848 groups that other brokers may have.

@@ -258,7 +258,7 @@ def _decoded(field: Field, data: bytes, source: _Input) -> bytes | None:
             case "base64":
                 return base64.b64decode(data, validate=True)
             case "json":
-                return _from_shown(msgspec.json.decode(data, type=_Shown))
+                return _bytes_of(msgspec.json.decode(data, type=_JsonBytes))
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise source.wrong(f"{_shown(data[:40])} is not valid {field.modifier}") from None
     return data
@@ -271,27 +271,27 @@ class _Base64(msgspec.Struct, forbid_unknown_fields=True):
     base64: str
 
 
-_Shown: TypeAlias = str | _Base64 | None
+_JsonBytes: TypeAlias = str | _Base64 | None
 
 
 class _JsonHeader(msgspec.Struct):
     key: str
-    value: _Shown = None
+    value: _JsonBytes = None
 
 
 class _JsonRecord(msgspec.Struct):
     """Read what `consume --json` writes; its topic, partition and offset are ignored."""
 
-    key: _Shown = None
-    value: _Shown = None
+    key: _JsonBytes = None
+    value: _JsonBytes = None
     timestamp: int | None = None
     headers: list[_JsonHeader] = []
 
 
-def _from_shown(shown: _Shown) -> bytes | None:
-    if isinstance(shown, _Base64):
-        return base64.b64decode(shown.base64, validate=True)
-    return None if shown is None else shown.encode()
+def _bytes_of(given: _JsonBytes) -> bytes | None:
+    if isinstance(given, _Base64):
+        return base64.b64decode(given.base64, validate=True)
+    return None if given is None else given.encode()
 
 
 def _json_rows(source: _Input) -> Iterator[Row]:
@@ -304,8 +304,8 @@ def _json_rows(source: _Input) -> Iterator[Row]:
             continue
         try:
             record = decoder.decode(line)
-            headers = [(each.key, _from_shown(each.value)) for each in record.headers]
-            key, value = _from_shown(record.key), _from_shown(record.value)
+            headers = [(each.key, _bytes_of(each.value)) for each in record.headers]
+            key, value = _bytes_of(record.key), _bytes_of(record.value)
         except (ValueError, msgspec.MsgspecError) as error:
             raise source.wrong(f"not a record in the format of `consume --json`: {error}") from None
         yield Row(key, value, None, record.timestamp, headers)

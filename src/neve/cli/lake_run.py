@@ -64,23 +64,25 @@ def run_pipeline(config: PipelineConfig, folder: Path, options: RunOptions) -> i
         output.progress("records", hidden=options.as_json) as bar,
     ):
         pages.reports = pipeline.reports
-        shown = _Shown(bar, as_json=options.as_json)
-        shown.begin(config, options, address)
+        progress = _ProgressOutput(bar, as_json=options.as_json)
+        progress.begin(config, options, address)
         letters = _DeadLetters(limit, stops=options.max_dead_letters is not None)
-        succeeded = _run(pipeline, options, shown, letters)
-        shown.end(pipeline.reports)
+        succeeded = _run(pipeline, options, progress, letters)
+        progress.end(pipeline.reports)
     return 0 if succeeded else 1
 
 
-def _run(pipeline: Pipeline, options: RunOptions, shown: _Shown, letters: _DeadLetters) -> bool:
+def _run(
+    pipeline: Pipeline, options: RunOptions, progress: _ProgressOutput, letters: _DeadLetters
+) -> bool:
     """Return whether the exit code is 0: nothing failed."""
     if options.once:
-        done = pipeline.run_once(shown.step)
+        done = pipeline.run_once(progress.step)
         return letters.judge(pipeline.reports) and done
     stopped = _Stopped()
 
     def step(report: TopicReport) -> None:
-        shown.step(report)
+        progress.step(report)
         letters.look(report)
 
     pipeline.run(lambda: stopped() or letters.ended, step)
@@ -170,7 +172,7 @@ class _Stopped:
         return self._asked
 
 
-class _Shown:
+class _ProgressOutput:
     """Reports progress: a bar, a line for each commit, or one JSON document at the end."""
 
     def __init__(self, bar: output.Bar, *, as_json: bool) -> None:

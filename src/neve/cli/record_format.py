@@ -21,7 +21,7 @@ import msgspec
 from neve import runtime
 from neve.bucket.model import Record
 from neve.cli.format_syntax import Field, FormatSyntaxError, Token, parse
-from neve.cli.shown import shown_as_text
+from neve.cli.record_json import text_or_base64
 
 Renderer: TypeAlias = Callable[[Record], bytes]
 _Header: TypeAlias = tuple[str | bytes, bytes | None]
@@ -85,7 +85,7 @@ _ENCODINGS: dict[str | None, Callable[[bytes | None], bytes]] = {
     None: lambda data: data or b"",
     "hex": lambda data: (data or b"").hex().encode(),
     "base64": lambda data: base64.b64encode(data or b""),
-    "json": lambda data: _encode_json(shown_as_text(data)),
+    "json": lambda data: _encode_json(text_or_base64(data)),
 }
 
 

@@ -13,18 +13,22 @@ from neve.cli import consume as consuming
 from neve.cli import consume_member, input_format, record_format, topic_admin
 from neve.cli import produce as producing
 from neve.cli.connection import DEFAULT_FLAGS, BrokerFlags, assignments
-from neve.cli.names import named
+from neve.cli.name_validation import name_validator
 from neve.cli.offsets import parse_span
 from neve.cli.output import STANDARD_INPUT, UsageError
-from neve.cli.shown import record_line
+from neve.cli.record_json import record_line
 
-Topic = Annotated[str, Parameter(help="The topic.", validator=named("topic"))]
-Topics = Annotated[list[str], Parameter(help="One or more topics.", validator=named("topic"))]
+Topic = Annotated[str, Parameter(help="The topic.", validator=name_validator("topic"))]
+Topics = Annotated[
+    list[str], Parameter(help="One or more topics.", validator=name_validator("topic"))
+]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 GroupFlag = Annotated[
     str | None,
     Parameter(
-        name=["--group", "-g"], help="Read as a member of this group.", validator=named("group")
+        name=["--group", "-g"],
+        help="Read as a member of this group.",
+        validator=name_validator("group"),
     ),
 ]
 ConfigFlags = Annotated[

@@ -56,13 +56,13 @@ def file_in_place_of(root: Path) -> bool:
     return any(path.is_file() for path in (root, *root.absolute().parents))
 
 
-def read_no_further(descriptor: int) -> None:
+def disable_read_ahead(descriptor: int) -> None:
     """Turn off the kernel's read-ahead for this file."""
     with contextlib.suppress(OSError, AttributeError):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
 
-def leave_cache(descriptor: int) -> None:
+def drop_cached_pages(descriptor: int) -> None:
     """Drop the file's pages from the page cache."""
     with contextlib.suppress(OSError, AttributeError):  # advice that not every system supports
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

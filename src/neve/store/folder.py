@@ -34,12 +34,12 @@ from neve.store.durable import Durable, make_private
 from neve.store.files import (
     NOT_AN_OBJECT,
     STEP_BYTES,
+    disable_read_ahead,
+    drop_cached_pages,
     file_in_place_of,
     is_file,
-    leave_cache,
     open_object,
     read_blocks,
-    read_no_further,
     write_blocks,
 )
 from neve.store.key import checked_key, checked_range, checked_size, is_key
@@ -216,7 +216,7 @@ class FolderStore:
         else:
             data, read = np.empty(whole, np.uint8).data, 0
         if in_steps and read < whole:
-            read_no_further(descriptor)
+            disable_read_ahead(descriptor)
             step = READ_STEP_BYTES
         while read < whole:
             count = os.preadv(descriptor, [data[read : read + step]], start + read)
@@ -290,7 +290,7 @@ class FolderStore:
                     if self._fsync:
                         os.fsync(descriptor)
                     if uncached:
-                        leave_cache(descriptor)
+                        drop_cached_pages(descriptor)
                 finally:
                     os.close(descriptor)
             except OSError as error:

@@ -104,9 +104,9 @@ def open_store(url: str, settings: StoreSettings) -> Store:
     if where.scheme == "file":
         return FolderStore(where.folder, fsync=settings.folder_fsync)
     # Importing obstore takes a while, and a folder does not need it.
-    from neve.store import bucket
+    from neve.store import cloud
 
-    openers = {"s3": bucket.open_s3, "gs": bucket.open_gcs, "az": bucket.open_azure}
+    openers = {"s3": cloud.open_s3, "gs": cloud.open_gcs, "az": cloud.open_azure}
     try:
         return openers[where.scheme](where.name, where.prefix, settings)
     except NeveError:

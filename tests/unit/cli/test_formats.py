@@ -12,7 +12,7 @@ from neve.bucket.model import Record
 from neve.cli.format_syntax import Field, FormatSyntaxError, parse
 from neve.cli.input_format import InputError, Row, rows
 from neve.cli.record_format import compile_format, iso_time
-from neve.cli.shown import record_line
+from neve.cli.record_json import record_line
 
 RECORD = Record("orders", 3, 42, 1_767_225_600_123, 0, b"k\xff", b"val", (("a", b"1"), ("b", None)))
 NULLS = Record("t", 0, 0, 0, 0, None, None)

@@ -16,7 +16,7 @@ import pytest
 from neve import __version__, runtime
 from neve.bucket.model import Record
 from neve.cli import main
-from neve.cli.shown import record_line
+from neve.cli.record_json import record_line
 from neve.records import reference
 from neve.records.reference import build_batch
 from support import bucket_samples as samples

@@ -16,7 +16,6 @@ from neve.lake.pgwire.types import is_list, scalar_of
 EPOCH_DAYS = 10_957
 """Days from 1970 to 2000-01-01, PostgreSQL's epoch."""
 EPOCH_US = EPOCH_DAYS * 86_400_000_000
-_NUMERIC_BASE = 10_000
 _NUMERIC_NEGATIVE = 0x4000
 _NUMERIC_NAN = struct.pack(">hhHh", 0, 0, 0xC000, 0)
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from neve import runtime
 from neve.lake.pgwire.backend import Executor
+from neve.lake.pgwire.client_limits import AddressLimiter
 from neve.lake.pgwire.encode import ColumnEncoder, data_rows, split_batch
-from neve.lake.pgwire.fairness import AddressLimiter
 from neve.lake.pgwire.sqlstate import SqlError, from_exception
 from neve.lake.pgwire.transport import Disconnected
 

@@ -21,8 +21,8 @@ from neve.errors import InvalidError
 from neve.lake.pgwire.sqlstate import INVALID_PASSWORD, SqlError, fatal
 from neve.lake.pgwire.wire import protocol_violation
 
-PLAIN = "SCRAM-SHA-256"
-PLUS = "SCRAM-SHA-256-PLUS"
+SCRAM_SHA_256 = "SCRAM-SHA-256"
+SCRAM_SHA_256_PLUS = "SCRAM-SHA-256-PLUS"
 _BINDING = "tls-server-end-point"
 _ITERATIONS = 4096
 _VERIFIER = re.compile(r"SCRAM-SHA-256\$(\d{1,9}):([^$:]+)\$([^$:]+):([^$:]+)")
@@ -51,7 +51,7 @@ def parse_verifier(user: str, text: str) -> Verifier:
 
 def make_verifier(password: str) -> Verifier:
     salt = runtime.token(16)
-    made: Verifier = ScramMechanism(PLAIN).make_auth_info(password, _ITERATIONS, salt)
+    made: Verifier = ScramMechanism(SCRAM_SHA_256).make_auth_info(password, _ITERATIONS, salt)
     return made
 
 
@@ -65,7 +65,7 @@ class Passwords:
                 raise InvalidError(
                     f"user {user!r} has no password: every user needs a name and a password"
                 )
-            is_verifier = given.startswith(f"{PLAIN}$")
+            is_verifier = given.startswith(f"{SCRAM_SHA_256}$")
             convert = parse_verifier if is_verifier else _password_verifier
             self._verifiers[user] = convert(user, given)
         self._decoy_key = runtime.token(32)
@@ -100,7 +100,7 @@ class Exchange:
 
     @property
     def mechanisms(self) -> list[str]:
-        return [PLAIN] if self._certificate is None else [PLUS, PLAIN]
+        return [SCRAM_SHA_256] if self._certificate is None else [SCRAM_SHA_256_PLUS, SCRAM_SHA_256]
 
     def first(self, mechanism: str, data: bytes) -> bytes:
         if mechanism not in self.mechanisms:
@@ -108,7 +108,7 @@ class Exchange:
                 f"the client selected an invalid SASL authentication mechanism: {mechanism[:40]}"
             )
         binding = None
-        if mechanism == PLUS:
+        if mechanism == SCRAM_SHA_256_PLUS:
             binding = (_BINDING, self._certificate)
         elif self._certificate is not None and data[:2] == b"y,":
             # "y" claims that the server did not offer channel binding, but it did.

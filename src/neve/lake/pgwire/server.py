@@ -14,9 +14,9 @@ from neve import runtime
 from neve.errors import InvalidError
 from neve.lake.pgwire.backend import Backend
 from neve.lake.pgwire.catalog.catalog import Catalog
+from neve.lake.pgwire.client_limits import AddressLimiter
 from neve.lake.pgwire.connection import Connection
 from neve.lake.pgwire.execution import ServerThreads
-from neve.lake.pgwire.fairness import AddressLimiter
 from neve.lake.pgwire.options import Limits, ServeOptions, Tls
 from neve.lake.pgwire.runner import ServerState
 from neve.lake.pgwire.scram import Passwords

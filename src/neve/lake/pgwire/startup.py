@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from neve.lake.pgwire import wire
-from neve.lake.pgwire.fairness import LoginThrottle
+from neve.lake.pgwire.client_limits import LoginThrottle
 from neve.lake.pgwire.options import Limits
 from neve.lake.pgwire.scram import Exchange, Passwords
 from neve.lake.pgwire.sqlstate import (

@@ -82,9 +82,7 @@ ELEMENT_OF = {each.array_oid: each for each in SCALARS if each.array_oid}
 """Oid of an array type to the type of its elements."""
 
 TEXT = BY_NAME["text"]
-BYTEA = BY_NAME["bytea"]
 JSONB = BY_NAME["jsonb"]
-NUMERIC = BY_NAME["numeric"]
 
 
 def array_of(element: PgType) -> PgType:

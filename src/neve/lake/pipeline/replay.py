@@ -23,19 +23,19 @@ from neve.lake.pipeline.range_task import with_origin
 from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.schema_growth import PASSES_MAX, grow, room_for, united, value_schema
 from neve.lake.tables import BusyTableError, table_ref, write_files
-from neve.lake.tables.dead_letter_files import places_of
+from neve.lake.tables.dead_letter_files import record_ids
 from neve.lake.tables.dead_letter_replay import (
     Findings,
-    Named,
+    LetterRuns,
     ReplayScan,
+    begin_replay,
     commit_replay,
-    look,
     replayable,
 )
 from neve.lake.tables.table_creation import DEAD_LETTERS_SUFFIX, complete_origin
 from neve.lake.values import ValueFormat, decode_strictly, evolved, value_format
 
-LOOKS_MAX = 10
+SCANS_MAX = 10
 """How often a pipeline that adds letters may overtake a replay before it gives up."""
 
 
@@ -85,21 +85,23 @@ class _Replay:
         self, table: Table, letters: Table, report: ReplayReport, *, dry_run: bool
     ) -> ReplayReport:
         overtaken = 0
-        while overtaken < LOOKS_MAX:
-            seen = look(table, letters, finish=not dry_run)
+        while overtaken < SCANS_MAX:
+            seen = begin_replay(table, letters, finish=not dry_run)
             schema = self._grown(table, letters, seen, dry_run=dry_run)
             found = self._findings(letters, seen, schema, report)
             runs = found.runs()
             if dry_run or not runs:
                 report.replayed += len(found.readable) if dry_run else 0
                 return report
-            files = write_files(table_ref(table), self._rows(letters, seen, schema, Named(runs)))
+            files = write_files(
+                table_ref(table), self._rows(letters, seen, schema, LetterRuns(runs))
+            )
             if commit_replay(table, letters, files, runs, seen):
                 report.replayed += sum(file.rows for file in files)
             else:
                 overtaken += 1
         raise BusyTableError(
-            f"table {self._config.table}: its dead letters changed {LOOKS_MAX} times while they "
+            f"table {self._config.table}: its dead letters changed {SCANS_MAX} times while they "
             "were read; try again while the pipeline adds none"
         )
 
@@ -143,16 +145,16 @@ class _Replay:
             bad = decode_strictly(self._format, batch.column("value"), schema).bad
             good = np.ones(batch.num_rows, np.bool_)
             good[[each.row for each in bad]] = False
-            found.add(places_of(batch), good)
+            found.add(record_ids(batch), good)
             report.reasons.update(each.reason for each in bad)
         report.left, report.twice = len(found.bad - found.twice), len(found.twice)
         return found
 
     def _rows(
-        self, letters: Table, seen: ReplayScan, schema: pa.Schema, named: Named
+        self, letters: Table, seen: ReplayScan, schema: pa.Schema, runs: LetterRuns
     ) -> Iterator[pa.RecordBatch]:
         for batch in replayable(letters, seen, self._config.topic):
-            chosen = batch.filter(pa.array(named.among(batch)))
+            chosen = batch.filter(pa.array(runs.mask(batch)))
             if chosen.num_rows:
                 decoded = self._format.decode(chosen.column("value"), schema)
                 assert not decoded.bad, "the same letters were readable a moment ago"

@@ -41,7 +41,7 @@ class Mentions:
 
 
 @dataclass(frozen=True)
-class Place:
+class RelationReference:
     """One reference to a relation. Its name in the text is from `start` to `end`.
 
     `alias_at` is where an alias must be inserted so that other mentions still mean it; None if it
@@ -68,7 +68,7 @@ class Place:
 class Analysis:
     """All references in the order of the text, and the edits that they need."""
 
-    places: tuple[Place, ...]
+    references: tuple[RelationReference, ...]
     edits: tuple[Splice, ...] = ()
     understood: bool = True
 
@@ -103,9 +103,10 @@ def _by_tree(tree: exp.Expr, tokens: Sequence[Token], constants: Constants) -> A
     found = [table for table in tree.find_all(exp.Table) if is_relation(table)]
     relations = [table for table in found if not is_cte_reference(table)]
     mentions = _mentions(tree)
-    places = [_place(table, tokens, mentions, constants) for table in relations]
+    references = [_reference(table, tokens, mentions, constants) for table in relations]
     return Analysis(
-        tuple(sorted(places, key=lambda place: place.start)), tuple(_qualifier_edits(tree))
+        tuple(sorted(references, key=lambda reference: reference.start)),
+        tuple(_qualifier_edits(tree)),
     )
 
 
@@ -114,15 +115,15 @@ def _mentions(tree: exp.Expr) -> Mentions:
     return Mentions(frozenset(anywhere), frozenset(by_alias))
 
 
-def _place(
+def _reference(
     table: exp.Table, tokens: Sequence[Token], mentions: Mentions, constants: Constants
-) -> Place:
+) -> RelationReference:
     if table.args.get("version") or table.args.get("when"):
         raise UnsupportedError(f"{table.name} AS OF: earlier versions of a table are not read here")
     names = [part for part in table.parts if isinstance(part, exp.Identifier)]
     start = min(part.meta["start"] for part in names)
     end = max(part.meta["end"] for part in names) + 1
-    return Place(
+    return RelationReference(
         tuple(part.name for part in names),
         start,
         end,
@@ -169,19 +170,21 @@ def _qualifier_edits(tree: exp.Expr) -> list[Splice]:
 
 def _by_tokens(tokens: Sequence[Token]) -> Analysis:
     """Return the names after FROM and JOIN, with all of their columns and rows."""
-    places = []
+    references = []
     hiding = cte_spans(tokens)
     for at, token in enumerate(tokens):
         if token.token_type in (TokenType.FROM, TokenType.JOIN, TokenType.TABLE):
-            place = _place_at(tokens, at + 1)
-            if place is not None and token.token_type == TokenType.TABLE:
-                place = replace(place, alias_at=None)  # TABLE orders takes no alias
-            if place is not None and not any(span.hides(place.parts, at) for span in hiding):
-                places.append(place)
-    return Analysis(tuple(places), understood=False)
+            reference = _reference_at(tokens, at + 1)
+            if reference is not None and token.token_type == TokenType.TABLE:
+                reference = replace(reference, alias_at=None)  # TABLE orders takes no alias
+            if reference is not None and not any(
+                span.hides(reference.parts, at) for span in hiding
+            ):
+                references.append(reference)
+    return Analysis(tuple(references), understood=False)
 
 
-def _place_at(tokens: Sequence[Token], at: int) -> Place | None:
+def _reference_at(tokens: Sequence[Token], at: int) -> RelationReference | None:
     parts, end = [], at
     while end < len(tokens) and _may_be_name(tokens[end]):
         parts.append(tokens[end].text)
@@ -197,7 +200,9 @@ def _place_at(tokens: Sequence[Token], at: int) -> Place | None:
     aliased = after is not None and (
         after.token_type in (TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER)
     )
-    return Place(tuple(parts), tokens[at].start, stop, parts[-1].lower(), None if aliased else stop)
+    return RelationReference(
+        tuple(parts), tokens[at].start, stop, parts[-1].lower(), None if aliased else stop
+    )
 
 
 def _may_be_name(token: Token) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from neve.lake.sql.analysis import Place
+from neve.lake.sql.analysis import RelationReference
 from neve.lake.sql.literals import Constants
-from neve.lake.sql.names import Named
+from neve.lake.sql.names import RelationName
 from neve.lake.sql.ranges import EVERYTHING, Ranges
 from neve.lake.sql.statements import Kind, Splice
 
@@ -33,11 +33,11 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Needed:
+class RelationRead:
     """What one reference in a query reads of a relation."""
 
-    named: Named
-    place: Place
+    relation: RelationName
+    reference: RelationReference
     columns: tuple[str, ...]
     all_columns: tuple[str, ...]
     ranges: Ranges = EVERYTHING
@@ -54,7 +54,7 @@ class Prepared:
     kind: Kind
     text: str
     parameters: Mapping[str, object] = field(default_factory=dict)
-    needed: tuple[Needed, ...] = ()
+    reads: tuple[RelationRead, ...] = ()
     edits: tuple[Splice, ...] = ()
     constants: Constants = field(default_factory=Constants)
     mode: str = "simple"

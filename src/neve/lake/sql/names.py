@@ -24,7 +24,7 @@ _NEAR_LEAST = 0.6
 
 
 @dataclass(frozen=True)
-class Named:
+class RelationName:
     """The name of a relation outside SQL: a topic's name, or the parts of a table's."""
 
     kind: RelationKind
@@ -38,10 +38,10 @@ class Named:
         return sql_name(self)
 
 
-def sql_name(named: Named) -> str:
+def sql_name(relation: RelationName) -> str:
     """Return the name as it is written in a query."""
-    hidden = named.kind == "table" and named.parts[0].lower() in TOPIC_PREFIXES
-    parts = (TABLE_PREFIX, *named.parts) if hidden else named.parts
+    hidden = relation.kind == "table" and relation.parts[0].lower() in TOPIC_PREFIXES
+    parts = (TABLE_PREFIX, *relation.parts) if hidden else relation.parts
     return ".".join(quoted_where_needed(part) for part in parts)
 
 
@@ -58,39 +58,39 @@ class Names:
     """The names of all topics and tables."""
 
     def __init__(self, topics: Iterable[str], tables: Iterable[tuple[str, ...]]) -> None:
-        self.all = [Named("topic", (name,)) for name in topics]
-        self.all += [Named("table", parts) for parts in tables]
+        self.all = [RelationName("topic", (name,)) for name in topics]
+        self.all += [RelationName("table", parts) for parts in tables]
 
-    def find(self, parts: Sequence[str]) -> Named:
+    def find(self, parts: Sequence[str]) -> RelationName:
         """Return the relation of a name. Raises UnknownNameError with similar names."""
         for kind, wanted in _readings(tuple(parts)):
             if (found := self._one(kind, wanted)) is not None:
                 return found
         raise self._unknown(tuple(parts))
 
-    def _one(self, kind: RelationKind, wanted: tuple[str, ...]) -> Named | None:
-        known = [named for named in self.all if named.kind == kind]
-        for named in known:
-            if named.parts == wanted:
-                return named
+    def _one(self, kind: RelationKind, wanted: tuple[str, ...]) -> RelationName | None:
+        known = [relation for relation in self.all if relation.kind == kind]
+        for relation in known:
+            if relation.parts == wanted:
+                return relation
         lowered = _lower(wanted)
-        close = [named for named in known if _lower(named.parts) == lowered]
+        close = [relation for relation in known if _lower(relation.parts) == lowered]
         if len(close) > 1:
-            choices = " or ".join(str(named) for named in close)
+            choices = " or ".join(str(relation) for relation in close)
             raise QueryError(f"{'.'.join(wanted)} is ambiguous: write {choices}")
         return close[0] if close else None
 
     def _unknown(self, parts: tuple[str, ...]) -> UnknownNameError:
         name = ".".join(parts)
-        for named in self.all:
-            if named.name.lower() == name.lower() or _is_path_end(named, parts):
-                return UnknownNameError(name, [str(named)])
+        for relation in self.all:
+            if relation.name.lower() == name.lower() or _is_path_end(relation, parts):
+                return UnknownNameError(name, [str(relation)])
         ratios = [
-            (max(_likeness(name, named.name), _likeness(name, named.parts[-1])), named)
-            for named in self.all
+            (max(_likeness(name, relation.name), _likeness(name, relation.parts[-1])), relation)
+            for relation in self.all
         ]
         near = sorted((each for each in ratios if each[0] >= _NEAR_LEAST), key=lambda r: -r[0])
-        return UnknownNameError(name, [str(named) for _, named in near[:_NEAR_MAX]])
+        return UnknownNameError(name, [str(relation) for _, relation in near[:_NEAR_MAX]])
 
 
 def _likeness(one: str, other: str) -> float:
@@ -109,8 +109,10 @@ def _readings(parts: tuple[str, ...]) -> list[tuple[RelationKind, tuple[str, ...
     return [*readings, ("table", parts)]
 
 
-def _is_path_end(named: Named, parts: tuple[str, ...]) -> bool:
-    return len(parts) < len(named.parts) and _lower(named.parts)[-len(parts) :] == _lower(parts)
+def _is_path_end(relation: RelationName, parts: tuple[str, ...]) -> bool:
+    return len(parts) < len(relation.parts) and _lower(relation.parts)[-len(parts) :] == _lower(
+        parts
+    )
 
 
 def _lower(parts: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from neve.bucket.facade import Bucket
 from neve.errors import NeveError
 from neve.lake.sql.errors import QueryError, RefusedError, UnknownNameError
 from neve.lake.sql.model import Column, Relation
-from neve.lake.sql.names import Named, Names
+from neve.lake.sql.names import Names, RelationName
 from neve.lake.sql.statements import tokens_of
 from neve.lake.sql.tables import load_table, table_columns, table_names
 from neve.lake.sql.topics import COLUMNS
@@ -34,7 +34,7 @@ class RelationCatalog:
     def names(self) -> Names:
         return Names(self._topics(), table_names(self._catalog))
 
-    def find(self, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Named]:
+    def find(self, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], RelationName]:
         """Return the relations of existing names. Asks the catalog only if needed."""
         found = _found(Names(self._topics(), []), wanted)
         rest = [parts for parts in wanted if tuple(parts) not in found]
@@ -47,46 +47,46 @@ class RelationCatalog:
         if "/" in parts[-1] or "\\" in parts[-1]:
             return RefusedError(f"{'.'.join(parts)}: files are not read by path, only by a table")
         try:
-            named = self.names().find(parts)
+            relation = self.names().find(parts)
         except UnknownNameError as error:
             return error
-        return UnknownNameError(".".join(parts), [str(named)])
+        return UnknownNameError(".".join(parts), [str(relation)])
 
     def relations(self) -> list[Relation]:
         """Return all relations, topics first."""
         found = []
-        for named in self.names().all:
-            if not named.name.startswith(INTERNAL):
-                found.append(Relation(named.name, named.kind, self._known_columns(named)))
+        for relation in self.names().all:
+            if not relation.name.startswith(INTERNAL):
+                found.append(Relation(relation.name, relation.kind, self._known_columns(relation)))
         return found
 
-    def _known_columns(self, named: Named) -> tuple[Column, ...]:
+    def _known_columns(self, relation: RelationName) -> tuple[Column, ...]:
         try:
-            return self.columns(named)
+            return self.columns(relation)
         except NeveError:
             return ()  # one table that cannot be opened does not hide the others
 
-    def by_text(self, text: str) -> Named:
+    def by_text(self, text: str) -> RelationName:
         """Find a relation by its plain name, or by its name in a query."""
         names = self.names()
-        for named in names.all:
-            if named.name == text:
-                return named
+        for relation in names.all:
+            if relation.name == text:
+                return relation
         return names.find([token.text for token in tokens_of(text) if token.text != "."])
 
-    def columns(self, named: Named) -> tuple[Column, ...]:
-        if named.kind == "topic":
+    def columns(self, relation: RelationName) -> tuple[Column, ...]:
+        if relation.kind == "topic":
             return TOPIC_COLUMNS
-        return table_columns(self.table(named))
+        return table_columns(self.table(relation))
 
-    def table(self, named: Named) -> Table:
-        return load_table(self._catalog, named.parts)
+    def table(self, relation: RelationName) -> Table:
+        return load_table(self._catalog, relation.parts)
 
     def _topics(self) -> list[str]:
         return [topic.name for topic in self._bucket.topics()]
 
 
-def _found(names: Names, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Named]:
+def _found(names: Names, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], RelationName]:
     found = {}
     for parts in wanted:
         with contextlib.suppress(UnknownNameError):

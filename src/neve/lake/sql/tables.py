@@ -11,7 +11,7 @@ from neve.lake.sql.iceberg.filters import Filters, expression_text
 from neve.lake.sql.iceberg.plan import TablePlan, plan_table
 from neve.lake.sql.iceberg.types import arrow_schema
 from neve.lake.sql.literals import Constants
-from neve.lake.sql.model import Column, Needed, RelationPlan
+from neve.lake.sql.model import Column, RelationPlan, RelationRead
 from neve.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -70,19 +70,19 @@ class TableQuery:
     """A table as one reference in a query needs it."""
 
     table: Table
-    needed: Needed
+    read: RelationRead
     constants: Constants
     now_ms: int
 
     def plan(self) -> TablePlan:
         filters = Filters(self.table.schema(), self.constants, self.now_ms)
-        condition = filters.expression(self.needed.place.predicate)
+        condition = filters.expression(self.read.reference.predicate)
         try:
-            return plan_table(self.table, self.needed.columns, condition)
+            return plan_table(self.table, self.read.columns, condition)
         except (ValueError, NotImplementedError) as error:
-            raise UnsupportedError(f"{self.needed.named} cannot be read: {error}") from error
+            raise UnsupportedError(f"{self.read.relation} cannot be read: {error}") from error
         except OSError as error:
-            where = str(self.needed.named)
+            where = str(self.read.relation)
             raise UnavailableError(where, f"its metadata cannot be read: {error}") from error
 
     def explained(self) -> RelationPlan:
@@ -94,10 +94,10 @@ class TableQuery:
             notes.append(f"delete files: {plan.delete_files}")
         condition = plan.read.row_filter
         return RelationPlan(
-            str(self.needed.named),
+            str(self.read.relation),
             "table",
-            self.needed.place.alias,
-            self.needed.columns,
+            self.read.reference.alias,
+            self.read.columns,
             "" if isinstance(condition, AlwaysTrue) else expression_text(condition),
             plan.files_planned,
             plan.files_pruned,

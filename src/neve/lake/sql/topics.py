@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from neve.bucket.facade import Bucket
-from neve.lake.sql.model import Needed, RelationPlan
+from neve.lake.sql.model import RelationPlan, RelationRead
 from neve.lake.sql.ranges import HIGHEST, LOWEST, Ranges
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -56,14 +56,14 @@ def _moment(milliseconds: int) -> datetime | None:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def topic_plan(bucket: Bucket, needed: Needed) -> RelationPlan:
+def topic_plan(bucket: Bucket, read: RelationRead) -> RelationPlan:
     """Return what will be read, from the manifests."""
-    ranges = needed.ranges
+    ranges = read.ranges
     planned = pruned = bytes_planned = bytes_pruned = 0
     notes: list[str] = []
-    existing = bucket.topic(needed.named.name).partitions
+    existing = bucket.topic(read.relation.name).partitions
     wanted = [n for n in existing if ranges.partitions is None or n in ranges.partitions]
-    for plan in bucket.plan(needed.named.name, None, **_bounds(ranges)):
+    for plan in bucket.plan(read.relation.name, None, **_bounds(ranges)):
         mine = plan.partition in wanted and not ranges.empty
         planned += plan.segments_planned if mine else 0
         bytes_planned += plan.bytes_planned if mine else 0
@@ -72,10 +72,10 @@ def topic_plan(bucket: Bucket, needed: Needed) -> RelationPlan:
         if plan.failure is not None and mine:
             notes.append(f"partition {plan.partition} cannot be read: {plan.failure}")
     return RelationPlan(
-        str(needed.named),
+        str(read.relation),
         "topic",
-        needed.place.alias,
-        needed.columns,
+        read.reference.alias,
+        read.columns,
         ranges_text(ranges),
         planned,
         pruned,

@@ -28,7 +28,7 @@ from neve.lake.tables.local_catalogs import (
     local_path,
 )
 from neve.settings import StoreSettings
-from neve.store.bucket import s3_endpoint, s3_region
+from neve.store.cloud import s3_endpoint, s3_region
 from neve.store.durable import make_private
 from neve.store.url import Location, parse
 

@@ -18,12 +18,12 @@ from neve.lake.tables.data_files import write_files
 from neve.lake.tables.live_files import LiveFile, live_entries
 from neve.lake.tables.table_ref import WrittenFile, table_ref
 
-PLACE = ["topic_id", "partition", "offset"]
+RECORD_ID = ["topic_id", "partition", "offset"]
 """The columns that identify the record of a letter."""
 BATCH_ROWS = 8192
 
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-Place: TypeAlias = tuple[str, int, int]
+RecordId: TypeAlias = tuple[str, int, int]
 """Topic id, partition, offset."""
 
 
@@ -36,9 +36,9 @@ def rewrite(
 ) -> Attempt:
     """Add the files, and keep of all other files only the letters that stay.
 
-    `stays` gets batches with the columns of PLACE, or with all columns. `stays_whole` may decide
-    from a file's bounds that all of its letters stay, which saves reading it. `files` that an
-    earlier attempt added are not changed.
+    `stays` gets batches with the columns of RECORD_ID, or with all columns. `stays_whole` may
+    decide from a file's bounds that all of its letters stay, which saves reading it. `files` that
+    an earlier attempt added are not changed.
     """
     ours = {file.path for file in files}
     live = list(live_entries(letters))
@@ -47,7 +47,7 @@ def rewrite(
         for entry in live
         if entry.data_file.file_path not in ours
         and not stays_whole(entry.data_file)
-        and any(not stays(places).all() for places in _batches(letters, entry.data_file, PLACE))
+        and any(not stays(ids).all() for ids in _batches(letters, entry.data_file, RECORD_ID))
     ]
     _refuse_deletes(letters, touched)
     removed = [entry.data_file for entry in touched]
@@ -71,9 +71,9 @@ def letter_batches(letters: Table) -> Iterator[pa.RecordBatch]:
             yield _as_neve_writes(batch)
 
 
-def places_of(batch: pa.RecordBatch) -> Iterator[Place]:
-    """Return the places of the records of these letters."""
-    return zip(*(batch.column(name).to_pylist() for name in PLACE), strict=True)
+def record_ids(batch: pa.RecordBatch) -> Iterator[RecordId]:
+    """Return the ids of the records of these letters."""
+    return zip(*(batch.column(name).to_pylist() for name in RECORD_ID), strict=True)
 
 
 def _as_neve_writes(batch: pa.RecordBatch) -> pa.RecordBatch:

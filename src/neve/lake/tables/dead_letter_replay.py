@@ -41,15 +41,15 @@ from neve.lake.tables.commit_attempt import (
 )
 from neve.lake.tables.commit_outcome import stale_reason
 from neve.lake.tables.dead_letter_files import (
-    PLACE,
+    RECORD_ID,
     Mask,
-    Place,
+    RecordId,
     letter_batches,
-    places_of,
+    record_ids,
     rewrite,
 )
 from neve.lake.tables.dead_letters import decided
-from neve.lake.tables.history import Run, TableState, state_of
+from neve.lake.tables.history import LetterRun, TableState, state_of
 from neve.lake.tables.progress import Progress, offset_of
 from neve.lake.tables.table_ref import WrittenFile
 
@@ -63,52 +63,52 @@ class ReplayScan:
 
     progress: Progress
     letters_id: int | None
-    named: tuple[Run, ...] = ()
+    replayed: tuple[LetterRun, ...] = ()
 
 
 @dataclass
 class Findings:
-    """Readable and unreadable letters. A place that occurs twice is neither."""
+    """Readable and unreadable letters. A record that occurs twice is neither."""
 
-    good: set[Place] = field(default_factory=set)
-    bad: set[Place] = field(default_factory=set)
-    twice: set[Place] = field(default_factory=set)
+    good: set[RecordId] = field(default_factory=set)
+    bad: set[RecordId] = field(default_factory=set)
+    twice: set[RecordId] = field(default_factory=set)
 
-    def add(self, places: Iterable[Place], good: Mask) -> None:
-        for place, readable in zip(places, good.tolist(), strict=True):
-            if place in self.good or place in self.bad:
-                self.twice.add(place)
-            (self.good if readable else self.bad).add(place)
+    def add(self, ids: Iterable[RecordId], good: Mask) -> None:
+        for record, readable in zip(ids, good.tolist(), strict=True):
+            if record in self.good or record in self.bad:
+                self.twice.add(record)
+            (self.good if readable else self.bad).add(record)
 
     @property
-    def readable(self) -> set[Place]:
+    def readable(self) -> set[RecordId]:
         return self.good - self.bad - self.twice
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[LetterRun]:
         """Return the runs to replay, at most as many as one commit takes."""
         left = self.bad | self.twice
-        found: list[Run] = []
+        found: list[LetterRun] = []
         everything = sorted(self.good | left)
         for readable, group in itertools.groupby(everything, lambda each: each not in left):
             if not readable:
                 continue
             for (topic_id, partition), run in itertools.groupby(group, lambda each: each[:2]):
                 offsets = [offset for _, _, offset in run]
-                found.append(Run(topic_id, partition, offsets[0], offsets[-1]))
+                found.append(LetterRun(topic_id, partition, offsets[0], offsets[-1]))
         return found[:RUNS_MAX]
 
 
-class Named:
+class LetterRuns:
     """Tests which letters are in some runs."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[LetterRun]) -> None:
         self._runs: Mapping[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for run in sorted(runs):
             self._runs[run.topic_id, run.partition].append((run.first, run.last))
 
-    def among(self, batch: pa.RecordBatch) -> Mask:
-        places = places_of(batch)
-        return np.fromiter((self._has(*place) for place in places), np.bool_, batch.num_rows)
+    def mask(self, batch: pa.RecordBatch) -> Mask:
+        ids = record_ids(batch)
+        return np.fromiter((self._has(*each) for each in ids), np.bool_, batch.num_rows)
 
     def _has(self, topic_id: str, partition: int, offset: int) -> bool:
         runs = self._runs.get((topic_id, partition), [])
@@ -116,7 +116,7 @@ class Named:
         return number >= 0 and offset <= runs[number][1]
 
 
-def look(table: Table, letters: Table, *, finish: bool = True) -> ReplayScan:
+def begin_replay(table: Table, letters: Table, *, finish: bool = True) -> ReplayScan:
     """Take step 1. Finishes an interrupted replay first if `finish` is True."""
     state = finish_replay(table, letters) if finish else state_of(refreshed(table))
     return ReplayScan(state.progress, _snapshot_id(refreshed(letters)), state.replayed)
@@ -125,20 +125,20 @@ def look(table: Table, letters: Table, *, finish: bool = True) -> ReplayScan:
 def replayable(letters: Table, seen: ReplayScan, topic: str) -> Iterator[pa.RecordBatch]:
     """Yield a topic's letters whose offsets the table has passed; pipelines decide the others.
 
-    Letters without a place were written by other programs and are skipped. Topics that share a
+    Letters without a record id were written by other programs and are skipped. Topics that share a
     table share the table of letters, and have their own formats.
     """
     for batch in letter_batches(letters):
         placed = batch.filter(pc.and_(_placed(batch), pc.equal(batch.column("topic"), topic)))
         kept = placed.filter(pa.array(decided(placed, seen.progress)))
-        if seen.named:
-            kept = kept.filter(pa.array(~Named(seen.named).among(kept)))
+        if seen.replayed:
+            kept = kept.filter(pa.array(~LetterRuns(seen.replayed).mask(kept)))
         if kept.num_rows:
             yield kept
 
 
 def _placed(batch: pa.RecordBatch) -> pa.BooleanArray:
-    columns = [batch.column(name).is_valid() for name in PLACE]
+    columns = [batch.column(name).is_valid() for name in RECORD_ID]
     return pc.and_(pc.and_(columns[0], columns[1]), columns[2])
 
 
@@ -146,7 +146,7 @@ def commit_replay(
     table: Table,
     letters: Table,
     files: Sequence[WrittenFile],
-    runs: Sequence[Run],
+    runs: Sequence[LetterRun],
     seen: ReplayScan,
 ) -> bool:
     """Take steps 2 to 4 for the letters in `runs`, whose rows are in `files`.
@@ -160,8 +160,8 @@ def commit_replay(
             return False
         if _snapshot_id(refreshed(letters)) != seen.letters_id:
             return False
-        named = replace(state, replayed=tuple(runs))
-        proposal = propose(table, named, add=[file.entry() for file in files])
+        naming = replace(state, replayed=tuple(runs))
+        proposal = propose(table, naming, add=[file.entry() for file in files])
         if attempt(table, proposal) is Attempt.LANDED:
             finish_replay(table, letters)
             return True
@@ -175,18 +175,16 @@ def finish_replay(table: Table, letters: Table) -> TableState:
         state = state_of(refreshed(table))
         if not state.replayed:
             return state
-        if _take_out(letters, Named(state.replayed)) is Attempt.LANDED:
+        if _remove_letters(letters, LetterRuns(state.replayed)) is Attempt.LANDED:
             attempt(table, propose(table, replace(state, replayed=())))
     raise BusyTableError(f"table {'.'.join(table.name())} is changed too often; try later")
 
 
-def _take_out(letters: Table, named: Named) -> Attempt:
-    return rewrite(
-        letters, [], stays=lambda batch: ~named.among(batch), stays_whole=lambda _: False
-    )
+def _remove_letters(letters: Table, runs: LetterRuns) -> Attempt:
+    return rewrite(letters, [], stays=lambda batch: ~runs.mask(batch), stays_whole=lambda _: False)
 
 
-def _passed(state: TableState, runs: Sequence[Run]) -> bool:
+def _passed(state: TableState, runs: Sequence[LetterRun]) -> bool:
     """Return True if the table has passed all of these; it may have been rolled back."""
     ends = ((offset_of(state.progress, run.topic_id, run.partition), run.last) for run in runs)
     return all(end is not None and last < end for end, last in ends)

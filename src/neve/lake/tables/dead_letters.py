@@ -35,7 +35,7 @@ from neve.lake.tables.commit_attempt import (
     refreshed,
 )
 from neve.lake.tables.commit_outcome import CommitKind, CommitOutcome, closed_outcome, stale_reason
-from neve.lake.tables.dead_letter_files import PLACE, Mask, places_of, rewrite
+from neve.lake.tables.dead_letter_files import RECORD_ID, Mask, record_ids, rewrite
 from neve.lake.tables.history import state_of
 from neve.lake.tables.live_files import bounds_of
 from neve.lake.tables.progress import Progress, RangeState, offset_of, range_state
@@ -103,7 +103,7 @@ def _overwrite(letters: Table, files: Sequence[WrittenFile], progress: Progress)
 
 def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
     """Decide by a file's bounds alone; False means that its rows must be read."""
-    ids, partitions, offsets = (bounds_of(letters, file, name) for name in PLACE)
+    ids, partitions, offsets = (bounds_of(letters, file, name) for name in RECORD_ID)
     if ids is None or partitions is None or offsets is None or ids[0] != ids[1]:
         return False
     if partitions[1] - partitions[0] > BOUNDED_PARTITIONS_MAX:
@@ -117,8 +117,8 @@ def _all_decided(letters: Table, file: DataFile, progress: Progress) -> bool:
 
 def decided(batch: pa.RecordBatch, progress: Progress) -> Mask:
     """Return a mask of the letters whose offsets the table has passed."""
-    places = places_of(batch)
-    return np.fromiter((_is_decided(progress, *place) for place in places), dtype=np.bool_)
+    ids = record_ids(batch)
+    return np.fromiter((_is_decided(progress, *each) for each in ids), dtype=np.bool_)
 
 
 def _is_decided(

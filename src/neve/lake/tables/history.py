@@ -36,7 +36,7 @@ class NoProgressError(NeveError):
     """The offsets of a table and its dead letters cannot be determined."""
 
 
-class Run(NamedTuple):
+class LetterRun(NamedTuple):
     """Consecutive dead letters of one partition, both ends included."""
 
     topic_id: str
@@ -51,7 +51,7 @@ class TableState:
 
     progress: Progress = field(default_factory=dict)
     claim: str = ""
-    replayed: tuple[Run, ...] = ()
+    replayed: tuple[LetterRun, ...] = ()
 
 
 def read_progress(table: Table) -> Progress:
@@ -172,7 +172,7 @@ def _state(text: str, where: str) -> TableState:
 
 
 def _with_marks(progress: Progress, more: Mapping[str, Any]) -> TableState:
-    replayed = tuple(Run(*run) for run in more.get(REPLAYED, ()))
+    replayed = tuple(LetterRun(*run) for run in more.get(REPLAYED, ()))
     return TableState(progress, str(more.get(CLAIM, "")), replayed)
 
 

@@ -5,8 +5,8 @@ decodes values so that every input row is either one good row or a bad one with 
 `evolution` says how a table must change to take fields that it lacks.
 """
 
-from neve.lake.values.decoded import BadValue, Decoded, ValueFormat, decode_strictly
 from neve.lake.values.evolution import Evolution, evolution, evolved
+from neve.lake.values.format_contract import BadValue, Decoded, ValueFormat, decode_strictly
 from neve.lake.values.formats import value_format
 from neve.lake.values.types import plain_schema
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from neve.lake.values.avro_columns import with_logical_types
 from neve.lake.values.avro_reference import ReferenceAvroDecoder
 from neve.lake.values.avro_schema import AvroColumns
-from neve.lake.values.decoded import NO_ROWS, BadValue, DecodedRun, Rows
+from neve.lake.values.format_contract import NO_ROWS, BadValue, DecodedRun, Rows
 from neve.lake.values.json_reference import BadValueError
 from neve.lake.values.types import is_list
 

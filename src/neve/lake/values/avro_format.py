@@ -18,7 +18,8 @@ import pyarrow as pa
 from neve.errors import InvalidError
 from neve.lake.values.avro_decoding import AvroDecoder
 from neve.lake.values.avro_schema import avro_columns
-from neve.lake.values.decoded import (
+from neve.lake.values.evolution import evolution, evolved
+from neve.lake.values.format_contract import (
     NO_ROWS,
     BadValue,
     Decoded,
@@ -29,7 +30,6 @@ from neve.lake.values.decoded import (
     check_optional,
     nulls,
 )
-from neve.lake.values.evolution import evolution, evolved
 from neve.lake.values.nested_cast import cast_nested, first_conflict, surplus, widen_leaf
 from neve.lake.values.registry import Registry, RegistryRef, UnknownSchemaError, registry_of
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from neve.errors import InvalidError
-from neve.lake.values.decoded import ValueFormat
+from neve.lake.values.format_contract import ValueFormat
 from neve.lake.values.json_schema import columns_of_json_schema, is_json_schema
 from neve.lake.values.notation import columns_of, parse_columns
 from neve.lake.values.plain import RawFormat, StringFormat

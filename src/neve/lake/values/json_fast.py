@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from neve.lake.values.decoded import offsets_of
 from neve.lake.values.evolution import Path
+from neve.lake.values.format_contract import offsets_of
 from neve.lake.values.json_reference import DEPTH_MAX
 from neve.lake.values.json_shape import Shape
 from neve.lake.values.nested_cast import cast_nested, surplus

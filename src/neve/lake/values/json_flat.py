@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neve.lake.values.decoded import Rows, offsets_of
+from neve.lake.values.format_contract import Rows, offsets_of
 from neve.lake.values.json_kernel import rows as kernel
 from neve.lake.values.types import TIMESTAMP
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from neve.lake.values.decoded import (
+from neve.lake.values.format_contract import (
     BadValue,
     Decoded,
     DecodedRun,

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from neve.errors import UnsupportedError
-from neve.lake.values.decoded import no_column_for
+from neve.lake.values.format_contract import no_column_for
 from neve.lake.values.json_shape import INT64_MAX, INT64_MIN, Shape, kind_of
 from neve.lake.values.times import (
     date_of_text,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidError
-from neve.lake.values.decoded import BadValue, Decoded, ValueFormat
+from neve.lake.values.format_contract import BadValue, Decoded, ValueFormat
 
 
 @dataclass(frozen=True)

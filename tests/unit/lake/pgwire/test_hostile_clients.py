@@ -8,7 +8,7 @@ import pytest
 
 from neve import runtime
 from neve.lake.pgwire import Limits, PostgresServer
-from neve.lake.pgwire.fairness import (
+from neve.lake.pgwire.client_limits import (
     DELAY_SECONDS_MAX,
     FORGET_SECONDS,
     FREE_FAILURES,

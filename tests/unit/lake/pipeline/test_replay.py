@@ -26,9 +26,9 @@ from neve.lake.tables import (
     read_progress,
 )
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA
-from neve.lake.tables.dead_letter_files import places_of
-from neve.lake.tables.dead_letter_replay import RUNS_MAX, Findings, Named
-from neve.lake.tables.history import Run, state_of
+from neve.lake.tables.dead_letter_files import record_ids
+from neve.lake.tables.dead_letter_replay import RUNS_MAX, Findings, LetterRuns
+from neve.lake.tables.history import LetterRun, state_of
 from unit.lake.tables.table_scene import TOPIC_ID, at, written
 
 NAME = "lake.orders"
@@ -214,7 +214,7 @@ def test_a_dry_run_leaves_a_replay_that_was_killed_as_it_is(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as changes:
-        changes.setattr(dead_letter_replay, "_take_out", killed)
+        changes.setattr(dead_letter_replay, "_remove_letters", killed)
         with pytest.raises(KeyboardInterrupt):
             replay(config_of(store))
     before = table.refresh().current_snapshot()
@@ -285,8 +285,11 @@ def test_runs_hold_neighbours_among_letters() -> None:
     places = [("a", 0, offset) for offset in (1, 5, 9, 12)] + [("a", 1, 3), ("b", 1, 4)]
     found.add(places, _mask([True, True, False, True, True, True]))
     assert found.runs() == [
-        Run("a", 0, 1, 5), Run("a", 0, 12, 12), Run("a", 1, 3, 3), Run("b", 1, 4, 4)
-    ]  # fmt: skip
+        LetterRun("a", 0, 1, 5),
+        LetterRun("a", 0, 12, 12),
+        LetterRun("a", 1, 3, 3),
+        LetterRun("b", 1, 4, 4),
+    ]
 
 
 def test_one_commit_takes_so_many_runs() -> None:
@@ -298,10 +301,12 @@ def test_one_commit_takes_so_many_runs() -> None:
 
 
 def test_runs_name_what_is_in_them() -> None:
-    named = Named([Run(TOPIC_ID, 0, 2, 4), Run(TOPIC_ID, 0, 8, 8), Run("b", 0, 0, 99)])
+    named = LetterRuns(
+        [LetterRun(TOPIC_ID, 0, 2, 4), LetterRun(TOPIC_ID, 0, 8, 8), LetterRun("b", 0, 0, 99)]
+    )
     batch = letters_with([b""] * 6)
-    assert [place[2] for place in places_of(batch)] == [0, 2, 4, 6, 8, 10]
-    assert named.among(batch).tolist() == [False, True, True, False, True, False]
+    assert [place[2] for place in record_ids(batch)] == [0, 2, 4, 6, 8, 10]
+    assert named.mask(batch).tolist() == [False, True, True, False, True, False]
 
 
 def _mask(values: list[bool]) -> Any:

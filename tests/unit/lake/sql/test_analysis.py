@@ -1,4 +1,4 @@
-"""Which columns and rows each place of a query needs; and that nothing is left out that counts."""
+"""Which columns and rows each reference of a query needs; and that nothing is left out that counts."""
 
 # ruff: noqa: E501  (a query reads best on one line)
 from __future__ import annotations
@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from neve.errors import UnsupportedError
-from neve.lake.sql.analysis import Analysis, Place, analyse
+from neve.lake.sql.analysis import Analysis, RelationReference, analyse
 from neve.lake.sql.literals import Constants
 from neve.lake.sql.ranges import EVERYTHING, HIGHEST, LOWEST, Ranges, Span, ranges_of
 from neve.lake.sql.statements import tokens_of
@@ -25,24 +25,24 @@ def looked_over(sql: str, constants: Constants = UTC_ZONE) -> Analysis:
     return analyse(sql, tokens_of(sql), constants)
 
 
-def columns(place: Place) -> list[str]:
-    return [name for name in COLUMNS if place.needs(name)]
+def columns(reference: RelationReference) -> list[str]:
+    return [name for name in COLUMNS if reference.needs(name)]
 
 
 def needs(sql: str) -> list[list[str]]:
-    return [columns(place) for place in looked_over(sql).places]
+    return [columns(reference) for reference in looked_over(sql).references]
 
 
 def ranges(sql: str, constants: Constants = UTC_ZONE) -> list[Ranges]:
-    places = looked_over(sql, constants).places
-    return [ranges_of(place.predicate, constants, NOW_MS) for place in places]
+    references = looked_over(sql, constants).references
+    return [ranges_of(reference.predicate, constants, NOW_MS) for reference in references]
 
 
 def from_offset(number: int) -> Ranges:
     return Ranges(offsets=Span(number))
 
 
-# --- places
+# --- references
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def from_offset(number: int) -> Ranges:
 def test_every_place_is_found(sql: str, parts: list[tuple[str, ...]] | str) -> None:
     wanted = [(letter,) for letter in parts] if isinstance(parts, str) else parts
     found = looked_over(sql)
-    assert [place.parts for place in found.places] == wanted
+    assert [reference.parts for reference in found.references] == wanted
     assert found.understood
-    for place in found.places:
-        assert sql[place.start : place.end].replace("`", "") == ".".join(place.parts)
+    for reference in found.references:
+        assert sql[reference.start : reference.end].replace("`", "") == ".".join(reference.parts)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_every_place_is_found(sql: str, parts: list[tuple[str, ...]] | str) -> N
 def test_with_expressions_hide_topics_where_only_tokens_are_read(sql: str, found: int) -> None:
     analysis = looked_over(sql)
     assert not analysis.understood
-    assert len(analysis.places) == found
+    assert len(analysis.references) == found
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_with_expressions_hide_topics_where_only_tokens_are_read(sql: str, found
     ],
 )
 def test_where_an_alias_has_to_stand(sql: str, before: str | None) -> None:
-    (place,) = looked_over(sql).places
-    assert place.alias_at == (None if before is None else len(before))
+    (reference,) = looked_over(sql).references
+    assert reference.alias_at == (None if before is None else len(before))
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_where_an_alias_has_to_stand(sql: str, before: str | None) -> None:
 def test_what_is_not_understood_is_read_whole(sql: str) -> None:
     found = looked_over(sql)
     assert not found.understood
-    (place,) = found.places
-    assert place.parts == ("orders",)
-    assert columns(place) == ALL
-    assert place.predicate is None
+    (reference,) = found.references
+    assert reference.parts == ("orders",)
+    assert columns(reference) == ALL
+    assert reference.predicate is None
 
 
 def test_earlier_versions_are_refused() -> None:

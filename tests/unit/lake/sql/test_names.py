@@ -9,7 +9,7 @@ import pytest
 
 from neve.errors import UnavailableError
 from neve.lake.sql.errors import QueryError, UnknownNameError
-from neve.lake.sql.names import Named, Names, sql_name
+from neve.lake.sql.names import Names, RelationName, sql_name
 from neve.lake.sql.relation_catalog import RelationCatalog
 
 TOPICS = ["orders", "odd-name.x", "sales.orders", "Case", "case2"]
@@ -68,10 +68,10 @@ def test_names_that_differ_in_case_alone_are_told_apart() -> None:
 
 
 def test_names_are_quoted_where_they_must_be() -> None:
-    assert sql_name(Named("topic", ("a-b",))) == "`a-b`"
-    assert sql_name(Named("topic", ("a`b",))) == "`a``b`"
-    assert sql_name(Named("table", ("ns", "1st"))) == "ns.`1st`"
-    assert sql_name(Named("table", ("topics", "x"))) == "iceberg.topics.x"
+    assert sql_name(RelationName("topic", ("a-b",))) == "`a-b`"
+    assert sql_name(RelationName("topic", ("a`b",))) == "`a``b`"
+    assert sql_name(RelationName("table", ("ns", "1st"))) == "ns.`1st`"
+    assert sql_name(RelationName("table", ("topics", "x"))) == "iceberg.topics.x"
 
 
 class _Topics:

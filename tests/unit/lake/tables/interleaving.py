@@ -31,8 +31,14 @@ from neve.lake.tables import (
     commit_range,
     read_progress,
 )
-from neve.lake.tables.dead_letter_files import places_of
-from neve.lake.tables.dead_letter_replay import Findings, Named, commit_replay, look, replayable
+from neve.lake.tables.dead_letter_files import record_ids
+from neve.lake.tables.dead_letter_replay import (
+    Findings,
+    LetterRuns,
+    begin_replay,
+    commit_replay,
+    replayable,
+)
 from neve.lake.tables.history import (
     SNAPSHOT_PROGRESS,
     TABLE_PROGRESS,
@@ -264,20 +270,20 @@ class World:
 
     def _replay(self, catalog: Catalog, readable: int) -> None:
         table, letters = table_in(catalog), letters_in(catalog)
-        seen = look(table, letters)
+        seen = begin_replay(table, letters)
         found = Findings()
         batches = list(replayable(letters, seen, TOPIC))
         for batch in batches:
             offsets = batch.column("offset").to_numpy()
-            found.add(places_of(batch), offsets % readable == 0)
+            found.add(record_ids(batch), offsets % readable == 0)
         runs = found.runs()
         if not runs:
             return
-        named = Named(runs)
+        named = LetterRuns(runs)
         chosen = [
             (partition, offset)
             for batch in batches
-            for _, partition, offset in places_of(batch.filter(pa.array(named.among(batch))))
+            for _, partition, offset in record_ids(batch.filter(pa.array(named.mask(batch))))
         ]
         mended = [rows(offset, offset + 1, partition) for partition, offset in chosen]
         if commit_replay(table, letters, written(table, *mended), runs, seen):

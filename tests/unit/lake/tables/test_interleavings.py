@@ -112,7 +112,7 @@ def plant_unnamed_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     def take_out(table: Table, letters: Table, files: Any, runs: Any, seen: Any) -> bool:
         if not commit_replay(table, letters, files, runs, seen):
             return False
-        replaying_module._take_out(letters.refresh(), replaying_module.Named(runs))
+        replaying_module._remove_letters(letters.refresh(), replaying_module.LetterRuns(runs))
         return True
 
     monkeypatch.setattr(replaying_module, "replace", unnamed)

@@ -26,21 +26,21 @@ from neve.lake.spark.query.running_queries import RunningQueries, RunningQuery
 from neve.lake.spark.query.spark_errors import translate_errors
 from neve.lake.spark.query.spool import DEFAULT_LIMITS, ResultLimits
 from neve.lake.spark.query.views import Views, session_for
-from neve.lake.sql.analysis import Analysis, Place, analyse
+from neve.lake.sql.analysis import Analysis, RelationReference, analyse
 from neve.lake.sql.errors import QueryError
 from neve.lake.sql.json_paths import as_written, with_json_paths
 from neve.lake.sql.literals import Constants
 from neve.lake.sql.model import (
     Column,
     Explanation,
-    Needed,
     Prepared,
     Relation,
     RelationPlan,
+    RelationRead,
     Result,
     answered,
 )
-from neve.lake.sql.names import Named, sql_name
+from neve.lake.sql.names import RelationName, sql_name
 from neve.lake.sql.ranges import ranges_of
 from neve.lake.sql.relation_catalog import RelationCatalog
 from neve.lake.sql.statements import (
@@ -103,8 +103,8 @@ class Engine:
         text, values = with_named_parameters(text, tokens_of(text), parameters)
         constants = Constants(self._zone(), values)
         analysis = analyse(text, tokens_of(text), constants)
-        needed = self._needed(analysis, constants)
-        return Prepared(kind, text, values, needed, analysis.edits, constants, mode, has_paths)
+        reads = self._relation_reads(analysis, constants)
+        return Prepared(kind, text, values, reads, analysis.edits, constants, mode, has_paths)
 
     def execute(self, sql: str, parameters: Sequence[object] = (), *, tag: str) -> Result:
         """Begin a query. Returns its schema at once; its rows are computed when they are read.
@@ -154,7 +154,7 @@ class Engine:
         return self._catalog.relations()
 
     def describe(self, name: str) -> list[Column]:
-        """Return the columns of a relation, named as in a query."""
+        """Return the columns of a relation, with their names in a query."""
         return list(self._catalog.columns(self._catalog.by_text(name)))
 
     def close(self) -> None:
@@ -178,25 +178,27 @@ class Engine:
         except (KeyError, ValueError):
             return None  # such as GMT+2: only Spark can then interpret texts as timestamps
 
-    def _needed(self, analysis: Analysis, constants: Constants) -> tuple[Needed, ...]:
-        found = self._catalog.find([place.parts for place in analysis.places])
-        needed = []
-        for place in analysis.places:
-            named = found.get(place.parts)
-            if named is not None:
-                needed.append(self._of_place(place, named, constants))
+    def _relation_reads(self, analysis: Analysis, constants: Constants) -> tuple[RelationRead, ...]:
+        found = self._catalog.find([reference.parts for reference in analysis.references])
+        reads = []
+        for reference in analysis.references:
+            relation = found.get(reference.parts)
+            if relation is not None:
+                reads.append(self._relation_read(reference, relation, constants))
             elif analysis.understood:
-                raise self._catalog.missing(place.parts)
-        return tuple(needed)
+                raise self._catalog.missing(reference.parts)
+        return tuple(reads)
 
-    def _of_place(self, place: Place, named: Named, constants: Constants) -> Needed:
-        columns = self._catalog.columns(named)
+    def _relation_read(
+        self, reference: RelationReference, relation: RelationName, constants: Constants
+    ) -> RelationRead:
+        columns = self._catalog.columns(relation)
         names = tuple(column.name for column in columns)
-        wanted = tuple(name for name in names if place.needs(name))
-        if named.kind == "table":
-            return Needed(named, place, wanted or (_narrowest(columns),), names)
-        ranges = ranges_of(place.predicate, constants, runtime.now_ms())
-        return Needed(named, place, wanted or (CHEAPEST,), names, ranges)
+        wanted = tuple(name for name in names if reference.needs(name))
+        if relation.kind == "table":
+            return RelationRead(relation, reference, wanted or (_narrowest(columns),), names)
+        ranges = ranges_of(reference.predicate, constants, runtime.now_ms())
+        return RelationRead(relation, reference, wanted or (CHEAPEST,), names, ranges)
 
     def _answer(self, prepared: Prepared) -> Result | None:
         """Return the result of a statement that does not need Spark; None for a query."""
@@ -204,8 +206,8 @@ class Engine:
             return answered(pa.table({"plan": self._explained(prepared).lines()}))
         if prepared.kind == Kind.SHOW_TABLES:
             rows = self._catalog.names().all
-            shown = [named for named in rows if not named.name.startswith("__")]
-            names, kinds = [sql_name(named) for named in shown], [named.kind for named in shown]
+            shown = [each for each in rows if not each.name.startswith("__")]
+            names, kinds = [sql_name(each) for each in shown], [each.kind for each in shown]
             return answered(
                 pa.table(
                     [pa.array(names, pa.string()), pa.array(kinds, pa.string())],
@@ -250,12 +252,12 @@ class Engine:
             plan = _spark_plan(views.frame(), prepared.mode)
         for view, name in views.names.items():
             plan = plan.replace(view, name)
-        return Explanation(tuple(self._relation_plan(views, n) for n in prepared.needed), plan)
+        return Explanation(tuple(self._relation_plan(views, read) for read in prepared.reads), plan)
 
-    def _relation_plan(self, views: Views, needed: Needed) -> RelationPlan:
-        if needed.named.kind == "topic":
-            return topic_plan(self._bucket, needed)
-        return views.table_query(needed).explained()
+    def _relation_plan(self, views: Views, read: RelationRead) -> RelationPlan:
+        if read.relation.kind == "topic":
+            return topic_plan(self._bucket, read)
+        return views.table_query(read).explained()
 
 
 def _local_folder(spark: SparkSession) -> str | None:

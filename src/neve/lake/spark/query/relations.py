@@ -13,19 +13,19 @@ from neve.lake.scan.tasks import StoreRef
 from neve.lake.spark.source.columns import TYPES
 from neve.lake.sql.iceberg.plan import TablePlan
 from neve.lake.sql.iceberg.read import read_groups
-from neve.lake.sql.model import Needed
+from neve.lake.sql.model import RelationRead
 from neve.lake.sql.topics import range_options
 
 
-def topic_frame(spark: SparkSession, store: StoreRef, needed: Needed) -> DataFrame:
+def topic_frame(spark: SparkSession, store: StoreRef, read: RelationRead) -> DataFrame:
     """Return the columns and ranges of a topic that a query needs."""
-    schema = StructType([StructField(name, TYPES[name]) for name in needed.columns])
-    options = {**dict(store.settings), "store": store.url, "subscribe": needed.named.name}
+    schema = StructType([StructField(name, TYPES[name]) for name in read.columns])
+    options = {**dict(store.settings), "store": store.url, "subscribe": read.relation.name}
     if store.layout != "neve":
         options["layout"] = store.layout
-    if "headers" in needed.columns:
+    if "headers" in read.columns:
         options["includeHeaders"] = "true"
-    options |= range_options(needed.ranges)
+    options |= range_options(read.ranges)
     return spark.read.format("neve").schema(schema).options(**options).load()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neve import runtime
 from neve.lake.spark.query.plan_check import PlanCheck
 from neve.lake.spark.query.relations import table_frame, topic_frame
-from neve.lake.sql.model import Needed, Prepared
+from neve.lake.sql.model import Prepared, RelationRead
 from neve.lake.sql.names import quoted, sql_name
 from neve.lake.sql.relation_catalog import RelationCatalog
 from neve.lake.sql.statements import Kind, Splice, spliced
@@ -66,29 +66,29 @@ class Views:
         from pyspark.errors import AnalysisException
 
         try:
-            return self._frame(self._prepared.needed)
+            return self._frame(self._prepared.reads)
         except AnalysisException:
-            if not any(needed.pruned for needed in self._prepared.needed):
+            if not any(read.pruned for read in self._prepared.reads):
                 raise
-        whole = [replace(needed, columns=needed.all_columns) for needed in self._prepared.needed]
+        whole = [replace(read, columns=read.all_columns) for read in self._prepared.reads]
         return self._frame(tuple(whole))
 
-    def table_query(self, needed: Needed) -> TableQuery:
+    def table_query(self, read: RelationRead) -> TableQuery:
         """Return a table's query. All references in a query use one snapshot of it."""
-        parts = needed.named.parts
+        parts = read.relation.parts
         if parts not in self._tables:
-            self._tables[parts] = self._catalog.table(needed.named)
-        return TableQuery(self._tables[parts], needed, self._prepared.constants, self._now_ms)
+            self._tables[parts] = self._catalog.table(read.relation)
+        return TableQuery(self._tables[parts], read, self._prepared.constants, self._now_ms)
 
-    def _frame(self, needed: tuple[Needed, ...]) -> DataFrame:
+    def _frame(self, reads: tuple[RelationRead, ...]) -> DataFrame:
         splices: list[Splice] = list(self._prepared.edits)
         made = []
         try:
-            for each in needed:
+            for each in reads:
                 view = f"neve_{runtime.token(8).hex()}"
                 self._relation(each).createOrReplaceTempView(view)
                 made.append(view)
-                self.names[view] = sql_name(each.named)
+                self.names[view] = sql_name(each.relation)
                 splices += _replacements(each, view)
             text = spliced(self._prepared.text, splices)
             for name in self._check.text(text, made):
@@ -101,16 +101,16 @@ class Views:
             for view in made:
                 self._spark.catalog.dropTempView(view)
 
-    def _relation(self, needed: Needed) -> Any:
-        if needed.named.kind == "topic":
-            return topic_frame(self._spark, self._store, needed)
-        return table_frame(self._spark, self.table_query(needed).plan())
+    def _relation(self, read: RelationRead) -> Any:
+        if read.relation.kind == "topic":
+            return topic_frame(self._spark, self._store, read)
+        return table_frame(self._spark, self.table_query(read).plan())
 
 
-def _replacements(needed: Needed, view: str) -> list[Splice]:
-    place = needed.place
-    found = [Splice(place.start, place.end, quoted(view))]
-    if place.alias_at is not None:
-        alias = f" AS {quoted(place.parts[-1])}"
-        found.append(Splice(place.alias_at, place.alias_at, alias))
+def _replacements(read: RelationRead, view: str) -> list[Splice]:
+    reference = read.reference
+    found = [Splice(reference.start, reference.end, quoted(view))]
+    if reference.alias_at is not None:
+        alias = f" AS {quoted(reference.parts[-1])}"
+        found.append(Splice(reference.alias_at, reference.alias_at, alias))
     return found

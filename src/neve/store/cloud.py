@@ -20,7 +20,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from neve.errors import ClosedError, InvalidError, NeveError, NotFoundError
 from neve.settings import StoreSettings, check_endpoint
-from neve.store.bucket_errors import RANGE_NOT_SATISFIABLE, status_of, translated
+from neve.store.cloud_errors import RANGE_NOT_SATISFIABLE, status_of, translated
 from neve.store.key import checked_key, checked_range, checked_size, is_key
 from neve.store.port import OBJECT_BYTES_MAX, Buffer, ObjectInfo
 from neve.store.ranges import get_by_parts
@@ -35,7 +35,7 @@ S3_REGION_DEFAULT = "us-east-1"
 S3_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
-class BucketStore:
+class CloudStore:
     """The store port over an obstore store."""
 
     def __init__(self, remote: ObjectStore) -> None:
@@ -170,7 +170,7 @@ def open_s3(
     prefix: str,
     settings: StoreSettings,
     environment: Mapping[str, str] | None = None,
-) -> BucketStore:
+) -> CloudStore:
     """Open a bucket of S3 or of an S3-compatible server."""
     given = os.environ if environment is None else environment
     endpoint = s3_endpoint(settings, given)
@@ -186,7 +186,7 @@ def open_s3(
         config["region"] = settings.region
     if bucket.endswith(EXPRESS_SUFFIX):
         config["s3_express"] = True
-    return BucketStore(
+    return CloudStore(
         S3Store(
             bucket,
             prefix=prefix or None,
@@ -198,9 +198,9 @@ def open_s3(
     )
 
 
-def open_gcs(bucket: str, prefix: str, settings: StoreSettings) -> BucketStore:
+def open_gcs(bucket: str, prefix: str, settings: StoreSettings) -> CloudStore:
     """Open a bucket of Google Cloud Storage."""
-    return BucketStore(
+    return CloudStore(
         GCSStore(
             bucket,
             prefix=prefix or None,
@@ -211,9 +211,9 @@ def open_gcs(bucket: str, prefix: str, settings: StoreSettings) -> BucketStore:
     )
 
 
-def open_azure(container: str, prefix: str, settings: StoreSettings) -> BucketStore:
+def open_azure(container: str, prefix: str, settings: StoreSettings) -> CloudStore:
     """Open a container of Azure Blob Storage. The environment gives the account."""
-    return BucketStore(
+    return CloudStore(
         AzureStore(
             container,
             prefix=prefix or None,

@@ -1,4 +1,4 @@
-"""Records and their bytes as text."""
+"""Records as lines of JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from neve.bucket.model import Record
 
 Encoding: TypeAlias = Literal["text", "base64"]
-Shown: TypeAlias = str | dict[str, str] | None
+JsonBytes: TypeAlias = str | dict[str, str] | None
 _encoder = msgspec.json.Encoder()
 
 
-def shown_as_text(data: bytes | None) -> Shown:
+def text_or_base64(data: bytes | None) -> JsonBytes:
     if data is None:
         return None
     try:
@@ -24,13 +24,13 @@ def shown_as_text(data: bytes | None) -> Shown:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def shown_as_base64(data: bytes | None) -> Shown:
+def base64_text(data: bytes | None) -> JsonBytes:
     return None if data is None else base64.b64encode(data).decode()
 
 
 def record_line(record: Record, encoding: Encoding) -> bytes:
     """Return one record as a line of JSON."""
-    shown = shown_as_text if encoding == "text" else shown_as_base64
+    convert = text_or_base64 if encoding == "text" else base64_text
     return (
         _encoder.encode(
             {
@@ -38,9 +38,9 @@ def record_line(record: Record, encoding: Encoding) -> bytes:
                 "partition": record.partition,
                 "offset": record.offset,
                 "timestamp": record.timestamp,
-                "key": shown(record.key),
-                "value": shown(record.value),
-                "headers": [_header(key, value, shown) for key, value in record.headers],
+                "key": convert(record.key),
+                "value": convert(record.value),
+                "headers": [_header(key, value, convert) for key, value in record.headers],
             }
         )
         + b"\n"
@@ -48,6 +48,6 @@ def record_line(record: Record, encoding: Encoding) -> bytes:
 
 
 def _header(
-    key: str | bytes, value: bytes | None, shown: Callable[[bytes | None], Shown]
-) -> dict[str, Shown]:
-    return {"key": key if isinstance(key, str) else shown_as_text(key), "value": shown(value)}
+    key: str | bytes, value: bytes | None, convert: Callable[[bytes | None], JsonBytes]
+) -> dict[str, JsonBytes]:
+    return {"key": key if isinstance(key, str) else text_or_base64(key), "value": convert(value)}

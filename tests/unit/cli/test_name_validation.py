@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from neve.cli import main
 from neve.cli.connection import BrokerFlags, explained
-from neve.cli.names import NAME_BYTES_MAX
+from neve.cli.name_validation import NAME_BYTES_MAX
 
 NOT_UTF8 = "\udcff"
 LONG = "a" * (NAME_BYTES_MAX + 1)

@@ -13,7 +13,7 @@ NAME_BYTES_MAX = 2**15 - 1
 """A name's length is a short integer in Kafka's protocol."""
 
 
-def named(kind: str) -> Callable[[object, str | list[str] | None], None]:
+def name_validator(kind: str) -> Callable[[object, str | list[str] | None], None]:
     """Return a validator for one or several names of this kind."""
 
     def check(_: object, given: str | list[str] | None) -> None:
@@ -29,7 +29,7 @@ def named(kind: str) -> Callable[[object, str | list[str] | None], None]:
     return check
 
 
-def check_text(tokens: Iterable[str]) -> None:
+def check_utf8(tokens: Iterable[str]) -> None:
     """Raise UsageError for arguments that are not UTF-8: Kafka's protocol cannot carry them."""
     for token in tokens:
         try:
