@@ -1,13 +1,16 @@
 """What all tests share.
 
 An `async def test_…` runs on Neve's own runner with the real clock, Spark starts quickly, and long
-tests come first: at the end they would keep one worker busy while the others are idle.
+tests come first: at the end they would keep one worker busy while the others are idle. Commands
+under test can be interrupted even if the shell that started pytest ignores SIGINT, as it does for
+jobs in the background of a script.
 """
 
 from __future__ import annotations
 
 import collections
 import inspect
+import signal
 
 import pytest
 
@@ -20,6 +23,8 @@ LONG_FOLDERS = ("integration", "soak", "conformance", "simulation", "model")
 beside tests that wait (clients, time-outs)."""
 
 start_jvms_quickly()
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
