@@ -1,7 +1,7 @@
 """How many of the process's file descriptors clients may take.
 
-Each connection takes one. The store's connections and files, the HTTP port and the process itself
-must never be without: a broker that cannot open a file cannot commit.
+Each connection takes one. Some are reserved for the store's connections and files, the HTTP port
+and the process itself: a broker that cannot open a file cannot commit.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from neve.settings import Settings
 log = logging.getLogger("neve.broker")
 
 PROCESS_DESCRIPTORS = 64
-"""Standard streams, listeners, the event loop, caches on disk, what libraries open."""
+"""For standard streams, listeners, the event loop, caches on disk and libraries."""
 UNGATED_STORE_CALLS = 256
-"""How many calls of the store are expected at once where store.concurrency.max is 0."""
+"""The expected number of concurrent store calls if store.concurrency.max is 0 (no limit)."""
 DESCRIPTORS_OF_A_CALL = 2
 """A connection or a file, and the folder that is synced."""
 
 
 def reserved_descriptors(settings: Settings) -> int:
-    """What is kept from clients."""
+    """Return the number of descriptors that clients may not use."""
     calls = settings.store.concurrency_max or UNGATED_STORE_CALLS
     return PROCESS_DESCRIPTORS + settings.http.connections_max + DESCRIPTORS_OF_A_CALL * calls
 
 
 def connections_allowed(settings: Settings) -> int:
-    """`broker.connections.max`, or as many as there are descriptors for.
+    """Return `broker.connections.max`, or fewer if the process may not open enough files.
 
-    The process's soft limit is raised first, as far as its hard limit lets it.
+    Raises the soft limit of the process first, up to its hard limit.
     """
     wanted, reserved = settings.broker.connections_max, reserved_descriptors(settings)
     limit = _raised(wanted + reserved)
@@ -51,7 +51,7 @@ def connections_allowed(settings: Settings) -> int:
 
 
 def _raised(needed: int) -> int:
-    """The soft limit, after it was raised to `needed` where it was lower and may be raised."""
+    """Raise the soft limit to `needed` if it is lower and may be raised. Returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return needed

@@ -1,11 +1,10 @@
-"""Staying below the memory that a broker may take up.
+"""Keep the resident memory of a broker below its bound.
 
-What is held is bounded part by part, and freed memory is kept for the next use, which may find no
-place of its size among it. Free but fragmented memory can so push a process towards its bound. Then
-it is given back to the system. That costs fresh pages afterwards, so it is not done before, and for
-a while not again, nor before the process has grown, unless it is past its bound: what was in use
-then may be free by now, and does not show. A process that grows again until it is about to pass its
-bound does not wait for that while to end.
+Each component bounds the memory it uses, but the heap keeps freed memory. Free but fragmented heap
+memory can push RSS towards its limit. Near the limit, the broker returns free memory to the system.
+That costs page faults afterwards. So it does this at most once in `REST_SECONDS`, and again only
+after RSS has grown, or while it is over the bound. If RSS grows again and is about to pass the
+bound, it does not wait for `REST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ NEAR_SHARE = 0.9
 PRESSING_SHARE = 0.97
 GROWN_BYTES = 16 * MIB
 REGROWN_BYTES = 4 * MIB
-"""Growth since memory was last given back that makes it worth doing again while it rests."""
+"""RSS must grow by this much before free memory is returned again within `REST_SECONDS`."""
 
 
 def give_back_free() -> None:
-    """Give the system what is kept for the next use: mappings and parts of the heap."""
+    """Return free memory to the system: idle mappings and free parts of the heap."""
     give_back_free_mappings()
     runtime.give_back_freed_memory()
 
@@ -36,10 +35,10 @@ async def stay_below(
     resident: Callable[[], int] = runtime.resident_bytes,
     give_back: Callable[[], None] = give_back_free,
 ) -> None:
-    """Look after the memory of this process, for as long as it runs."""
+    """Check resident memory every `LOOK_SECONDS`, and return free memory near the bound."""
     limit = near = int(NEAR_SHARE * bytes_max)
     pressing = int(PRESSING_SHARE * bytes_max)
-    left, rests_until = 0, 0.0  # resident after memory was last given back, and when it may again
+    left, rests_until = 0, 0.0  # RSS after the last return of memory; the earliest next
     while True:
         await runtime.sleep(LOOK_SECONDS)
         held = resident()
