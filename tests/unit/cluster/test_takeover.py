@@ -158,7 +158,7 @@ async def test_a_take_over_that_failed_at_start_is_repeated() -> None:
     loops = BackgroundLoops(new, settings)
     loops.start()
     await runtime.sleep(60)
-    topic = new.topic(TOPIC)
+    topic = new.cluster.state.topic(TOPIC)
     assert topic is not None
     assert {row.leader for row in topic.partitions} == {new.incarnation}
     assert all(new.leader_of(topic.id_bytes, at) for at in range(len(topic.partitions)))
