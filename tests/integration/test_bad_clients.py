@@ -152,7 +152,7 @@ def test_connections_that_do_nothing_are_closed_and_those_that_work_are_not(
         assert sorted(gone) == ["dribbling", "half", "large half", "silent"]
         assert min(gone.values()) >= IDLE_SECONDS * 0.9
         assert asks(busy)
-        assert eventually(lambda: 'reason="answers-not-read"} 1' in _metrics(broker))
+        assert eventually(lambda: 'reason="responses-not-read"} 1' in _metrics(broker))
 
 
 def _metrics(broker: RunningBroker) -> str:
@@ -206,11 +206,11 @@ def test_answers_that_nobody_reads_do_not_pile_up(tmp_path: Path) -> None:
             time.sleep(2.5)
             assert asks(good)
             assert fetch(good, "t", 5, max_wait_ms=500).records
-            held = _held_bytes(broker, "unsent-answers")
+            held = _held_bytes(broker, "unsent-responses")
             grown = resident_bytes(broker) - before
         assert held < 4 * MIB + 900_000
         assert grown < 60 * MIB, f"{grown >> 20} MiB for answers that nobody reads"
-        assert eventually(lambda: _held_bytes(broker, "unsent-answers") == 0)
+        assert eventually(lambda: _held_bytes(broker, "unsent-responses") == 0)
 
 
 def test_large_requests_that_do_not_come_to_an_end_do_not_pile_up(tmp_path: Path) -> None:

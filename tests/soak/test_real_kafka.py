@@ -139,8 +139,26 @@ def test_what_kafka_refuses_is_told(kafka: Kafka) -> None:
     neve(
         kafka, "topic", "create", "wide", "-r", "3", code=1, told="topic wide: Unable to replicate"
     )
-    neve(kafka, "topic", "consume", "firm", "-p", "7", code=1, told="firm has no partition 7")
-    neve(kafka, "topic", "produce", "firm", "-p", "7", code=1, told="firm has no partition 7")
+    neve(
+        kafka,
+        "topic",
+        "consume",
+        "firm",
+        "-p",
+        "7",
+        code=1,
+        told="partition 7 does not exist in topic firm",
+    )
+    neve(
+        kafka,
+        "topic",
+        "produce",
+        "firm",
+        "-p",
+        "7",
+        code=1,
+        told="partition 7 does not exist in topic firm",
+    )
     neve(kafka, "topic", "consume", "firm", "-o", "x", code=2, told="'x' is not a valid offset")
 
 
@@ -276,7 +294,16 @@ def test_seeking(kafka: Kafka) -> None:
     neve(kafka, *seek, "--to", "-1", "--topic", "beside:0", "--allow-new-topics")
     assert lines(kafka, "beside", "-g", "moved") == ["v19"]
     neve(kafka, *seek, "--to", "10:20", code=2, told="it is a range, is a range")
-    neve(kafka, *seek, "--to", "1", "--topic", "sought:5", code=1, told="has no partition 5")
+    neve(
+        kafka,
+        *seek,
+        "--to",
+        "1",
+        "--topic",
+        "sought:5",
+        code=1,
+        told="partition 5 does not exist in topic sought",
+    )
     neve(kafka, *seek, "--to", "1", "--topics", "nope", "--allow-new-topics", code=1, told="nope")
 
 

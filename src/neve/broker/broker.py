@@ -99,11 +99,11 @@ class Broker:
         )
         self.searching = asyncio.Semaphore(SEARCHING_REQUESTS_MAX)
         self.waiting_fetches: dict[WaitingFetch, None] = {}
-        self.complaints = Repeated(log, settings.logs)
+        self.limited_log = Repeated(log, settings.logs)
         self.server = Server(self)
         self.changing = runtime.Tasks(_change_failed)  # cluster changes for clients
         self.offsets_topic = OffsetsTopic(
-            node, node.broker_configs.settings.groups, self.complaints.warning
+            node, node.broker_configs.settings.groups, self.limited_log.warning
         )
         self.groups = self.offsets_topic.groups
         self.background = BackgroundLoops(node, settings)

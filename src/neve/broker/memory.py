@@ -15,7 +15,7 @@ from neve import runtime
 from neve.settings import MIB
 from neve.store.aligned_buffers import give_back_free_mappings
 
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 REST_SECONDS = 10.0
 NEAR_SHARE = 0.9
 PRESSING_SHARE = 0.97
@@ -35,12 +35,12 @@ async def stay_below(
     resident: Callable[[], int] = runtime.resident_bytes,
     give_back: Callable[[], None] = give_back_free,
 ) -> None:
-    """Check resident memory every `LOOK_SECONDS`, and return free memory near the bound."""
+    """Check resident memory every `CHECK_SECONDS`, and return free memory near the bound."""
     limit = near = int(NEAR_SHARE * bytes_max)
     pressing = int(PRESSING_SHARE * bytes_max)
     left, rests_until = 0, 0.0  # RSS after the last return of memory; the earliest next
     while True:
-        await runtime.sleep(LOOK_SECONDS)
+        await runtime.sleep(CHECK_SECONDS)
         held = resident()
         if runtime.monotonic() >= rests_until:
             is_due = held > limit

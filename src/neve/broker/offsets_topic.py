@@ -17,9 +17,9 @@ from neve.cluster.log import TopicExistsError
 from neve.cluster.node import Node
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.state import NO_LEADER
+from neve.coordinator.group_partition import partition_of
 from neve.coordinator.groups import Complain, Groups
 from neve.coordinator.offset_requests import TopicFacts
-from neve.coordinator.placement import partition_of
 from neve.errors import ClosedError, NeveError, StoreError
 from neve.records.reference import Record, build_batch
 from neve.settings import GroupSettings

@@ -161,7 +161,7 @@ class Requests:
 
     def _count(self, route: Route, response: Message, started: float) -> None:
         seconds, error = runtime.monotonic() - started, getattr(response, "error_code", 0)
-        self._server.metrics.answered(route.api.key, seconds, error)
+        self._server.metrics.request_completed(route.api.key, seconds, error)
 
 
 def throttle(connection: Connection, response: Message) -> None:

@@ -20,7 +20,7 @@ from neve.broker.unsent_responses import UnsentResponses
 from neve.protocol.messages.produce import PRODUCE
 from neve.store.port import Buffer
 
-UNREAD = "answers-not-read"
+UNREAD = "responses-not-read"
 """The reason for closing a connection whose client does not read its responses."""
 # Small responses are copied into one write. Records are sent without a copy.
 JOIN_BYTES_MAX = 64 * 1024
@@ -172,7 +172,7 @@ class ResponseQueue:
         """Count produce requests that arrived together and have the same outcome."""
         response, times = alike[0], len(alike)
         seconds = runtime.monotonic() - response.started
-        self._metrics.answered(PRODUCE.key, seconds, response.error, times)
+        self._metrics.request_completed(PRODUCE.key, seconds, response.error, times)
         if response.commits and not response.error:
             self._metrics.ack.add(seconds, times)
 

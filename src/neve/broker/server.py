@@ -90,7 +90,7 @@ class Server:
 
     def _refuse(self, address: str, reason: str, limit: str) -> None:
         self.metrics.connections_refused += 1
-        self.broker.complaints.warning(address, limit, f"refused: {reason} ({limit})")
+        self.broker.limited_log.warning(address, limit, f"refused: {reason} ({limit})")
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection that is closed."""
@@ -116,7 +116,7 @@ class Server:
             )
 
     def _warn(self, peer: str, subject: str, message: str) -> None:
-        self.broker.complaints.warning(peer.rpartition(":")[0], subject, message)
+        self.broker.limited_log.warning(peer.rpartition(":")[0], subject, message)
 
     # -- back pressure -----------------------------------------------------------------------
 

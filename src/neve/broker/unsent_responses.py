@@ -49,7 +49,7 @@ class UnsentResponses:
     """Counts responses by the connection that holds them."""
 
     def __init__(self, bytes_max: int) -> None:
-        self.share = runtime.MemoryShare("unsent-answers", bytes_max, self._free_stalled)
+        self.share = runtime.MemoryShare("unsent-responses", bytes_max, self._free_stalled)
         self.bytes_making = 0  # reserved for responses that are not made yet
         self._since: dict[Holder, float] = {}  # when each client last read, oldest first
 

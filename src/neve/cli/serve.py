@@ -301,12 +301,12 @@ async def _http(settings: Settings, pages: BrokerPages) -> AsyncIterator[HttpSer
     if not settings.http.listen.strip():
         yield None
         return
-    complaints = Repeated(logging.getLogger("neve.serving.http"), settings.logs)
+    limited_log = Repeated(logging.getLogger("neve.serving.http"), settings.logs)
     with reading_settings():
         server = await HttpServer.start(
             settings.http,
             pages.by_path(),
-            complaints,
+            limited_log,
             any_port="http.listen" not in settings.given,
         )
     try:

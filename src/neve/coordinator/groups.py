@@ -114,7 +114,7 @@ class Groups(OffsetRequests):
     # -- members
 
     async def join(self, request: JoinRequest) -> JoinReply:
-        error = self._table.fault(request.group_id) or _name_fault(request)
+        error = self._table.serving_error(request.group_id) or _name_fault(request)
         if error is not None:
             return JoinReply(error=error, member_id=request.member_id)
         slot = self._table.get(request.group_id)
@@ -129,7 +129,7 @@ class Groups(OffsetRequests):
         ticket: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
         name = request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS_MAX]
         new_id = f"{name}-{uuid.UUID(bytes=runtime.token(16))}"
-        self._table.allot(slot)
+        self._table.limit_memory(slot)
         before = len(slot.group.members)
         effects = slot.group.join(monotonic_ms(), ticket, request, new_id)
         self._table.carry_out(slot, effects)
@@ -148,7 +148,7 @@ class Groups(OffsetRequests):
         self._complain(address, bound, f"refused to join group {group!r}: {reason} ({bound})")
 
     async def sync(self, request: SyncRequest) -> SyncReply:
-        error = self._table.fault(request.group_id)
+        error = self._table.serving_error(request.group_id)
         if error is GroupError.LOADING:
             # Its rebalance was lost with the earlier coordinator: the member has to join again.
             return SyncReply(error=GroupError.REBALANCE_IN_PROGRESS)
@@ -156,26 +156,26 @@ class Groups(OffsetRequests):
         if error is not None or slot is None:
             return SyncReply(error=error or GroupError.UNKNOWN_MEMBER)
         ticket: asyncio.Future[SyncReply] = asyncio.get_running_loop().create_future()
-        self._table.allot(slot)
+        self._table.limit_memory(slot)
         self._table.carry_out(slot, slot.group.sync(monotonic_ms(), ticket, request))
         return await ticket
 
     def heartbeat(self, group_id: str, identity: Identity, generation: int) -> GroupError | None:
-        error = self._table.fault(group_id)
+        error = self._table.serving_error(group_id)
         if error is GroupError.LOADING:
             return None  # checked once its group is loaded
         slot = self._table.get(group_id)
         if error is not None or slot is None:
             return error or GroupError.UNKNOWN_MEMBER
         answer = slot.group.heartbeat(monotonic_ms(), identity, generation)
-        self._table.note(slot)
+        self._table.update(slot)
         return answer
 
     def leave(
         self, group_id: str, leaving: Sequence[Identity]
     ) -> tuple[GroupError | None, list[GroupError | None]]:
         """Remove members. Returns the outcome of the request, and one for each leaving member."""
-        error = self._table.fault(group_id)
+        error = self._table.serving_error(group_id)
         if error is not None:
             return error, []
         slot = self._table.get(group_id)
@@ -194,7 +194,7 @@ class Groups(OffsetRequests):
 
     def describe(self, group_id: str) -> tuple[GroupError | None, GroupDescription]:
         """The state of a group. One that does not exist is described as dead."""
-        error = self._table.fault(group_id, may_be_nameless=True)
+        error = self._table.serving_error(group_id, may_be_nameless=True)
         slot = self._table.get(group_id)
         if error is None and slot is not None:
             return None, slot.group.describe()
@@ -234,7 +234,7 @@ class Groups(OffsetRequests):
             yield GroupSummary(group.group_id, group.state, len(group.members), offsets)
 
     async def delete_group(self, group_id: str) -> GroupError | None:
-        error = self._table.fault(group_id, may_be_nameless=True)
+        error = self._table.serving_error(group_id, may_be_nameless=True)
         slot = self._table.get(group_id)
         if error is not None or slot is None or slot.group.state is GroupState.DEAD:
             return error or GroupError.GROUP_NOT_FOUND

@@ -100,7 +100,7 @@ class OffsetRequests:
             written = await self._waited_for(self._table.write_offsets(slot, accepted))
             answers.update(dict.fromkeys(accepted, written))
         else:
-            self._table.note(slot)
+            self._table.update(slot)
         return answers
 
     def _patience(self) -> asyncio.Timeout:
@@ -116,7 +116,7 @@ class OffsetRequests:
             return GroupError.TIMED_OUT
 
     def _slot_to_commit(self, request: CommitRequest) -> tuple[Slot | None, GroupError | None]:
-        error = self._table.fault(request.group_id, may_be_nameless=True)
+        error = self._table.serving_error(request.group_id, may_be_nameless=True)
         if error is not None:
             return None, error
         slot = self._table.get(request.group_id)
@@ -185,11 +185,11 @@ class OffsetRequests:
         )
 
     async def _fetch_fault(self, group_id: str, still_leading: StillLeading) -> GroupError | None:
-        error = self._table.fault(group_id, may_be_nameless=True)
+        error = self._table.serving_error(group_id, may_be_nameless=True)
         if error is None and not await still_leading():
             return GroupError.NOT_COORDINATOR
         # The partition may have been given up while we looked.
-        return error or self._table.fault(group_id, may_be_nameless=True)
+        return error or self._table.serving_error(group_id, may_be_nameless=True)
 
     async def _orphans(
         self, slot: Slot, wanted: Sequence[TopicPartition] | None
@@ -219,7 +219,7 @@ class OffsetRequests:
 
         Returns the outcome of the request, and one for each partition.
         """
-        error = self._table.fault(group_id)
+        error = self._table.serving_error(group_id)
         slot = self._table.get(group_id)
         if error is not None or slot is None or slot.group.state is GroupState.DEAD:
             return error or GroupError.GROUP_NOT_FOUND, {}

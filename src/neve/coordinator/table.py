@@ -17,9 +17,9 @@ from neve import runtime
 from neve.coordinator.group import Group
 from neve.coordinator.group_errors import GroupError, group_error_for
 from neve.coordinator.group_messages import Effects, GroupState, Save
+from neve.coordinator.group_partition import partition_of
 from neve.coordinator.group_timers import GroupTimers, monotonic_ms
 from neve.coordinator.offsets import Change, CommittedOffset, Offsets, TopicPartition
-from neve.coordinator.placement import partition_of
 from neve.coordinator.state_records import (
     GroupKey,
     GroupRecord,
@@ -138,7 +138,7 @@ class GroupTable:
     def partition_of(self, group_id: str) -> int:
         return partition_of(group_id, self.partitions)
 
-    def fault(self, group_id: str, *, may_be_nameless: bool = False) -> GroupError | None:
+    def serving_error(self, group_id: str, *, may_be_nameless: bool = False) -> GroupError | None:
         """The refusal of requests about a group that this process cannot serve; else None."""
         if not group_id and not may_be_nameless:
             return GroupError.INVALID_GROUP_ID
@@ -189,7 +189,7 @@ class GroupTable:
         self._slots.update(slots)
         for slot in slots.values():
             slot.offsets.count_in(self.offsets_memory)
-            self.note(slot)
+            self.update(slot)
 
     async def _decoded(self, partition: int, rows: Mapping[bytes, bytes]) -> dict[str, Slot]:
         slots: dict[str, Slot] = {}
@@ -233,7 +233,7 @@ class GroupTable:
         self._tentative.pop(group_id, None)
         self._timers.clear(group_id)
 
-    def allot(self, slot: Slot) -> None:
+    def limit_memory(self, slot: Slot) -> None:
         """Set how much memory a group may take, before a request that may grow it."""
         left = self.memory.bytes_max - (self.memory.used - slot.taken_bytes) - _GROUP_BYTES
         left -= _MEMBER_BYTES * (len(slot.group.members) + 1)
@@ -243,7 +243,7 @@ class GroupTable:
 
     def carry_out(self, slot: Slot, effects: Effects) -> None:
         self._deliver(effects)
-        self.note(slot)
+        self.update(slot)
         for save in effects.saves:
             self._save(slot, save)
 
@@ -253,7 +253,7 @@ class GroupTable:
             if not future.done():  # the client may have disconnected
                 future.set_result(answer.reply)
 
-    def note(self, slot: Slot) -> None:
+    def update(self, slot: Slot) -> None:
         """After every step: remember when the state changed, set its timer, forget what is idle."""
         group = slot.group
         if self._slots.get(group.group_id) is not slot:
@@ -286,7 +286,7 @@ class GroupTable:
 
     # -- records
 
-    def _begun(self, slot: Slot, records: Sequence[Record]) -> Awaitable[None]:
+    def _append(self, slot: Slot, records: Sequence[Record]) -> Awaitable[None]:
         """Hand records to the log now, in this order with all others; await their commit later."""
         partition = self._partitions.get(slot.partition)
         size = sum(_ROW_BYTES + len(key) + len(value or b"") for key, value in records)
@@ -310,7 +310,7 @@ class GroupTable:
     def _save(self, slot: Slot, save: Save) -> None:
         record = GroupRecord(save.snapshot, slot.state_since_ms)
         rows = [(encode_group_key(slot.group.group_id), encode_group(record))]
-        self._tasks.start(self._saving(slot, save, self._begun(slot, rows)))
+        self._tasks.start(self._saving(slot, save, self._append(slot, rows)))
 
     async def _saving(self, slot: Slot, save: Save, commit: Awaitable[None]) -> None:
         try:
@@ -335,7 +335,7 @@ class GroupTable:
             for key, value in offsets.items()
         ]
         change = slot.offsets.begin(offsets)
-        commit = self._begun(slot, rows)
+        commit = self._append(slot, rows)
         return asyncio.shield(self._tasks.start(self._writing(slot, change, commit)))
 
     async def _writing(
@@ -351,7 +351,7 @@ class GroupTable:
             slot.is_known = True
             return None
         finally:
-            self.note(slot)
+            self.update(slot)
 
     def delete(self, slot: Slot) -> Awaitable[GroupError | None]:
         """Remove an empty group and its offsets. Until it is decided, the group is unavailable."""
@@ -362,7 +362,7 @@ class GroupTable:
         rows: list[Record] = [(encode_offset_key(group_id, *key), None) for key in keys]
         rows.append((encode_group_key(group_id), None))
         change = slot.offsets.begin(dict.fromkeys(keys))
-        commit = self._begun(slot, rows)
+        commit = self._append(slot, rows)
         return asyncio.shield(self._tasks.start(self._deleting(slot, change, commit)))
 
     async def _deleting(

@@ -59,9 +59,9 @@ class _Request:
 class HttpServer:
     """The HTTP server. Create it with `start`; the caller must `close` it."""
 
-    def __init__(self, settings: HttpSettings, pages: Pages, complaints: Repeated) -> None:
+    def __init__(self, settings: HttpSettings, pages: Pages, limited_log: Repeated) -> None:
         self._settings = settings
-        self._complaints = complaints
+        self._limited_log = limited_log
         self._pages = pages
         self._connections = runtime.Tasks(on_failure=_log_failure)
         self._idle: dict[asyncio.StreamWriter, None] = {}  # the longest idle first
@@ -73,7 +73,7 @@ class HttpServer:
         cls,
         settings: HttpSettings,
         pages: Pages,
-        complaints: Repeated | None = None,
+        limited_log: Repeated | None = None,
         *,
         any_port: bool = False,
     ) -> HttpServer:
@@ -81,7 +81,7 @@ class HttpServer:
 
         With `any_port`, a port in use is replaced by a free one.
         """
-        server = cls(settings, pages, complaints or Repeated(log, LogSettings()))
+        server = cls(settings, pages, limited_log or Repeated(log, LogSettings()))
         requested = parse_address("http.listen", settings.listen)
         try:
             await server._listen(requested)
@@ -115,7 +115,7 @@ class HttpServer:
             dropped.transport.abort()
             peer = writer.get_extra_info("peername") or ("a disconnected client",)
             reason = f"{len(self._connections)} connections are open (http.connections.max)"
-            self._complaints.warning(peer[0], "http.connections.max", f"closed one: {reason}")
+            self._limited_log.warning(peer[0], "http.connections.max", f"closed one: {reason}")
             if dropped is writer:
                 return
         self._connections.start(self._serve(reader, writer), name="http")

@@ -8,8 +8,8 @@ import pytest
 
 from neve import runtime
 from neve.broker.memory import (
+    CHECK_SECONDS,
     GROWN_BYTES,
-    LOOK_SECONDS,
     REST_SECONDS,
     give_back_free,
     stay_below,
@@ -40,7 +40,7 @@ class Process:
     async def grows_to(self, resident: int, free: int = 0) -> int:
         """How often memory was given back, some looks later."""
         self.resident_bytes, self.free_bytes = resident, free
-        await runtime.sleep(REST_SECONDS + 5 * LOOK_SECONDS)
+        await runtime.sleep(REST_SECONDS + 5 * CHECK_SECONDS)
         return self.given_back
 
 
@@ -99,8 +99,8 @@ async def test_what_grows_again_at_once_is_not_chased() -> None:
     keeper = runtime.spawn(stay_below(BOUND, process.resident, process.give_back))
     for _ in range(400):
         process.resident_bytes, process.free_bytes = 480 * MIB, 200 * MIB
-        await runtime.sleep(LOOK_SECONDS)
-    assert 5 <= process.given_back <= 400 * LOOK_SECONDS / REST_SECONDS
+        await runtime.sleep(CHECK_SECONDS)
+    assert 5 <= process.given_back <= 400 * CHECK_SECONDS / REST_SECONDS
     keeper.cancel()
 
 

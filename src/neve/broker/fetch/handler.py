@@ -286,7 +286,7 @@ class _Fetch:
         if isinstance(error, DamagedError):
             reason = explain(error, self._broker.store_url)
             message = f"offset {offset} cannot be read: {reason}"
-            self._broker.complaints.warning(log.name, error.key, message)
+            self._broker.limited_log.warning(log.name, error.key, message)
         elif not isinstance(error, FencedError):
             log_line.debug("%s: fetch from %d: %s", log.name, offset, error)
         return fetch_error(error)

@@ -45,7 +45,7 @@ async def handle(
     )
     if GroupError.OFFSETS_FULL in errors.values():
         bound = broker.settings.groups.offsets_memory_bytes
-        broker.complaints.warning(
+        broker.limited_log.warning(
             context.client.host,
             "offsets.memory.bytes",
             f"an offset of group {request.group_id!r} was refused: the committed offsets of all "

@@ -88,7 +88,9 @@ class Metrics:
         self.ack = Latency()
         """From a batch's append to its commit."""
 
-    def answered(self, api_key: int, seconds: float, error: int = 0, times: int = 1) -> None:
+    def request_completed(
+        self, api_key: int, seconds: float, error: int = 0, times: int = 1
+    ) -> None:
         """Count requests that got a response with this error code, or are done with acks=0."""
         api = self.apis.get(api_key)
         if api is None:

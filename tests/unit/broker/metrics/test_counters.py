@@ -27,10 +27,10 @@ def test_a_duration_counts_in_every_bucket_that_it_fits() -> None:
 
 def test_requests_count_by_api_and_error() -> None:
     metrics = Metrics()
-    metrics.answered(0, 0.001)
-    metrics.answered(0, 0.001, 3)
-    metrics.answered(0, 0.001, 3)
-    metrics.answered(1, 0.5)
+    metrics.request_completed(0, 0.001)
+    metrics.request_completed(0, 0.001, 3)
+    metrics.request_completed(0, 0.001, 3)
+    metrics.request_completed(1, 0.5)
     assert metrics.apis[0].errors == {3: 2}
     assert (metrics.apis[0].without_error, metrics.apis[1].without_error) == (1, 1)
 

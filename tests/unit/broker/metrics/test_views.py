@@ -132,9 +132,9 @@ async def test_the_store_s_requests_are_shown_by_operation_and_outcome() -> None
 
 async def test_requests_are_shown_by_names() -> None:
     metrics = Metrics()
-    metrics.answered(0, 0.01)
-    metrics.answered(0, 0.01, 3)
-    metrics.answered(32_000, 0.01, 9_999)
+    metrics.request_completed(0, 0.01)
+    metrics.request_completed(0, 0.01, 3)
+    metrics.request_completed(32_000, 0.01, 9_999)
     metrics.closed("idle")
     metrics.ack.add(0.2)
     found = await shown(partial(client_view, metrics))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neve.coordinator.placement import partition_of
+from neve.coordinator.group_partition import partition_of
 
 
 @pytest.mark.parametrize(
