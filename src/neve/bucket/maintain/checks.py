@@ -37,23 +37,25 @@ class ListedCheck:
         self._options = options or Options()
         self._cluster = ClusterLog(store)
         self._bounds = Bounds(self._options.objects_at_once, self._options.bytes_at_once)
-        self._looks: list[VerifyContext] = []
+        self._contexts: list[VerifyContext] = []
 
     async def check(self, topic: str, partition: int) -> Report:
         """Check one partition. Its unlisted objects are in the report after `settle`."""
         found = topic_with(await self._cluster.must_exist(), topic, partition)
-        look = VerifyContext(self._store, self._cluster, Report(), self._bounds, self._options.url)
+        context = VerifyContext(
+            self._store, self._cluster, Report(), self._bounds, self._options.url
+        )
         place = Place(found.name, found.topic_id, partition)
-        check = PartitionCheck(look, place, found.partitions[partition], Streams(look))
+        check = PartitionCheck(context, place, found.partitions[partition], Streams(context))
         await check.check_listed()
-        self._looks.append(look)
-        return look.report
+        self._contexts.append(context)
+        return context.report
 
     async def settle(self) -> None:
         """Wait until no unlisted object can be an upload in flight, and report those left."""
-        for look in self._looks:
-            await report_strays(look, self._options.settle_seconds)
-        self._looks.clear()
+        for context in self._contexts:
+            await report_strays(context, self._options.settle_seconds)
+        self._contexts.clear()
 
 
 async def verify_rest(
@@ -69,20 +71,20 @@ async def verify_rest(
     """
     chosen = options or Options()
     bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
-    look = VerifyContext(store, ClusterLog(store), Report(progress=progress), bounds, chosen.url)
-    if not await ClusterCheck(look).check():
-        return look.report
-    streams = Streams(look)
-    partitions = partitions_of(look, streams)
-    incarnations = streams_to_check(look.cluster.state)
+    context = VerifyContext(store, ClusterLog(store), Report(progress=progress), bounds, chosen.url)
+    if not await ClusterCheck(context).check():
+        return context.report
+    streams = Streams(context)
+    partitions = partitions_of(context, streams)
+    incarnations = streams_to_check(context.cluster.state)
     if only is not None:
         partitions = [row for row in partitions if (row.place.topic, row.place.partition) in only]
         incarnations = sorted({each for row in partitions for each in row.incarnations})
-    await walk_streams(look, streams, incarnations)
-    look.report.begin("tails")
-    await look.bounds.each(partitions, PartitionCheck.check_tail)
-    await report_streams(look, streams)
+    await walk_streams(context, streams, incarnations)
+    context.report.begin("tails")
+    await context.bounds.each(partitions, PartitionCheck.check_tail)
+    await report_streams(context, streams)
     if only is None:
-        await UnreferencedObjects(look).check()
-    await report_strays(look, chosen.settle_seconds)
-    return look.report
+        await UnreferencedObjects(context).check()
+    await report_strays(context, chosen.settle_seconds)
+    return context.report

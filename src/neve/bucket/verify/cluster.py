@@ -18,33 +18,33 @@ from neve.log.series import greatest_checkpoint
 class ClusterCheck:
     """The cluster log of one bucket."""
 
-    def __init__(self, look: VerifyContext) -> None:
-        self._look = look
+    def __init__(self, context: VerifyContext) -> None:
+        self._context = context
         self._keys = cluster_log()
 
     async def check(self) -> bool:
         """Read it to its end. Returns False if that fails: nothing else can be checked then."""
-        look = self._look
-        look.report.begin("cluster log")
+        context = self._context
+        context.report.begin("cluster log")
         try:
-            await look.cluster.must_exist()
+            await context.cluster.must_exist()
         except (DamagedError, UnsupportedError) as error:
-            look.report.add(unreadable(error, CLUSTER_LOG_PREFIX))
+            context.report.add(unreadable(error, CLUSTER_LOG_PREFIX))
             return False
-        look.report.counts["cluster_numbers"] = look.cluster.view.position
+        context.report.counts["cluster_numbers"] = context.cluster.view.position
         for finding in await confirmed(self._missing):
-            look.report.add(finding)
-        await look.watch(self)
+            context.report.add(finding)
+        await context.watch(self)
         return True
 
     async def _missing(self) -> list[Finding]:
-        rows = await self._look.store.list(CLUSTER_LOG_PREFIX)
-        await self._look.cluster.refresh()
-        return missing_number(self._keys, rows, self._look.cluster.view.position)
+        rows = await self._context.store.list(CLUSTER_LOG_PREFIX)
+        await self._context.cluster.refresh()
+        return missing_number(self._keys, rows, self._context.cluster.view.position)
 
     async def strays(self) -> list[Stray]:
-        rows = await self._look.store.list(CLUSTER_LOG_PREFIX)
-        greatest = await greatest_checkpoint(self._look.store, self._keys) or 0
+        rows = await self._context.store.list(CLUSTER_LOG_PREFIX)
+        greatest = await greatest_checkpoint(self._context.store, self._keys) or 0
         unknown = [row for row in rows if number_or_checkpoint(self._keys, row.key) is None]
         return [
             *below_checkpoint(self._keys, rows, greatest, Remedy.TRIM_CLUSTER_LOG),

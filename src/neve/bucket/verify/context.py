@@ -47,15 +47,15 @@ class VerifyContext:
     report: Report
     bounds: Bounds
     url: str = ANY_URL
-    first_looks: list[tuple[Scope, list[Stray]]] = field(default_factory=list)
+    first_strays: list[tuple[Scope, list[Stray]]] = field(default_factory=list)
     watched_at: float = 0.0
-    """When a first look last found a stray, on this process's own clock."""
+    """When `watch` last found a stray, by this process's monotonic clock."""
 
     async def watch(self, scope: Scope) -> None:
-        """Look for strays a first time. `run` reports those that are still there later."""
+        """Note the strays of a scope. `report_strays` reports those that are still there later."""
         found = await scope.strays()
         if found:
-            self.first_looks.append((scope, found))
+            self.first_strays.append((scope, found))
             self.watched_at = runtime.monotonic()
 
     async def partition_now(self, place: Place) -> PartitionState | None:
@@ -107,12 +107,12 @@ def unreadable(error: NeveError, key: str, place: Place | None = None) -> Findin
 
 
 async def confirmed(
-    look_at: Callable[[], Awaitable[list[Finding]]], looks: int = 2
+    check: Callable[[], Awaitable[list[Finding]]], attempts: int = 2
 ) -> list[Finding]:
     """Return the findings that are still there after everything was read again."""
-    found = await look_at()
-    for _ in range(looks - 1):
+    found = await check()
+    for _ in range(attempts - 1):
         if not found:
             break
-        found = await look_at()
+        found = await check()
     return found

@@ -41,7 +41,7 @@ async def verify_kafscale(
     for key in found.half_pairs:
         what = "it has no segment: half a pair, which no reader uses"
         do = "harmless; look at it, and remove it by hand"
-        check.tell(Severity.ORPHAN, key, what, do)
+        check.add(Severity.ORPHAN, key, what, do)
     return check.report
 
 
@@ -53,7 +53,7 @@ class _Check:
         self._bounds = Bounds(options.objects_at_once, options.bytes_at_once)
         self.report = report
 
-    def tell(self, severity: Severity, key: str, what: str, do: str) -> None:
+    def add(self, severity: Severity, key: str, what: str, do: str) -> None:
         self.report.add(Finding(severity=severity, key=key, what=what, do=do))
 
     async def partition(self, name: PartitionName, segments: Sequence[ForeignSegment]) -> None:
@@ -72,11 +72,11 @@ class _Check:
             if due is not None and base > due:
                 what = f"no segment before it holds offsets {shown([(due, base)])} of {name}"
                 do = "bring their segment back; readers pass over the offsets and count them"
-                self.tell(Severity.GAP, segment.key, what, do)
+                self.add(Severity.GAP, segment.key, what, do)
             elif due is not None and base < due:
                 what = f"the segment before it reaches to offset {due - 1} of {name}"
                 do = "readers take this one from its base on; such a partition is not imported"
-                self.tell(Severity.DAMAGE, segment.key, what, do)
+                self.add(Severity.DAMAGE, segment.key, what, do)
             # Behind a damaged segment nothing is known of what is due.
             due = ends[segment.key]
 
@@ -90,7 +90,7 @@ class _Check:
                 lambda data: examine(data, segment),
             )
         except (DamagedError, NotFoundError, UnsupportedError) as error:
-            self.tell(Severity.DAMAGE, segment.key, _reason(error), RESTORE)
+            self.add(Severity.DAMAGE, segment.key, _reason(error), RESTORE)
             return None
         self.report.read("segments", segment.segment_bytes)
         for help_key, check in (
@@ -99,10 +99,10 @@ class _Check:
         ):
             fault = await check(help_key, found) if help_key is not None else ""
             if help_key is not None and fault:
-                self.tell(Severity.DAMAGE, help_key, fault, f"{BUILD_INDEX}; no record is lost")
+                self.add(Severity.DAMAGE, help_key, fault, f"{BUILD_INDEX}; no record is lost")
         if segment.index_key is None:
             what = "it has no index: ranges of it cost a whole read"
-            self.tell(Severity.NOTE, segment.key, what, BUILD_INDEX.replace("it", "one", 1))
+            self.add(Severity.NOTE, segment.key, what, BUILD_INDEX.replace("it", "one", 1))
         return found.segment.facts.last_offset + 1
 
     async def _index_fault(self, key: str, found: Examined) -> str:

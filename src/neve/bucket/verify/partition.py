@@ -42,8 +42,8 @@ from neve.runtime import wall_from_ms
 from neve.store.port import ObjectInfo
 
 # Reads of the tail, to distinguish a loss from records that moved.
-TAIL_LOOKS_MAX = 3
-LOOK_PAUSE_SECONDS = 0.1
+TAIL_ATTEMPTS_MAX = 3
+TAIL_PAUSE_SECONDS = 0.1
 _RUN = re.compile(r"run/[0-9a-f]{16}")
 
 
@@ -51,12 +51,12 @@ class PartitionCheck:
     """One partition of a live topic."""
 
     def __init__(
-        self, look: VerifyContext, place: Place, state: PartitionState, streams: Streams
+        self, context: VerifyContext, place: Place, state: PartitionState, streams: Streams
     ) -> None:
-        self._look = look
+        self._context = context
         self._state = state  # as it was before the streams were walked
         self._streams = streams
-        self._manifest = manifest_of(look.store, place)
+        self._manifest = manifest_of(context.store, place)
         self.place = place
 
     @property
@@ -73,7 +73,7 @@ class PartitionCheck:
         """Check the manifest and everything that it lists. No stream is read."""
         findings: list[Finding] = []
         try:
-            await self._look.watch(self)
+            await self._context.watch(self)
             await self._manifest.refresh()
             findings += await confirmed(self._missing_numbers)
             findings += await confirmed(self._runs)
@@ -85,9 +85,9 @@ class PartitionCheck:
             found = unreadable(error, self._manifest.keys.prefix, self.place)
             if found.key not in {row.key for row in findings}:
                 findings.append(found)
-        self._look.report.counts["partitions"] += 1
-        self._look.report.counts["doomed"] += len(self._manifest.state.doomed)
-        await self._tell(findings)
+        self._context.report.counts["partitions"] += 1
+        self._context.report.counts["doomed"] += len(self._manifest.state.doomed)
+        await self._report(findings)
 
     async def check_tail(self) -> None:
         """Check that the streams hold all committed offsets above the segments."""
@@ -95,18 +95,18 @@ class PartitionCheck:
             findings = await self._tail()
         except (DamagedError, UnsupportedError):
             return  # its manifest cannot be read, which `check_listed` reports
-        await self._tell(findings)
+        await self._report(findings)
 
-    async def _tell(self, findings: list[Finding]) -> None:
-        if findings and await self._look.partition_now(self.place) is None:
+    async def _report(self, findings: list[Finding]) -> None:
+        if findings and await self._context.partition_now(self.place) is None:
             return
         for finding in findings:
-            self._look.report.add(finding)
+            self._context.report.add(finding)
 
     # -- the manifest ------------------------------------------------------------------------
 
     async def _missing_numbers(self) -> list[Finding]:
-        rows = await self._look.store.list(self._manifest.keys.prefix)
+        rows = await self._context.store.list(self._manifest.keys.prefix)
         await self._manifest.refresh()
         position = self._manifest.view.position
         return missing_number(self._manifest.keys, rows, position, self.place)
@@ -124,7 +124,7 @@ class PartitionCheck:
         """Whether each run is what the manifest says of it."""
         findings = []
         for run in (await self._manifest.refresh()).runs:
-            fault = await check_run(self._look, self._manifest.keys, run)
+            fault = await check_run(self._context, self._manifest.keys, run)
             if fault:
                 findings.append(
                     Finding(
@@ -160,7 +160,7 @@ class PartitionCheck:
                     severity=Severity.GAP,
                     key=self._manifest.keys.prefix,
                     what=f"no listed segment holds offsets {shown(lost)} of {self.place}",
-                    do=f"give them up: {self._look.skip_commands(self.place, lost)}",
+                    do=f"give them up: {self._context.skip_commands(self.place, lost)}",
                     place=self.place,
                     lost=tuple(lost),
                 )
@@ -200,17 +200,17 @@ class PartitionCheck:
 
         async def check(segment: Segment) -> None:
             result, segment = await self._checked(segment)
-            self._look.report.read("segments", segment.bytes + segment.index_bytes)
+            self._context.report.read("segments", segment.bytes + segment.index_bytes)
             if not result.is_well:
                 found[segment.key] = self._explained(segment, result)
 
-        await self._look.bounds.each(segments, check)
+        await self._context.bounds.each(segments, check)
         return [each for segment in segments for each in found.get(segment.key, [])]
 
     async def _checked(self, segment: Segment) -> tuple[SegmentResult, Segment]:
         """A result that holds for the newest list."""
         while True:
-            result = await check_segment(self._look.store, self._look.bounds, segment)
+            result = await check_segment(self._context.store, self._context.bounds, segment)
             if result.is_well:
                 return result, segment
             await self._manifest.refresh()
@@ -256,7 +256,7 @@ class PartitionCheck:
             key=segment.key,
             what=f"{what}; offsets {shown(lost)} cannot be read",
             do="bring it back from a copy or an older version of the bucket, or give these "
-            f"offsets up: {self._look.skip_commands(self.place, lost)}",
+            f"offsets up: {self._context.skip_commands(self.place, lost)}",
             place=self.place,
             lost=tuple(lost),
         )
@@ -289,7 +289,7 @@ class PartitionCheck:
             return []
         try:
             bundle = await fetch_checked(
-                self._look.store,
+                self._context.store,
                 kept.key,
                 kept.bytes_max,
                 lambda data: decode_bundle(data, kept.key),
@@ -300,7 +300,7 @@ class PartitionCheck:
         except (DamagedError, UnsupportedError) as error:
             reason = getattr(error, "reason", str(error))
         else:
-            self._look.report.read("state_bundles", kept.bytes)
+            self._context.report.read("state_bundles", kept.bytes)
             return []
         return [
             Finding(
@@ -324,10 +324,10 @@ class PartitionCheck:
         """
         state: PartitionState | None = self._state
         findings: list[Finding] = []
-        for attempt in range(TAIL_LOOKS_MAX):
+        for attempt in range(TAIL_ATTEMPTS_MAX):
             if attempt:
-                await runtime.sleep(LOOK_PAUSE_SECONDS)
-                state = await self._look.partition_now(self.place)
+                await runtime.sleep(TAIL_PAUSE_SECONDS)
+                state = await self._context.partition_now(self.place)
             if state is None:
                 return []
             results = await self._streams.results(
@@ -337,11 +337,11 @@ class PartitionCheck:
             walked = {result.tail.incarnation: result.tail for result in results}
             gaps, end = tails_of.tail_gaps(self.place, state.streams, walked, manifest)
             findings = [
-                *tails_of.gap_findings(self._look, self.place, gaps),
-                *tails_of.slice_findings(self._look, self.place, results, manifest),
+                *tails_of.gap_findings(self._context, self.place, gaps),
+                *tails_of.slice_findings(self._context, self.place, results, manifest),
             ]
             if not findings:
-                self._look.report.counts["offsets"] += max(0, end - manifest.start)
+                self._context.report.counts["offsets"] += max(0, end - manifest.start)
                 break
         return findings
 
@@ -351,19 +351,19 @@ class PartitionCheck:
         """Objects of the partition that its manifest does not know, and superfluous numbers."""
         keys = self._manifest.keys
         rows = [
-            *await self._look.store.list(keys.prefix),
-            *await self._look.store.list(segments_of(self.place)),
+            *await self._context.store.list(keys.prefix),
+            *await self._context.store.list(segments_of(self.place)),
         ]
         try:
             known = await self._known()
         except (DamagedError, UnsupportedError):
             return []  # reported as damage; what is unlisted is unknown then
-        greatest = await greatest_checkpoint(self._look.store, keys) or 0
+        greatest = await greatest_checkpoint(self._context.store, keys) or 0
         found = below_checkpoint(keys, rows, greatest, Remedy.TRIM_MANIFEST, place=self.place)
         for row in rows:
             if row.key not in known and number_or_checkpoint(keys, row.key) is None:
                 found.append(self._unlisted(row))
-        if found and await self._look.partition_now(self.place) is None:
+        if found and await self._context.partition_now(self.place) is None:
             return []  # its topic was deleted
         return found
 
@@ -402,10 +402,10 @@ class PartitionCheck:
         )
 
 
-def partitions_of(look: VerifyContext, streams: Streams) -> list[PartitionCheck]:
-    """Every partition of every live topic, as of the last look at the cluster."""
+def partitions_of(context: VerifyContext, streams: Streams) -> list[PartitionCheck]:
+    """Every partition of every live topic, as of the last read of the cluster log."""
     return [
-        PartitionCheck(look, Place(topic.name, topic.topic_id, number), state, streams)
-        for topic in look.cluster.state.topics.values()
+        PartitionCheck(context, Place(topic.name, topic.topic_id, number), state, streams)
+        for topic in context.cluster.state.topics.values()
         for number, state in enumerate(topic.partitions)
     ]

@@ -65,38 +65,38 @@ async def verify(
     chosen = options or Options()
     report = Report(progress=progress)
     bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
-    look = VerifyContext(store, ClusterLog(store), report, bounds, chosen.url)
+    context = VerifyContext(store, ClusterLog(store), report, bounds, chosen.url)
     # First of all: nothing is written to a bucket, or a mistyped folder, that is not Neve's.
-    readable = await ClusterCheck(look).check()
+    readable = await ClusterCheck(context).check()
     if chosen.probe:
-        await _check_rules(look)
+        await _check_rules(context)
     if isinstance(temporary, TemporaryFiles):
         await _check_temporary(report, temporary)
     if not readable:
         return report
-    streams = Streams(look)
-    partitions = partitions_of(look, streams)  # as they are before their streams are walked
-    await walk_streams(look, streams, streams_to_check(look.cluster.state))
-    look.report.begin("partitions")
-    await look.bounds.each(partitions, PartitionCheck.check)
-    await report_streams(look, streams)
-    await UnreferencedObjects(look).check()
-    await report_strays(look, chosen.settle_seconds)
+    streams = Streams(context)
+    partitions = partitions_of(context, streams)  # as they are before their streams are walked
+    await walk_streams(context, streams, streams_to_check(context.cluster.state))
+    context.report.begin("partitions")
+    await context.bounds.each(partitions, PartitionCheck.check)
+    await report_streams(context, streams)
+    await UnreferencedObjects(context).check()
+    await report_strays(context, chosen.settle_seconds)
     return report
 
 
-async def _check_rules(look: VerifyContext) -> None:
-    look.report.begin("the store's rules")
+async def _check_rules(context: VerifyContext) -> None:
+    context.report.begin("the store's rules")
     try:
-        rules = await inspect(look.store)
+        rules = await inspect(context.store)
     except (DeniedError, StoreFailedError) as error:
         raise type(error)(
             error.key, f"{error.reason}; where writing is not allowed, pass --no-probe"
         ) from error
     for rule in rules:
-        look.report.counts["rules"] += 1
+        context.report.counts["rules"] += 1
         if not rule.ok:
-            look.report.add(
+            context.report.add(
                 Finding(
                     severity=Severity.RULE,
                     key=rule.rule,
@@ -120,31 +120,33 @@ async def _check_temporary(report: Report, files: TemporaryFiles) -> None:
         )
 
 
-async def walk_streams(look: VerifyContext, streams: Streams, incarnations: Iterable[int]) -> None:
+async def walk_streams(
+    context: VerifyContext, streams: Streams, incarnations: Iterable[int]
+) -> None:
     """Read these streams whole. Partitions come after: a tail is read before its manifest."""
-    look.report.begin("streams")
+    context.report.begin("streams")
     for incarnation in incarnations:
         await streams.of(incarnation).walk()
-        await look.watch(streams.of(incarnation))
+        await context.watch(streams.of(incarnation))
 
 
-async def report_streams(look: VerifyContext, streams: Streams) -> None:
+async def report_streams(context: VerifyContext, streams: Streams) -> None:
     """Report what was found in streams that are still needed."""
     # A stream that was retired while it was walked has lost its roll-ups, which are not needed.
-    needed = streams_to_check(await look.cluster.refresh())
+    needed = streams_to_check(await context.cluster.refresh())
     for stream in streams.all():
         for finding in stream.findings() if stream.incarnation in needed else ():
-            look.report.add(finding)
+            context.report.add(finding)
 
 
-async def report_strays(look: VerifyContext, settle_seconds: float) -> None:
+async def report_strays(context: VerifyContext, settle_seconds: float) -> None:
     """Look at strays a second time, once they had time to be listed or removed."""
-    if not look.first_looks:
+    if not context.first_strays:
         return
-    look.report.begin("unlisted objects")
+    context.report.begin("unlisted objects")
     young_ms = runtime.now_ms() - settle_seconds * 1000
-    strays = [stray for _, found in look.first_looks for stray in found]
-    left = look.watched_at + settle_seconds - runtime.monotonic()
+    strays = [stray for _, found in context.first_strays for stray in found]
+    left = context.watched_at + settle_seconds - runtime.monotonic()
     if left > 0 and any(stray.row.modified_ms > young_ms for stray in strays):
         await runtime.sleep(left)
 
@@ -153,6 +155,6 @@ async def report_strays(look: VerifyContext, settle_seconds: float) -> None:
         known = {stray.row.key for stray in found}
         for stray in await scope.strays():
             if stray.row.key in known:
-                look.report.add(replace(stray.finding, bytes=stray.row.size))
+                context.report.add(replace(stray.finding, bytes=stray.row.size))
 
-    await look.bounds.each(look.first_looks, again)
+    await context.bounds.each(context.first_strays, again)

@@ -12,7 +12,7 @@ from neve.log.keys import SeriesKeys
 from neve.log.manifest.records import Run, RunBody
 
 
-async def check_run(look: VerifyContext, keys: SeriesKeys, run: Run) -> str:
+async def check_run(context: VerifyContext, keys: SeriesKeys, run: Run) -> str:
     """Why a run cannot be used, or is not what its manifest says; empty where all is well."""
 
     def decode(data: memoryview) -> RunBody:
@@ -21,12 +21,12 @@ async def check_run(look: VerifyContext, keys: SeriesKeys, run: Run) -> str:
         return body
 
     try:
-        rows = (await fetch_checked(look.store, run.key, ENVELOPE_BYTES_MAX, decode)).segments
+        rows = (await fetch_checked(context.store, run.key, ENVELOPE_BYTES_MAX, decode)).segments
     except NotFoundError:
         return "it is listed, and it is not there"
     except (DamagedError, UnsupportedError) as error:
         return getattr(error, "reason", str(error))
-    look.report.read("runs", 0)
+    context.report.read("runs", 0)
     ordered = all(row.last < after.base for row, after in itertools.pairwise(rows))
     if not rows or not ordered:
         return "its segments are not in their order"

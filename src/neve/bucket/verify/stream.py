@@ -63,9 +63,9 @@ class StreamResult(NamedTuple):
 class StreamCheck:
     """One stream. Objects never change, so one that was found healthy is not read again."""
 
-    def __init__(self, look: VerifyContext, incarnation: int) -> None:
-        self._look = look
-        self._store = look.store
+    def __init__(self, context: VerifyContext, incarnation: int) -> None:
+        self._context = context
+        self._store = context.store
         self._healthy: dict[str, Examined] = {}
         self._walking = asyncio.Lock()
         self.incarnation = incarnation
@@ -118,12 +118,12 @@ class StreamCheck:
             return WalCheckpoint(), [error]
         if payload is None:
             return WalCheckpoint(), [DamagedError(key, "it is listed, and it is not there")]
-        self._look.report.read("stream_checkpoints", 0)
+        self._context.report.read("stream_checkpoints", 0)
         return payload, []
 
     async def _numbers(self, start: int, sizes: dict[str, int]) -> tuple[list[Examined], int, bool]:
         """Numbers in order to the first that is missing or a seal; damaged ones count as there."""
-        width = self._look.bounds.objects_at_once
+        width = self._context.bounds.objects_at_once
         found: list[Examined] = []
         while True:
             first = start + len(found)
@@ -141,10 +141,10 @@ class StreamCheck:
 
         async def read(row: tuple[str, int]) -> None:
             key, number = row
-            async with self._look.bounds.holding(sizes.get(key, NUMBER_BYTES_GUESSED)):
+            async with self._context.bounds.holding(sizes.get(key, NUMBER_BYTES_GUESSED)):
                 done[key] = await self._object(key, number, rollup=rollup)
 
-        await self._look.bounds.each(wanted.items(), read)
+        await self._context.bounds.each(wanted.items(), read)
         return [done[key] for key in wanted]
 
     async def _object(self, key: str, number: int, *, rollup: bool) -> Examined:
@@ -163,7 +163,7 @@ class StreamCheck:
             return Examined(None, fault=missing if rollup else error)
         except (DamagedError, UnsupportedError) as error:
             return await self._damaged(key, number, error, rollup=rollup)
-        self._look.report.read("rollups" if rollup else "stream_numbers", size)
+        self._context.report.read("rollups" if rollup else "stream_numbers", size)
         if not examined.is_seal:
             self._healthy[key] = examined
         return examined
@@ -206,7 +206,7 @@ class StreamCheck:
 
     def _hole(self, tail: StreamTail, rows: Sequence[ObjectInfo]) -> Finding | None:
         """A number that is missing although its writer had it: it never is so far ahead."""
-        broker = self._look.cluster.state.brokers.get(self.incarnation)
+        broker = self._context.cluster.state.brokers.get(self.incarnation)
         window = broker.inflight if broker is not None else INFLIGHT_MOST
         # Seals do not count: a sealer reaches as far ahead as it must.
         records = [row for row in rows if row.size > wal_object.SEAL_BYTES]
@@ -231,7 +231,7 @@ class StreamCheck:
         found = [unreadable(error, self.keys.prefix) for error in self.result.faults]
         if self.result.hole is not None:
             found.append(self.result.hole)
-        live = self._look.cluster.state.topics
+        live = self._context.cluster.state.topics
         for bad in self.result.bad_slices:
             if bad.entry.topic_id.hex() not in live:
                 what = f"a slice of topic {bad.entry.topic_id.hex()}, which is gone: {bad.reason}"
@@ -301,13 +301,13 @@ def _sizes(rows: Sequence[ObjectInfo]) -> dict[str, int]:
 class Streams:
     """The streams of one bucket, each checked once, and walked again on demand."""
 
-    def __init__(self, look: VerifyContext) -> None:
-        self._look = look
+    def __init__(self, context: VerifyContext) -> None:
+        self._context = context
         self._checks: dict[int, StreamCheck] = {}
 
     def of(self, incarnation: int) -> StreamCheck:
         if incarnation not in self._checks:
-            self._checks[incarnation] = StreamCheck(self._look, incarnation)
+            self._checks[incarnation] = StreamCheck(self._context, incarnation)
         return self._checks[incarnation]
 
     def all(self) -> list[StreamCheck]:

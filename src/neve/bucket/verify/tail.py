@@ -30,7 +30,9 @@ def tail_gaps(
     return list(plan_spans(first, end, (), slices, manifest.skips).missing), end
 
 
-def gap_findings(look: VerifyContext, place: Place, gaps: Sequence[OffsetRange]) -> list[Finding]:
+def gap_findings(
+    context: VerifyContext, place: Place, gaps: Sequence[OffsetRange]
+) -> list[Finding]:
     if not gaps:
         return []
     return [
@@ -39,7 +41,7 @@ def gap_findings(look: VerifyContext, place: Place, gaps: Sequence[OffsetRange])
             key=segments_of(place),
             what=f"committed offsets {shown(list(gaps))} of {place} are in no segment and in no "
             "stream",
-            do=f"bring their objects back, or give them up: {look.skip_commands(place, gaps)}",
+            do=f"bring their objects back, or give them up: {context.skip_commands(place, gaps)}",
             place=place,
             lost=tuple(gaps),
         )
@@ -47,12 +49,12 @@ def gap_findings(look: VerifyContext, place: Place, gaps: Sequence[OffsetRange])
 
 
 def slice_findings(
-    look: VerifyContext, place: Place, streams: Sequence[StreamResult], manifest: ManifestState
+    context: VerifyContext, place: Place, streams: Sequence[StreamResult], manifest: ManifestState
 ) -> list[Finding]:
     """Damaged slices of a partition, with the offsets that they cost."""
     topic_id = bytes.fromhex(place.topic_id)
     return [
-        _slice_finding(look, place, bad, manifest)
+        _slice_finding(context, place, bad, manifest)
         for stream in streams
         for bad in stream.bad_slices
         if (bad.entry.topic_id, bad.entry.partition) == (topic_id, place.partition)
@@ -60,7 +62,7 @@ def slice_findings(
 
 
 def _slice_finding(
-    look: VerifyContext, place: Place, bad: DamagedSlice, manifest: ManifestState
+    context: VerifyContext, place: Place, bad: DamagedSlice, manifest: ManifestState
 ) -> Finding:
     first = max(bad.entry.base_offset, manifest.next, manifest.start)
     held = [(first, bad.entry.last_offset + 1)] if first <= bad.entry.last_offset else []
@@ -71,7 +73,7 @@ def _slice_finding(
             severity=Severity.DAMAGE,
             key=bad.key,
             what=what,
-            do=f"bring it back, or give its offsets up: {look.skip_commands(place, lost)}",
+            do=f"bring it back, or give its offsets up: {context.skip_commands(place, lost)}",
             place=place,
             lost=tuple(lost),
         )

@@ -33,17 +33,17 @@ def streams_to_check(state: ClusterState) -> list[int]:
 class UnreferencedObjects:
     """Everything under Neve's prefixes that belongs to no live partition and no needed stream."""
 
-    def __init__(self, look: VerifyContext) -> None:
-        self._look = look
+    def __init__(self, context: VerifyContext) -> None:
+        self._context = context
 
     async def check(self) -> None:
-        self._look.report.begin("everything else")
-        await self._look.watch(self)
+        self._context.report.begin("everything else")
+        await self._context.watch(self)
         await self._note_deleted_topics()
 
     async def _note_deleted_topics(self) -> None:
-        for topic in (await self._look.cluster.refresh()).deleted.values():
-            self._look.report.add(
+        for topic in (await self._context.cluster.refresh()).deleted.values():
+            self._context.report.add(
                 Finding(
                     severity=Severity.NOTE,
                     key=f"{TOPICS_PREFIX}{topic.name}",
@@ -53,10 +53,10 @@ class UnreferencedObjects:
             )
 
     async def strays(self) -> list[Stray]:
-        topics = await self._look.store.list(TOPICS_PREFIX)
-        wal = await self._look.store.list(WAL_PREFIX)
-        probes = await self._look.store.list(PROBE_PREFIX)
-        state = await self._look.cluster.refresh()
+        topics = await self._context.store.list(TOPICS_PREFIX)
+        wal = await self._context.store.list(WAL_PREFIX)
+        probes = await self._context.store.list(PROBE_PREFIX)
+        state = await self._context.cluster.refresh()
         return [
             *self._of_topics(topics, state),
             *await self._of_streams(wal, state),
@@ -86,7 +86,7 @@ class UnreferencedObjects:
         retired: dict[int, list[ObjectInfo]] = {}
         for row in rows:
             incarnation = stream_of(row.key)
-            if incarnation is None or incarnation >= self._look.cluster.view.position:
+            if incarnation is None or incarnation >= self._context.cluster.view.position:
                 found.append(unknown_key(row, WAL_PREFIX))
             elif incarnation not in checked:
                 retired.setdefault(incarnation, []).append(row)
@@ -100,9 +100,9 @@ class UnreferencedObjects:
         if len(rows) <= 1:
             return []
         try:
-            end = await WalReader(self._look.store, incarnation).end()
+            end = await WalReader(self._context.store, incarnation).end()
             number, checkpoint = end or (0, 0)
-            payload = await read_checkpoint(self._look.store, keys, checkpoint)
+            payload = await read_checkpoint(self._context.store, keys, checkpoint)
         except (DamagedError, UnsupportedError):
             return []  # it is not read any more
         if end is None:
