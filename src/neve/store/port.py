@@ -1,8 +1,9 @@
 """The store port: all operations that Neve needs of a bucket.
 
-All coordination rests on `create`, which writes a key only if it does not exist. Implementations
-raise only the store errors of `neve.errors`, and DamagedError for an object that is too large. They
-return bytes as read-only memoryviews, so that no layer above copies them.
+All coordination rests on `create`, which writes a key only if it does not exist. An object appears
+whole or not at all, whatever interrupts the write. Implementations raise only the store errors of
+`neve.errors`, and DamagedError for an object that is too large. They return bytes as read-only
+memoryviews, so that no layer above copies them.
 """
 
 from __future__ import annotations

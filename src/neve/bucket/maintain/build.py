@@ -90,7 +90,7 @@ def is_complete(bundle: Bundle, *, internal: bool) -> bool:
 
 
 async def _complete_bundle(store: Store, manifest: Manifest, segment: Segment) -> Bundle | None:
-    """An input's bundle, every section checked; None where it does not say all there is to say."""
+    """Return an input's bundle with every section checked, or None if one is missing."""
     try:
         bundle = await load_bundle(store, segment)
         bundle.check_all()

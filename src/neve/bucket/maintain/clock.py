@@ -18,7 +18,7 @@ STORE_RESOLUTION_MS = 1_000
 
 
 async def clock_skew_ms(store: Store) -> int:
-    """How far our clock is ahead of the store's; negative where it is behind."""
+    """How far our clock is ahead of the store's; negative if it is behind."""
     key = f"{PROBE_PREFIX}clock-{runtime.token(8).hex()}"
     before_ms = runtime.now_ms()
     try:
@@ -36,7 +36,7 @@ async def clock_skew_ms(store: Store) -> int:
 
 
 async def check_clock(store: Store, skew_max_ms: int = SKEW_MAX_MS) -> None:
-    """InvalidError where our clock and the store's are further apart than that."""
+    """Raise InvalidError if our clock and the store's are further apart than that."""
     skew_ms = await clock_skew_ms(store)
     if abs(skew_ms) > skew_max_ms:
         direction = "ahead of" if skew_ms > 0 else "behind"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from neve import runtime
 from neve.bucket.maintain.clock import SKEW_MAX_MS, check_clock
 from neve.bucket.maintain.commit import listed_now
-from neve.bucket.maintain.guard import Opened, open_partition
+from neve.bucket.maintain.guard import MaintainedPartition, open_partition
 from neve.bucket.model import PartitionName
 from neve.bucket.neve_layout import NeveLayout
 from neve.cluster.broker_config import topic_defaults
@@ -77,7 +77,11 @@ async def expire_partition(
 
 
 async def _start(
-    opened: Opened, segments: list[Segment], start: int, config: TopicConfig, settings: Settings
+    opened: MaintainedPartition,
+    segments: list[Segment],
+    start: int,
+    config: TopicConfig,
+    settings: Settings,
 ) -> int:
     if is_internal(opened.place.topic):
         # A table, whose newest state the last bundle has; the one before it stands in for it.
@@ -90,7 +94,7 @@ async def _start(
     return start
 
 
-async def _tail_bytes(opened: Opened, settings: Settings) -> int:
+async def _tail_bytes(opened: MaintainedPartition, settings: Settings) -> int:
     """The bytes that wait to become a segment; what is tiered in part counts as tiered."""
     layout = NeveLayout(opened.store, settings.reader)
     await layout.refresh()

@@ -58,12 +58,12 @@ class GuardedStore(Wrapper):
 
 
 def check_alive(cluster: ClusterLog, topic: Topic) -> None:
-    """NoTopicError where a topic is gone, as far as the cluster log was read."""
+    """Raise NoTopicError if the topic is gone from the cluster log as last read."""
     if topic.topic_id not in cluster.state.topics:
         raise NoTopicError(f"topic {topic.name!r} was deleted meanwhile")
 
 
-class Opened(NamedTuple):
+class MaintainedPartition(NamedTuple):
     """One partition of a live topic, ready to be maintained."""
 
     place: Place
@@ -85,7 +85,7 @@ class Opened(NamedTuple):
 
 
 def topic_with(state: ClusterState, topic: str, partition: int) -> Topic:
-    """A topic that has this partition; NoTopicError or InvalidError where there is none."""
+    """Return a topic that has this partition. Raises NoTopicError or InvalidError."""
     found = state.topic(topic)
     if found is None:
         raise NoTopicError(f"there is no topic {topic!r}")
@@ -99,8 +99,8 @@ def topic_with(state: ClusterState, topic: str, partition: int) -> Topic:
 
 async def open_partition(
     store: Store, topic: str, partition: int, settings: Settings | None = None
-) -> Opened:
-    """Look a partition up; NoTopicError or InvalidError where there is none."""
+) -> MaintainedPartition:
+    """Open a partition. Raises NoTopicError or InvalidError if it does not exist."""
     chosen = settings or Settings()
     cluster = ClusterLog(store, chosen.cluster)
     found = topic_with(await cluster.must_exist(), topic, partition)
@@ -108,4 +108,6 @@ async def open_partition(
     manifest = Manifest(guarded, manifest_keys(found.name, found.id_bytes, partition))
     await manifest.refresh()
     place = Place(found.name, found.topic_id, partition)
-    return Opened(place, found, found.partitions[partition], cluster, guarded, manifest)
+    return MaintainedPartition(
+        place, found, found.partitions[partition], cluster, guarded, manifest
+    )

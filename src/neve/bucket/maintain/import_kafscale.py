@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from neve import runtime
 from neve.bucket.maintain.commit import upload_run
-from neve.bucket.maintain.foreign_plan import PartitionPlan, plan_partition
 from neve.bucket.maintain.guard import GuardedStore
+from neve.bucket.maintain.imported_partition import ImportedPartition, examine_partition
 from neve.bucket.maintain.kafscale_files import list_kafscale
 from neve.bucket.maintain.same_batches import holds_batches_of
 from neve.cluster.log import ClusterLog
@@ -177,18 +177,18 @@ class _Importing:
             check_new_name(self._cluster.state, topic_row.topic)
         total = max(row.name.partition for row in segments) + 1
         check_partition_count(self._cluster.state, self._settings.cluster, topic_row.topic, total)
-        plans = await self._plans(segments, total)
-        for plan in plans:
-            topic_row.segments += len(plan.segments)
-            topic_row.bytes += sum(row.bytes for row in plan.segments)
-            topic_row.skipped_offsets += sum(row.last - row.first + 1 for row in plan.skips)
-            topic_row.notes += plan.notes
-        topic_row.partitions = len(plans)
+        examined = await self._examine(segments, total)
+        for imported in examined:
+            topic_row.segments += len(imported.segments)
+            topic_row.bytes += sum(row.bytes for row in imported.segments)
+            topic_row.skipped_offsets += sum(row.last - row.first + 1 for row in imported.skips)
+            topic_row.notes += imported.notes
+        topic_row.partitions = len(examined)
         if self._options.dry_run:
             topic_row.outcome = "planned"
             return
-        topic = existing or await self._create(topic_row.topic, len(plans))
-        await self._write(topic, plans)
+        topic = existing or await self._create(topic_row.topic, len(examined))
+        await self._write(topic, examined)
         topic_row.outcome = "imported"
 
     async def _already_there(
@@ -214,13 +214,15 @@ class _Importing:
             "at another URL"
         )
 
-    async def _plans(self, segments: Sequence[ForeignSegment], total: int) -> list[PartitionPlan]:
+    async def _examine(
+        self, segments: Sequence[ForeignSegment], total: int
+    ) -> list[ImportedPartition]:
         by_partition = {
             partition: list(rows)
             for partition, rows in itertools.groupby(segments, key=lambda row: row.name.partition)
         }
         return [
-            await plan_partition(
+            await examine_partition(
                 self._store,
                 partition,
                 by_partition.get(partition, []),
@@ -255,57 +257,57 @@ class _Importing:
             raise NoTopicError(f"topic {name!r} was created, and deleted at once by another")
         return topic
 
-    async def _write(self, topic: Topic, plans: Sequence[PartitionPlan]) -> None:
+    async def _write(self, topic: Topic, examined: Sequence[ImportedPartition]) -> None:
         delay_ms = self._settings.cluster.purge_delay_ms
         guarded = GuardedStore(self._store, self._cluster, topic, purge_delay_ms=delay_ms)
-        for plan in plans:
-            if not await _first_number(guarded, topic, plan):
-                await self._check_ended(topic, plan)
+        for imported in examined:
+            if not await _first_number(guarded, topic, imported):
+                await self._check_ended(topic, imported)
 
         def derive(state: ClusterState) -> ClusterChange | None:
             now = state.topics.get(topic.topic_id)
             if now is None:
                 raise NoTopicError(f"topic {topic.name!r} was deleted while it was imported")
-            if len(now.partitions) >= len(plans):
+            if len(now.partitions) >= len(examined):
                 return None
-            return AddPartitions(topic.topic_id, len(plans))
+            return AddPartitions(topic.topic_id, len(examined))
 
         await self._cluster.propose(derive)
 
-    async def _check_ended(self, topic: Topic, plan: PartitionPlan) -> None:
+    async def _check_ended(self, topic: Topic, imported: ImportedPartition) -> None:
         """Refuse what another import began, unless it ended meanwhile and the log went on."""
         now = (await self._cluster.refresh()).topics.get(topic.topic_id)
         if now is None or not now.partitions:
             raise InvalidError(
                 f"an import of topic {topic.name!r} that was not ended listed other segments in "
-                f"partition {plan.partition}, of another namespace or before there were more: "
+                f"partition {imported.partition}, of another namespace or before there were more: "
                 "delete the topic, and import it again"
             )
 
 
-async def _first_number(store: Wrapper, topic: Topic, plan: PartitionPlan) -> bool:
+async def _first_number(store: Wrapper, topic: Topic, imported: ImportedPartition) -> bool:
     """List a partition's segments by the first number of its manifest, unless one is there.
 
     False where that one lists other segments.
     """
-    keys = manifest_keys(topic.name, topic.id_bytes, plan.partition)
+    keys = manifest_keys(topic.name, topic.id_bytes, imported.partition)
     manifest = Manifest(store, keys)
     await manifest.refresh()
     base = manifest.view
     if base.position == 0:
-        await manifest.change_at(base, await _changes(store, manifest, plan))
+        await manifest.change_at(base, await _changes(store, manifest, imported))
     left = [row.key for row in await store.list(f"{keys.prefix}run/")]
     if left:
         await manifest.doom(left)  # those of an attempt that did not end; listed ones stay
     listed = {row.key for row in await manifest.segments()}
-    return listed == {row.key for row in plan.segments}
+    return listed == {row.key for row in imported.segments}
 
 
-async def _changes(store: Store, manifest: Manifest, plan: PartitionPlan) -> list[Change]:
-    if not plan.segments:
+async def _changes(store: Store, manifest: Manifest, imported: ImportedPartition) -> list[Change]:
+    if not imported.segments:
         return [Start(0)]  # taken: nothing else may become this partition's beginning
-    changes: list[Change] = [Start(plan.start)] if plan.start else []
-    rows = plan.segments
+    changes: list[Change] = [Start(imported.start)] if imported.start else []
+    rows = imported.segments
     if len(rows) < RUN_SEGMENTS_MAX:
         changes.append(Add(tuple(rows)))
     else:
@@ -314,7 +316,7 @@ async def _changes(store: Store, manifest: Manifest, plan: PartitionPlan) -> lis
         # However many there are, one number has to hold it: the runs take the place of a row
         # that stands for all of them.
         changes += [Add((_spanning(rows),)), Runs(tuple(runs))]
-    return [*changes, *plan.skips]
+    return [*changes, *imported.skips]
 
 
 def _spanning(rows: Sequence[Segment]) -> Segment:

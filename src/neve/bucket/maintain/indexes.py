@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from neve.bucket.maintain.build import history_at, is_complete
 from neve.bucket.maintain.commit import listed_now, nearby
-from neve.bucket.maintain.guard import Opened, open_partition
+from neve.bucket.maintain.guard import MaintainedPartition, open_partition
 from neve.errors import DamagedError, NotFoundError, UnavailableError, UnsupportedError
 from neve.log.create import create_own
 from neve.log.fetch import fetch_checked
@@ -53,7 +53,7 @@ async def build_partition_indexes(
     settings: Settings | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> IndexResult:
-    """Build what is missing. With `complete`, also where KafScale's own index is all there is."""
+    """Build missing bundles. With `complete`, also for segments with KafScale's index only."""
     chosen = settings or Settings()
     opened = await open_partition(store, topic, partition, chosen)
     result = IndexResult(topic, partition)
@@ -69,7 +69,7 @@ async def build_partition_indexes(
     return result
 
 
-async def _is_missing(opened: Opened, segment: Segment, *, complete: bool) -> bool:
+async def _is_missing(opened: MaintainedPartition, segment: Segment, *, complete: bool) -> bool:
     try:
         bundle = await load_bundle(opened.store, segment)
         bundle.check_all()
@@ -82,7 +82,9 @@ async def _is_missing(opened: Opened, segment: Segment, *, complete: bool) -> bo
     return complete and not is_complete(bundle, internal=is_internal(opened.place.topic))
 
 
-async def _build(opened: Opened, segment: Segment, interval: int, result: IndexResult) -> None:
+async def _build(
+    opened: MaintainedPartition, segment: Segment, interval: int, result: IndexResult
+) -> None:
     try:
         for _ in range(ATTEMPTS_MAX):
             done = await _attempt(opened, segment, interval)
@@ -98,8 +100,8 @@ async def _build(opened: Opened, segment: Segment, interval: int, result: IndexR
             result.failed.append(f"{segment.key}: {error}")
 
 
-async def _attempt(opened: Opened, segment: Segment, interval: int) -> bool | None:
-    """Build and list one bundle; False where none is needed any more, None: try again."""
+async def _attempt(opened: MaintainedPartition, segment: Segment, interval: int) -> bool | None:
+    """Build and list one bundle. Returns False if it is not needed any more, None to retry."""
     manifest, store = opened.manifest, opened.store
     _, listed = await listed_now(manifest)
     base = manifest.view  # before the upload
@@ -138,9 +140,9 @@ async def _attempt(opened: Opened, segment: Segment, interval: int) -> bool | No
 
 
 async def _list(
-    opened: Opened, base: ManifestView, segment: Segment, key: str, bundle_bytes: int
+    opened: MaintainedPartition, base: ManifestView, segment: Segment, key: str, bundle_bytes: int
 ) -> bool:
-    """Win a number for a bundle; False where another has one listed, or the segment is gone."""
+    """List a bundle. Returns False if another is listed already, or the segment is gone."""
     manifest = opened.manifest
     for _ in range(ATTEMPTS_MAX):
         state, listed = await listed_now(manifest)

@@ -1,4 +1,4 @@
-"""A KafScale bucket's own helps, written where they are missing: `.index` and `.kfst` files.
+"""Write the `.index` and `.kfst` files that a KafScale bucket lacks.
 
 They are KafScale's formats under KafScale's keys, so that its own readers use them as well. A
 sound file is never written over; one that is damaged, or contradicts its segment, is replaced. A
@@ -55,7 +55,7 @@ class ForeignBucket(NamedTuple):
 
 
 async def list_kafscale(store: Store) -> ForeignBucket:
-    """Look at a KafScale bucket. NoClusterError where it has no segment."""
+    """Examine a KafScale bucket. Raises NoClusterError if it has no segment."""
     layout = KafScaleLayout(store)
     await layout.refresh()
     names = [
@@ -158,7 +158,7 @@ def examine(data: memoryview, segment: ForeignSegment) -> Examined:
 
 
 def other_base(segment: ForeignSegment, found: int) -> DamagedError:
-    """What to raise for a segment that begins elsewhere than its key says."""
+    """The error for a segment whose first offset is not the one in its key."""
     return DamagedError(
         segment.key,
         f"its key says that it begins at offset {segment.name.base_offset}, it begins at {found}",
@@ -184,7 +184,7 @@ async def last_offset(store: Store, segment: ForeignSegment) -> int:
 
 
 async def sound_times(store: Store, segment: ForeignSegment, last: int) -> TimeRange | None:
-    """What the `.kfst` of a segment that reaches to `last` says; None where none is believed."""
+    """Return the content of the `.kfst` of a segment that ends at `last`, None if unusable."""
     key = segment.times_key
     if key is None:
         return None
@@ -199,7 +199,7 @@ async def sound_times(store: Store, segment: ForeignSegment, last: int) -> TimeR
 
 
 async def _entries(store: Store, segment: ForeignSegment) -> tuple[Column, Column] | None:
-    """The entries of a segment's index; None where there is none that can be used."""
+    """Return the entries of a segment's index, or None if it has no usable one."""
     key = segment.index_key
     if key is None:
         return None

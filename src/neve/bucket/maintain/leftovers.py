@@ -8,7 +8,7 @@ object, which is never ahead of it.
 
 from __future__ import annotations
 
-from neve.bucket.maintain.guard import Opened
+from neve.bucket.maintain.guard import MaintainedPartition
 from neve.log.keys import segment_name
 from neve.log.manifest.state import ManifestRules
 from neve.log.series import Series
@@ -17,7 +17,7 @@ from neve.store.port import ObjectInfo
 ORPHAN_AGE_MS = 3_600_000
 
 
-async def doom_orphans(opened: Opened, *, older_than_ms: int = ORPHAN_AGE_MS) -> int:
+async def doom_orphans(opened: MaintainedPartition, *, older_than_ms: int = ORPHAN_AGE_MS) -> int:
     """Doom a partition's unlisted objects that are older than this; how many were doomed.
 
     The collector deletes them. Numbers below a checkpoint are deleted at once: the process that
@@ -38,7 +38,7 @@ async def doom_orphans(opened: Opened, *, older_than_ms: int = ORPHAN_AGE_MS) ->
     return len(await opened.manifest.doom(dict.fromkeys(old)))
 
 
-def _may_be_orphan(opened: Opened, row: ObjectInfo) -> bool:
+def _may_be_orphan(opened: MaintainedPartition, row: ObjectInfo) -> bool:
     """Only what committers upload: never a number or a checkpoint."""
     if row.key.startswith(f"{opened.manifest.keys.prefix}run/"):
         return True

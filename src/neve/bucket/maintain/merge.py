@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from neve.bucket.maintain.build import build_merged
 from neve.bucket.maintain.commit import Replacement, listed_now, replace_segments
-from neve.bucket.maintain.guard import Opened, open_partition
+from neve.bucket.maintain.guard import MaintainedPartition, open_partition
 from neve.bucket.maintain.leftovers import ORPHAN_AGE_MS, doom_orphans
-from neve.bucket.maintain.plan import merge_groups
+from neve.bucket.maintain.merge_groups import merge_groups
 from neve.errors import DamagedError, InvalidError, NotFoundError
 from neve.log.manifest.manifest import DoomedError, ManifestView
 from neve.log.manifest.records import Segment
@@ -86,7 +86,7 @@ class _Merging:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: MaintainedPartition,
         target_bytes: int,
         imported: bool,
         settings: Settings,
@@ -127,7 +127,7 @@ class _Merging:
         self.result.damaged = [f"{key}: {why}" for key, why in self._damaged.items()]
 
     async def _merge(self, listed: list[Segment], group: list[Segment]) -> bool:
-        """Merge one group; False where others were faster, or some of it cannot be read."""
+        """Merge one group. Returns False if another job was first, or a segment is unreadable."""
         manifest = self._opened.manifest
         base = manifest.view  # before the first upload
         uploaded: list[str] = []

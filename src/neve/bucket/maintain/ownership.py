@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from neve.bucket.maintain.commit import Replacement, listed_now, replace_segments
-from neve.bucket.maintain.guard import Opened, open_partition
+from neve.bucket.maintain.guard import MaintainedPartition, open_partition
 from neve.bucket.maintain.indexes import build_partition_indexes
 from neve.log.keys import segment_name
 from neve.log.manifest.manifest import DoomedError
@@ -77,7 +77,7 @@ def _has_own_bundle(segment: Segment) -> bool:
     return segment_name(segment.index_key or "") is not None
 
 
-async def _take(opened: Opened, some: list[Segment]) -> bool:
+async def _take(opened: MaintainedPartition, some: list[Segment]) -> bool:
     base = opened.manifest.view
     owned = tuple(msgspec.structs.replace(row, owned=True) for row in some)
     helps = {f"{row.key.removesuffix('.kfs')}.{suffix}" for row in some for suffix in _HELPS}

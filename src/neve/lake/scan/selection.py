@@ -37,7 +37,7 @@ from neve.log.segment.state_table import is_internal
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScanRequest:
     """Partitions of one topic with their requested offsets; a missing offset means no bound."""
 
     topic: TopicInfo
@@ -96,8 +96,8 @@ def plan_batch(bucket: Bucket, options: ReadOptions, bounds: RowBounds) -> list[
     check_named(topics, "starting", options.starting or EARLIEST)
     check_named(topics, "ending", options.ending)
     wanted = [_narrowed(topic, bounds) for topic in topics if bounds.wants_topic(topic.name)]
-    asked = [
-        Asked(
+    requests = [
+        ScanRequest(
             topic,
             offsets_at(bucket, topic, "starting", options.starting or EARLIEST, options),
             offsets_at(bucket, topic, "ending", options.ending, options),
@@ -105,10 +105,10 @@ def plan_batch(bucket: Bucket, options: ReadOptions, bounds: RowBounds) -> list[
         for topic in wanted
         if topic.partitions
     ]
-    plans = plan_asked(bucket, asked, bounds)
+    plans = plan_requests(bucket, requests, bounds)
     raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure is not None})
     if options.fail_on_data_loss:
-        check_losses(plans, asked, bounds)
+        check_losses(plans, requests, bounds)
     return plans
 
 
@@ -117,10 +117,12 @@ def _narrowed(topic: TopicInfo, bounds: RowBounds) -> TopicInfo:
     return topic._replace(partitions=kept)
 
 
-def plan_asked(bucket: Bucket, asked: Sequence[Asked], bounds: RowBounds) -> list[PartitionPlan]:
+def plan_requests(
+    bucket: Bucket, requests: Sequence[ScanRequest], bounds: RowBounds
+) -> list[PartitionPlan]:
     """Plan the requested partitions within their own bounds and `bounds`."""
     plans: list[PartitionPlan] = []
-    for each in asked:
+    for each in requests:
         plans += bucket.plan(
             each.topic.name,
             each.topic.partitions,
@@ -139,9 +141,11 @@ def plan_asked(bucket: Bucket, asked: Sequence[Asked], bounds: RowBounds) -> lis
     return plans
 
 
-def check_losses(plans: Sequence[PartitionPlan], asked: Sequence[Asked], bounds: RowBounds) -> None:
+def check_losses(
+    plans: Sequence[PartitionPlan], requests: Sequence[ScanRequest], bounds: RowBounds
+) -> None:
     """Raise LostRangeError for requested offsets that do not exist."""
-    by_name = {each.topic.name: each for each in asked}
+    by_name = {each.topic.name: each for each in requests}
     for plan in plans:
         named = by_name[plan.topic]
         if plan.partition in named.first and plan.lost > 0:

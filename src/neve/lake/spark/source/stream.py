@@ -20,7 +20,7 @@ from neve.errors import LostRangeError, UnsupportedError
 from neve.lake.scan.offsets import StreamOffsets, TopicOffsets, known_offsets, limited
 from neve.lake.scan.options import ReadOptions
 from neve.lake.scan.selection import (
-    Asked,
+    ScanRequest,
     check_losses,
     check_named,
     chosen_topics,
@@ -29,7 +29,7 @@ from neve.lake.scan.selection import (
     is_latest,
     name_of,
     offsets_at,
-    plan_asked,
+    plan_requests,
 )
 from neve.lake.scan.task_planning import plan_tasks
 from neve.lake.spark.source.reader import RangeReading, planning_bucket, spark_partitions
@@ -112,8 +112,8 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             _check_topics(begun, ended)  # with PySpark 4.1 this is the first chance
             self._check_begun(begun, ended)
         bucket = self._bucket()
-        asked = [
-            Asked(
+        requests = [
+            ScanRequest(
                 TopicInfo(name, topic.id, tuple(sorted(topic.offsets))),
                 self._firsts(known_offsets(begun, name, topic.id), topic.offsets),
                 topic.offsets,
@@ -122,7 +122,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             if topic.offsets
         ]
         plans: list[PartitionPlan] = []
-        for each in asked:
+        for each in requests:
             plans += self._plans(bucket, each)
         bounds = self._options.bounds
         ranges = plan_tasks(
@@ -222,20 +222,20 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             begins |= {(topic.name, plan.partition): plan.start for plan in plans}
         return StreamOffsets(found), begins
 
-    def _plans(self, bucket: Bucket, asked: Asked) -> list[PartitionPlan]:
+    def _plans(self, bucket: Bucket, request: ScanRequest) -> list[PartitionPlan]:
         options = self._options
         try:
-            plans = plan_asked(bucket, [asked], options.bounds)
-            replaced = next((plan for plan in plans if plan.topic_id != asked.topic.id), None)
+            plans = plan_requests(bucket, [request], options.bounds)
+            replaced = next((plan for plan in plans if plan.topic_id != request.topic.id), None)
             if replaced is not None:
-                raise TopicReplacedError(asked.topic.name, asked.topic.id, replaced.topic_id)
+                raise TopicReplacedError(request.topic.name, request.topic.id, replaced.topic_id)
         except (NoTopicError, TopicReplacedError):
             if options.fail_on_data_loss:
                 raise
             return []
         raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure})
         if options.fail_on_data_loss:
-            check_losses(plans, [asked], options.bounds)
+            check_losses(plans, [request], options.bounds)
         return plans
 
 

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.bucket.maintain.plan import merge_groups
+from neve.bucket.maintain.merge_groups import merge_groups
 from neve.log.manifest.records import Segment
 from neve.log.segment import kfs
 

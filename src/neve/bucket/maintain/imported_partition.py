@@ -33,7 +33,7 @@ GAP_REASON = "no segment of the KafScale bucket has them"
 
 
 @dataclass
-class PartitionPlan:
+class ImportedPartition:
     """One partition as it will be listed."""
 
     partition: int
@@ -47,7 +47,7 @@ class PartitionPlan:
         return self.segments[0].base if self.segments else 0
 
 
-async def plan_partition(
+async def examine_partition(
     store: Store,
     partition: int,
     found: Sequence[ForeignSegment],
@@ -55,13 +55,13 @@ async def plan_partition(
     trust: bool,
     skip_damaged: bool,
     progress: Callable[[int], None] = lambda _: None,
-) -> PartitionPlan:
-    """Look at all segments of one partition. DamagedError where one cannot be listed."""
-    plan = PartitionPlan(partition)
+) -> ImportedPartition:
+    """Examine all segments of a partition. Raises DamagedError if one cannot be listed."""
+    imported = ImportedPartition(partition)
 
     async def described(row: ForeignSegment) -> Segment | DamagedError:
         try:
-            return await _described(store, row, plan.notes, trust=trust)
+            return await _described(store, row, imported.notes, trust=trust)
         except DamagedError as error:
             return error
         except NotFoundError as error:
@@ -73,26 +73,26 @@ async def plan_partition(
         some = found[at : at + READS_AT_ONCE]
         for result in await runtime.gather(*(described(row) for row in some)):
             if isinstance(result, Segment):
-                plan.segments.append(result)
+                imported.segments.append(result)
             elif skip_damaged:
-                plan.notes.append(f"left out: {result}")
+                imported.notes.append(f"left out: {result}")
             else:
                 raise result
-    _fill_gaps(plan)
-    return plan
+    _fill_gaps(imported)
+    return imported
 
 
-def _fill_gaps(plan: PartitionPlan) -> None:
-    plan.segments.sort(key=lambda row: row.base)
-    due = plan.start
-    for row in plan.segments:
+def _fill_gaps(imported: ImportedPartition) -> None:
+    imported.segments.sort(key=lambda row: row.base)
+    due = imported.start
+    for row in imported.segments:
         if row.base < due:
             raise InvalidError(
                 f"{row.key} holds offset {row.base}, and the segment before it reaches to "
                 f"{due - 1}: two segments hold the same offsets, so this partition is not imported"
             )
         if row.base > due:
-            plan.skips.append(Skip(due, row.base - 1, runtime.now_ms(), GAP_REASON))
+            imported.skips.append(Skip(due, row.base - 1, runtime.now_ms(), GAP_REASON))
         due = row.last + 1
 
 
