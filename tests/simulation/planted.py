@@ -14,7 +14,7 @@ from neve.log import series
 from neve.log.keys import segment_prefix
 from neve.log.manifest import manifest as manifest_module
 from neve.log.partition import Appended, PartitionLog
-from neve.log.tail_bytes import TailReading
+from neve.log.tail_replay import TailReplay
 from neve.log.wal.pending import Flight
 from neve.log.wal.writer import Commit, WalWriter
 from neve.store.port import Buffer, Store
@@ -125,10 +125,10 @@ def ack_a_duplicate_at_once() -> Iterator[None]:
 def forget_the_tail_s_producers() -> Iterator[None]:
     """Who takes over knows producers from the last bundle only."""
 
-    def blind(self: TailReading, *about: object) -> None:
+    def blind(self: TailReplay, *about: object) -> None:
         del self, about
 
-    with mock.patch.object(TailReading, "take", blind):
+    with mock.patch.object(TailReplay, "take", blind):
         yield
 
 

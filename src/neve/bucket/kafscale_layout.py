@@ -124,7 +124,7 @@ class KafScaleSource:
 
     def __init__(self, store: Store, name: PartitionName, listed: list[ForeignSegment]) -> None:
         self._store = store
-        self._looked = True
+        self._is_listed = True
         self._times: dict[str, TimeRange | None] = {}
         self._prefix = listed[0].key[: listed[0].key.rindex("/") + 1]
         self._end = 0
@@ -132,14 +132,14 @@ class KafScaleSource:
         self.listed = listed
 
     async def resolve(self) -> Resolved:
-        if not self._looked:
+        if not self._is_listed:
             rows = await self._store.list(self._prefix)
             found = kafscale.group_listing((row.key, row.size) for row in rows).segments
             self.listed = sorted(
                 (row for row in found if row.key.startswith(self._prefix)),
                 key=lambda row: row.name.base_offset,
             )
-        self._looked = False  # the next resolve lists the bucket again
+        self._is_listed = False  # the next resolve lists the bucket again
         if not self.listed:
             raise NoTopicError(f"{self.name}: all its segments are gone from {self._prefix}")
         start, last = self.listed[0].name.base_offset, self.listed[-1]

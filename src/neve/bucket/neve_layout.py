@@ -212,7 +212,7 @@ class NeveSource:
         if tiered is not None:
             return tiered
         for attempt in range(RESOLVE_ATTEMPTS_MAX):
-            parts, views = await self._look()
+            parts, views = await self._read_streams()
             state = await self.manifest.refresh()
             tails = {number: view for number, view in views.items() if isinstance(view, StreamTail)}
             broken = next(
@@ -237,7 +237,7 @@ class NeveSource:
         await self._cluster.refresh()
         return self.parts != parts
 
-    async def _look(self) -> tuple[tuple[StreamPart, ...], Mapping[int, StreamView]]:
+    async def _read_streams(self) -> tuple[tuple[StreamPart, ...], Mapping[int, StreamView]]:
         given, self._views = self._views, None
         if given is not None:
             return given

@@ -46,8 +46,8 @@ class StreamWatcher:
         self._store = store
         self._cluster = cluster
         self._sources = {source.name: source for source in sources}
-        self._look_seconds = settings.cluster_poll_ms / 1000
-        self._looked_at = 0.0
+        self._poll_seconds = settings.cluster_poll_ms / 1000
+        self._polled_at = 0.0
         self._known: dict[PartitionName, tuple[StreamPart, ...]] = {}
         # None: the stream could not be read, or has to be read from its checkpoint again.
         self._tails: dict[int, StreamTail | None] = {}
@@ -55,7 +55,7 @@ class StreamWatcher:
 
     async def poll(self) -> dict[PartitionName, News]:
         """Return what is new. At the first poll every partition must be resolved."""
-        stale = await self._look_at_cluster()
+        stale = await self._poll_cluster_log()
         fresh: dict[PartitionName, list[TailSlice]] = {}
         for incarnation in sorted(self._tails):
             before = self._tails[incarnation]
@@ -74,18 +74,18 @@ class StreamWatcher:
             if name in fresh or name in stale
         }
 
-    async def _look_at_cluster(self) -> set[PartitionName]:
-        """Read the cluster log if it is time; the partitions whose streams changed."""
+    async def _poll_cluster_log(self) -> set[PartitionName]:
+        """Read the cluster log if it is due. Returns the partitions whose streams changed."""
         leading = {part.incarnation for parts in self._known.values() for part in parts[-1:]}
         sealed = any(
             tail is not None and tail.sealed and incarnation in leading
             for incarnation, tail in self._tails.items()
         )
-        due = not self._known or runtime.monotonic() - self._looked_at >= self._look_seconds
+        due = not self._known or runtime.monotonic() - self._polled_at >= self._poll_seconds
         if not (due or sealed or self._behind):
             return set()
         await self._cluster.refresh()
-        self._looked_at = runtime.monotonic()
+        self._polled_at = runtime.monotonic()
         self._behind = False
         return await self._take_parts()
 

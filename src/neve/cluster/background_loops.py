@@ -166,7 +166,7 @@ class BackgroundLoops:
         """
         if isinstance(error, DamagedError | NotFoundError):
             with contextlib.suppress(NeveError):
-                await self._look()
+                await self._check_incarnation()
         return 0.0 if self._node.ended is not None else self._failures.failed(what, error)
 
     # -- periodic work -------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class BackgroundLoops:
         maintenance = node.maintenance
         if maintenance.has_tiered_streams():
             await self._attempt("recording tiered streams", maintenance.record_tiered_streams)
-        if node.takeover.replaces():
+        if node.takeover.replaced():
             await self._attempt("taking over from other processes", node.takeover.expire_replaced)
         wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
         if wanted:  # a slow take-over does not delay the next one
@@ -210,9 +210,9 @@ class BackgroundLoops:
         await self._attempt("retiring streams", partial(retire_streams, node.store, node.cluster))
 
     async def _watch(self) -> None:
-        await self._attempt("watching the cluster log", self._look)
+        await self._attempt("watching the cluster log", self._check_incarnation)
 
-    async def _look(self) -> None:
+    async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""
         node = self._node
         await node.cluster.refresh()

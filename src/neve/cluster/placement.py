@@ -3,9 +3,9 @@
 Everything here is pure. `ClusterLog` proposes the moves that these functions return, and `Takeover`
 recovers the partitions that were won.
 
-This module is the one place that assumes a single broker per bucket, in two functions:
-`processes_to_expire` and `should_lead`. All other code serves the partitions that its process leads
-and refuses the others.
+This module is the one place that assumes a single broker per bucket, in three functions:
+`processes_to_expire`, `replaced_processes` and `should_lead`. All other code serves the
+partitions that its process leads and refuses the others.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ PartitionKey = tuple[str, int]
 
 
 def processes_to_expire(state: ClusterState, incarnation: int) -> list[Broker]:
-    """The processes that this one declares dead: live ones that registered before it.
+    """The processes that a starting process declares dead: every other one that is live.
 
-    A bucket has one broker, so an earlier process has crashed or is about to be replaced, and a
-    later one replaces this one. Returns them by incarnation, the earliest first.
+    A bucket has one broker, so another live process has crashed or is about to be replaced.
+    Returns them by incarnation, the earliest first.
     """
-    earlier = [row for row in state.brokers.values() if row.live and row.incarnation < incarnation]
-    return sorted(earlier, key=lambda row: row.incarnation)
+    others = [row for row in state.brokers.values() if row.live and row.incarnation != incarnation]
+    return sorted(others, key=lambda row: row.incarnation)
+
+
+def replaced_processes(state: ClusterState, incarnation: int) -> list[Broker]:
+    """Those of them that registered before this process: a later one replaces this one."""
+    others = processes_to_expire(state, incarnation)
+    return [row for row in others if row.incarnation < incarnation]
 
 
 def should_lead(partition: PartitionState, incarnation: int) -> bool:

@@ -3,7 +3,7 @@
 The order is the promise. A stream is sealed before its tail is read, so nothing is committed there
 any more; the manifest is read after the tail, so nothing that was tiered and trimmed in between is
 missed; and a tail with a gap, or that falls short of what a checkpoint promised, is read again.
-Then the tail's bytes are read, for the producers that wrote them: `log/tail_bytes.py`.
+Then the tail's bytes are read, for the producers that wrote them: `log/tail_replay.py`.
 
 Transient store failures delay a take-over and fail it only if they persist. Partitions share what
 they read, but none waits for another: each is finished as soon as its own streams and manifest were
@@ -29,7 +29,7 @@ from neve.log.partition import PartitionLog
 from neve.log.restore import load_history
 from neve.log.segment.history import History
 from neve.log.tail import assemble, read_streams
-from neve.log.tail_bytes import TailReading, read_tails
+from neve.log.tail_replay import TailReplay, replay_tails
 from neve.log.wal.reader import StreamTail
 from neve.log.wal.seal import Sealer
 from neve.settings import PrefetchSettings
@@ -107,7 +107,7 @@ class _Found(NamedTuple):
     log: PartitionLog
     history: History
     tiered: int
-    reading: TailReading
+    replay: TailReplay
 
 
 class _Recovery:
@@ -143,7 +143,7 @@ class _Recovery:
         """Recover these, or note for each why it cannot be recovered."""
         pending = self._begin(taken)
         while pending:
-            tasks = [look for look, _, _ in pending]
+            tasks = [examination for examination, _, _ in pending]
             await asyncio.wait(tasks, timeout=GROUP_SECONDS)
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             ready = [row for row in pending if row[0].done()]
@@ -151,7 +151,9 @@ class _Recovery:
             again: list[Taken] = []
             # What one attempt knows of the streams must not be mixed with what another one does.
             for attempt, rows in itertools.groupby(ready, key=lambda row: row[1]):
-                again += await self._finish(attempt, [(look, row) for look, _, row in rows])
+                again += await self._finish(
+                    attempt, [(examination, row) for examination, _, row in rows]
+                )
             pending += self._begin(again)
 
     def _begin(self, rows: Sequence[Taken]) -> list[_Pending]:
@@ -167,17 +169,23 @@ class _Recovery:
         left = [row for row in rows if row[0] not in self.failed]
         attempt = _Attempt(self, left)
         return [
-            (self.tasks.start(attempt.look(*row, again=self._attempts[row[0]] > 1)), attempt, row)
+            (
+                self.tasks.start(attempt.examine(*row, again=self._attempts[row[0]] > 1)),
+                attempt,
+                row,
+            )
             for row in left
         ]
 
-    async def _finish(self, attempt: _Attempt, looks: Sequence[tuple[_Look, Taken]]) -> list[Taken]:
-        """Read the tails of what was found, and finish it; the partitions to look at again."""
+    async def _finish(
+        self, attempt: _Attempt, examinations: Sequence[tuple[_Examination, Taken]]
+    ) -> list[Taken]:
+        """Read the tails of what was found, and finish it; returns the partitions to retry."""
         found: list[_Found] = []
         again: list[Taken] = []
-        for look, row in looks:
+        for examination, row in examinations:
             try:
-                result = look.result()
+                result = examination.result()
             except NeveError as error:
                 self.failed[row[0]] = error
                 continue
@@ -186,14 +194,14 @@ class _Recovery:
             else:
                 found.append(result)
         try:
-            readings = [each.reading for each in found]
-            await read_tails(self.store, readings, attempt.tails, self._prefetch, self._keep)
+            replays = [each.replay for each in found]
+            await replay_tails(self.store, replays, attempt.tails, self._prefetch, self._keep)
         except NeveError as error:  # retried for long: the end of none of these tails is known
             self.failed.update({each.log: error for each in found})
             return again
-        rows = {row[0]: row for _, row in looks}
-        again += [rows[each.log] for each in found if each.reading.missing is not None]
-        whole = [each for each in found if each.reading.missing is None]
+        rows = {row[0]: row for _, row in examinations}
+        again += [rows[each.log] for each in found if each.replay.missing is not None]
+        whole = [each for each in found if each.replay.missing is None]
         for each in whole:
             _complete(each)
         self._on_recovered([each.log for each in whole])
@@ -237,7 +245,9 @@ class _Attempt:
                     self._unreleased.add(stream)
                 self._released[stream] = max(part.end or 0, self._released.get(stream, 0))
 
-    async def look(self, log: PartitionLog, state: PartitionState, *, again: bool) -> _Found | None:
+    async def examine(
+        self, log: PartitionLog, state: PartitionState, *, again: bool
+    ) -> _Found | None:
         """The manifest, after the streams, and what the last bundle knows; None: look again."""
         if again:
             await runtime.sleep(PAUSE_SECONDS)
@@ -251,7 +261,7 @@ class _Attempt:
                 return None
             history, tiered = await load_history(self._store, log.manifest, log.name)
             at_end = History(log.name, history.producers.entries(), history.epochs.starts)
-            return _Found(log, history, tiered, TailReading(log.name, tail, at_end, tiered))
+            return _Found(log, history, tiered, TailReplay(log.name, tail, at_end, tiered))
 
         return await _patiently(find)
 
@@ -288,8 +298,8 @@ class _Attempt:
             return None  # each is read by itself then
 
 
-_Look: TypeAlias = asyncio.Task[_Found | None]
-_Pending: TypeAlias = tuple[_Look, _Attempt, Taken]
+_Examination: TypeAlias = asyncio.Task[_Found | None]
+_Pending: TypeAlias = tuple[_Examination, _Attempt, Taken]
 # What the keys of neighbouring manifests begin with, and the streams that are read before them.
 _Neighbours: TypeAlias = tuple[str, tuple[int, ...]]
 
@@ -299,13 +309,13 @@ def _neighbours(log: PartitionLog, state: PartitionState) -> _Neighbours:
 
 
 def _complete(found: _Found) -> None:
-    reading = found.reading
+    replay = found.replay
     found.log.recovered(
-        reading.tail,
+        replay.tail,
         found.history,
         found.tiered,
-        end=reading.history,
-        in_memory=reading.in_memory,
+        end=replay.history,
+        in_memory=replay.in_memory,
     )
 
 

@@ -21,6 +21,7 @@ from neve.cluster.placement import (
     PartitionKey,
     partitions_to_lead,
     processes_to_expire,
+    replaced_processes,
     should_lead,
 )
 from neve.cluster.recovery import raise_first, recover
@@ -81,9 +82,8 @@ class Takeover:
         partition at the end.
         """
         self._check_not_ended()
-        await self._cluster.refresh()
-        await self.expire_replaced()
         own = self._writer.incarnation
+        await self._expire(processes_to_expire(await self._cluster.refresh(), own))
         state = self._cluster.state
         chosen = None if topics is None else [_topic(state, name) for name in topics]
         failures = await self._lead(partitions_to_lead(state, own, self._led.partitions, chosen))
@@ -91,17 +91,19 @@ class Takeover:
             await self._rollups.sweep()  # the background loops retry it
         raise_first(list(failures.values()))
 
-    def replaces(self) -> list[Broker]:
-        """The live processes that this one replaces and has not expired yet."""
-        return processes_to_expire(self._cluster.state, self._writer.incarnation)
+    def replaced(self) -> list[Broker]:
+        """Live processes that this one replaces, because it could not expire them at the start."""
+        return replaced_processes(self._cluster.state, self._writer.incarnation)
 
     async def expire_replaced(self) -> None:
-        """Declare the processes dead that this one replaces.
+        """Declare the processes dead that `replaced` returns.
 
-        The background loops repeat it: if it failed at the start, nothing else would move the
-        partitions of those processes.
+        The background loops call it: nothing else would move the partitions of those processes.
         """
-        for other in self.replaces():
+        await self._expire(self.replaced())
+
+    async def _expire(self, processes: Sequence[Broker]) -> None:
+        for other in processes:
             ended = {"incarnation": other.incarnation, "node": other.node_id}
             event(_log, logging.INFO, "taking over from another process", **ended)
             await self._cluster.expire(other.incarnation, successor=self._writer.incarnation)

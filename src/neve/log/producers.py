@@ -28,10 +28,10 @@ from neve.settings import ProducerSettings
 
 # Sequences go round: what lies at most this far behind counts as before, the rest as ahead.
 _HALF_WAY = (SEQUENCE_MASK + 1) // 2
-# Past the bound this share goes at once, so that looking for the oldest is rarely done.
+# Past the bound this share goes at once, so that the oldest is rarely searched for.
 _EVICTED_SHARE = 16
-# How many are looked at for one that can be forgotten.
-_LOOKS_MAX = 100
+# Producers that are examined to find one that can be forgotten.
+_EXAMINED_MAX = 100
 PRODUCER_BYTES = 1024
 """What one producer of a partition takes up, here and in the partition's history."""
 
@@ -115,7 +115,7 @@ class ProducerMemory:
         self._share.give_back(PRODUCER_BYTES)
 
     def _forget_one(self) -> bool:
-        for _ in range(min(len(self._producers), _LOOKS_MAX)):
+        for _ in range(min(len(self._producers), _EXAMINED_MAX)):
             producer, (partition, producer_id) = next(iter(self._producers.items()))
             if not producer.is_open:
                 partition.forget([producer_id])

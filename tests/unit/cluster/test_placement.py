@@ -7,6 +7,7 @@ from neve.cluster.placement import (
     moves_to,
     partitions_to_lead,
     processes_to_expire,
+    replaced_processes,
     should_lead,
 )
 from neve.cluster.records import Move
@@ -39,10 +40,17 @@ def move(topic_id: str, partition: int, epoch: int, incarnation: int) -> Move:
     return Move(topic_id=topic_id, partition=partition, epoch=epoch, incarnation=incarnation)
 
 
-def test_a_process_expires_live_ones_that_registered_before_it_the_earliest_first() -> None:
-    brokers = {at: broker(at) for at in (OWN - 1, OWN, OWN - 2, OWN + 1)}
+def test_a_starting_process_expires_every_other_live_one_the_earliest_first() -> None:
+    assert [row.incarnation for row in processes_to_expire(cluster(), OWN)] == [OTHER]
+    brokers = {at: broker(at) for at in (9, OWN, 2)}
     found = processes_to_expire(ClusterState(brokers=brokers), OWN)
-    assert [row.incarnation for row in found] == [OWN - 2, OWN - 1]
+    assert [row.incarnation for row in found] == [2, 9]
+
+
+def test_a_running_process_replaces_only_those_that_registered_before_it() -> None:
+    brokers = {at: broker(at) for at in (9, OWN, 2)}
+    found = replaced_processes(ClusterState(brokers=brokers), OWN)
+    assert [row.incarnation for row in found] == [2]
 
 
 def test_a_process_should_lead_what_it_leads_and_what_has_no_leader() -> None:

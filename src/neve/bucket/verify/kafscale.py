@@ -94,18 +94,18 @@ class _Check:
             return None
         self.report.read("segments", segment.segment_bytes)
         for help_key, check in (
-            (segment.index_key, self._index_fault),
+            (segment.index_key, self._index_problem),
             (segment.times_key, self._times_fault),
         ):
-            fault = await check(help_key, found) if help_key is not None else ""
-            if help_key is not None and fault:
-                self.add(Severity.DAMAGE, help_key, fault, f"{BUILD_INDEX}; no record is lost")
+            problem = await check(help_key, found) if help_key is not None else ""
+            if help_key is not None and problem:
+                self.add(Severity.DAMAGE, help_key, problem, f"{BUILD_INDEX}; no record is lost")
         if segment.index_key is None:
             what = "it has no index: ranges of it cost a whole read"
             self.add(Severity.NOTE, segment.key, what, BUILD_INDEX.replace("it", "one", 1))
         return found.segment.facts.last_offset + 1
 
-    async def _index_fault(self, key: str, found: Examined) -> str:
+    async def _index_problem(self, key: str, found: Examined) -> str:
         size = found.segment.facts.segment_bytes
 
         def check(data: memoryview) -> None:

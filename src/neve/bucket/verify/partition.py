@@ -124,14 +124,14 @@ class PartitionCheck:
         """Whether each run is what the manifest says of it."""
         findings = []
         for run in (await self._manifest.refresh()).runs:
-            fault = await check_run(self._context, self._manifest.keys, run)
-            if fault:
+            problem = await check_run(self._context, self._manifest.keys, run)
+            if problem:
                 findings.append(
                     Finding(
                         severity=Severity.DAMAGE,
                         key=run.key,
                         what=f"it lists segments of offsets {run.base} to {run.last} of "
-                        f"{self.place}: {fault}",
+                        f"{self.place}: {problem}",
                         do="without it they cannot be found: bring it back from a copy or an older "
                         "version of the bucket",
                         place=self.place,
@@ -226,7 +226,7 @@ class PartitionCheck:
         findings = []
         if result.segment_fault:
             findings.append(self._damaged_segment(segment, result))
-        if result.index_fault and segment.index_key is not None:
+        if result.index_problem and segment.index_key is not None:
             findings.append(self._damaged_index(segment, result))
         return findings
 
@@ -263,7 +263,7 @@ class PartitionCheck:
 
     def _damaged_index(self, segment: Segment, result: SegmentResult) -> Finding:
         assert segment.index_key is not None
-        what = f"the index of {segment.key}: {result.index_fault}"
+        what = f"the index of {segment.key}: {result.index_problem}"
         if not segment.owned:
             return Finding(
                 severity=Severity.NOTE,

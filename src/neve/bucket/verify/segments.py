@@ -26,26 +26,26 @@ class SegmentResult(NamedTuple):
     """What is wrong with a pair; empty texts where nothing is. `lost` cannot be read by anyone."""
 
     segment_fault: str = ""
-    index_fault: str = ""
+    index_problem: str = ""
     lost: tuple[OffsetRange, ...] = ()
 
     @property
     def is_well(self) -> bool:
-        return not self.segment_fault and not self.index_fault
+        return not self.segment_fault and not self.index_problem
 
 
 async def check_segment(store: Store, bounds: Bounds, segment: Segment) -> SegmentResult:
     """Read a segment and its bundle whole and check all there is to check."""
     async with bounds.holding(segment.bytes + segment.index_bytes):
-        bundle, index_fault = await _checked_bundle(store, segment)
+        bundle, index_problem = await _checked_bundle(store, segment)
         for attempt in range(1, ATTEMPTS_DEFAULT + 1):
             try:
                 data = await store.get(segment.key, segment.bytes_max)
             except NotFoundError:
                 return SegmentResult(
-                    "it is listed, and it is not there", index_fault, _all(segment)
+                    "it is listed, and it is not there", index_problem, _all(segment)
                 )
-            result = await runtime.offload(_examine, segment, data, bundle, index_fault)
+            result = await runtime.offload(_examine, segment, data, bundle, index_problem)
             if not result.segment_fault or attempt == ATTEMPTS_DEFAULT:
                 break  # else the read may have been torn
         return result
@@ -77,23 +77,23 @@ async def _checked_bundle(store: Store, segment: Segment) -> tuple[Bundle | None
 
 
 def _examine(
-    segment: Segment, data: memoryview, bundle: Bundle | None, index_fault: str
+    segment: Segment, data: memoryview, bundle: Bundle | None, index_problem: str
 ) -> SegmentResult:
     try:
         facts = kfs.check(data, segment.key).facts
     except (DamagedError, UnsupportedError) as error:
         return SegmentResult(
-            getattr(error, "reason", str(error)), index_fault, _lost(segment, data, bundle)
+            getattr(error, "reason", str(error)), index_problem, _lost(segment, data, bundle)
         )
-    fault = _against_list(segment, facts)
-    if fault:
-        return SegmentResult(fault, index_fault)
-    if bundle is not None and not index_fault:
-        index_fault = _against_bundle(segment, data, bundle)
+    problem = _against_list(segment, facts)
+    if problem:
+        return SegmentResult(problem, index_problem)
+    if bundle is not None and not index_problem:
+        index_problem = _against_bundle(segment, data, bundle)
     body = data[kfs.HEADER_BYTES : len(data) - kfs.FOOTER_BYTES]
     found = contradictions(body, segment.key)
-    fault = found[0].reason if found else ""
-    return SegmentResult(fault, index_fault, tuple((row.first, row.end) for row in found))
+    problem = found[0].reason if found else ""
+    return SegmentResult(problem, index_problem, tuple((row.first, row.end) for row in found))
 
 
 def _against_list(segment: Segment, facts: kfs.SegmentFacts) -> str:

@@ -47,7 +47,7 @@ class Examined(NamedTuple):
 
     item: TailObject | None
     is_seal: bool = False
-    fault: NeveError | None = None
+    problem: NeveError | None = None
     bad_slices: tuple[DamagedSlice, ...] = ()
 
 
@@ -55,7 +55,7 @@ class StreamResult(NamedTuple):
     """A stream as once walked. `tail` leaves out what could not be read."""
 
     tail: StreamTail
-    faults: tuple[NeveError, ...]
+    problems: tuple[NeveError, ...]
     bad_slices: tuple[DamagedSlice, ...]
     hole: Finding | None
 
@@ -87,14 +87,14 @@ class StreamCheck:
         raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be read")
 
     async def _walk_from(self, checkpoint: int, rows: Sequence[ObjectInfo]) -> StreamResult:
-        payload, faults = await self._checkpoint(checkpoint)
+        payload, problems = await self._checkpoint(checkpoint)
         found = await self._read_all(
             dict.fromkeys(payload.rollups, checkpoint), rollup=True, sizes=_sizes(rows)
         )
-        faults += [row.fault for row in found if row.fault is not None]
+        problems += [row.problem for row in found if row.problem is not None]
         numbers, position, sealed = await self._numbers(checkpoint, _sizes(rows))
         found += numbers
-        faults += [row.fault for row in numbers if row.fault is not None]
+        problems += [row.problem for row in numbers if row.problem is not None]
         ends: dict[PartitionId, PartitionEnd] = {
             (bytes.fromhex(row.topic_id), row.partition): row for row in payload.partitions
         }
@@ -102,7 +102,7 @@ class StreamCheck:
         tail = StreamTail(self.incarnation, checkpoint, position, sealed, kept, ends)
         self._forget_others(kept)
         bad = tuple(each for row in found for each in row.bad_slices)
-        return StreamResult(tail, tuple(faults), bad, self._hole(tail, rows))
+        return StreamResult(tail, tuple(problems), bad, self._hole(tail, rows))
 
     def _forget_others(self, kept: tuple[TailObject, ...]) -> None:
         keys = {item.key for item in kept}
@@ -129,7 +129,7 @@ class StreamCheck:
             first = start + len(found)
             wanted = {self.keys.number(at): at for at in range(first, first + width)}
             for row in await self._read_all(wanted, rollup=False, sizes=sizes):
-                if isinstance(row.fault, NotFoundError) or row.is_seal:
+                if isinstance(row.problem, NotFoundError) or row.is_seal:
                     return found, start + len(found), row.is_seal
                 found.append(row)
 
@@ -160,7 +160,7 @@ class StreamCheck:
             )
         except NotFoundError as error:
             missing = DamagedError(key, "its stream's checkpoint names it, and it is not there")
-            return Examined(None, fault=missing if rollup else error)
+            return Examined(None, problem=missing if rollup else error)
         except (DamagedError, UnsupportedError) as error:
             return await self._damaged(key, number, error, rollup=rollup)
         self._context.report.read("rollups" if rollup else "stream_numbers", size)
@@ -194,15 +194,15 @@ class StreamCheck:
                 data, key, incarnation=self.incarnation, number=number, rollup=rollup
             )
         except (NotFoundError, DamagedError, UnsupportedError):
-            return Examined(None, fault=error)
+            return Examined(None, problem=error)
         bad: list[DamagedSlice] = []
         for entry in decoded.slices:
             try:
                 wal_object.check_slice(entry, data[entry.position : entry.end], key)
-            except DamagedError as fault:
-                bad.append(DamagedSlice(key, entry, fault.reason))
+            except DamagedError as problem:
+                bad.append(DamagedSlice(key, entry, problem.reason))
         item = TailObject(key, None if rollup else number, decoded.slices, None)
-        return Examined(item, fault=None if bad else error, bad_slices=tuple(bad))
+        return Examined(item, problem=None if bad else error, bad_slices=tuple(bad))
 
     def _hole(self, tail: StreamTail, rows: Sequence[ObjectInfo]) -> Finding | None:
         """A number that is missing although its writer had it: it never is so far ahead."""
@@ -228,7 +228,7 @@ class StreamCheck:
         """Return findings of the stream itself. Damaged slices are findings of their partitions."""
         if self.result is None:
             return []
-        found = [unreadable(error, self.keys.prefix) for error in self.result.faults]
+        found = [unreadable(error, self.keys.prefix) for error in self.result.problems]
         if self.result.hole is not None:
             found.append(self.result.hole)
         live = self._context.cluster.state.topics

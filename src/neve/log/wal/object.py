@@ -160,11 +160,11 @@ def encode(
     """One object. The parts of a slice are whole batches."""
     directory_end = _directory_bytes(len(slices))
     directory, parts, body_bytes = _encode_directory(slices, directory_end)
-    fault = _fault_of_counts(kind, len(slices), body_bytes) or _fault_of_directory(
+    problem = _counts_problem(kind, len(slices), body_bytes) or _directory_problem(
         kind, np.frombuffer(directory, _ENTRY_COLUMNS), directory_end, body_bytes
     )
-    if fault:
-        raise InvalidError(f"WAL object {number} of incarnation {incarnation}: {fault}")
+    if problem:
+        raise InvalidError(f"WAL object {number} of incarnation {incarnation}: {problem}")
     head = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -242,8 +242,8 @@ def decode_header(
             f"it was written as number {header.number} of incarnation {header.incarnation}, "
             f"and found as {number} of {incarnation}",
         )
-    if fault := _fault_of_counts(header.kind, header.slice_count, header.body_bytes):
-        raise DamagedError(key, fault)
+    if problem := _counts_problem(header.kind, header.slice_count, header.body_bytes):
+        raise DamagedError(key, problem)
     return header
 
 
@@ -260,10 +260,10 @@ def decode_directory(
     if _CRC.unpack(trailer)[0] != crc32c(covered):
         raise DamagedError(key, "its directory does not match its checksum")
     entries = covered[HEADER_BYTES:]
-    if fault := _fault_of_directory(
+    if problem := _directory_problem(
         header.kind, np.frombuffer(entries, _ENTRY_COLUMNS), end, header.body_bytes
     ):
-        raise DamagedError(key, fault)
+        raise DamagedError(key, problem)
     return WalObject(header, tuple(map(Slice._make, _ENTRY.iter_unpack(entries))))
 
 
@@ -328,7 +328,7 @@ def _exactly(value: bytes, length: int, what: str) -> bytes:
     return value
 
 
-def _fault_of_counts(kind: Kind, slice_count: int, body_bytes: int) -> str:
+def _counts_problem(kind: Kind, slice_count: int, body_bytes: int) -> str:
     if slice_count > SLICES_MAX:
         return f"{slice_count} slices are above the bound of {SLICES_MAX}"
     if body_bytes + _directory_bytes(slice_count) > OBJECT_BYTES_MAX:
@@ -338,12 +338,12 @@ def _fault_of_counts(kind: Kind, slice_count: int, body_bytes: int) -> str:
     return ""
 
 
-def _fault_of_directory(kind: Kind, columns: Columns, directory_end: int, body_bytes: int) -> str:
+def _directory_problem(kind: Kind, columns: Columns, directory_end: int, body_bytes: int) -> str:
     """Why a directory contradicts itself; empty where it does not."""
     if len(columns) == 0:
         return ""
     if len(columns) <= FEW_SLICES:
-        return _fault_of_few(kind, columns.tolist(), directory_end, body_bytes)
+        return _few_slices_problem(kind, columns.tolist(), directory_end, body_bytes)
     lengths = columns["length"].astype(np.int64)
     ends = directory_end + np.cumsum(lengths)
     if int(ends[-1]) != directory_end + body_bytes:
@@ -355,10 +355,10 @@ def _fault_of_directory(kind: Kind, columns: Columns, directory_end: int, body_b
     base, last = columns["base_offset"], columns["last_offset"]
     if int(base.min()) < 0 or bool(np.any(last < base)) or int(columns["partition"].min()) < 0:
         return "a slice has a negative partition or offset, or ends before it starts"
-    return _fault_of_order(kind, columns)
+    return _order_problem(kind, columns)
 
 
-def _fault_of_few(
+def _few_slices_problem(
     kind: Kind, rows: list[tuple[int, ...]], directory_end: int, body_bytes: int
 ) -> str:
     """The same for a handful of slices, which arrays take longer to look through than a loop."""
@@ -383,7 +383,7 @@ def _fault_of_few(
     return ""
 
 
-def _fault_of_order(kind: Kind, columns: Columns) -> str:
+def _order_problem(kind: Kind, columns: Columns) -> str:
     """Slices of one partition ascend; those of a roll-up are also sorted by partition."""
     partition, low, high = (
         columns[name].astype(native)

@@ -30,10 +30,10 @@ from neve.store.port import Store
 
 # One ranged get of this size brings the directory of a thousand slices, or a small object whole.
 DIRECTORY_READ_BYTES = 64 * 1024
-# What one look keeps of objects that such a get has brought whole; of others it knows where all is.
-LOOK_BYTES_MAX = 32 * 1024 * 1024
+# Bytes that one read of a tail keeps of objects that such a get returned whole.
+TAIL_DATA_BYTES_MAX = 32 * 1024 * 1024
 # An object of more than this is not read whole before its header and directory are checked.
-WHOLE_BYTES_MAX = 2 * LOOK_BYTES_MAX
+WHOLE_BYTES_MAX = 2 * TAIL_DATA_BYTES_MAX
 # How far one read goes beyond the end at its start: a live writer may be faster than the reader,
 # which then would never reach the end.
 READ_ON_NUMBERS_MAX = 64
@@ -252,7 +252,7 @@ class WalReader:
                 if item is None or isinstance(item, _Seal):
                     return objects, start + len(objects), item is not None
                 kept_bytes += 0 if item.data is None else len(item.data)
-                fits = whole or kept_bytes <= LOOK_BYTES_MAX
+                fits = whole or kept_bytes <= TAIL_DATA_BYTES_MAX
                 objects.append(item if fits else item.without_data())
         more, position, sealed = await self._numbers_from(start + len(objects), whole=whole)
         return [*objects, *more], position, sealed

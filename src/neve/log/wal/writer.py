@@ -37,7 +37,7 @@ from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object
 from neve.log.wal.object import HEADER_BYTES, Header, Kind, Slice, SliceMeta
 from neve.log.wal.pending import Commit, Flight, OpenObject
-from neve.log.wal.shared_look import SharedLook
+from neve.log.wal.shared_check import SharedCheck
 from neve.settings import WalSettings
 from neve.store.port import Buffer, Store
 
@@ -45,8 +45,8 @@ __all__ = ["Commit", "CommittedObject", "WalWriter"]
 
 RETRY_PAUSE_MS = 20
 RETRY_PAUSE_MS_MAX = 2_000
-# A number that holds something unreadable each time we look, with growing pauses, stays so.
-DAMAGED_LOOKS_MAX = 6
+# A number that is unreadable this many times in a row, with growing pauses, is damaged.
+DAMAGED_READS_MAX = 6
 
 
 class CommittedObject(NamedTuple):
@@ -94,7 +94,7 @@ class WalWriter:
         self._appended = asyncio.Event()
         self._changed = asyncio.Event()
         self._tasks = runtime.Tasks(on_failure=self._task_failed)
-        self._leading = SharedLook(self._look)
+        self._leading_check = SharedCheck(self._check_for_seal)
         self.incarnation = incarnation
         self.keys = wal_stream(incarnation)
         self.buffered_bytes = 0
@@ -228,7 +228,7 @@ class WalWriter:
     async def _create(self, key: str, flight: Flight) -> None:
         """Create the number with the same bytes until it is there and known to be ours."""
         backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
-        damaged_looks = 0
+        damaged_reads = 0
         while True:
             try:
                 await self._store.create(key, flight.data)
@@ -238,8 +238,8 @@ class WalWriter:
                     if await self._is_ours(flight.number):
                         return
                 except DamagedError:
-                    damaged_looks += 1
-                    if damaged_looks == DAMAGED_LOOKS_MAX:
+                    damaged_reads += 1
+                    if damaged_reads == DAMAGED_READS_MAX:
                         raise
             except (ConflictError, UnavailableError):
                 pass  # undecided: the same bytes again
@@ -330,9 +330,9 @@ class WalWriter:
 
         One check serves all callers that wait.
         """
-        return self.ended is None and await self._leading.ask()
+        return self.ended is None and await self._leading_check.run()
 
-    async def _look(self) -> bool:
+    async def _check_for_seal(self) -> bool:
         """Walk from the lowest number not known to be committed to the first that is not ours.
 
         A number that was first tried after the check began, and is ours, is proof too: a successor
@@ -386,7 +386,7 @@ class WalWriter:
     async def abort(self) -> None:
         """Stop at once, as a crash would; all that is undecided is refused."""
         self._end(ClosedError(f"WAL stream {self.incarnation} was closed"), self.committed_end)
-        await self._leading.close()
+        await self._leading_check.close()
         await self._tasks.close()
 
 

@@ -208,9 +208,9 @@ def test_few_slices_are_judged_like_many(kind: wal.Kind) -> None:
         rows = random_rows(chance)
         columns = np.array(rows, wal._ENTRY_COLUMNS)
         body = sum(row[8] for row in rows) + chance.choice([0, 0, 0, 1])
-        few = wal._fault_of_few(kind, columns.tolist(), 100, body)
+        few = wal._few_slices_problem(kind, columns.tolist(), 100, body)
         with mock.patch.object(wal, "FEW_SLICES", 0):
-            many = wal._fault_of_directory(kind, columns, 100, body)
+            many = wal._directory_problem(kind, columns, 100, body)
         assert bool(few) == bool(many), (rows, few, many)
         judged.add(few[:20])
     assert len(judged) >= 5, judged

@@ -106,11 +106,11 @@ async def test_a_reader_that_is_slower_than_the_writer_comes_back(store: Scripte
 async def test_known_directories_are_not_asked_for_again(store: ScriptedStore) -> None:
     await stream(store, 10)
     known: DirectoryCache[TailObject] = DirectoryCache()
-    first_look = await WalReader(store, INCARNATION, known=known).tail()
+    first_read = await WalReader(store, INCARNATION, known=known).tail()
     await put_data(store, 10)
     store.calls.clear()
     second = await WalReader(store, INCARNATION, known=known).tail()
-    assert offsets(first_look) == list(range(10))
+    assert offsets(first_read) == list(range(10))
     assert offsets(second) == list(range(11))
     asked = [call.key for call in store.calls if call.key.startswith(KEYS.prefix)]
     assert KEYS.number(10) in asked
@@ -150,8 +150,8 @@ async def test_a_tail_larger_than_what_is_kept_is_not_asked_for_again(store: Scr
     await stream(store, 40)
     known: DirectoryCache[TailObject] = DirectoryCache(40 * 2 * SLICE_BYTES + 500)
     reader = WalReader(store, INCARNATION, known=known)
-    first_look = await reader.tail()
-    assert all(item.data is not None for item in first_look.objects)
+    first_read = await reader.tail()
+    assert all(item.data is not None for item in first_read.objects)
     store.calls.clear()
     second = await WalReader(store, INCARNATION, known=known).tail()
     assert offsets(second) == list(range(40))
@@ -165,7 +165,7 @@ async def test_a_tail_larger_than_what_is_kept_is_not_asked_for_again(store: Scr
 async def test_a_look_keeps_no_more_bytes_of_objects_than_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reader_module, "LOOK_BYTES_MAX", 1_000)
+    monkeypatch.setattr(reader_module, "TAIL_DATA_BYTES_MAX", 1_000)
     store = ScriptedStore()
     await stream(store, 40)
     reader = WalReader(store, INCARNATION)

@@ -12,29 +12,29 @@ from collections.abc import Awaitable, Callable
 from neve import runtime
 
 
-class SharedLook:
+class SharedCheck:
     """At most one check runs and one waits, however many callers ask."""
 
-    def __init__(self, look: Callable[[], Awaitable[bool]]) -> None:
-        self._look = look
-        # The callers that asked raise the failure of a check.
+    def __init__(self, check: Callable[[], Awaitable[bool]]) -> None:
+        self._check = check
+        # The callers that wait raise the failure of a check.
         self._tasks = runtime.Tasks(on_failure=lambda _: None)
         self._running: asyncio.Task[bool] | None = None
         self._next: asyncio.Task[bool] | None = None
 
-    async def ask(self) -> bool:
+    async def run(self) -> bool:
         """Return the result of a check that begins after this call; False if closed before."""
         if self._next is None:
-            self._next = self._tasks.start(self._look_after(self._running))
-        answer = self._next
-        await asyncio.wait([answer])
-        return False if answer.cancelled() else answer.result()
+            self._next = self._tasks.start(self._run_after(self._running))
+        task = self._next
+        await asyncio.wait([task])
+        return False if task.cancelled() else task.result()
 
-    async def _look_after(self, previous: asyncio.Task[bool] | None) -> bool:
+    async def _run_after(self, previous: asyncio.Task[bool] | None) -> bool:
         if previous is not None and not previous.done():
             await asyncio.wait([previous])
         self._running, self._next = self._next, None
-        return await self._look()
+        return await self._check()
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -39,7 +39,7 @@ _GLANCE = struct.Struct(">qi31xq")
 _LENGTH_END = 12
 
 
-class TailReading:
+class TailReplay:
     """One partition's tail while it is read. `history` holds at `at`, and at the end afterwards."""
 
     def __init__(self, name: str, tail: PartitionTail, history: History, at: int) -> None:
@@ -76,7 +76,7 @@ class TailReading:
 
 
 class _SliceToRead(NamedTuple):
-    reading: TailReading
+    replay: TailReplay
     entry: Slice
 
 
@@ -103,22 +103,20 @@ class _Read(NamedTuple):
     missing: NotFoundError | None = None
 
 
-async def read_tails(
+async def replay_tails(
     store: Store,
-    readings: Sequence[TailReading],
+    replays: Sequence[TailReplay],
     tails: Mapping[int, StreamTail],
     prefetch: PrefetchSettings,
     keep: Callable[[CachedObject], None],
 ) -> None:
-    """Bring each reading to its tail's end, or note on it which object is missing."""
-    rounds = [_by_stream(reading.tail.slices) for reading in readings]
+    """Bring each replay to its tail's end, or note on it which object is missing."""
+    rounds = [_by_stream(replay.tail.slices) for replay in replays]
     # A partition's parts lie in one stream after the other, and two partitions may have them in
     # opposite orders: so the first parts of all are read first, then the second ones, and so on.
     for parts in itertools.zip_longest(*rounds):
         wanted = [
-            (row, reading)
-            for reading, rows in zip(readings, parts, strict=True)
-            for row in rows or ()
+            (row, replay) for replay, rows in zip(replays, parts, strict=True) for row in rows or ()
         ]
         stretches = _stretches(wanted, tails)
         async with PrefetchReader(store, prefetch) as ahead:
@@ -131,13 +129,13 @@ def _by_stream(slices: Sequence[TailSlice]) -> list[list[TailSlice]]:
 
 
 def _stretches(
-    wanted: list[tuple[TailSlice, TailReading]], tails: Mapping[int, StreamTail]
+    wanted: list[tuple[TailSlice, TailReplay]], tails: Mapping[int, StreamTail]
 ) -> Iterator[_Stretch]:
     """What to read, in the order of streams, of their objects, and within these."""
     by_object: dict[tuple[int, str], list[_SliceToRead]] = {}
-    for row, reading in wanted:
+    for row, replay in wanted:
         by_object.setdefault((row.incarnation, row.item.key), []).append(
-            _SliceToRead(reading, row.entry)
+            _SliceToRead(replay, row.entry)
         )
     for incarnation in sorted({incarnation for incarnation, _ in by_object}):
         for item in tails[incarnation].objects:
@@ -208,15 +206,15 @@ def _take(read: _Read, keep: Callable[[CachedObject], None]) -> None:
         held.drop()
     else:
         keep(held)
-    for reading, entry in stretch.wanted:
+    for replay, entry in stretch.wanted:
         start = entry.position - stretch.start
         if read.missing is not None:
-            reading.missing = reading.missing or read.missing
+            replay.missing = replay.missing or read.missing
         elif entry in read.damaged:
-            reading.give_up(entry)
+            replay.give_up(entry)
         else:
-            reading.take(entry, read.data[start : start + entry.length], item.key)
+            replay.take(entry, read.data[start : start + entry.length], item.key)
         if held.data is None:
-            reading.in_memory.clear()  # what is in memory reaches to the end, without a hole
+            replay.in_memory.clear()  # what is in memory reaches to the end, without a hole
         else:
-            reading.in_memory.append((held, entry._replace(position=start)))
+            replay.in_memory.append((held, entry._replace(position=start)))
