@@ -18,11 +18,11 @@ from neve.coordinator.group_messages import (
     GenerationSave,
     GroupState,
     Identity,
-    JoinReply,
     JoinRequest,
+    JoinResult,
     Save,
-    SyncReply,
     SyncRequest,
+    SyncResult,
 )
 from neve.settings import GroupSettings
 from support.group_scene import subscription
@@ -78,23 +78,23 @@ class GroupMachine(RuleBasedStateMachine):
             self.saves.append(save)
             if isinstance(save, GenerationSave):
                 self.assigned.setdefault(save.snapshot.generation, save.assignments)
-        for answer in effects.answers:
+        for answer in effects.responses:
             ticket: Ticket = answer.ticket
             ticket.answered += 1
             assert ticket.answered == 1, "a ticket is answered twice"
             self.open.remove(ticket)
-            if isinstance(answer.reply, JoinReply):
-                self.joined(ticket.client, answer.reply)
+            if isinstance(answer.result, JoinResult):
+                self.joined(ticket.client, answer.result)
             else:
-                self.synced(ticket, answer.reply)
-        replies = [answer.reply for answer in effects.answers]
-        told = [each for each in replies if isinstance(each, JoinReply) and not each.error]
+                self.synced(ticket, answer.result)
+        replies = [answer.result for answer in effects.responses]
+        told = [each for each in replies if isinstance(each, JoinResult) and not each.error]
         if self.group.generation > self.generation and told:
             assert {each.leader_id for each in told} <= {each.member_id for each in told}
         assert self.group.generation >= self.generation
         self.generation = self.group.generation
 
-    def joined(self, client: Client, reply: JoinReply) -> None:
+    def joined(self, client: Client, reply: JoinResult) -> None:
         if reply.error is None:
             client.member_id, client.generation = reply.member_id, reply.generation
             client.leads = reply.leader_id == reply.member_id
@@ -111,7 +111,7 @@ class GroupMachine(RuleBasedStateMachine):
             if reply.error is not GroupError.REBALANCE_IN_PROGRESS:
                 client.member_id = ""
 
-    def synced(self, ticket: Ticket, reply: SyncReply) -> None:
+    def synced(self, ticket: Ticket, reply: SyncResult) -> None:
         if reply.error is not None:
             return
         generation = self.group.generation

@@ -17,11 +17,11 @@ from neve.coordinator.group_messages import (
     GenerationSave,
     GroupState,
     Identity,
-    JoinReply,
     JoinRequest,
+    JoinResult,
     Save,
-    SyncReply,
     SyncRequest,
+    SyncResult,
 )
 from neve.settings import GroupSettings
 
@@ -132,18 +132,18 @@ class Scene:
 
     def take(self, effects: Effects) -> None:
         self.saves += effects.saves
-        for answer in effects.answers:
+        for answer in effects.responses:
             assert answer.ticket.reply is None, f"{answer.ticket.name} is answered twice"
-            answer.ticket.reply = answer.reply
-            self._check(answer.reply)
+            answer.ticket.reply = answer.result
+            self._check(answer.result)
         assert self.group.generation >= self._highest_generation
         self._highest_generation = self.group.generation
 
-    def _check(self, reply: JoinReply | SyncReply) -> None:
-        if isinstance(reply, SyncReply) and reply.error is None:
+    def _check(self, reply: JoinResult | SyncResult) -> None:
+        if isinstance(reply, SyncResult) and reply.error is None:
             shown = [each.snapshot.generation for each in self.committed]
             assert self.group.generation in shown, "an assignment before its record"
-        if isinstance(reply, JoinReply) and reply.error is None:
+        if isinstance(reply, JoinResult) and reply.error is None:
             assert reply.generation == self.group.generation
             assert reply.leader_id
 

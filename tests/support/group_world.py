@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from neve import runtime
 from neve.coordinator.group_errors import GroupError
-from neve.coordinator.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
+from neve.coordinator.group_messages import JoinRequest, JoinResult, SyncRequest, SyncResult
 from neve.coordinator.groups import Groups
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit, TopicFacts
 from neve.errors import NeveError
@@ -132,12 +132,12 @@ class World:
         }
         return JoinRequest(**{**fields, **changes})  # type: ignore[arg-type]
 
-    async def joined(self, member_id: str = "", **changes: object) -> JoinReply:
+    async def joined(self, member_id: str = "", **changes: object) -> JoinResult:
         return await self.groups.join(self.join(member_id, **changes))  # type: ignore[arg-type]
 
     async def synced(
         self, member_id: str, generation: int, *, group_id: str = "g", **assignments: bytes
-    ) -> SyncReply:
+    ) -> SyncResult:
         named = {key.replace("_", "-"): value for key, value in assignments.items()}
         named = {member_id: named["own"]} if "own" in named else named
         return await self.groups.sync(

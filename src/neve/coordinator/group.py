@@ -1,7 +1,7 @@
 """One group of the classic protocol, as a pure state machine.
 
 No clock and no I/O: the caller passes time, tickets and new member ids, and every step returns the
-`Effects` that the caller carries out: answers to send, records to append. It promises:
+`Effects` that the caller carries out: responses to send, records to append. It promises:
 
 - a ticket is answered exactly once, and by the time-outs at the latest;
 - a generation's assignments are sent only after the record that holds them is committed, each
@@ -26,11 +26,11 @@ from neve.coordinator.group_messages import (
     GroupSnapshot,
     GroupState,
     Identity,
-    JoinReply,
     JoinRequest,
+    JoinResult,
     ReplacementSave,
-    SyncReply,
     SyncRequest,
+    SyncResult,
     Ticket,
 )
 from neve.coordinator.members import Member, member_from, protocol_bytes
@@ -99,7 +99,7 @@ class Group(GroupLifecycle):
         if error is not None:
             is_full = error is GroupError.GROUP_FULL
             member_id = NO_MEMBER if is_full else request.member_id
-            self._answer(ticket, JoinReply(error=error, member_id=member_id))
+            self._respond(ticket, JoinResult(error=error, member_id=member_id))
         elif request.member_id == NO_MEMBER:
             self._newcomer_joins(now_ms, ticket, request, new_member_id)
         elif request.member_id in self._pending:
@@ -157,19 +157,19 @@ class Group(GroupLifecycle):
             self._replace_static(now_ms, ticket, request, old, new_member_id)
         elif request.instance_id is None and request.id_round_trip:
             if len(self._pending) >= self.settings.size_max:
-                self._answer(ticket, JoinReply(error=GroupError.GROUP_FULL))
+                self._respond(ticket, JoinResult(error=GroupError.GROUP_FULL))
                 return
             kept_ms = min(request.session_timeout_ms, PENDING_MEMBER_MS_MAX)
             self._pending[new_member_id] = self._arm(now_ms + kept_ms)
             required = GroupError.MEMBER_ID_REQUIRED
-            self._answer(ticket, JoinReply(error=required, member_id=new_member_id))
+            self._respond(ticket, JoinResult(error=required, member_id=new_member_id))
         else:
             self._add(now_ms, ticket, request, new_member_id)
 
     def _pending_joins(self, now_ms: int, ticket: Ticket, request: JoinRequest) -> None:
         if request.instance_id is not None:  # only dynamic members get an id before they join
             unknown = GroupError.UNKNOWN_MEMBER
-            self._answer(ticket, JoinReply(error=unknown, member_id=request.member_id))
+            self._respond(ticket, JoinResult(error=unknown, member_id=request.member_id))
             return
         del self._pending[request.member_id]
         self._add(now_ms, ticket, request, request.member_id)
@@ -192,7 +192,7 @@ class Group(GroupLifecycle):
         member = self.members.get(request.member_id)
         if error is not None or member is None:
             unknown = error or GroupError.UNKNOWN_MEMBER
-            self._answer(ticket, JoinReply(error=unknown, member_id=request.member_id))
+            self._respond(ticket, JoinResult(error=unknown, member_id=request.member_id))
             return
         is_same = member.protocols == request.protocols
         leads = member.member_id == self.members.leader_id
@@ -203,7 +203,7 @@ class Group(GroupLifecycle):
         )
         self._touch(member, now_ms)
         if is_same and settled:
-            self._answer(ticket, self._generation_reply(member))
+            self._respond(ticket, self._generation_result(member))
             return
         self._update(member, request)
         self._wait_join(member, ticket)
@@ -218,7 +218,7 @@ class Group(GroupLifecycle):
     def _wait_join(self, member: Member, ticket: Ticket) -> None:
         replaced = self.members.wait_join(member, ticket)
         again = GroupError.REBALANCE_IN_PROGRESS
-        self._answer(replaced, JoinReply(error=again, member_id=member.member_id))
+        self._respond(replaced, JoinResult(error=again, member_id=member.member_id))
 
     def _replace_static(
         self, now_ms: int, ticket: Ticket, request: JoinRequest, member: Member, new_id: str
@@ -228,9 +228,9 @@ class Group(GroupLifecycle):
         old_protocols = member.protocols
         old_timeouts_ms = member.rebalance_timeout_ms, member.session_timeout_ms
         fenced = GroupError.FENCED_INSTANCE
-        self._answer(self.members.take_join(member), JoinReply(error=fenced, member_id=old_id))
+        self._respond(self.members.take_join(member), JoinResult(error=fenced, member_id=old_id))
         sync_ticket, member.sync_ticket = member.sync_ticket, None
-        self._answer(sync_ticket, SyncReply(error=fenced))
+        self._respond(sync_ticket, SyncResult(error=fenced))
         self._rename(member, new_id)
         self._update(member, request)
         member.client_id, member.client_host = request.client_id, request.client_host
@@ -292,15 +292,15 @@ class Group(GroupLifecycle):
         member = self.members.get(request.member_id)
         error = self._sync_refusal(request)
         if error is not None or member is None:
-            self._answer(ticket, SyncReply(error=error or GroupError.UNKNOWN_MEMBER))
+            self._respond(ticket, SyncResult(error=error or GroupError.UNKNOWN_MEMBER))
             return effects
         self._synced(member)
         if self.state is GroupState.STABLE:
             self._touch(member, now_ms)
-            self._answer(ticket, self._sync_reply(member))
+            self._respond(ticket, self._sync_result(member))
             return effects
         replaced, member.sync_ticket = member.sync_ticket, ticket
-        self._answer(replaced, SyncReply(error=GroupError.REBALANCE_IN_PROGRESS))
+        self._respond(replaced, SyncResult(error=GroupError.REBALANCE_IN_PROGRESS))
         if member.member_id == self.members.leader_id and self._saving is None:
             self._save_generation(now_ms, request)
         if self._saving is not None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import (
-    Answer,
     Effects,
     EmptySave,
     GenerationSave,
     GroupSnapshot,
     GroupState,
     JoinedMember,
-    JoinReply,
+    JoinResult,
     ReplacementSave,
+    Response,
     Save,
-    SyncReply,
+    SyncResult,
     Ticket,
 )
 from neve.coordinator.members import GroupMembers, Member
@@ -111,35 +111,35 @@ class GroupLifecycle:
         timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
         member.session_deadline_ms = self._arm(now_ms + timeout_ms)
 
-    # -- answering
+    # -- responding
 
     def _begin(self) -> Effects:
         self._effects = Effects()
         return self._effects
 
-    def _answer(self, ticket: Ticket, reply: JoinReply | SyncReply) -> None:
+    def _respond(self, ticket: Ticket, reply: JoinResult | SyncResult) -> None:
         if ticket is not None:
-            self._effects.answers.append(Answer(ticket, reply))
+            self._effects.responses.append(Response(ticket, reply))
 
-    def _answer_sync(self, member: Member, now_ms: int, error: GroupError | None) -> None:
+    def _respond_to_sync(self, member: Member, now_ms: int, error: GroupError | None) -> None:
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is None:
             return
         # A session that ran out while the member waited was not counted: it begins again here.
         self._touch(member, now_ms)
-        self._answer(ticket, SyncReply(error=error) if error else self._sync_reply(member))
+        self._respond(ticket, SyncResult(error=error) if error else self._sync_result(member))
 
-    def _sync_reply(self, member: Member) -> SyncReply:
-        return SyncReply(
+    def _sync_result(self, member: Member) -> SyncResult:
+        return SyncResult(
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
             assignment=member.assignment,
         )
 
-    def _generation_reply(self, member: Member) -> JoinReply:
+    def _generation_result(self, member: Member) -> JoinResult:
         """The current generation. The leader's reply lists all members."""
         leads = member.member_id == self.members.leader_id
-        return JoinReply(
+        return JoinResult(
             member_id=member.member_id,
             generation=self.generation,
             protocol_type=self.protocol_type,
@@ -181,7 +181,7 @@ class GroupLifecycle:
         self.assigned_bytes = 0
         for member in self.members:
             member.assignment = b""
-            self._answer_sync(member, now_ms, error)
+            self._respond_to_sync(member, now_ms, error)
 
     def _try_complete(self, now_ms: int) -> None:
         """Go on as soon as all are here; only the delay of an empty group is always waited out."""
@@ -230,7 +230,7 @@ class GroupLifecycle:
         self.state = GroupState.COMPLETING
         self._note_subscriptions()
         for member in self.members:
-            self._answer(self.members.take_join(member), self._generation_reply(member))
+            self._respond(self.members.take_join(member), self._generation_result(member))
             member.is_new = False
             self._touch(member, now_ms)
             self._unsynced[member.member_id] = None
@@ -256,9 +256,9 @@ class GroupLifecycle:
     def _drop(self, member: Member) -> None:
         """Out of the group, whatever it waits for. The caller goes on from there."""
         unknown = GroupError.UNKNOWN_MEMBER
-        self._answer(self.members.take_join(member), JoinReply(error=unknown))
+        self._respond(self.members.take_join(member), JoinResult(error=unknown))
         ticket, member.sync_ticket = member.sync_ticket, None
-        self._answer(ticket, SyncReply(error=unknown))
+        self._respond(ticket, SyncResult(error=unknown))
         self._unsynced.pop(member.member_id, None)
         self.members.remove(member)
 
@@ -302,7 +302,7 @@ class GroupLifecycle:
         del self._awaited[save]
         if save is self._saving:
             for member in self.members:
-                self._answer_sync(member, now_ms, GroupError.UNAVAILABLE)
+                self._respond_to_sync(member, now_ms, GroupError.UNAVAILABLE)
         elif isinstance(save, ReplacementSave):
             self._replacement_failed(now_ms, save, GroupError.UNAVAILABLE)
 
@@ -314,7 +314,7 @@ class GroupLifecycle:
             assignments, self._saving = self._saving.assignments, None
             for member in self.members:
                 member.assignment = assignments.get(member.member_id, b"")
-                self._answer_sync(member, now_ms, None)
+                self._respond_to_sync(member, now_ms, None)
             self.state = GroupState.STABLE
         elif isinstance(save, ReplacementSave):
             self._replacement_saved(now_ms, save)
@@ -347,7 +347,7 @@ class GroupLifecycle:
         skips = save.knows_skip_assignment
         # A client that does not know skip_assignment must not see that it leads, or it would send
         # an assignment that a stable group ignores.
-        reply = JoinReply(
+        reply = JoinResult(
             member_id=member.member_id,
             generation=self.generation,
             protocol_type=self.protocol_type,
@@ -356,14 +356,14 @@ class GroupLifecycle:
             skip_assignment=skips and leads,
             members=self._joined() if skips and leads else (),
         )
-        self._answer(self.members.take_join(member), reply)
+        self._respond(self.members.take_join(member), reply)
         self._touch(member, now_ms)
 
     def _replacement_failed(self, now_ms: int, save: ReplacementSave, error: GroupError) -> None:
         member = self._replaced(save)
         if member is None:
             return
-        self._answer(self.members.take_join(member), JoinReply(error=error))
+        self._respond(self.members.take_join(member), JoinResult(error=error))
         self._rename(member, save.old_id)
         self.members.update(
             member, save.old_protocols, save.old_rebalance_timeout_ms, save.old_session_timeout_ms
@@ -382,9 +382,9 @@ class GroupLifecycle:
         """End the group here: it moved or is deleted. Waiting requests get `error`."""
         effects = self._begin()
         for member in self.members:
-            self._answer(self.members.take_join(member), JoinReply(error=error))
+            self._respond(self.members.take_join(member), JoinResult(error=error))
             ticket, member.sync_ticket = member.sync_ticket, None
-            self._answer(ticket, SyncReply(error=error))
+            self._respond(ticket, SyncResult(error=error))
         self._saving = None
         self.state = GroupState.DEAD
         self._pending.clear()

@@ -1,6 +1,6 @@
 """Requests to a group, its replies, and the effects that a caller carries out after a step.
 
-Plain data. A ticket stands for one waiting request. The group returns it in exactly one `Answer`.
+Plain data. A ticket stands for one waiting request. The group returns it in exactly one `Response`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class JoinedMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinReply:
+class JoinResult:
     error: GroupError | None = None
     member_id: str = NO_MEMBER
     generation: int = NO_GENERATION
@@ -76,7 +76,7 @@ class SyncRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReply:
+class SyncResult:
     error: GroupError | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -157,14 +157,14 @@ class ReplacementSave(Save):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     ticket: Ticket
-    reply: JoinReply | SyncReply
+    result: JoinResult | SyncResult
 
 
 @dataclass(slots=True)
 class Effects:
-    """What a step asks of its caller: give these answers, append these records in this order."""
+    """What a step asks of its caller: send these responses, append these records in this order."""
 
-    answers: list[Answer] = field(default_factory=list)
+    responses: list[Response] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)

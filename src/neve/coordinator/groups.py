@@ -1,7 +1,7 @@
 """The group coordinator: every request about groups and their offsets, over many groups.
 
-Every answer rests on a committed record: assignments, commits of offsets and deletions are answered
-once their record is committed, and a fetch of offsets after a check that this process still leads.
+Every response rests on a committed record: assignments, commits of offsets and deletions are
+answered once their record is committed, a fetch of offsets after a check that this process leads.
 Refusals are returned as a GroupError, and None means success. A request for a group that another
 process coordinates gets NOT_COORDINATOR, and clients look again.
 """
@@ -21,10 +21,10 @@ from neve.coordinator.group_messages import (
     GroupDescription,
     GroupState,
     Identity,
-    JoinReply,
     JoinRequest,
-    SyncReply,
+    JoinResult,
     SyncRequest,
+    SyncResult,
 )
 from neve.coordinator.group_timers import monotonic_ms
 from neve.coordinator.offset_requests import OffsetRequests, Topics
@@ -113,20 +113,20 @@ class Groups(OffsetRequests):
 
     # -- members
 
-    async def join(self, request: JoinRequest) -> JoinReply:
+    async def join(self, request: JoinRequest) -> JoinResult:
         error = self._table.serving_error(request.group_id) or _name_fault(request)
         if error is not None:
-            return JoinReply(error=error, member_id=request.member_id)
+            return JoinResult(error=error, member_id=request.member_id)
         slot = self._table.get(request.group_id)
         if slot is None and request.member_id:
             unknown = GroupError.UNKNOWN_MEMBER
-            return JoinReply(error=unknown, member_id=request.member_id)
+            return JoinResult(error=unknown, member_id=request.member_id)
         slot = slot or self._table.create(request.group_id)
         if slot is None:
             count = len(self._table)
             self._refused(request, "groups.max", f"{count} groups are kept")
-            return JoinReply(error=GroupError.TOO_MANY_GROUPS)
-        ticket: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
+            return JoinResult(error=GroupError.TOO_MANY_GROUPS)
+        ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         name = request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS_MAX]
         new_id = f"{name}-{uuid.UUID(bytes=runtime.token(16))}"
         self._table.limit_memory(slot)
@@ -147,15 +147,15 @@ class Groups(OffsetRequests):
         group = request.group_id[:SHOWN_CHARACTERS_MAX]
         self._complain(address, bound, f"refused to join group {group!r}: {reason} ({bound})")
 
-    async def sync(self, request: SyncRequest) -> SyncReply:
+    async def sync(self, request: SyncRequest) -> SyncResult:
         error = self._table.serving_error(request.group_id)
         if error is GroupError.LOADING:
             # Its rebalance was lost with the earlier coordinator: the member has to join again.
-            return SyncReply(error=GroupError.REBALANCE_IN_PROGRESS)
+            return SyncResult(error=GroupError.REBALANCE_IN_PROGRESS)
         slot = self._table.get(request.group_id)
         if error is not None or slot is None:
-            return SyncReply(error=error or GroupError.UNKNOWN_MEMBER)
-        ticket: asyncio.Future[SyncReply] = asyncio.get_running_loop().create_future()
+            return SyncResult(error=error or GroupError.UNKNOWN_MEMBER)
+        ticket: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
         self._table.limit_memory(slot)
         self._table.carry_out(slot, slot.group.sync(monotonic_ms(), ticket, request))
         return await ticket
@@ -167,9 +167,9 @@ class Groups(OffsetRequests):
         slot = self._table.get(group_id)
         if error is not None or slot is None:
             return error or GroupError.UNKNOWN_MEMBER
-        answer = slot.group.heartbeat(monotonic_ms(), identity, generation)
+        error = slot.group.heartbeat(monotonic_ms(), identity, generation)
         self._table.update(slot)
-        return answer
+        return error
 
     def leave(
         self, group_id: str, leaving: Sequence[Identity]

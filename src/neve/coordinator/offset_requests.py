@@ -92,16 +92,16 @@ class OffsetRequests:
         if error is not None or slot is None:
             refused = error or GroupError.TOO_MANY_GROUPS
             return {(each.topic, each.partition): refused for each in request.offsets}
-        answers, accepted = self._sorted_out(request.offsets)
+        outcomes, accepted = self._sorted_out(request.offsets)
         if accepted and not slot.offsets.fits(accepted):
-            answers.update(dict.fromkeys(accepted, GroupError.OFFSETS_FULL))
+            outcomes.update(dict.fromkeys(accepted, GroupError.OFFSETS_FULL))
             accepted = {}
         if accepted:
             written = await self._waited_for(self._table.write_offsets(slot, accepted))
-            answers.update(dict.fromkeys(accepted, written))
+            outcomes.update(dict.fromkeys(accepted, written))
         else:
             self._table.update(slot)
-        return answers
+        return outcomes
 
     def _patience(self) -> asyncio.Timeout:
         """How long a client is kept waiting for the store; its heartbeats wait behind it."""
@@ -131,26 +131,26 @@ class OffsetRequests:
     def _sorted_out(
         self, offsets: Sequence[OffsetToCommit]
     ) -> tuple[Outcomes, dict[TopicPartition, CommittedOffset]]:
-        answers: Outcomes = {}
+        outcomes: Outcomes = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         now_ms = runtime.now_ms()
         for each in offsets:
             key = (each.topic, each.partition)
             topic = self._topics.lookup(each.topic)
             metadata = each.metadata or ""
-            answers[key] = None
+            outcomes[key] = None
             accepted.pop(key, None)  # of a partition that is named twice the last one counts
             if topic is None or not 0 <= each.partition < topic.partitions:
-                answers[key] = GroupError.UNKNOWN_PARTITION
+                outcomes[key] = GroupError.UNKNOWN_PARTITION
             elif len(metadata.encode()) > self.settings.offset_metadata_bytes_max:
-                answers[key] = GroupError.METADATA_TOO_LARGE
+                outcomes[key] = GroupError.METADATA_TOO_LARGE
             elif each.offset < 0:
-                answers[key] = GroupError.NEGATIVE_OFFSET
+                outcomes[key] = GroupError.NEGATIVE_OFFSET
             else:
                 accepted[key] = CommittedOffset(
                     each.offset, each.leader_epoch, metadata, now_ms, topic.topic_id
                 )
-        return answers, accepted
+        return outcomes, accepted
 
     async def fetch_offsets(
         self,
@@ -227,18 +227,18 @@ class OffsetRequests:
         is_empty = group.state is GroupState.EMPTY
         if not is_empty and group.protocol_type != CONSUMER_PROTOCOL:
             return GroupError.GROUP_NOT_EMPTY, {}
-        answers: Outcomes = {}
+        outcomes: Outcomes = {}
         for topic, partition in partitions:
             is_read = not is_empty and group.reads(topic)
-            answers[topic, partition] = GroupError.SUBSCRIBED_TO_TOPIC if is_read else None
+            outcomes[topic, partition] = GroupError.SUBSCRIBED_TO_TOPIC if is_read else None
         known = slot.offsets.everything()
-        removed = [key for key in known if key in answers and answers[key] is None]
+        removed = [key for key in known if key in outcomes and outcomes[key] is None]
         if removed:
             written = await self._waited_for(
                 self._table.write_offsets(slot, dict.fromkeys(removed))
             )
-            answers.update(dict.fromkeys(removed, written))
-        return None, answers
+            outcomes.update(dict.fromkeys(removed, written))
+        return None, outcomes
 
     # -- growing old
 

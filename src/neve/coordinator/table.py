@@ -1,6 +1,6 @@
 """All groups of one process: which partitions are loaded, and how effects are carried out.
 
-Groups are pure; the table drives them: it sends answers, appends records and runs timers. A
+Groups are pure; the table drives them: it sends responses, appends records and runs timers. A
 partition of the internal topic is absent (another process coordinates its groups), loading, or
 loaded with the log that its records are appended to.
 """
@@ -248,10 +248,10 @@ class GroupTable:
             self._save(slot, save)
 
     def _deliver(self, effects: Effects) -> None:
-        for answer in effects.answers:
-            future: asyncio.Future[object] = answer.ticket
+        for response in effects.responses:
+            future: asyncio.Future[object] = response.ticket
             if not future.done():  # the client may have disconnected
-                future.set_result(answer.reply)
+                future.set_result(response.result)
 
     def update(self, slot: Slot) -> None:
         """After every step: remember when the state changed, set its timer, forget what is idle."""

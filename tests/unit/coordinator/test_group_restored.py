@@ -11,7 +11,7 @@ from support.group_scene import SESSION_MS, Scene
 def restored(snapshot: GroupSnapshot, **settings: int) -> Scene:
     scene = Scene(**settings)
     scene.group, effects = Group.restored(snapshot, scene.settings, scene.now_ms)
-    assert effects.answers == effects.saves == []
+    assert effects.responses == effects.saves == []
     return scene
 
 

@@ -17,7 +17,7 @@ from neve.records.reference import Record, build_batch
 VERSION = 9
 VALUE_BYTES = 100
 BURST_REQUESTS = 100
-UNANSWERED_MAX = 400
+IN_FLIGHT_MAX = 400
 TIMEOUT_SECONDS = 60
 
 
@@ -28,13 +28,13 @@ def run(address: str, topic: str, requests: int, acks: int) -> float:
     with socket.create_connection((host, int(port)), TIMEOUT_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         started = runtime.monotonic()
-        answers = _Answers()
+        responses = _Responses()
         sent = 0
-        while answers.count < requests:
-            while sent < requests and sent - answers.count <= UNANSWERED_MAX - BURST_REQUESTS:
+        while responses.count < requests:
+            while sent < requests and sent - responses.count <= IN_FLIGHT_MAX - BURST_REQUESTS:
                 connection.sendall(burst)
                 sent += BURST_REQUESTS
-            answers.take(connection.recv(1 << 20))
+            responses.take(connection.recv(1 << 20))
         return runtime.monotonic() - started
 
 
@@ -53,8 +53,8 @@ def _frame(topic: str, acks: int) -> bytes:
     return b"".join(request_frame(PRODUCE, VERSION, 1, "bench", body.encode(VERSION)))
 
 
-class _Answers:
-    """Whole answers, counted; each is checked for its error."""
+class _Responses:
+    """Whole responses, counted; each is checked for its error."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,9 +75,9 @@ class _Answers:
             at += 4 + length
         self._left = data[at:]
 
-    def _check(self, answer: memoryview) -> None:
-        _, end = decode_response_header(PRODUCE, VERSION, answer)
-        response = PRODUCE.Response.decode(answer, VERSION, end)
+    def _check(self, frame: memoryview) -> None:
+        _, end = decode_response_header(PRODUCE, VERSION, frame)
+        response = PRODUCE.Response.decode(frame, VERSION, end)
         code = response.responses[0].partition_responses[0].error_code
         if code:
             raise BenchError(f"a produce request was refused with error {code}")

@@ -69,8 +69,8 @@ class Process:
     def counter(self, name: str) -> float:
         """One of its metrics."""
         assert self._http is not None, "it was started without http"
-        with urllib.request.urlopen(f"http://{self._http.group(1)}/metrics") as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(f"http://{self._http.group(1)}/metrics") as response:
+            text = response.read().decode()
         found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
         assert found is not None, name
         return float(found.group(1))

@@ -44,31 +44,31 @@ async def handle(
 
     A partition that is named twice is refused, as in Kafka: a name is short, a search is long.
     """
-    asked = [(topic, part) for topic in request.topics for part in topic.partitions]
-    times = Counter((topic.name, part.partition_index) for topic, part in asked)
+    requested = [(topic, part) for topic in request.topics for part in topic.partitions]
+    times = Counter((topic.name, part.partition_index) for topic, part in requested)
     check = LeadershipCheck(broker.still_leading)
 
-    def answer(
+    def find(
         topic: ListOffsetsRequest.Topic, part: ListOffsetsRequest.Partition
     ) -> Coroutine[object, None, _Partition]:
         named = times[topic.name, part.partition_index]
-        return _answer(broker, topic.name, part, check, times=named, version=context.api_version)
+        return _find(broker, topic.name, part, check, times=named, version=context.api_version)
 
-    answers: dict[int, _Partition] = {}
+    found_rows: dict[int, _Partition] = {}
 
     async def fill_in(places: list[int]) -> None:
-        found = await runtime.gather(*(answer(*asked[at]) for at in places))
+        found = await runtime.gather(*(find(*requested[at]) for at in places))
         for at, row in zip(places, found, strict=True):
-            answers[at] = row
+            found_rows[at] = row
 
-    searched = [at for at, (_, part) in enumerate(asked) if is_search(part.timestamp)]
-    known = [at for at, (_, part) in enumerate(asked) if not is_search(part.timestamp)]
+    searched = [at for at, (_, part) in enumerate(requested) if is_search(part.timestamp)]
+    known = [at for at, (_, part) in enumerate(requested) if not is_search(part.timestamp)]
     for start in range(0, len(known), AT_ONCE_MAX):
         await fill_in(known[start : start + AT_ONCE_MAX])
     for start in range(0, len(searched), SEARCHES_AT_ONCE_MAX):
         async with broker.searching:
             await fill_in(searched[start : start + SEARCHES_AT_ONCE_MAX])
-    rows = (answers[at] for at in range(len(asked)))
+    rows = (found_rows[at] for at in range(len(requested)))
     return ListOffsetsResponse(
         topics=[
             _Topic(name=topic.name, partitions=[next(rows) for _ in topic.partitions])
@@ -77,7 +77,7 @@ async def handle(
     )
 
 
-async def _answer(
+async def _find(
     broker: Broker,
     name: str,
     asked: ListOffsetsRequest.Partition,

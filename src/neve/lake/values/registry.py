@@ -1,7 +1,7 @@
 """A client of a schema registry: schemas by id, each asked for once.
 
 An id that the registry does not know is the record's fault and makes bad rows. A registry that does
-not answer raises UnavailableError, and the task can be retried. Answers that mean
+not answer raises UnavailableError, and the task can be retried. Responses that mean
 a wrong address or wrong credentials stop the job and say so, rather than blaming records.
 """
 
@@ -27,7 +27,7 @@ CREDENTIALS_VARIABLE = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
 """`user:password`, as Confluent's own tools read it."""
 
 SCHEMAS_MAX = 1000
-ANSWER_BYTES_MAX = 8 * 1024 * 1024
+RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 2
 UNKNOWN_SECONDS = 30.0
@@ -76,7 +76,7 @@ def registry_of(ref: RegistryRef) -> Registry:
 
 
 class Registry:
-    """Keeps at most `SCHEMAS_MAX` answers, those used last."""
+    """Keeps at most `SCHEMAS_MAX` responses, those used last."""
 
     def __init__(self, ref: RegistryRef, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._ref = ref
@@ -103,13 +103,13 @@ class Registry:
             raise UnknownSchemaError(found[1])
 
     def _fetch(self, schema_id: int) -> str:
-        answer = self._get(f"/schemas/ids/{schema_id}", f"schema {schema_id}")
-        kind = answer.get("schemaType", "AVRO")
+        response = self._get(f"/schemas/ids/{schema_id}", f"schema {schema_id}")
+        kind = response.get("schemaType", "AVRO")
         if kind != "AVRO":
             raise UnknownSchemaError(f"schema {schema_id} is {kind}, not AVRO")
         named: dict[str, Any] = {}
-        self._gather(answer.get("references") or [], named, f"schema {schema_id}")
-        schema = _schema_in(answer, f"schema {schema_id}")
+        self._gather(response.get("references") or [], named, f"schema {schema_id}")
+        schema = _schema_in(response, f"schema {schema_id}")
         return json.dumps(_inlined(schema, named, set(), "") if named else schema)
 
     def _gather(self, references: list[Any], named: dict[str, Any], what: str) -> None:
@@ -125,9 +125,9 @@ class Registry:
             if len(named) >= _REFERENCES_MAX:
                 raise UnknownSchemaError(f"{what} refers to more than {_REFERENCES_MAX} schemas")
             referred = f"what {what} refers to ({each['subject']}, version {version})"
-            answer = self._get(f"/subjects/{subject}/versions/{version}", referred)
-            named[name] = _schema_in(answer, what)
-            self._gather(answer.get("references") or [], named, what)
+            response = self._get(f"/subjects/{subject}/versions/{version}", referred)
+            named[name] = _schema_in(response, what)
+            self._gather(response.get("references") or [], named, what)
 
     def _get(self, path: str, what: str) -> dict[str, Any]:
         for attempt in range(ATTEMPTS):
@@ -152,8 +152,8 @@ class Registry:
             headers["Authorization"] = f"Basic {encoded}"
         with self._connection(parts.scheme, parts.hostname or "", parts.port) as connection:
             connection.request("GET", f"{parts.path}{path}", headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(ANSWER_BYTES_MAX + 1)
+            response = connection.getresponse()
+            return response.status, response.read(RESPONSE_BYTES_MAX + 1)
 
     @contextlib.contextmanager
     def _connection(
@@ -177,13 +177,13 @@ class Registry:
                 url, f"the schema registry refused the credentials; set {CREDENTIALS_VARIABLE}"
             )
         try:
-            answer = json.loads(body) if len(body) <= ANSWER_BYTES_MAX else None
+            response = json.loads(body) if len(body) <= RESPONSE_BYTES_MAX else None
         except ValueError:
-            answer = None
-        if isinstance(answer, dict):
+            response = None
+        if isinstance(response, dict):
             if status == 200:
-                return answer
-            if status == 404 and answer.get("error_code") in _NOT_FOUND:
+                return response
+            if status == 404 and response.get("error_code") in _NOT_FOUND:
                 raise UnknownSchemaError(f"{what} is not in the registry")
         raise InvalidError(f"{url} answered {status} and not like a schema registry: check the URL")
 
@@ -195,9 +195,9 @@ def _keep(kept: OrderedDict[int, Any], key: int, value: Any) -> None:
         kept.popitem(last=False)
 
 
-def _schema_in(answer: dict[str, Any], what: str) -> Any:
+def _schema_in(response: dict[str, Any], what: str) -> Any:
     try:
-        return json.loads(answer["schema"])
+        return json.loads(response["schema"])
     except (KeyError, TypeError, ValueError):
         raise UnknownSchemaError(f"{what} is not JSON text in the registry") from None
 
