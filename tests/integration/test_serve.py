@@ -115,21 +115,21 @@ class Pipelining:
     def __init__(self, port: int, topic: str) -> None:
         self._burst = pipelined._frame(topic, -1) * 20
         self._socket = socket.create_connection(("127.0.0.1", port), 15)
-        self.answers = pipelined._Answers()
+        self.responses = pipelined._Responses()
 
     def send_until(self, count: int) -> None:
         """Send until so many are answered; more are on their way then."""
         sent = 0
-        while self.answers.count < count:
-            while sent - self.answers.count < 200:
+        while self.responses.count < count:
+            while sent - self.responses.count < 200:
                 self._socket.sendall(self._burst)
                 sent += 20
-            self.answers.take(self._socket.recv(1 << 16))
+            self.responses.take(self._socket.recv(1 << 16))
 
     def read_to_the_end(self) -> None:
         with self._socket, contextlib.suppress(ConnectionResetError):
             while data := self._socket.recv(1 << 16):
-                self.answers.take(data)
+                self.responses.take(data)
 
 
 def produce(port: int, count: int, topic: str = "t") -> None:
@@ -360,7 +360,7 @@ def test_what_was_taken_under_load_is_there_and_answered(start: Start) -> None:
     try:
         assert consumer.get_watermark_offsets(TopicPartition("t", 0), 15) == (
             0,
-            1 + load.answers.count,
+            1 + load.responses.count,
         )
     finally:
         consumer.close()

@@ -51,7 +51,7 @@ class World:
     def forget(self) -> None:
         """Drop from memory all that the tail cache held."""
         for row in [*self.log.tail, *self.log.recent]:
-            row.held.drop()
+            row.cached.drop()
 
     async def delete_below(self, offset: int) -> None:
         await move_start(self.log.manifest, offset, end=self.log.high_watermark)

@@ -61,7 +61,7 @@ class RecordDecoder:
 def _plain(name: PartitionName, chunk: RecordChunk, selection: Selection) -> Iterator[list[Record]]:
     for position, header, data in _batches(chunk):
         if header.base_offset >= chunk.next_offset:
-            return  # the batches behind it are not wanted, and not checked
+            return  # later batches are not selected, and not checked
         if header.is_control or not _overlaps(header, chunk) or _too_old(header, selection):
             continue
         found = [
@@ -76,7 +76,7 @@ def _plain(name: PartitionName, chunk: RecordChunk, selection: Selection) -> Ite
             )
             for record in decode_batch(data, position, key=chunk.key)
             if chunk.first_offset <= record.offset < chunk.next_offset
-            and selection.wants(record.timestamp)
+            and selection.includes(record.timestamp)
         ]
         if found:
             yield found
@@ -97,7 +97,7 @@ def _too_old(header: BatchHeader, selection: Selection) -> bool:
 
 
 def _keep(selection: Selection) -> Callable[[BatchHeader], bool] | None:
-    """Return what selects batches by their headers; None if all are wanted."""
+    """Return what selects batches by their headers; None if all are selected."""
     if selection.from_timestamp is None:
         return None
     return lambda header: not _too_old(header, selection)
@@ -122,7 +122,7 @@ def _compiled(
             for chunk in _between(chunks, rows[0].offset, rows[-1].offset + 1):
                 yield from _plain(name, chunk, selection)
             continue
-        found = [row for row in rows if selection.wants(row.timestamp)]
+        found = [row for row in rows if selection.includes(row.timestamp)]
         if found:
             yield found
 
@@ -229,9 +229,9 @@ def _in_time(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
 
     micros = batch.column("timestamp").cast(pa.int64())
     # A time that microseconds cannot hold is null: it is far outside any range a caller can give.
-    wanted = pa.repeat(pa.scalar(True), batch.num_rows)
+    selected = pa.repeat(pa.scalar(True), batch.num_rows)
     if selection.from_timestamp is not None:
-        wanted = pc.and_(wanted, pc.greater_equal(micros, selection.from_timestamp * 1000))
+        selected = pc.and_(selected, pc.greater_equal(micros, selection.from_timestamp * 1000))
     if selection.to_timestamp is not None:
-        wanted = pc.and_(wanted, pc.less(micros, selection.to_timestamp * 1000))
-    return batch.filter(wanted)
+        selected = pc.and_(selected, pc.less(micros, selection.to_timestamp * 1000))
+    return batch.filter(selected)

@@ -19,7 +19,7 @@ class TopicListing(NamedTuple):
 
 
 class BucketInfo(NamedTuple):
-    """Everything at a glance. A partition that cannot be looked at carries its error."""
+    """A summary of the bucket. A partition that cannot be read carries its error."""
 
     cluster_id: str
     topics: tuple[TopicListing, ...]
@@ -27,7 +27,7 @@ class BucketInfo(NamedTuple):
 
     @property
     def errors(self) -> list[str]:
-        """What could not be looked at, for people."""
+        """Describe what could not be read."""
         partitions = [
             f"{topic.name}-{row.partition}: {row.error}"
             for topic in self.topics
@@ -49,7 +49,7 @@ async def describe(
     topics = layout.topics()
     names = [PartitionName(topic.name, number) for topic in topics for number in topic.partitions]
     sources = layout.sources(names)
-    await layout.look(sources)
+    await layout.prepare(sources)
     found: dict[PartitionName, PartitionInfo] = {}
     for first in range(0, len(sources), at_once):
         group = sources[first : first + at_once]

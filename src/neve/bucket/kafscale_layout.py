@@ -41,7 +41,7 @@ class KafScaleLayout:
         self._store = store
         self._listed: dict[PartitionName, list[ForeignSegment]] = {}
         self.strays: list[str] = []
-        """Indexes and `.kfst` files without a segment, as of the last look."""
+        """Indexes and `.kfst` files without a segment, as of the last refresh."""
 
     async def refresh(self) -> None:
         rows = await self._store.list("")
@@ -63,7 +63,7 @@ class KafScaleLayout:
     def sources(self, names: Sequence[PartitionName]) -> list[KafScaleSource]:
         return [KafScaleSource(self._store, name, self._of(name)) for name in names]
 
-    async def look(
+    async def prepare(
         self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
     ) -> None:
         """Nothing is shared but the listing, which each source was made of."""

@@ -113,7 +113,7 @@ class Layout(Protocol):
     def sources(self, names: Sequence[PartitionName]) -> Sequence[PartitionSource]:
         """Return sources of these partitions, in this order."""
 
-    async def look(
+    async def prepare(
         self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
     ) -> None:
         """Read what partitions share, once for all of them. Their next resolve uses it.

@@ -119,8 +119,8 @@ class Selection:
     def by_time(self) -> bool:
         return self.from_timestamp is not None or self.to_timestamp is not None
 
-    def wants(self, timestamp: int) -> bool:
-        """Whether a record of this time is wanted."""
+    def includes(self, timestamp: int) -> bool:
+        """Whether the selection includes a record with this timestamp."""
         after = self.from_timestamp is None or timestamp >= self.from_timestamp
         return after and (self.to_timestamp is None or timestamp < self.to_timestamp)
 

@@ -58,12 +58,12 @@ class NeveLayout:
         known = self._directories
         return [NeveSource(self._store, self.cluster, name, known) for name in names]
 
-    async def look(
+    async def prepare(
         self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
     ) -> None:
-        """One look at the streams, made now, before any manifest is read.
+        """Read the streams once, before any manifest.
 
-        Partitions that are wanted up to an offset which segments hold need no stream.
+        A partition that is read only up to an offset in segments needs no stream.
         """
         own = [source for source in sources if isinstance(source, NeveSource)]
         if ends is not None:
@@ -141,9 +141,9 @@ async def read_views(
         except (DamagedError, UnsupportedError) as error:
             return error
 
-    wanted = sorted({part.incarnation for part in parts})
-    views = await runtime.gather(*(view(incarnation) for incarnation in wanted))
-    return dict(zip(wanted, views, strict=True))
+    incarnations = sorted({part.incarnation for part in parts})
+    views = await runtime.gather(*(view(incarnation) for incarnation in incarnations))
+    return dict(zip(incarnations, views, strict=True))
 
 
 class NeveSource:

@@ -226,7 +226,7 @@ class PartitionReader:
         reason = f"{error.reason}. {self.name} was read up to offset {self.next}"
         span = self._span_of(error.key)
         if span is not None:
-            first, end = span.held
+            first, end = span.offsets
             reason += f"; the object holds offsets {first} to {end - 1}. {self._source.remedy}"
         return DamagedError(error.key, reason)
 

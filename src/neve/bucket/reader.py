@@ -160,7 +160,7 @@ class AsyncBucket:
         bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
         sources = await self._sources(topic, partitions)
         topics = self._layout.topics()
-        await self._layout.look(sources)
+        await self._layout.prepare(sources)
         at_once = self._settings.reader.partitions_ahead
         return await plan_partitions(sources, topics, bounds, at_once)
 
@@ -239,7 +239,7 @@ class AsyncBucket:
         sources = await self._sources(topic, partitions)
         failures: dict[PartitionName, NeveError] = {}
         readers: list[PartitionReader] = []
-        await self._layout.look(sources)
+        await self._layout.prepare(sources)
         async for reader, failure in self._opened(sources, bounds):
             if failure is None:
                 readers.append(reader)
@@ -284,7 +284,7 @@ class AsyncBucket:
                 PartitionName(each.name, number) for each in found for number in each.partitions
             ]
         if len(found) != 1:
-            raise InvalidError(f"partitions of {len(found)} topics were asked for: name one topic")
+            raise InvalidError(f"partitions were given for {len(found)} topics: name one topic")
         wanted = [partitions] if isinstance(partitions, int) else sorted(set(partitions))
         if unknown := [number for number in wanted if number not in found[0].partitions]:
             raise NoTopicError(
@@ -333,7 +333,7 @@ class AsyncBucket:
     ) -> AsyncGenerator[T, None]:
         sources = await self._sources(topic, partitions, topic_id)
         ends = [bounds.of(source.name.partition).to_offset for source in sources]
-        await self._layout.look(sources, ends)
+        await self._layout.prepare(sources, ends)
         failures: dict[PartitionName, NeveError] = {}
         async for reader, failure in self._opened(sources, bounds):
             if failure is not None:

@@ -144,7 +144,7 @@ class Repair:
             if key in gone:
                 self._did(key, "deleted, since it is doomed")
             else:
-                # Listed, or doomed and collected by others, since it was looked at.
+                # Meanwhile listed, or doomed and collected by another process.
                 self._done.add(key)
 
     # -- trims -------------------------------------------------------------------------------

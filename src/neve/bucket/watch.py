@@ -100,9 +100,9 @@ class StreamWatcher:
             if self._known.get(name) != parts:
                 changed.add(name)
                 self._known[name] = parts
-        wanted = {part.incarnation for parts in self._known.values() for part in _open(parts)}
-        kept = {number: tail for number, tail in self._tails.items() if number in wanted}
-        for incarnation in sorted(wanted - kept.keys()):
+        needed = {part.incarnation for parts in self._known.values() for part in _open(parts)}
+        kept = {number: tail for number, tail in self._tails.items() if number in needed}
+        for incarnation in sorted(needed - kept.keys()):
             kept[incarnation] = await self._tail(incarnation)
         self._tails = kept
         return changed

@@ -25,7 +25,7 @@ COMMIT_EVERY_SECONDS = 5.0
 SESSION_SECONDS_MIN, SESSION_SECONDS_MAX = 6.0, 45.0
 """Default of brokers and of librdkafka."""
 
-LOOK_EVERY_SECONDS = 0.5
+GROUP_POLL_SECONDS = 0.5
 SETTLED = "Stable"
 
 
@@ -168,7 +168,7 @@ class _Others:
         self._connection = connection
         self._group = group
         self._places = places
-        self._looked_at: float | None = None
+        self._polled_at: float | None = None
 
     def read_all(self, own_id: str) -> bool:
         """Return whether the group is stable, with this member, and others own all partitions.
@@ -177,9 +177,9 @@ class _Others:
         then.
         """
         now = runtime.monotonic()
-        if self._looked_at is not None and now - self._looked_at < LOOK_EVERY_SECONDS:
+        if self._polled_at is not None and now - self._polled_at < GROUP_POLL_SECONDS:
             return False
-        self._looked_at = now
+        self._polled_at = now
         with contextlib.suppress(BrokerError):  # the next poll may succeed
             found = find(self._connection, self._group)
             ours = [each for each in found.members if each.member_id == own_id]

@@ -136,12 +136,12 @@ async def _serve(settings: Settings) -> int:
             pages.broker = broker
             print(_ready_line(settings, broker, bound, http), flush=True)
             _tune_collector()
-            async with _memory_looked_after(settings):
+            async with _memory_management(settings):
                 return await _until_the_end(broker, pages, signals)
 
 
 @contextlib.asynccontextmanager
-async def _memory_looked_after(settings: Settings) -> AsyncIterator[None]:
+async def _memory_management(settings: Settings) -> AsyncIterator[None]:
     from neve.broker.memory import stay_below
     from neve.store.url import parse
 

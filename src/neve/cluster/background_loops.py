@@ -1,7 +1,7 @@
 """The background loops of a broker: tier, roll up, retain, collect, purge, watch, take over.
 
 The loops wait for work that is due and never scan all partitions. An idle broker, with any number
-of partitions, sends three small requests each `cluster.poll.ms` and one listing each
+of partitions, sends three small requests each `cluster.poll.ms`, and a GET and two LISTs each
 `maintenance.gc.interval.ms`. A failure is logged once and retried after a growing pause. It neither
 ends a loop nor delays other partitions.
 """

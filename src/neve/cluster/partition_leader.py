@@ -117,9 +117,9 @@ class PartitionLeader:
         """Append one checked batch: see `PartitionLog.append`."""
         return self.log.append(batch, header, admitted=admitted)
 
-    def committed(self, held: CachedObject, entry: Slice) -> None:
+    def committed(self, cached: CachedObject, entry: Slice) -> None:
         """Take in a slice that the WAL committed. Called in the order of offsets."""
-        self.log.committed(held, entry)
+        self.log.committed(cached, entry)
         if self._is_tiering:
             return  # rescheduled when the run ends
         tiering = self._queues.tiering

@@ -12,7 +12,6 @@ from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog
 from neve.cluster.maintenance_queues import MaintenanceQueues
 from neve.cluster.partition_leader import PartitionLeader
-from neve.cluster.recovery import raise_first
 from neve.errors import NeveError
 
 
@@ -43,10 +42,6 @@ class PartitionMaintenance:
                 pass
 
         return await self._for_each(tier)
-
-    async def retain_all(self) -> None:
-        """Apply retention to every partition, due or not. Raises the first failure at the end."""
-        raise_first(await self._for_each(PartitionLeader.retain))
 
     async def collect_all(self) -> tuple[int, list[NeveError]]:
         """Delete doomed objects of every partition. Returns how many, and the failures."""

@@ -132,7 +132,7 @@ class Handover(Stored, frozen=True, kw_only=True):
 
 
 class Release(Stored, frozen=True, tag="release"):
-    """A live leader hands partitions over, each to a named successor under the next epoch."""
+    """A live leader transfers partitions, each to a named successor under the next epoch."""
 
     handovers: tuple[Handover, ...]
 

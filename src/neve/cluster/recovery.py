@@ -52,7 +52,7 @@ GROUP_SECONDS = 1.0
 LISTED_PARTITIONS_MIN = 8
 NEIGHBOUR_DIGITS = 2
 # The window of a broker that the cluster state no longer has: the most that any version allowed.
-INFLIGHT_MOST = 64
+INFLIGHT_MAX = 64
 
 
 Taken: TypeAlias = tuple[PartitionLog, PartitionState]
@@ -88,7 +88,7 @@ async def recover(
 ) -> Recovered:
     """Bring the logs of newly led partitions to where earlier leaders ended.
 
-    `keep` is handed the bytes of their tails as these are read, oldest first: a cache that drops
+    `keep` receives the bytes of their tails as they are read, oldest first: a cache that drops
     what it has no room for. `on_recovered` is called with logs as soon as they are recovered.
     """
     recovery = _Recovery(
@@ -157,7 +157,7 @@ class _Recovery:
             pending += self._begin(again)
 
     def _begin(self, rows: Sequence[Taken]) -> list[_Pending]:
-        """Start to look at these partitions; those looked at too often have failed."""
+        """Start recovering these partitions; those with too many attempts have failed."""
         for log, _ in rows:
             self._attempts[log] += 1
             if self._attempts[log] > ATTEMPTS_MAX:
@@ -215,7 +215,7 @@ class _Recovery:
 
     async def _seal(self, stream: int) -> int:
         broker = self._brokers.get(stream)
-        window = broker.inflight if broker is not None else INFLIGHT_MOST
+        window = broker.inflight if broker is not None else INFLIGHT_MAX
         self.ends[stream] = end = await _patiently(
             lambda: Sealer(self.store, stream, window=window).seal()
         )
@@ -227,7 +227,7 @@ class _Recovery:
 
 
 class _Attempt:
-    """One look at streams and manifests, shared by the partitions that need them."""
+    """One read of streams and manifests, shared by the partitions that need them."""
 
     def __init__(self, recovery: _Recovery, rows: Sequence[Taken]) -> None:
         self._recovery = recovery
@@ -248,7 +248,7 @@ class _Attempt:
     async def examine(
         self, log: PartitionLog, state: PartitionState, *, again: bool
     ) -> _Found | None:
-        """The manifest, after the streams, and what the last bundle knows; None: look again."""
+        """The manifest, after the streams, and the state in the last bundle; None: try again."""
         if again:
             await runtime.sleep(PAUSE_SECONDS)
         await self._read_all(_streams(state))
@@ -284,7 +284,7 @@ class _Attempt:
         return tail
 
     async def _listed(self, wanted: _Neighbours) -> ListedStore | None:
-        """The manifests of neighbours, listed at once where many of them are wanted."""
+        """The manifests of neighbours, listed in one request if many of them are needed."""
         if self._neighbours[wanted] < LISTED_PARTITIONS_MIN:
             return None
         if wanted not in self._listings:

@@ -58,7 +58,7 @@ class Broker(Stored, frozen=True, kw_only=True):
 
 
 class StreamPart(Stored, frozen=True, kw_only=True):
-    """Where a stretch of a partition's untiered records lies: a stream, from one number to another.
+    """The location of some untiered records of a partition: a stream, from one number to another.
 
     Without an `end` it goes on to wherever the stream goes.
     """
@@ -108,7 +108,7 @@ class IdBlock(Stored, frozen=True):
 class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
     """The folded cluster log. Topics by id, brokers by incarnation.
 
-    It never changes, so what is looked up in it is indexed once, when first asked for.
+    It never changes, so its indexes are built once, on first use.
     """
 
     cluster_id: str = ""

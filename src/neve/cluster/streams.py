@@ -9,7 +9,7 @@ of the dead process can never commit.
 from __future__ import annotations
 
 from neve.cluster.log import ClusterLog
-from neve.cluster.recovery import INFLIGHT_MOST
+from neve.cluster.recovery import INFLIGHT_MAX
 from neve.cluster.state import ClusterState
 from neve.errors import NeveError
 from neve.log.keys import WAL_PREFIX, stream_of, wal_stream
@@ -74,7 +74,7 @@ def _is_retired(incarnation: int, rows: list[ObjectInfo]) -> bool:
 async def _retire(store: Store, incarnation: int, keys: list[str]) -> int:
     end = await WalReader(store, incarnation).end()
     if end is None:  # its process ended before any other had to read what it wrote
-        await Sealer(store, incarnation, window=INFLIGHT_MOST).seal()
+        await Sealer(store, incarnation, window=INFLIGHT_MAX).seal()
         end = await WalReader(store, incarnation).end()
         assert end is not None  # a seal is never deleted
     number, checkpoint = end

@@ -184,7 +184,7 @@ class Takeover:
                 over.set()
 
     async def _streams_changed(self) -> bool:
-        """Whether partitions need other streams now. A stream retired meanwhile looks damaged."""
+        """Whether partitions need other streams now. A stream retired meanwhile appears damaged."""
         before = self._cluster.state.streams()
         return (await self._cluster.refresh()).streams() != before
 

@@ -23,7 +23,7 @@ LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
-# A segment of less is mostly its own header and index, whatever a topic asks for.
+# A segment of less is mostly its own header and index, whatever the topic config says.
 SEGMENT_BYTES_MIN = KIB
 
 
@@ -287,7 +287,7 @@ class TopicConfig:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     codec: int | None
-    """The codec that every batch is kept in; None: the one it came in."""
+    """The codec that every batch is kept in; None: the producer's."""
 
     @property
     def log_append_time(self) -> bool:
@@ -314,7 +314,7 @@ class TopicConfig:
 
         difference = int(text("message.timestamp.difference.max.ms"))
         before, after = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
-        # Segments are built in memory, so the broker's bound holds whatever a topic asks for.
+        # Segments are built in memory, so the broker's bound holds whatever the topic config says.
         bytes_ = min(max(int(text("segment.bytes")), SEGMENT_BYTES_MIN), segment.bytes)
         return cls(
             retention_ms=int(text("retention.ms")),

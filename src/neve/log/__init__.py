@@ -1,1 +1,1 @@
-"""WAL, segments, indexes, manifests, caches, readers: what lies between a batch and a key."""
+"""The log of a partition: WAL, segments, indexes, manifests, caches and readers."""

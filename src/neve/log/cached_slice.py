@@ -33,14 +33,14 @@ class CachedObject:
         self._recents: list[deque[CachedSlice]] = []
 
     def kept_in(self, recent: deque[CachedSlice]) -> None:
-        """A row of this object was appended there, and is to go when the bytes go."""
+        """Remember that a row of this object is in `recent`: it is removed with the bytes."""
         self._recents.append(recent)
 
     def drop(self) -> None:
-        """Let the bytes go. Objects are dropped in the order in which they came."""
+        """Drop the bytes. Objects are dropped in the order of their commits."""
         self.data = None
         for recent in self._recents:
-            while recent and recent[0].held.data is None:
+            while recent and recent[0].cached.data is None:
                 recent.popleft()
         self._recents = []
 
@@ -48,29 +48,29 @@ class CachedObject:
 class CachedSlice(NamedTuple):
     """Some committed batches of a partition. `since` is when this process saw them."""
 
-    held: CachedObject
+    cached: CachedObject
     entry: Slice
     since: float
 
     @property
     def key(self) -> str:
-        return self.held.key
+        return self.cached.key
 
     def in_memory(self) -> memoryview | None:
-        data = self.held.data
+        data = self.cached.data
         return None if data is None else data[self.entry.position : self.entry.end]
 
 
 async def read_slice(store: Store, row: CachedSlice) -> memoryview:
-    """A slice from memory, or by range and checked."""
-    held, entry = row.held, row.entry
+    """Return a slice's bytes from memory, or read and check them."""
+    cached, entry = row.cached, row.entry
     data = row.in_memory()
     if data is not None:
         return data
     return await fetch_range_checked(
         store,
-        held.key,
+        cached.key,
         entry.position,
         entry.end,
-        lambda data: wal_object.slice_bytes(entry, data, held.key),
+        lambda data: wal_object.slice_bytes(entry, data, cached.key),
     )

@@ -77,7 +77,7 @@ def seal_envelope(
 def open_envelope(
     data: bytes | memoryview, kind: Kind, series_prefix: str, number: int, key: str
 ) -> Envelope:
-    """Check everything that can be checked before the payload is looked at."""
+    """Check everything that can be checked before the payload is decoded."""
     view = memoryview(data)
     if len(view) < OVERHEAD_BYTES:
         raise DamagedError(key, f"{len(view)} bytes are too few for an envelope")
@@ -85,7 +85,7 @@ def open_envelope(
     if magic != MAGIC:
         raise DamagedError(key, f"it starts with {magic!r}, not {MAGIC!r}")
     if length > PAYLOAD_BYTES_MAX or len(view) != OVERHEAD_BYTES + length:
-        raise DamagedError(key, f"it has {len(view)} bytes but speaks of {length} of payload")
+        raise DamagedError(key, f"it has {len(view)} bytes but states a payload of {length} bytes")
     (checksum,) = _TRAILER.unpack_from(view, len(view) - _TRAILER.size)
     if checksum != crc32c(view[: -_TRAILER.size]):
         raise DamagedError(key, "its checksum does not match")

@@ -97,9 +97,7 @@ async def read_range(store: Store, key: str, start: int, end: int) -> memoryview
     """One read of exactly this range: an answer that is too short is damage."""
     data = await store.get_range(key, start, end)
     if len(data) != end - start:
-        raise DamagedError(
-            key, f"bytes {start} to {end} were asked for and {len(data)} bytes came back"
-        )
+        raise DamagedError(key, f"requested bytes {start} to {end}, received {len(data)} bytes")
     return data
 
 

@@ -38,7 +38,7 @@ WRITES_PENDING_MAX = 64
 
 @dataclass
 class IndexCacheCounters:
-    """How many bundles came from memory, files and the bucket, and what failed."""
+    """Counters: bundles read from memory, from files and from the bucket, and failures."""
 
     memory_hits: int = 0
     file_hits: int = 0

@@ -71,7 +71,7 @@ def manifest(topic: str, topic_id: bytes, partition: int) -> SeriesKeys:
 
 
 def topic_prefix(topic: str, topic_id: bytes) -> str:
-    """Where everything of a topic lies. A topic created again has another id, so other keys."""
+    """The keys of a topic. A topic created again has another id, so other keys."""
     return f"{TOPICS_PREFIX}{topic[:TOPIC_NAME_SHOWN]}.{topic_id.hex()}/"
 
 

@@ -12,7 +12,7 @@ UNDEFINED = -1
 
 
 class EpochEnd(NamedTuple):
-    """The greatest epoch that is not above the one asked for, and where it ends; -1: unknown."""
+    """Return the greatest epoch up to the requested one and its end offset; -1: unknown."""
 
     epoch: int
     end_offset: int

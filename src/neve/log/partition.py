@@ -127,10 +127,12 @@ class PartitionLog:
         `end` is that with the tail taken in, and `in_memory` what was kept of the tail's bytes.
         """
         now = runtime.monotonic()
-        held: dict[str, CachedObject] = {}
+        objects: dict[str, CachedObject] = {}
         for incarnation, item, entry in tail.slices:
             # The bytes of small objects come with their directories, and no cache counts them.
-            at = held.setdefault(item.key, CachedObject(item.key, incarnation, item.number, None))
+            at = objects.setdefault(
+                item.key, CachedObject(item.key, incarnation, item.number, None)
+            )
             self.untiered.hold(CachedSlice(at, entry, now))
         for kept, entry in in_memory:
             self._remember(CachedSlice(kept, entry, now))
@@ -229,9 +231,9 @@ class PartitionLog:
             self._recovered_commit.succeed()
         return self._recovered_commit
 
-    def committed(self, held: CachedObject, entry: Slice) -> None:
+    def committed(self, cached: CachedObject, entry: Slice) -> None:
         """The WAL committed a slice of ours. Called in the order of offsets."""
-        row = CachedSlice(held, entry, runtime.monotonic())
+        row = CachedSlice(cached, entry, runtime.monotonic())
         self.untiered.hold(row)
         self._remember(row)
         self.high_watermark = entry.last_offset + 1
@@ -239,9 +241,9 @@ class PartitionLog:
             self._notify()
 
     def _remember(self, row: CachedSlice) -> None:
-        if row.held.data is not None:  # a cache without room drops it at once
+        if row.cached.data is not None:  # a cache without room drops it at once
             self.recent.append(row)
-            row.held.kept_in(self.recent)
+            row.cached.kept_in(self.recent)
 
     def watch(self, callback: Watcher) -> None:
         """Call back at every commit, and once when the log is closed, until `unwatch`."""
@@ -268,7 +270,7 @@ class PartitionLog:
             self.producers.uncount()
 
     def moved(self, incarnation: int, below: int, fresh: list[tuple[CachedObject, Slice]]) -> None:
-        """What a stream's numbers below `below` and its older roll-ups held lies elsewhere now."""
+        """Replace rows of a stream's numbers below `below` and of its older roll-ups."""
         self.untiered.moved(incarnation, below, fresh)
 
     # -- tiering -----------------------------------------------------------------------------
@@ -305,19 +307,22 @@ class PartitionLog:
             await self.manifest.checkpoint(self._settings.checkpoint_numbers)
             return written is not None
 
-    async def _untiered_batches(self, bytes_wanted: int | None) -> list[Buffer]:
+    async def _untiered_batches(self, target_bytes: int | None) -> list[Buffer]:
         """The oldest untiered batches, with the history brought to where they begin."""
         for _ in range(TIERING_ATTEMPTS_MAX):
             if self._history_at != self.tiered_offset:
                 await self._adopt_history()
             try:
-                return await self.untiered.oldest_batches(bytes_wanted)
+                return await self.untiered.oldest_batches(target_bytes)
             except (LostRangeError, DamagedError):
                 await self.manifest.refresh()
                 if self._history_at == self.tiered_offset:
                     raise
-                # Others tiered what we looked for.
-        raise UnavailableError(self.manifest.keys.prefix, "it is tiered faster than we can look")
+                # Another process tiered these records during the read.
+        raise UnavailableError(
+            self.manifest.keys.prefix,
+            "its untiered records moved during each attempt to read them: try again",
+        )
 
     async def _adopt_history(self) -> None:
         """Another process tiered for us: its last bundle has the state at the tiered offset."""

@@ -26,7 +26,7 @@ from neve.log.wal.pending import Commit
 from neve.records.batch import NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from neve.settings import ProducerSettings
 
-# Sequences go round: what lies at most this far behind counts as before, the rest as ahead.
+# Sequences wrap around: one at most this far behind counts as earlier, any other as later.
 _HALF_WAY = (SEQUENCE_MASK + 1) // 2
 # Past the bound this share goes at once, so that the oldest is rarely searched for.
 _EVICTED_SHARE = 16
@@ -56,7 +56,7 @@ class Duplicate(NamedTuple):
     commit: Commit | None
 
 
-# First and last sequence, first and last offset, time, and the commit if it came in this process.
+# First and last sequence, first and last offset, time, and the commit if this process made it.
 _Seen: TypeAlias = tuple[int, int, int, int, int, Commit | None]
 
 
@@ -298,12 +298,12 @@ class Producers:
 
 
 def _is_long_committed(producer: _Producer, last_sequence: int) -> bool:
-    """Whether a batch lies before all that are remembered, and is known to have been committed."""
+    """Whether a batch is older than all remembered ones and is known to be committed."""
     if not producer.from_zero or len(producer.recent) < RECENT_BATCHES_MAX:
         return False
     oldest = producer.recent[0]
     behind = (oldest[0] - last_sequence - 1) & SEQUENCE_MASK
-    # Commits are in the order of offsets: what came before a committed batch is committed.
+    # Commits are in offset order: every batch before a committed one is committed.
     return behind < _HALF_WAY and (oldest[5] is None or oldest[5].succeeded)
 
 

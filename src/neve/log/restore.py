@@ -45,10 +45,10 @@ async def load_history(store: Store, manifest: Manifest, name: str) -> tuple[His
             history = await _state_kept(store, manifest, state, name)
             if history is None:
                 if state.state_bundle is not None and await manifest.refresh() is not state:
-                    continue  # a segment came after it, whose bundle knows all that it knew
+                    continue  # a later segment's bundle holds all of its state
                 history = await _history_at_end(store, manifest, segments, name)
         except NotFoundError as error:
-            # A segment that we would rebuild a bundle from: merged or expired since we looked?
+            # A segment that we would rebuild a bundle from: merged or expired during the call?
             await manifest.refresh()
             if any(row.key == error.key for row in await manifest.segments()):
                 raise DamagedError(error.key, f"{name} lists this segment; it is gone") from error

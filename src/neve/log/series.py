@@ -3,7 +3,7 @@
 Numbers are consecutive and never overwritten. A checkpoint at n sums up all numbers below n; only
 then may those be deleted, so a number that is missing may have been trimmed, and one that is there
 may have been put back by a late request. Hence the rule that everything here keeps: **what was
-read, missed or won is believed only if the greatest checkpoint, looked at afterwards, is not above
+read, missed or won is valid only if the greatest checkpoint, checked afterwards, is not above
 it.** Otherwise the reader starts again from that checkpoint.
 
 Reading a number decides which writer won it: every object carries its author's random id. A loser
@@ -127,7 +127,7 @@ class Series(Generic[State, Record]):
         return (await self.advance(start or View(0, self.rules.empty()))).view
 
     async def advance(self, view: View[State]) -> Progress[State, Record]:
-        """Read on from a view until a number is missing; believe it after the look."""
+        """Read on from a view until a number is missing, then check the greatest checkpoint."""
         whole = True
         while True:
             entries, damage = await self._read_from(view)

@@ -84,21 +84,21 @@ def assemble(
     Returns None if something moved in between: resolve again. The tail begins at the tiered offset
     even if the log starts above it: a new leader needs deleted records for the partition's history.
     """
-    due = manifest.next
+    next_offset = manifest.next
     kept: list[TailSlice] = []
     for row in committed_slices(topic_id, partition, parts, tails):
-        if row.entry.last_offset < due:
+        if row.entry.last_offset < next_offset:
             continue
-        if not _given_up(manifest, due, row.entry.base_offset):
+        if not _given_up(manifest, next_offset, row.entry.base_offset):
             return None
         kept.append(row)
-        due = row.entry.last_offset + 1
+        next_offset = row.entry.last_offset + 1
     promised = promised_end(topic_id, partition, parts, tails)
-    if promised > due:
-        if not _given_up(manifest, due, promised):
+    if promised > next_offset:
+        if not _given_up(manifest, next_offset, promised):
             return None
-        due = promised
-    return PartitionTail(tuple(kept), max(due, manifest.start))
+        next_offset = promised
+    return PartitionTail(tuple(kept), max(next_offset, manifest.start))
 
 
 def committed_slices(

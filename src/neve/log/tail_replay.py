@@ -182,7 +182,7 @@ async def _fetch(store: Store, *, stretch: _Stretch) -> _Read:
 
 
 async def _data(store: Store, stretch: _Stretch) -> memoryview:
-    if stretch.item.data is not None:  # a small object came whole with its directory
+    if stretch.item.data is not None:  # a small object is read whole with its directory
         return stretch.item.data[stretch.start : stretch.end]
     return await read_range(store, stretch.item.key, stretch.start, stretch.end)
 
@@ -201,11 +201,11 @@ def _damaged(stretch: _Stretch, data: memoryview) -> tuple[Slice, ...]:
 def _take(read: _Read, keep: Callable[[CachedObject], None]) -> None:
     stretch = read.stretch
     item = stretch.item
-    held = CachedObject(item.key, stretch.incarnation, item.number, read.data)
+    cached = CachedObject(item.key, stretch.incarnation, item.number, read.data)
     if read.damaged or read.missing is not None:
-        held.drop()
+        cached.drop()
     else:
-        keep(held)
+        keep(cached)
     for replay, entry in stretch.wanted:
         start = entry.position - stretch.start
         if read.missing is not None:
@@ -214,7 +214,7 @@ def _take(read: _Read, keep: Callable[[CachedObject], None]) -> None:
             replay.give_up(entry)
         else:
             replay.take(entry, read.data[start : start + entry.length], item.key)
-        if held.data is None:
+        if cached.data is None:
             replay.in_memory.clear()  # what is in memory reaches to the end, without a hole
         else:
-            replay.in_memory.append((held, entry._replace(position=start)))
+            replay.in_memory.append((cached, entry._replace(position=start)))

@@ -68,7 +68,7 @@ class SegmentWriter:
         """Tier batches that begin at the manifest's end; None if others have done so meanwhile.
 
         `before` is what holds at the tiered offset. Where the caller gives that (`tiered`), nothing
-        is written if the manifest has moved on since: the history would miss what lies between.
+        is written if the manifest has moved on since: the history would miss the batches between.
         Producers that are not `known` any more are left out of the bundle.
         """
         for _ in range(ATTEMPTS_MAX):

@@ -68,25 +68,25 @@ class Untiered:
     def moved(
         self, incarnation: int, below: int, fresh: Sequence[tuple[CachedObject, Slice]]
     ) -> None:
-        """What a stream's numbers below `below` and its older roll-ups held lies elsewhere now."""
+        """Replace rows of a stream's numbers below `below` and of its older roll-ups."""
 
         def stays(row: CachedSlice) -> bool:
-            other = row.held.incarnation != incarnation
-            return other or (row.held.number is not None and row.held.number >= below)
+            other = row.cached.incarnation != incarnation
+            return other or (row.cached.number is not None and row.cached.number >= below)
 
-        for held, _ in fresh:
-            held.drop()  # bytes that came along with a directory: no cache counts them
+        for cached, _ in fresh:
+            cached.drop()  # bytes read with a directory: no cache counts them
         since = self.rows[0].since if self.rows else runtime.monotonic()
-        due = self._manifest.state.next
+        next_offset = self._manifest.state.next
         rows = [row for row in self.rows if stays(row)]
-        rows += [CachedSlice(*row, since) for row in fresh if row[1].last_offset >= due]
+        rows += [CachedSlice(*row, since) for row in fresh if row[1].last_offset >= next_offset]
         rows.sort(key=lambda row: row.entry.base_offset)
         self.rows = deque(rows)
         self._count_bytes()
 
     def drop_tiered(self) -> None:
-        due = self._manifest.state.next
-        while self.rows and self.rows[0].entry.last_offset < due:
+        next_offset = self._manifest.state.next
+        while self.rows and self.rows[0].entry.last_offset < next_offset:
             self.rows.popleft()
         self._count_bytes()
 
@@ -103,35 +103,35 @@ class Untiered:
 
     # -- reading -----------------------------------------------------------------------------
 
-    async def oldest_batches(self, bytes_wanted: int | None) -> list[Buffer]:
-        """Return the oldest untiered batches, up to the one that reaches `bytes_wanted`, or all.
+    async def oldest_batches(self, target_bytes: int | None) -> list[Buffer]:
+        """Return the oldest untiered batches, up to the one that reaches `target_bytes`, or all.
 
         With a number of bytes they fit one segment, whatever the number. Those that lie back to
         back come as one buffer. Also those below the log's start: no reader sees them, but their
         producers are remembered.
         """
-        due, size = self._manifest.state.next, 0
+        next_offset, size = self._manifest.state.next, 0
         rows: list[CachedSlice] = []
-        for row in self._nearest_rows(due):
-            if bytes_wanted is not None and size >= bytes_wanted:
+        for row in self._nearest_rows(next_offset):
+            if target_bytes is not None and size >= target_bytes:
                 break
-            if row.entry.last_offset >= due and not self._is_skipped(row.entry):
+            if row.entry.last_offset >= next_offset and not self._is_skipped(row.entry):
                 rows.append(row)
                 size += row.entry.length - self._tiered_of(row)
         # Taken before anything is waited for: the cache may drop them meanwhile.
-        held = [row.in_memory() for row in rows]
-        missing = [row for row, data in zip(rows, held, strict=True) if data is None]
+        in_memory = [row.in_memory() for row in rows]
+        missing = [row for row, data in zip(rows, in_memory, strict=True) if data is None]
         read = iter(await runtime.gather(*(self._data_if_needed(row) for row in missing)))
-        datas = [next(read) if data is None else data for data in held]
-        return await self._cut(rows, datas, due, bytes_wanted)
+        datas = [next(read) if data is None else data for data in in_memory]
+        return await self._cut(rows, datas, next_offset, target_bytes)
 
-    def _nearest_rows(self, due: int) -> list[CachedSlice]:
+    def _nearest_rows(self, next_offset: int) -> list[CachedSlice]:
         """From memory if all of it is there: what a roll-up moved may well be."""
         recent = self._recent
-        if not recent or recent[0].entry.base_offset > due:
+        if not recent or recent[0].entry.base_offset > next_offset:
             return list(self.rows)
-        end = self.rows[-1].entry.last_offset if self.rows else due - 1
-        return [row for row in recent if due <= row.entry.last_offset <= end]
+        end = self.rows[-1].entry.last_offset if self.rows else next_offset - 1
+        return [row for row in recent if next_offset <= row.entry.last_offset <= end]
 
     def _is_skipped(self, entry: Slice) -> bool:
         skips = self._manifest.state.skips
@@ -146,34 +146,39 @@ class Untiered:
             raise
 
     async def _cut(
-        self, rows: list[CachedSlice], datas: list[memoryview], due: int, bytes_wanted: int | None
+        self,
+        rows: list[CachedSlice],
+        datas: list[memoryview],
+        next_offset: int,
+        target_bytes: int | None,
     ) -> list[Buffer]:
         runs: list[Buffer] = []
         bases, sizes = array("q"), array("q")  # of each batch: there may be very many
         size = 0
         for row, data in zip(rows, datas, strict=True):
             start = end = 0
-            for position, header in walk(data, key=row.held.key):
-                if bytes_wanted is not None and _is_full(size, header.size, bytes_wanted):
+            for position, header in walk(data, key=row.cached.key):
+                if target_bytes is not None and _is_full(size, header.size, target_bytes):
                     break
                 bases.append(header.base_offset)
                 sizes.append(header.size)
                 if len(bases) % WALKED_AT_ONCE == 0:
                     await runtime.sleep(0)
-                if header.last_offset >= due:
-                    self._check_that_it_joins(due, header.base_offset)
+                if header.last_offset >= next_offset:
+                    self._check_that_it_joins(next_offset, header.base_offset)
                     start = start if end else position
                     end = position + header.size
                     size += header.size
-                    due = header.next_offset  # a slice that moved may bring more than was asked
+                    # A slice that moved may hold more than was requested.
+                    next_offset = header.next_offset
             if end:
-                runs.append(data[start:end])  # offsets ascend: from the first one wanted, all are
-        if bytes_wanted is not None:
-            self._last_cut = _Cut(due, self._position_of(due, bases, sizes))
+                runs.append(data[start:end])  # offsets ascend: from the first one returned, all are
+        if target_bytes is not None:
+            self._last_cut = _Cut(next_offset, self._position_of(next_offset, bases, sizes))
         return runs
 
     def _position_of(self, offset: int, bases: array[int], sizes: array[int]) -> int:
-        """How far into the slice that holds it an offset lies, by the batches up to there."""
+        """Return the position of an offset in its slice, from the batches before it."""
         row = self._holding(offset)
         if row is None or not bases:
             return 0
@@ -182,30 +187,30 @@ class Untiered:
         before = self._tiered_of(row) if bases[0] > first else 0
         return before + sum(size for base, size in zip(bases, sizes, strict=True) if base >= first)
 
-    def _check_that_it_joins(self, due: int, base: int) -> None:
+    def _check_that_it_joins(self, next_offset: int, base: int) -> None:
         """A segment with a hole would hide committed records for ever."""
         state = self._manifest.state
-        if not is_skipped(state.skips, max(due, state.start), base):
+        if not is_skipped(state.skips, max(next_offset, state.start), base):
             raise LostRangeError(
-                f"{self._name}: no slice holds offsets {due} to {base - 1}: "
+                f"{self._name}: no slice holds offsets {next_offset} to {base - 1}: "
                 "run `neve storage verify`"
             )
 
     async def _data(self, row: CachedSlice) -> memoryview:
-        """A slice's bytes; read again from wherever it is now if it moved while we looked."""
+        """Return a slice's bytes. If it moved during the read, read it from its new object."""
         resolved = False
         while True:
             try:
                 return await read_slice(self._store, row)
             except NotFoundError as missing:
                 found = self._holding(row.entry.base_offset)
-                if (found is None or found.held is row.held) and not resolved:
+                if (found is None or found.cached is row.cached) and not resolved:
                     # A checkpoint, of another process or a late one of ours, moved the slice.
-                    await self._resolve(row.held.incarnation)
+                    await self._resolve(row.cached.incarnation)
                     resolved, found = True, self._holding(row.entry.base_offset)
-                if found is None or found.held is row.held:
+                if found is None or found.cached is row.cached:
                     raise LostRangeError(
-                        f"{self._name}: {row.held.key} is gone, and nothing else holds offset "
+                        f"{self._name}: {row.cached.key} is gone, and nothing else holds offset "
                         f"{row.entry.base_offset}: run `neve storage verify`"
                     ) from missing
                 row = found
@@ -217,6 +222,6 @@ class Untiered:
         return None
 
 
-def _is_full(size: int, batch_bytes: int, bytes_wanted: int) -> bool:
+def _is_full(size: int, batch_bytes: int, target_bytes: int) -> bool:
     """Return whether a segment with `size` bytes of batches ends before this batch."""
-    return size >= bytes_wanted or 0 < size > kfs.BODY_BYTES_MAX - batch_bytes
+    return size >= target_bytes or 0 < size > kfs.BODY_BYTES_MAX - batch_bytes

@@ -69,7 +69,7 @@ def test_both_decoders_and_arrow_agree(first: int, end: int, selection: Selectio
     wanted = [
         offset
         for offset in [*range(10, 20), *range(21, 25)]
-        if first <= offset < end and selection.wants(1000 + offset)
+        if first <= offset < end and selection.includes(1000 + offset)
     ]
     assert [row.offset for row in plain] == wanted
     rows = [

@@ -52,7 +52,7 @@ def test_moments_are_milliseconds() -> None:
 
 def test_times_are_from_and_up_to() -> None:
     selection = Selection(from_timestamp=10, to_timestamp=20)
-    assert [time for time in (9, 10, 19, 20) if selection.wants(time)] == [10, 19]
+    assert [time for time in (9, 10, 19, 20) if selection.includes(time)] == [10, 19]
 
 
 def test_one_failure_is_raised_as_it_is_and_several_name_all() -> None:

@@ -160,7 +160,7 @@ async def test_a_segment_that_is_gone_costs_all_its_offsets() -> None:
     await writer.close()
     assert finding.severity is Severity.DAMAGE
     assert finding.lost == ((0, 20),)
-    assert "it is not there" in finding.what
+    assert "listed but missing" in finding.what
 
 
 async def test_a_damaged_segment_without_its_index_costs_all_its_offsets() -> None:

@@ -91,7 +91,7 @@ Reads = Callable[..., tuple[int, str, str]]
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = FakeCluster({"t": {0: (0, 2), 1: (0, 1)}})
     monkeypatch.setattr(BrokerFlags, "connect", lambda _: made)
-    monkeypatch.setattr(consume_member, "LOOK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(consume_member, "GROUP_POLL_SECONDS", 0.0)
     return made
 
 

@@ -6,6 +6,7 @@ import dataclasses
 
 from neve import runtime
 from neve.cluster.node import Node
+from neve.cluster.records import SetConfigs
 from neve.log.keys import segment_prefix, topic_prefix
 from neve.settings import ClusterSettings, MaintenanceSettings, Settings
 from support.background import segments, send, upkeep
@@ -78,6 +79,25 @@ async def test_a_log_that_grows_past_its_size_shrinks_but_not_at_every_segment(
         assert len(starts) <= 4
         await runtime.sleep(15)
         assert 3 <= len(segments(store, node)) <= 4
+
+
+@in_simulation
+async def test_retention_of_other_topics_goes_on_though_that_of_one_fails(
+    store: ScriptedStore,
+) -> None:
+    node = await started(store, retention_settings())
+    bad = await node.cluster.create_topic("bad", 1)
+    soon = SetConfigs(bad.topic_id, {"retention.ms": "soon"})  # no broker writes this
+    await node.cluster.propose(lambda state: None if state.topic("bad") != bad else soon)
+    await node.cluster.create_topic("good", 1, {"retention.bytes": "0"})
+    async with upkeep(node, retention_settings()):
+        await node.takeover.lead()
+        for topic in ("bad", "good"):
+            await node.leader(topic, 0).append(batch_of(["a" * 500])).commit.wait()
+        await runtime.sleep(30)
+        assert node.leader("bad", 0).log.tiered_offset == 1
+        assert node.leader("bad", 0).log.start_offset == 0
+        assert node.leader("good", 0).log.start_offset == 1
 
 
 @in_simulation

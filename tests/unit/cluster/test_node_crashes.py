@@ -220,9 +220,9 @@ async def test_a_damaged_slice_that_was_skipped_holds_no_roll_up_up() -> None:
         await send(node, [value], 0)
         await send(node, [value], 1)
     damaged = node.leader(TOPIC, 0).log.tail[1]
-    data = bytearray(await store.get(damaged.held.key))
+    data = bytearray(await store.get(damaged.cached.key))
     data[damaged.entry.position + 20] ^= 1
-    await store.put(damaged.held.key, data)
+    await store.put(damaged.cached.key, data)
     with pytest.raises(DamagedError):
         await node.rollups.roll_up()
     skip = Skip(1, 1, 0, "test")

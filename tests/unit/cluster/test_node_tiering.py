@@ -6,7 +6,6 @@ import pytest
 
 from neve import runtime
 from neve.cluster.node import Node
-from neve.cluster.records import SetConfigs
 from neve.errors import (
     FencedError,
     InvalidError,
@@ -77,24 +76,6 @@ async def test_one_bad_partition_keeps_no_other_from_being_tended(store: Scripte
     store.scripts.clear()
     await node.run_due_work()
     assert node.leader(TOPIC, 0).log.tiered_offset == 1
-    await node.close()
-
-
-@in_simulation
-async def test_one_bad_topic_keeps_no_other_from_its_retention(store: ScriptedStore) -> None:
-    node = await started(store)
-    bad = await node.cluster.create_topic("bad", 1)
-    soon = SetConfigs(bad.topic_id, {"retention.ms": "soon"})  # what only a mistake can have won
-    await node.cluster.propose(lambda state: None if state.topic("bad") != bad else soon)
-    await node.cluster.create_topic("good", 1, {"retention.bytes": "0"})
-    await node.takeover.lead()
-    good = node.cluster.state.topic("good")
-    assert good is not None
-    await node.leader(good.name, 0).append(batch_of(["a"])).commit.wait()
-    assert await node.leader("good", 0).log.tier()
-    with pytest.raises(InvalidError, match="soon"):
-        await node.maintenance.retain_all()
-    assert node.leader("good", 0).log.manifest.state.start == 1
     await node.close()
 
 
@@ -198,7 +179,7 @@ async def test_memory_for_the_tail_is_bounded_and_the_rest_is_read_by_range(
     for value in values:
         await send(node, [value])
     log = node.leader(TOPIC, 0).log
-    kept = [row.held.data for row in log.tail if row.held.data is not None]
+    kept = [row.cached.data for row in log.tail if row.cached.data is not None]
     assert 0 < sum(map(len, kept)) <= 5_000
     assert len(kept) < len(log.tail)
     store.calls.clear()
@@ -215,7 +196,7 @@ async def test_no_cache_at_all_works_too(store: ScriptedStore) -> None:
     node = await started(store, small_settings(cache_bytes=0))
     for value in "abc":
         await send(node, [value])
-    assert all(row.held.data is None for row in node.leader(TOPIC, 0).log.tail)
+    assert all(row.cached.data is None for row in node.leader(TOPIC, 0).log.tail)
     assert await node.leader(TOPIC, 0).log.tier()
     assert await values_of(store) == list("abc")
     await node.close()

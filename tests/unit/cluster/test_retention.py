@@ -38,7 +38,7 @@ async def test_segments_without_a_record_young_enough_go() -> None:
     store = MemoryStore()
     node = await tiered_node(store, ages_ms=[5 * HOUR_MS, 3 * HOUR_MS, HOUR_MS])
     await configure(node, retention_ms=str(2 * HOUR_MS))
-    await node.maintenance.retain_all()
+    await node.leader(TOPIC, 0).retain()
     assert await values_of(store) == [f"{HOUR_MS} ms old", "tail"]
     assert node.leader(TOPIC, 0).log.manifest.state.start == 2
     assert await node.collect() > 0
@@ -53,7 +53,7 @@ async def test_the_oldest_segments_go_until_the_log_fits() -> None:
     log = node.leader(TOPIC, 0).log
     newest = (await log.manifest.segments())[-1]
     await configure(node, retention_bytes=str(newest.bytes + log.tail_bytes), retention_ms="-1")
-    await node.maintenance.retain_all()
+    await node.leader(TOPIC, 0).retain()
     assert await values_of(store) == ["10 ms old", "tail"]
     await node.abort()
 
@@ -62,7 +62,7 @@ async def test_the_oldest_segments_go_until_the_log_fits() -> None:
 async def test_without_settings_a_week_is_kept() -> None:
     store = MemoryStore()
     node = await tiered_node(store, ages_ms=[8 * 24 * HOUR_MS, 6 * 24 * HOUR_MS])
-    await node.maintenance.retain_all()
+    await node.leader(TOPIC, 0).retain()
     assert await values_of(store) == [f"{6 * 24 * HOUR_MS} ms old", "tail"]
     await node.abort()
 
@@ -72,7 +72,7 @@ async def test_a_setting_that_is_no_number_is_refused_by_name() -> None:
     node = await tiered_node(MemoryStore(), ages_ms=[1])
     await configure(node, retention_ms="a week")
     with pytest.raises(InvalidError, match=r"retention\.ms = 'a week'"):
-        await node.maintenance.retain_all()
+        await node.leader(TOPIC, 0).retain()
     await node.abort()
 
 

@@ -311,7 +311,7 @@ async def _requests_of_a_take_over(partitions: int) -> int:
 
 def _check_what_is_kept(node: Node, partitions: int) -> None:
     logs = [node.leader(TOPIC, partition).log for partition in range(partitions)]
-    kept = {id(row.held): row.held for log in logs for row in log.recent}
+    kept = {id(row.cached): row.cached for log in logs for row in log.recent}
     total = sum(len(held.data) for held in kept.values() if held.data is not None)
     assert 500_000 < total <= 1_000_000
     for log in logs:

@@ -226,9 +226,9 @@ async def test_slices_that_another_successor_rolled_up_are_found_again() -> None
     stale = [row._replace() for row in log.tail]
     # As if the sweep had been somebody else's: the log still names what is gone.
     keys = wal_stream(old.incarnation)
-    assert [row.held.number for row in stale] == [None]
+    assert [row.cached.number for row in stale] == [None]
     for row in stale:
-        row.held.key = keys.number(0)
+        row.cached.key = keys.number(0)
     assert await log.tier()
     assert await values_of(store) == [value * 4 for value in values]
     await new.abort()
@@ -511,7 +511,7 @@ async def test_rows_go_with_their_bytes_also_of_a_partition_that_is_idle() -> No
         await send(node, ["x" * 1_000], 1)
     assert recent(idle) == []
     assert 0 < len(busy.recent) < 15
-    assert all(row.held.data is not None for row in busy.recent)
+    assert all(row.cached.data is not None for row in busy.recent)
     await node.close()
 
 

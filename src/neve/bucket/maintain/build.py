@@ -106,7 +106,7 @@ async def _complete_bundle(store: Store, manifest: Manifest, segment: Segment) -
 async def history_at(
     store: Store, manifest: Manifest, listed: Sequence[Segment], first: Segment
 ) -> History:
-    """What holds where a listed segment begins, whatever became of the bundles before it."""
+    """Return the state where a listed segment begins, also if bundles before it are lost."""
     at = next(index for index, row in enumerate(listed) if row.key == first.key)
     found = await history_before(store, manifest, listed, at, manifest.keys.prefix)
     history = found.history.copy(manifest.keys.prefix)

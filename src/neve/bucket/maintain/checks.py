@@ -1,4 +1,4 @@
-"""Verifying a bucket in parts that can be looked at apart: what partitions list, and all the rest.
+"""Verifies a bucket in two parts: what partitions list, and everything else.
 
 A `ListedCheck` over every partition, in any number of processes, and `verify_rest` once find what
 `neve storage verify` finds in one go. Segments are most of a bucket, and each belongs to one

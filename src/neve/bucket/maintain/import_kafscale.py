@@ -140,7 +140,7 @@ def _check_names(topic: str, namespace: str, others: Sequence[str]) -> None:
         )
     if namespace.partition("/")[0] in OWN_FOLDERS:
         raise InvalidError(
-            f"the namespace {namespace!r} lies where Neve keeps its own objects: such a topic "
+            f"Neve keeps its own objects under the namespace {namespace!r}: such a topic "
             "cannot be imported in place"
         )
 

@@ -1,4 +1,4 @@
-"""What a partition of a KafScale bucket looks like as a manifest's first number.
+"""Describes a partition of a KafScale bucket as a manifest's first number.
 
 Every segment is read whole and checked before it is listed, unless the caller trusts the bucket:
 then its header, footer and `.kfst` are believed. Offsets that no segment has are written down as
@@ -84,16 +84,17 @@ async def examine_partition(
 
 def _fill_gaps(imported: ImportedPartition) -> None:
     imported.segments.sort(key=lambda row: row.base)
-    due = imported.start
+    expected = imported.start
     for row in imported.segments:
-        if row.base < due:
+        if row.base < expected:
             raise InvalidError(
                 f"{row.key} holds offset {row.base}, and the segment before it reaches to "
-                f"{due - 1}: two segments hold the same offsets, so this partition is not imported"
+                f"{expected - 1}: two segments hold the same offsets, so this partition "
+                "is not imported"
             )
-        if row.base > due:
-            imported.skips.append(Skip(due, row.base - 1, runtime.now_ms(), GAP_REASON))
-        due = row.last + 1
+        if row.base > expected:
+            imported.skips.append(Skip(expected, row.base - 1, runtime.now_ms(), GAP_REASON))
+        expected = row.last + 1
 
 
 async def _described(

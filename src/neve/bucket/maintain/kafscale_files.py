@@ -218,7 +218,7 @@ async def _entries(store: Store, segment: ForeignSegment) -> tuple[Column, Colum
 
 
 async def _write(store: Store, key: str, data: bytes, damaged: str | None) -> None:
-    """Write a help. Where none was, one that came meanwhile is left: it is KafScale's own."""
+    """Write an index file. One that KafScale created meanwhile is left as it is."""
     if damaged is not None:
         await store.put(key, data)
         return

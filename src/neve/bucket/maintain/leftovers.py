@@ -1,6 +1,6 @@
 """Removing what jobs and brokers that were killed left behind in a partition.
 
-An unlisted object may be an upload that is still under way. Dooming it is safe all the same: its
+An unlisted object may be an upload that is still under way. Dooming it is still safe: its
 owner finds the doom and starts again under new keys. It costs that owner its work, so only old
 objects are doomed. Their age is measured by the store's own clock: that of the listing's newest
 object, which is never ahead of it.

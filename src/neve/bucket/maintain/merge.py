@@ -61,7 +61,7 @@ async def merge_partition(
 ) -> MergeResult:
     """Merge all there is to merge; `progress` is called with each input's bytes.
 
-    With `collect`, what is doomed is deleted at once, else by the leader: readers look again.
+    With `collect`, doomed objects are deleted at once, else by the leader.
     """
     if not 1 <= target_bytes <= kfs.SEGMENT_BYTES_MAX:
         raise InvalidError(
@@ -117,7 +117,7 @@ class _Merging:
         return self.result
 
     async def run(self) -> None:
-        """Merge one group after the other, each by a look at the list as it is then."""
+        """Merge the groups in order. The manifest is read again for each."""
         failures = 0
         while failures < ATTEMPTS_MAX:
             listed, groups = await self._groups()

@@ -1,6 +1,6 @@
 """Which segments are worth merging: pure, from the list alone.
 
-Neighbours are taken together from the oldest on, as many as fit into the size asked for. A segment
+Neighbours are taken together from the oldest on, as many as fit into the requested size. A segment
 is rewritten only together with at least half as many bytes of others, so that a job that runs again
 and again rewrites a byte a number of times that grows with the logarithm of the size, not with the
 number of runs.
@@ -29,7 +29,7 @@ def merge_groups(
 ) -> list[list[Segment]]:
     """Groups of at least two neighbours, each to become one segment of `target_bytes` at most.
 
-    Segments that were imported are left alone unless asked for: what is merged of them is a copy.
+    Imported segments are left alone unless requested: merging them makes a copy.
     """
     if internal:
         segments = segments[:-INTERNAL_KEPT]

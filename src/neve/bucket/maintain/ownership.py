@@ -1,8 +1,8 @@
-"""Taking over what was imported: from then on its objects are Neve's to delete.
+"""Takes ownership of imported segments, so that Neve may delete them.
 
 First every segment gets a bundle of Neve's own, since KafScale's index lacks most of what one has.
-Then manifest numbers list the segments as owned and doom the helps beside them that are not read
-any more. Merging, retention and the collector then treat them like all others.
+Then manifest numbers list the segments as owned and doom KafScale's index files, which are no
+longer read. Merging, retention and the collector then treat the segments like all others.
 """
 
 from __future__ import annotations
@@ -80,9 +80,11 @@ def _has_own_bundle(segment: Segment) -> bool:
 async def _take(opened: MaintainedPartition, some: list[Segment]) -> bool:
     base = opened.manifest.view
     owned = tuple(msgspec.structs.replace(row, owned=True) for row in some)
-    helps = {f"{row.key.removesuffix('.kfs')}.{suffix}" for row in some for suffix in _HELPS}
+    index_keys = {
+        f"{row.key.removesuffix('.kfs')}.{suffix}" for row in some for suffix in _INDEX_SUFFIXES
+    }
     folder = some[0].key[: some[0].key.rindex("/") + 1]
-    there = [row.key for row in await opened.store.list(folder) if row.key in helps]
+    there = [row.key for row in await opened.store.list(folder) if row.key in index_keys]
     replacement = Replacement(tuple(some), owned, tuple(there))
     uploaded: list[str] = []  # runs that were rewritten
     won = False
@@ -93,4 +95,4 @@ async def _take(opened: MaintainedPartition, some: list[Segment]) -> bool:
     return won
 
 
-_HELPS = ("index", "kfst")
+_INDEX_SUFFIXES = ("index", "kfst")

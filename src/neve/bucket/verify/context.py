@@ -33,7 +33,7 @@ class Stray(NamedTuple):
 
 
 class Scope(Protocol):
-    """A part of the bucket in which strays are looked for, as often as asked."""
+    """A part of the bucket that is searched for unreferenced objects."""
 
     async def strays(self) -> list[Stray]: ...
 

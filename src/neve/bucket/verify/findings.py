@@ -20,7 +20,7 @@ FINDINGS_MAX = 10_000
 
 
 class Severity(enum.StrEnum):
-    """How bad it is: wrong, a leaving, or only there to be known."""
+    """The severity: an error, a leftover, or information."""
 
     DAMAGE = "damage"
     GAP = "gap"
@@ -67,7 +67,7 @@ class Place(NamedTuple):
 class Finding:
     """One thing that was seen. `lost` are offsets that no reader can get, by partition `place`.
 
-    `bytes` is what a leaving takes up.
+    `bytes` is the size of a leftover.
     """
 
     severity: Severity
@@ -111,7 +111,7 @@ class Deed(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far verifying is: what it looks at now, and what it has read so far."""
+    """Progress: what is being verified, and how much has been read."""
 
     stage: str
     objects: int

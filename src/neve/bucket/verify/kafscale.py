@@ -1,4 +1,4 @@
-"""A KafScale bucket, checked where it lies: every segment, index and `.kfst`, and the offsets.
+"""Verifies a KafScale bucket: every segment, index and `.kfst`, and the offsets.
 
 Nothing is written. KafScale has no list of its segments, so the bucket's listing is one: a segment
 that is gone shows as a gap between its neighbours, and the last one does not show at all.
@@ -40,7 +40,7 @@ async def verify_kafscale(
         await check.partition(name, segments)
     for key in found.half_pairs:
         what = "it has no segment: half a pair, which no reader uses"
-        do = "harmless; look at it, and remove it by hand"
+        do = "harmless; inspect it, then remove it by hand"
         check.add(Severity.ORPHAN, key, what, do)
     return check.report
 
@@ -57,7 +57,7 @@ class _Check:
         self.report.add(Finding(severity=severity, key=key, what=what, do=do))
 
     async def partition(self, name: PartitionName, segments: Sequence[ForeignSegment]) -> None:
-        """Check one partition: each segment with its helps, and whether offsets lie end to end."""
+        """Check one partition: segments with their index files, and that offsets are contiguous."""
         ends: dict[str, int | None] = {}
 
         async def check(segment: ForeignSegment) -> None:
@@ -66,22 +66,22 @@ class _Check:
 
         await self._bounds.each(segments, check)
         self.report.counts["partitions"] += 1
-        due: int | None = segments[0].name.base_offset
+        expected: int | None = segments[0].name.base_offset
         for segment in segments:
             base = segment.name.base_offset
-            if due is not None and base > due:
-                what = f"no segment before it holds offsets {shown([(due, base)])} of {name}"
+            if expected is not None and base > expected:
+                what = f"no segment before it holds offsets {shown([(expected, base)])} of {name}"
                 do = "bring their segment back; readers pass over the offsets and count them"
                 self.add(Severity.GAP, segment.key, what, do)
-            elif due is not None and base < due:
-                what = f"the segment before it reaches to offset {due - 1} of {name}"
+            elif expected is not None and base < expected:
+                what = f"the segment before it reaches to offset {expected - 1} of {name}"
                 do = "readers take this one from its base on; such a partition is not imported"
                 self.add(Severity.DAMAGE, segment.key, what, do)
-            # Behind a damaged segment nothing is known of what is due.
-            due = ends[segment.key]
+            # Behind a damaged segment the next expected offset is unknown.
+            expected = ends[segment.key]
 
     async def _segment(self, segment: ForeignSegment) -> int | None:
-        """Check a segment and its helps; the offset behind it, or None where it is damaged."""
+        """Check a segment and its index files. Returns its end offset, or None if it is damaged."""
         try:
             found = await fetch_checked(
                 self._store,

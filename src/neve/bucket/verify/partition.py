@@ -144,15 +144,15 @@ class PartitionCheck:
         state, segments = await self._listed()
         findings = []
         gaps: list[OffsetRange] = []
-        due = state.start
+        expected = state.start
         for segment in segments:
-            if segment.base > due:
-                gaps.append((due, segment.base))
-            elif segment.base < due and segment is not segments[0]:
-                findings.append(self._overlap(segment, due))
-            due = max(due, segment.last + 1)
-        if due < state.next:
-            gaps.append((due, state.next))
+            if segment.base > expected:
+                gaps.append((expected, segment.base))
+            elif segment.base < expected and segment is not segments[0]:
+                findings.append(self._overlap(segment, expected))
+            expected = max(expected, segment.last + 1)
+        if expected < state.next:
+            gaps.append((expected, state.next))
         lost = not_given_up(gaps, state.skips)
         if lost:
             findings.append(
@@ -167,12 +167,12 @@ class PartitionCheck:
             )
         return findings
 
-    def _overlap(self, segment: Segment, due: int) -> Finding:
+    def _overlap(self, segment: Segment, expected: int) -> Finding:
         return Finding(
             severity=Severity.DAMAGE,
             key=segment.key,
             what=f"it is listed from offset {segment.base} on, and the one before it ends at "
-            f"{due - 1}: two segments hold the same offsets",
+            f"{expected - 1}: two segments hold the same offsets",
             do="readers take the first; report this as a mistake of Neve's",
             place=self.place,
         )
@@ -217,7 +217,7 @@ class PartitionCheck:
             now = await self._manifest.segments(segment.base, segment.last)
             listed = next((row for row in now if row.key == segment.key), None)
             if listed is None:
-                return SegmentResult(), segment  # merged or expired while we looked
+                return SegmentResult(), segment  # merged or expired during the check
             if listed == segment:
                 return result, segment
             segment = listed
@@ -296,7 +296,7 @@ class PartitionCheck:
             )
             bundle.check_all()
         except NotFoundError:
-            reason = "it is listed, and it is not there"
+            reason = "it is listed but missing"
         except (DamagedError, UnsupportedError) as error:
             reason = getattr(error, "reason", str(error))
         else:

@@ -1,7 +1,7 @@
 """Verifying a bucket: every checksum, every gap, every orphan, the store's rules.
 
 Nothing here writes, but for the probe of the store's rules, which removes what it wrote. It may run
-beside brokers that write: what seems wrong is looked at again, and an unlisted object must
+beside brokers that write: an apparent error is checked again, and an unlisted object must
 have been there unlisted for a while before it is called an orphan, since an upload in flight looks
 the same.
 """

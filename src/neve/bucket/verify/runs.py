@@ -23,7 +23,7 @@ async def check_run(context: VerifyContext, keys: SeriesKeys, run: Run) -> str:
     try:
         rows = (await fetch_checked(context.store, run.key, ENVELOPE_BYTES_MAX, decode)).segments
     except NotFoundError:
-        return "it is listed, and it is not there"
+        return "it is listed but missing"
     except (DamagedError, UnsupportedError) as error:
         return getattr(error, "reason", str(error))
     context.report.read("runs", 0)
@@ -34,6 +34,6 @@ async def check_run(context: VerifyContext, keys: SeriesKeys, run: Run) -> str:
     if found != (run.base, run.last, run.segments, run.bytes):
         return (
             f"it has {found[2]} segments of {found[3]} bytes from {found[0]} to {found[1]}, its "
-            f"manifest speaks of {run.segments} of {run.bytes} from {run.base} to {run.last}"
+            f"manifest states {run.segments} of {run.bytes} from {run.base} to {run.last}"
         )
     return ""

@@ -42,9 +42,7 @@ async def check_segment(store: Store, bounds: Bounds, segment: Segment) -> Segme
             try:
                 data = await store.get(segment.key, segment.bytes_max)
             except NotFoundError:
-                return SegmentResult(
-                    "it is listed, and it is not there", index_problem, _all(segment)
-                )
+                return SegmentResult("it is listed but missing", index_problem, _all(segment))
             result = await runtime.offload(_examine, segment, data, bundle, index_problem)
             if not result.segment_fault or attempt == ATTEMPTS_DEFAULT:
                 break  # else the read may have been torn
@@ -69,7 +67,7 @@ async def _checked_bundle(store: Store, segment: Segment) -> tuple[Bundle | None
     try:
         return await read_bundle(store, segment, check), ""
     except NotFoundError:
-        return None, "it is listed, and it is not there"
+        return None, "it is listed but missing"
     except DamagedError as error:
         return None, error.reason
     except UnsupportedError as error:

@@ -26,7 +26,7 @@ def below_checkpoint(
             Finding(
                 severity=Severity.LEFTOVER,
                 key=row.key,
-                what=f"it lies below checkpoint {greatest}, which sums it up",
+                what=f"it is below checkpoint {greatest}, which contains it",
                 do="harmless; --repair removes it",
                 remedy=remedy,
                 place=place,
@@ -76,7 +76,7 @@ def unknown_key(row: ObjectInfo, where: str, place: Place | None = None) -> Stra
             severity=Severity.ORPHAN,
             key=row.key,
             what=f"no object of Neve has such a key under {where}",
-            do="look at it, and move or remove it by hand",
+            do="inspect it, then move or remove it by hand",
             place=place,
         ),
     )

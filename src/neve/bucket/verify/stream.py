@@ -2,7 +2,7 @@
 
 The walk continues past a damaged object, so that one run reports all damage, and the lost offsets
 show as gaps between its neighbours. What was found counts only if the greatest checkpoint,
-looked at afterwards, has not moved; otherwise the walk starts again there.
+checked afterwards, has not moved; otherwise the walk starts again there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neve.bucket.verify.content import contradictions
 from neve.bucket.verify.context import Stray, VerifyContext, unreadable
 from neve.bucket.verify.findings import Finding, Remedy, Severity
 from neve.bucket.verify.series import below_checkpoint, number_or_checkpoint, unknown_key
-from neve.cluster.recovery import INFLIGHT_MOST
+from neve.cluster.recovery import INFLIGHT_MAX
 from neve.errors import DamagedError, NeveError, NotFoundError, UnavailableError, UnsupportedError
 from neve.log.fetch import fetch_checked
 from neve.log.keys import rollup_checkpoint, wal_stream
@@ -117,7 +117,7 @@ class StreamCheck:
         except (DamagedError, UnsupportedError) as error:
             return WalCheckpoint(), [error]
         if payload is None:
-            return WalCheckpoint(), [DamagedError(key, "it is listed, and it is not there")]
+            return WalCheckpoint(), [DamagedError(key, "it is listed but missing")]
         self._context.report.read("stream_checkpoints", 0)
         return payload, []
 
@@ -207,7 +207,7 @@ class StreamCheck:
     def _hole(self, tail: StreamTail, rows: Sequence[ObjectInfo]) -> Finding | None:
         """A number that is missing although its writer had it: it never is so far ahead."""
         broker = self._context.cluster.state.brokers.get(self.incarnation)
-        window = broker.inflight if broker is not None else INFLIGHT_MOST
+        window = broker.inflight if broker is not None else INFLIGHT_MAX
         # Seals do not count: a sealer reaches as far ahead as it must.
         records = [row for row in rows if row.size > wal_object.SEAL_BYTES]
         numbers = [self.keys.number_of(row.key) for row in records]
@@ -273,7 +273,7 @@ class StreamCheck:
             return self._leftover(row, f"checkpoint {greatest} does not name this roll-up")
         end = self._end()
         if end is not None and number is not None and number > end:
-            return self._leftover(row, f"it lies behind the stream's end at {end}")
+            return self._leftover(row, f"it is after the stream's end at {end}")
         return None
 
     def _end(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What lies in the bucket beside live partitions and needed streams.
+"""Finds objects that no live partition and no needed stream refers to.
 
 Objects of deleted topics, streams that are no longer needed, what a probe left behind, and keys
 that Neve never writes. One listing of everything is taken apart at once and not kept.
@@ -166,7 +166,7 @@ def _of_no_topic(row: ObjectInfo) -> Stray:
             severity=Severity.ORPHAN,
             key=row.key,
             what="it belongs to no topic that the cluster has or had to clean up",
-            do="no manifest can doom it, so it is never removed by itself: look at it, and remove "
-            "it by hand",
+            do="no manifest can doom it, so it is never removed by itself: inspect it, then "
+            "remove it by hand",
         ),
     )

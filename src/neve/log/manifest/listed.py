@@ -1,9 +1,9 @@
-"""Many manifests of one topic read through one listing, instead of one look for each.
+"""Reads many manifests of one topic through one listing.
 
-The listing takes the place of asking for numbers and checkpoints that are not there, which is most
-of what reading a manifest asks. It is one look, at one time, with numbers before checkpoints: what
-is believed is what was so then. If something that it shows is gone when it is read, the manifest
-was trimmed meanwhile, and from there on the store itself is asked.
+Most requests of a manifest's reader are for numbers and checkpoints that do not exist yet; the
+listing answers those. It is a snapshot in which numbers were listed before checkpoints.
+If a listed object is gone when it is read, the manifest was trimmed meanwhile, and all further
+reads go to the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from neve.store.wrapper import Wrapper
 
 
 class ListedStore(Wrapper):
-    """A store of which everything under `prefix` was listed."""
+    """A store with a listing of everything under `prefix`."""
 
     def __init__(self, inner: Store, prefix: str, rows: Sequence[ObjectInfo]) -> None:
         super().__init__(inner)

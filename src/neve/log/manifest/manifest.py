@@ -96,7 +96,7 @@ class Manifest:
             try:
                 return await self._listed(state, max(first, state.start), last)
             except NotFoundError as error:
-                await self.refresh()  # a run was replaced while we looked: the list is newer now
+                await self.refresh()  # a run was replaced during the read: read the list again
                 if any(run.key == error.key for run in self.view.state.runs):
                     raise DamagedError(
                         error.key, "the manifest lists this run; it is gone"
@@ -179,7 +179,7 @@ class Manifest:
         return outcome
 
     async def change_at(self, base: ManifestView, changes: Sequence[Change]) -> bool:
-        """Win the very next number after `base`; False where something else came in between.
+        """Write the number directly after `base`. Returns False if another writer took it.
 
         For changes that depend on the whole list: on False, read it again and derive them again.
         """
@@ -272,7 +272,7 @@ class Manifest:
             try:
                 in_runs = await self._in_runs(base.state)
             except NotFoundError:
-                continue  # a run was replaced while we looked
+                continue  # a run was replaced during the read
             doomed: list[str] = []
 
             def derive(

@@ -117,7 +117,7 @@ class Doom(Stored, frozen=True, tag="doom"):
 
 
 class Collected(Stored, frozen=True, tag="collected"):
-    """Doomed objects that were deleted: the collector need not look for them again."""
+    """Doomed objects that were deleted: the collector need not delete them again."""
 
     keys: tuple[str, ...]
 

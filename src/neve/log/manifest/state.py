@@ -123,7 +123,8 @@ def _add(state: ManifestState, number: int, change: Add) -> ManifestState:
         raise DamagedError("manifest", f"number {number} adds no segments in their order")
     if not _continues(state, segments[0].base):
         raise DamagedError(
-            "manifest", f"number {number} adds offset {segments[0].base} where {state.next} is due"
+            "manifest",
+            f"number {number} adds offset {segments[0].base} where {state.next} is expected",
         )
     doomed, bundle = state.doomed, state.state_bundle
     if bundle is not None:
@@ -139,14 +140,14 @@ def _add(state: ManifestState, number: int, change: Add) -> ManifestState:
 
 
 def _continues(state: ManifestState, base: int) -> bool:
-    """Only what lies below the log's start, or was given up for lost, may be left out."""
-    due = state.next
-    if due < base:
-        due = min(max(due, state.start), base)
+    """Whether all offsets missing before `base` are below the log start or skipped."""
+    expected = state.next
+    if expected < base:
+        expected = min(max(expected, state.start), base)
     for skip in sorted(state.skips, key=lambda row: row.first):
-        if due < base and skip.first <= due <= skip.last:
-            due = min(skip.last + 1, base)
-    return due == base
+        if expected < base and skip.first <= expected <= skip.last:
+            expected = min(skip.last + 1, base)
+    return expected == base
 
 
 def _replace(state: ManifestState, number: int, change: Replace) -> ManifestState:

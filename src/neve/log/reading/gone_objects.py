@@ -54,5 +54,5 @@ def final_error(name: str, missing: NotFoundError, *, still_listed: bool) -> Nev
             "`neve storage verify`"
         )
     if still_listed:
-        return DamagedError(missing.key, "it is listed, and it is not there")
+        return DamagedError(missing.key, "it is listed but missing")
     return UnavailableError(missing.key, f"{name} is moved faster than it is read: read again")

@@ -128,18 +128,18 @@ def segment_range(
     part_bytes: int,
     *,
     end_offset: int | None = None,
-    wanted_bytes: int | None = None,
+    target_bytes: int | None = None,
 ) -> LocatedRange:
     """Locate the stretches from the one of `offset` to the end of its part.
 
-    The range ends earlier once it holds `wanted_bytes`, or all offsets below `end_offset`.
+    The range ends earlier once it holds `target_bytes`, or all offsets below `end_offset`.
     """
     positions = bundle.positions
     first = bundle.stretch_for(offset).entry
     start = int(positions[first])
     stop = (start // part_bytes + 1) * part_bytes
-    if wanted_bytes is not None:
-        stop = min(stop, start + max(wanted_bytes, FIRST_BYTES_MIN))
+    if target_bytes is not None:
+        stop = min(stop, start + max(target_bytes, FIRST_BYTES_MIN))
     after = int(np.searchsorted(positions, stop, "left"))
     if end_offset is not None:
         after = min(after, int(np.searchsorted(bundle.offsets, end_offset, "left")))
@@ -172,7 +172,7 @@ def check_whole(
         raise DamagedError(
             segment.key,
             f"it holds offsets from {facts.base_offset} with checksum {facts.body_crc:08x}, "
-            f"and is listed from {segment.base}: another segment lies under this key",
+            f"and is listed from {segment.base}: this key holds another segment",
         )
     return found
 

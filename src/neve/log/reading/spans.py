@@ -61,14 +61,14 @@ class Span(NamedTuple):
         return self.holder.key
 
     @property
-    def held(self) -> OffsetRange:
+    def offsets(self) -> OffsetRange:
         """All offsets of the segment or slice."""
         return held_offsets(self.holder)
 
     @property
     def is_whole(self) -> bool:
         """Whether the span covers all offsets of its segment or slice."""
-        base, end = self.held
+        base, end = self.offsets
         return self.first <= base and self.end >= end
 
     @property
@@ -76,12 +76,12 @@ class Span(NamedTuple):
         """Bytes of the object, in proportion to the offsets of the span. Rounded up."""
         holder = self.holder
         size = holder.bytes if isinstance(holder, Segment) else holder.entry.length
-        base, end = self.held
+        base, end = self.offsets
         return -(-size * (self.end - self.first) // max(1, end - base))
 
     @property
     def times(self) -> tuple[int, int]:
-        """Timestamps that no record lies outside of: the least and the greatest.
+        """Return bounds for all timestamps: the least and the greatest.
 
         Tiering and merging see batch headers only, and a producer may give a record an earlier
         timestamp than its batch's first. So a least timestamp is known for imported segments only.
@@ -119,17 +119,17 @@ def plan_spans(
     spans: list[Span] = []
     missing: list[OffsetRange] = []
     for start, stop in without(first, end, skipped):
-        due = start
+        next_offset = start
         for span in spans_within(start, stop, segments, slices):
-            if span.end <= due:
+            if span.end <= next_offset:
                 continue
-            if span.first > due:
-                missing.append((due, span.first))
+            if span.first > next_offset:
+                missing.append((next_offset, span.first))
             if times.overlaps(*span.times):
-                spans.append(span._replace(first=max(due, span.first)))
-            due = span.end
-        if due < stop:
-            missing.append((due, stop))
+                spans.append(span._replace(first=max(next_offset, span.first)))
+            next_offset = span.end
+        if next_offset < stop:
+            missing.append((next_offset, stop))
     return ReadPlan(tuple(spans), tuple(skipped), tuple(missing))
 
 

@@ -36,7 +36,7 @@ class Stretch(NamedTuple):
 
 
 class Bundle:
-    """A decoded bundle. Sections are checked and decoded when first asked for."""
+    """A decoded bundle. Sections are checked and decoded on first use."""
 
     def __init__(
         self,
@@ -51,13 +51,15 @@ class Bundle:
         self._data = data
         self._places = places or {}
         self.checksums = None if places is None else self._decoded_checksums()
-        said = segment_bytes if self.checksums is None else self.checksums.segment_bytes
-        if said is None or segment_bytes not in (None, said):
-            raise DamagedError(key, f"its segment has {segment_bytes} bytes, it speaks of {said}")
+        stated = segment_bytes if self.checksums is None else self.checksums.segment_bytes
+        if stated is None or segment_bytes not in (None, stated):
+            raise DamagedError(
+                key, f"its segment has {segment_bytes} bytes, the bundle states {stated}"
+            )
         last_end = int(self.positions[-1]) + BATCH_HEADER_BYTES + kfs.FOOTER_BYTES
-        if not last_end <= said <= kfs.SEGMENT_BYTES_MAX:
-            raise DamagedError(key, f"its entries are outside a segment of {said} bytes")
-        self.segment_bytes = said
+        if not last_end <= stated <= kfs.SEGMENT_BYTES_MAX:
+            raise DamagedError(key, f"its entries are outside a segment of {stated} bytes")
+        self.segment_bytes = stated
 
     @property
     def encoded_bytes(self) -> int:
@@ -341,7 +343,7 @@ def _checksums(
 
 
 def _crcs_between(parts: Iterable[Buffer], ends: Sequence[int]) -> list[int]:
-    """The checksum of what lies before each end, from the one before it on, across all parts."""
+    """Return the checksum of each range, from one end to the next, across all parts."""
     crcs: list[int] = []
     crc = position = 0
     for part in parts:

@@ -1,7 +1,7 @@
 """The frame of a bundle: the offset index that KafScale reads too, and the directory of sections.
 
 Counts are held against the bytes that are there before anything is made of them. What a section
-holds is not looked at here.
+holds is not checked here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def encode_bundle(offset_index: bytes, payloads: dict[Section, bytes]) -> bytes:
 
 
 def decode_offset_index(view: memoryview, key: str) -> tuple[Column, Column]:
-    """The offsets and positions of the entries; what follows them is not looked at."""
+    """The offsets and positions of the entries; what follows them is not decoded."""
     if len(view) < INDEX_HEADER_BYTES:
         raise DamagedError(key, f"{len(view)} bytes are too few for an index")
     magic, version, count, _, _ = _INDEX_HEADER.unpack_from(view)
@@ -118,5 +118,5 @@ def decode_directory(view: memoryview, key: str, entry_count: int) -> dict[int, 
         places[kind] = place
         expected += place.length
     if expected != len(view):
-        raise DamagedError(key, f"it has {len(view)} bytes and speaks of {expected}")
+        raise DamagedError(key, f"it has {len(view)} bytes and states {expected}")
     return places

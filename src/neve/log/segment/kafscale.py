@@ -1,6 +1,6 @@
 """KafScale's own files, read as they are: its key layout, and the `.kfst` of a back-fill.
 
-A `.kfs` stands for itself. Its `.index` and `.kfst` are helps that may be missing or damaged; one
+A `.kfs` is complete by itself. Its index files `.index` and `.kfst` may be missing or damaged; one
 without its segment is a stray and is only reported.
 """
 
@@ -36,7 +36,7 @@ class ForeignName(NamedTuple):
 
 
 class ForeignSegment(NamedTuple):
-    """A segment of a KafScale bucket with what lies beside it."""
+    """A segment of a KafScale bucket with the keys of its index files."""
 
     name: ForeignName
     key: str

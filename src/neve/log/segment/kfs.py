@@ -121,7 +121,7 @@ def build(
     facts, columns = scan.result(body_crc, created_ms)
     if facts.base_offset != base_offset:
         raise InvalidError(
-            f"a segment from offset {base_offset} was asked for, "
+            f"requested a segment with base offset {base_offset}, "
             f"but its first batch has {facts.base_offset}"
         )
     header = encode_header(SegmentHeader(base_offset, facts.message_count, created_ms))
@@ -172,12 +172,12 @@ def check(data: Buffer, key: str, *, observe: Observer | None = None) -> Segment
     scan = _Scan(key)
     scan.take(body, check_batch, observe)
     facts, columns = scan.result(footer.body_crc, header.created_ms)
-    said = (header.base_offset, header.message_count, footer.last_offset)
+    stated = (header.base_offset, header.message_count, footer.last_offset)
     found = (facts.base_offset, facts.message_count, facts.last_offset)
-    if said != found:
+    if stated != found:
         raise DamagedError(
             key,
-            f"it says base offset {said[0]}, {said[1]} messages, last offset {said[2]}; "
+            f"it states base offset {stated[0]}, {stated[1]} messages, last offset {stated[2]}; "
             f"its batches amount to {found[0]}, {found[1]}, {found[2]}",
         )
     return Segment((data,), facts, columns)

@@ -36,7 +36,7 @@ def rebuild(
 ) -> Rebuilt:
     """Check a whole segment, every batch included, and index it.
 
-    What is handed in is what held before it; `state` is None where the partition is not internal.
+    The arguments are the state before the segment; `state` is None unless the topic is internal.
     """
     history = History(key, producers, epochs, state)
     segment = kfs.check(data, key, observe=history.observe)

@@ -19,7 +19,7 @@ from neve.errors import DamagedError, InvalidError
 from neve.records.batch import Buffer
 
 RECENT_BATCHES_MAX = 5
-"""How many batches a producer may have in flight, and so how many a duplicate is looked for in."""
+"""Batches a producer may have in flight: a duplicate is searched among as many."""
 NO_OFFSET = -1
 
 _COUNT = struct.Struct(">I")

@@ -274,7 +274,7 @@ def decode(
     decoded = decode_directory(data, key, incarnation=incarnation, number=number, rollup=rollup)
     if len(data) != object_bytes(decoded.header):
         raise DamagedError(
-            key, f"it has {len(data)} bytes and speaks of {object_bytes(decoded.header)}"
+            key, f"it has {len(data)} bytes and states {object_bytes(decoded.header)}"
         )
     view = memoryview(data)
     for entry in decoded.slices:
@@ -361,7 +361,7 @@ def _directory_problem(kind: Kind, columns: Columns, directory_end: int, body_by
 def _few_slices_problem(
     kind: Kind, rows: list[tuple[int, ...]], directory_end: int, body_bytes: int
 ) -> str:
-    """The same for a handful of slices, which arrays take longer to look through than a loop."""
+    """The same in a loop, which is faster than arrays for a few slices."""
     end = directory_end
     if (total := sum(row[8] for row in rows)) != body_bytes:
         return f"its slices have {total} bytes, its body {body_bytes}"

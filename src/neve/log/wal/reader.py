@@ -1,7 +1,7 @@
 """Reading a WAL stream: the checkpoint, its roll-ups, then numbers in order up to the first gap.
 
 What lies beyond a missing number or a seal is neither committed nor closed and is thrown away,
-even if it was fetched. Everything read is believed only after a look at the greatest checkpoint;
+even if it was fetched. A read is valid only after a check of the greatest checkpoint;
 where that moved above what was read, the reader starts again from it. So two readers differ only
 in how far along they are, never in content.
 """
@@ -131,7 +131,7 @@ class WalReader:
                 objects, position, sealed = await self._listed_numbers(number, whole=whole)
             except DamagedError:
                 if await self._replaced(number):
-                    continue  # what is damaged lies below the greatest checkpoint
+                    continue  # the damaged object is below the greatest checkpoint
                 raise
             if await self._replaced(number):
                 continue
@@ -162,7 +162,7 @@ class WalReader:
     async def end(self) -> tuple[int, int] | None:
         """Where a sealed stream ends, and its greatest checkpoint; None where it is not sealed.
 
-        The roll-ups are not looked at, so this works on a stream whose records are all tiered.
+        Roll-ups are not read, so this works on a stream whose records are all tiered.
         """
         for _ in range(RESTARTS_MAX):
             number = await greatest_checkpoint(self._store, self.keys) or 0

@@ -26,7 +26,7 @@ from neve.store.deletion import DELETES_BESIDE_CLIENTS, delete_all
 from neve.store.port import Buffer, Store
 
 # The offset up to which a partition is tiered by a manifest number that was won.
-# None: the partition is gone, nothing of it is kept.
+# None: the partition is gone and its records are dropped.
 TieredOffset = Callable[[bytes, int], int | None]
 # Whether all of a slice was given up for lost by a manifest number that was won.
 GivenUp = Callable[[Slice], bool]
@@ -61,13 +61,13 @@ async def roll_up(
     ends = next_offsets(tail.ends, covered)
     known = {partition: tiered(*partition) for partition in sorted(ends)}
     # Beside the event loop: there may be 100,000 slices.
-    pieces = await runtime.offload(_planned, covered, known, given_up)
+    parts = await runtime.offload(_planned, covered, known, given_up)
     try:
-        rollups = [await _upload(store, reader, upto, piece, read) for piece in pieces]
+        rollups = [await _upload(store, reader, upto, part, read) for part in parts]
     except NotFoundError:
         if await greatest_checkpoint(store, reader.keys, above=tail.checkpoint) is None:
             raise
-        return None  # another checkpoint came first, and what it covers was trimmed under us
+        return None  # another checkpoint was first and its objects are trimmed
     partitions = tuple(row for name, row in sorted(ends.items()) if known[name] is not None)
     payload = WalCheckpoint(tuple(item.key for item in rollups), partitions)
     won = await write_checkpoint(store, reader.keys, upto, payload)
@@ -118,65 +118,65 @@ async def trim(store: Store, reader: WalReader, *, end: int | None = None) -> in
     return len(doomed)
 
 
-Kept = tuple[TailObject, Slice]
+UntieredSlice = tuple[TailObject, Slice]
 
 
 def _untiered(
     objects: Iterable[TailObject], tiered: Mapping[PartitionId, int | None]
-) -> list[Kept]:
-    kept: list[Kept] = []
+) -> list[UntieredSlice]:
+    untiered: list[UntieredSlice] = []
     for item in objects:
         for entry in item.slices:
             offset = tiered[entry.topic_id, entry.partition]
             if offset is not None and entry.last_offset >= offset:
-                kept.append((item, entry))
-    return sorted(kept, key=lambda row: (row[1].topic_id, row[1].partition, row[1].base_offset))
+                untiered.append((item, entry))
+    return sorted(untiered, key=lambda row: (row[1].topic_id, row[1].partition, row[1].base_offset))
 
 
 def _planned(
     objects: Iterable[TailObject],
     tiered: Mapping[PartitionId, int | None],
     given_up: GivenUp,
-) -> list[list[Kept]]:
+) -> list[list[UntieredSlice]]:
     """What each roll-up is to hold."""
-    kept = [row for row in _untiered(objects, tiered) if not given_up(row[1])]
-    return _pieces(kept, ROLLUP_BYTES_MAX)
+    untiered = [row for row in _untiered(objects, tiered) if not given_up(row[1])]
+    return _split(untiered, ROLLUP_BYTES_MAX)
 
 
-def _pieces(kept: list[Kept], bytes_max: int) -> list[list[Kept]]:
-    pieces: list[list[Kept]] = []
+def _split(untiered: list[UntieredSlice], bytes_max: int) -> list[list[UntieredSlice]]:
+    parts: list[list[UntieredSlice]] = []
     size = 0
-    for row in kept:
-        if not pieces or size + row[1].length > bytes_max:
-            pieces.append([])
+    for row in untiered:
+        if not parts or size + row[1].length > bytes_max:
+            parts.append([])
             size = 0
-        pieces[-1].append(row)
+        parts[-1].append(row)
         size += row[1].length
-    return pieces
+    return parts
 
 
 async def _upload(
-    store: Store, reader: WalReader, upto: int, piece: list[Kept], read: ReadSlice | None
+    store: Store, reader: WalReader, upto: int, part: list[UntieredSlice], read: ReadSlice | None
 ) -> TailObject:
     if read is None:
-        datas = await _read_by_object(reader, piece)
+        datas = await _read_by_object(reader, part)
     else:
         datas = []
-        for start in range(0, len(piece), READ_SLICES):
-            some = piece[start : start + READ_SLICES]
+        for start in range(0, len(part), READ_SLICES):
+            some = part[start : start + READ_SLICES]
             datas += await runtime.gather(*(read(item, entry) for item, entry in some))
     key = new_rollup_key(reader.keys, upto)
-    data, slices = await runtime.offload(_encode, piece, datas, reader.incarnation, upto)
+    data, slices = await runtime.offload(_encode, part, datas, reader.incarnation, upto)
     await create_own(store, key, data)
     return TailObject(key, None, slices, None)
 
 
 def _encode(
-    piece: list[Kept], datas: Sequence[Buffer], incarnation: int, upto: int
+    part: list[UntieredSlice], datas: Sequence[Buffer], incarnation: int, upto: int
 ) -> tuple[memoryview, tuple[Slice, ...]]:
     encoded = wal_object.encode(
         Kind.ROLLUP,
-        _joined([entry for _, entry in piece], datas),
+        _joined([entry for _, entry in part], datas),
         incarnation=incarnation,
         number=upto,
         author=runtime.token(AUTHOR_BYTES),
@@ -185,15 +185,15 @@ def _encode(
     return encoded.data, encoded.slices
 
 
-async def _read_by_object(reader: WalReader, piece: list[Kept]) -> list[Buffer]:
-    """The slices of a piece, read object by object: requests do not grow with the partitions."""
+async def _read_by_object(reader: WalReader, part: list[UntieredSlice]) -> list[Buffer]:
+    """The slices of a part, read object by object: requests do not grow with the partitions."""
     places: dict[str, list[int]] = {}
-    for place, (item, _) in enumerate(piece):
+    for place, (item, _) in enumerate(part):
         places.setdefault(item.key, []).append(place)
-    datas: list[Buffer] = [b""] * len(piece)
+    datas: list[Buffer] = [b""] * len(part)
 
     async def read(at: list[int]) -> None:
-        found = await reader.slices_data(piece[at[0]][0], [piece[place][1] for place in at])
+        found = await reader.slices_data(part[at[0]][0], [part[place][1] for place in at])
         for place, data in zip(at, found, strict=True):
             datas[place] = bytes(data)  # a copy, so that what was read between them is let go
 

@@ -53,7 +53,7 @@ class Sealer:
         try:
             while True:
                 end = await self._walk(await greatest_checkpoint(self._store, self.keys) or 0)
-                # The look afterwards: a seal below the greatest checkpoint decides nothing.
+                # Check afterwards: a seal below the greatest checkpoint decides nothing.
                 if await greatest_checkpoint(self._store, self.keys, above=end) is None:
                     return end
         finally:

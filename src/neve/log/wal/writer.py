@@ -107,8 +107,8 @@ class WalWriter:
     def append(self, meta: SliceMeta, batch: Buffer, *, admitted: bool = False) -> Commit:
         """Take one partition's batch or batches; offsets of a partition must ascend.
 
-        FullError where the buffer is full: await `room` and try again. What was `admitted` is taken
-        all the same: the caller looked at `full` before it began with what this is a part of. The
+        Raises FullError if the buffer is full: await `room` and try again. An `admitted` batch is
+        accepted even then: its caller checked `full` before the first batch of the request. The
         bytes must not change until they are committed or refused.
         """
         if self.ended is not None:
@@ -326,7 +326,7 @@ class WalWriter:
     # -- leading, closing --------------------------------------------------------------------
 
     async def still_leading(self) -> bool:
-        """Whether no other process had taken over when this was asked; else the stream has ended.
+        """Whether no other process had taken over when the call began; else the stream has ended.
 
         One check serves all callers that wait.
         """

@@ -38,7 +38,7 @@ def test_added_segments_are_listed_in_order() -> None:
 
 @pytest.mark.parametrize("base", [0, 29, 31, 40])
 def test_an_added_segment_must_continue_the_log(base: int) -> None:
-    with pytest.raises(DamagedError, match="30 is due"):
+    with pytest.raises(DamagedError, match="30 is expected"):
         folded(Add((segment(base),)), base=THREE)
 
 

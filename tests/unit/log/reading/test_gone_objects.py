@@ -35,7 +35,7 @@ def test_a_read_gives_up_with_what_is_lost_damaged_or_moved() -> None:
     assert "t-0: neither a segment nor a stream has offsets 3 to 4, 7 to 7" in str(lost)
     damaged = final_error("t-0", missing("a"), still_listed=True)
     assert isinstance(damaged, DamagedError)
-    assert damaged.reason == "it is listed, and it is not there"
+    assert damaged.reason == "it is listed but missing"
     moved = final_error("t-0", missing("a"), still_listed=False)
     assert isinstance(moved, UnavailableError)
     assert "t-0 is moved faster than it is read" in str(moved)

@@ -67,12 +67,12 @@ def test_a_range_without_an_end_goes_to_the_end_of_its_part() -> None:
     assert (only.first_offset, only.end_offset, only.size) == (102, END, BODY_END - only.start)
 
 
-def test_a_range_covers_the_bytes_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_covers_the_target_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(located_range, "FIRST_BYTES_MIN", 0)
     stretch = BUNDLE.stretch_for(100)
     size = stretch.end - stretch.start
     ends = [
-        segment_range(listed(), BUNDLE, 100, 2**30, wanted_bytes=wanted).end_offset
+        segment_range(listed(), BUNDLE, 100, 2**30, target_bytes=wanted).end_offset
         for wanted in (0, size, size + 1, 2**40)
     ]
     assert ends == [STARTS[1], STARTS[1], STARTS[2], END]
@@ -106,9 +106,9 @@ def test_a_foreign_segment_tells_where_its_batches_end() -> None:
 def test_a_whole_segment_is_checked_against_its_list() -> None:
     body = DATA[kfs.HEADER_BYTES : BODY_END]
     assert whole_range(listed()).check(memoryview(DATA)) == (body, END)
-    with pytest.raises(DamagedError, match="another segment lies under this key"):
+    with pytest.raises(DamagedError, match="this key holds another segment"):
         whole_range(listed(crc=1)).check(memoryview(DATA))
-    with pytest.raises(DamagedError, match="another segment lies under this key"):
+    with pytest.raises(DamagedError, match="this key holds another segment"):
         whole_range(listed(LAST - 2)).check(memoryview(DATA))
     # KafScale's segments may overlap, and the one with the higher base counts.
     overlapped = listed(LAST - 2, crc=NO_CRC, owned=False)

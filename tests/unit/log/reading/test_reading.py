@@ -33,7 +33,7 @@ async def mixed(world: World) -> None:
 async def test_every_offset_of_a_mixed_log_is_read_with_any_room() -> None:
     async with reading() as world:
         await mixed(world)
-        assert {type(row.held.number) for row in world.log.tail} == {int, type(None)}
+        assert {type(row.cached.number) for row in world.log.tail} == {int, type(None)}
         for max_bytes in (1, 150, 700, 5_000, 1 << 20):
             for offset in range(world.log.high_watermark + 1):
                 await world.read_checked(offset, max_bytes)
@@ -53,7 +53,9 @@ async def test_a_sequential_reader_passes_all_seams() -> None:
 async def test_memory_is_read_without_waiting_and_nothing_else_is() -> None:
     async with reading() as world:
         await mixed(world)
-        in_memory = [row.entry.base_offset for row in world.log.recent if row.held.data is not None]
+        in_memory = [
+            row.entry.base_offset for row in world.log.recent if row.cached.data is not None
+        ]
         for offset in range(world.log.high_watermark):
             chunk = world.reader.read_now(world.log, offset, 500)
             assert (chunk is not None) == (offset >= in_memory[0])
@@ -134,11 +136,11 @@ async def test_what_moves_during_a_read_does_not_show() -> None:
     async with reading(store=store) as world:
         await world.send(*SIZES)
         world.forget()
-        slices = [row.held.key for row in world.log.tail]
+        slices = [row.cached.key for row in world.log.tail]
         store.when("get_range", slices[0], first(world.node.rollups.roll_up))
         await world.read_checked(0, 100)
         assert not set(slices) & set(store.listed("wal/")), "the roll-up trimmed what it covers"
-        rolled_up = world.log.tail[0].held.key
+        rolled_up = world.log.tail[0].cached.key
 
         async def tier_and_roll_up() -> None:
             while await world.log.tier():
@@ -187,7 +189,7 @@ async def test_a_segment_that_is_listed_and_gone_is_damage_that_names_it() -> No
         await tiered(world)
         segment = (await world.log.manifest.segments(0, 0))[0]
         await world.store.delete(segment.key)
-        with pytest.raises(DamagedError, match="is listed, and it is not there") as damage:
+        with pytest.raises(DamagedError, match="is listed but missing") as damage:
             await world.reader.read(world.log, 0, 100)
         assert damage.value.key == segment.key
         await world.read_all(segment.last + 1, 100)
@@ -198,7 +200,7 @@ async def test_a_slice_that_is_gone_is_damage_that_names_it() -> None:
     async with reading() as world:
         await world.send(10, 20)
         world.forget()
-        key = world.log.tail[0].held.key
+        key = world.log.tail[0].cached.key
         world.store.when("get_range", key, refuse(NotFoundError), times=None)
         with pytest.raises((DamagedError, LostRangeError)):
             await world.reader.read(world.log, 0, 100)
@@ -314,7 +316,7 @@ async def test_a_recovered_tail_is_read_by_the_successor() -> None:
         await old.node.abort()
         async with reading(store=store, settings=settings, crashed=old) as new:
             assert new.node.incarnation > old.node.incarnation
-            assert {row.held.incarnation for row in new.log.tail} == {old.node.incarnation}
+            assert {row.cached.incarnation for row in new.log.tail} == {old.node.incarnation}
             chunks = await new.read_all(0, 400)
             data = b"".join(part for chunk in chunks for part in chunk.parts)
             assert data == b"".join(row.data for row in old.sent)

@@ -101,6 +101,6 @@ def test_spans_outside_the_times_are_left_out_and_not_missing() -> None:
 
 def test_a_part_of_a_span_counts_bytes_in_proportion() -> None:
     whole = Span(0, 10, segment(0, 9))
-    assert (whole.size, whole.is_whole, whole.held) == (1, True, (0, 10))
+    assert (whole.size, whole.is_whole, whole.offsets) == (1, True, (0, 10))
     part = Span(5, 10, tail(0, 9))
     assert (part.size, part.is_whole) == (31, False)

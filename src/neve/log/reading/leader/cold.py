@@ -202,36 +202,38 @@ class ColdReader:
         log = cursor.log
         limit = next_skip(log.manifest.state.skips, at)
         parts: list[memoryview] = []
-        size, first, due = 0, at, at
+        size, first, next_offset = 0, at, at
         for block in list(cursor.blocks):
-            if block.data is None or not block.holds(due):
+            if block.data is None or not block.holds(next_offset):
                 break
             room = max_bytes - size
-            cut = block.cut(due, room, at_least_one=not parts, limit=limit)
+            cut = block.cut(next_offset, room, at_least_one=not parts, limit=limit)
             if cut is None:
                 break
             if not parts:
                 first = cut.first_offset
             parts.append(block.data[cut.start : cut.end])
             size += cut.end - cut.start
-            due = cut.next_offset
+            next_offset = cut.next_offset
             if cut.end < len(block.data):
                 break
-            due = max(due, block.located.end_offset)
+            next_offset = max(next_offset, block.located.end_offset)
         if not parts:
             end = cursor.blocks[0].located.end_offset
             cursor.move_to(end if limit is None else min(end, limit))
             return None
-        cursor.move_to(due)
-        chunk = RecordChunk(parts, size, first, due)
+        cursor.move_to(next_offset)
+        chunk = RecordChunk(parts, size, first, next_offset)
         return chunk if size >= max_bytes else self._into_memory(cursor, chunk, max_bytes)
 
     def _into_memory(self, cursor: Cursor, chunk: RecordChunk, max_bytes: int) -> RecordChunk:
         """Return the chunk, extended by what follows in memory within `max_bytes`."""
-        due, room = chunk.next_offset, max_bytes - chunk.size
-        limit = next_skip(cursor.log.manifest.state.skips, due - 1)
-        more = self._recent.read(cursor.log.recent, due, room, at_least_one=False, limit=limit)
-        if more is None or more.first_offset != due:
+        next_offset, room = chunk.next_offset, max_bytes - chunk.size
+        limit = next_skip(cursor.log.manifest.state.skips, next_offset - 1)
+        more = self._recent.read(
+            cursor.log.recent, next_offset, room, at_least_one=False, limit=limit
+        )
+        if more is None or more.first_offset != next_offset:
             return chunk
         cursor.move_to(more.next_offset)
         parts = chunk.parts + more.parts
@@ -240,7 +242,7 @@ class ColdReader:
     def _rest(self, cursor: Cursor) -> None:
         log, at = cursor.log, cursor.next_offset
         recent = row_holding(log.recent, at)
-        if at >= log.high_watermark or (recent is not None and recent.held.data is not None):
+        if at >= log.high_watermark or (recent is not None and recent.cached.data is not None):
             self.cursors.drop(cursor)  # it has caught up
         else:
             self.cursors.rest(cursor)

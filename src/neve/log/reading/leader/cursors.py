@@ -94,7 +94,7 @@ class Cursors:
         return found[-1] if found else None
 
     def take(self, log: ReadableLog, offset: int) -> Cursor | None:
-        """Return and remove the resting cursor at this offset: its reader came back."""
+        """Return and remove the resting cursor at this offset: its reader continues."""
         cursor = self.peek(log, offset)
         if cursor is not None:
             self._remove(cursor)

@@ -45,7 +45,7 @@ class LookupRetries:
         self._gone.note(missing)
         if row is not None and row.key == missing.key and offset >= log.tiered_offset:
             # A checkpoint, of another process or a late one of ours, moved the slice.
-            await log.untiered.resolve(row.held.incarnation)
+            await log.untiered.resolve(row.cached.incarnation)
 
 
 async def _final_error(log: ReadableLog, offset: int, missing: NotFoundError) -> NeveError:
@@ -53,7 +53,7 @@ async def _final_error(log: ReadableLog, offset: int, missing: NotFoundError) ->
         return final_error(log.name, missing, still_listed=False)
     span = await locate(log, offset)
     error = final_error(log.name, missing, still_listed=span.key == missing.key)
-    return unreadable(log, error, *span.held) if isinstance(error, DamagedError) else error
+    return unreadable(log, error, *span.offsets) if isinstance(error, DamagedError) else error
 
 
 def unreadable(log: ReadableLog, damage: DamagedError, first: int, end: int) -> UnreadableError:

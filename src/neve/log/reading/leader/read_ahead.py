@@ -43,9 +43,9 @@ class ReadAhead:
         self._tasks = runtime.Tasks()
 
     async def demanded(
-        self, log: ReadableLog, offset: int, wanted_bytes: int | None
+        self, log: ReadableLog, offset: int, target_bytes: int | None
     ) -> LocatedRange:
-        """Locate the range that holds `offset`: about `wanted_bytes`, or all of its part."""
+        """Locate the range that holds `offset`: about `target_bytes`, or all of its part."""
         span = await locate(log, offset)
         if not isinstance(span.holder, Segment):
             return slice_range(span.holder)
@@ -53,12 +53,12 @@ class ReadAhead:
         try:
             bundle = await self._indexes.get_or_rebuild(segment)
         except DamagedError as damage:
-            raise unreadable(log, damage, *span.held) from damage
+            raise unreadable(log, damage, *span.offsets) from damage
         assert bundle is not None  # a leader rebuilds what is missing
-        return segment_range(segment, bundle, offset, self._part_bytes, wanted_bytes=wanted_bytes)
+        return segment_range(segment, bundle, offset, self._part_bytes, target_bytes=target_bytes)
 
     def kick(self, cursor: Cursor) -> None:
-        """Fill the window of a cursor whose reader came back, if there is room for another part."""
+        """Fill the window of a cursor whose reader continues, if there is room for another part."""
         if cursor.dropped or cursor.planner is not None:
             return
         if self._window_bytes(cursor) - cursor.held_bytes < self._part_bytes:
@@ -99,7 +99,7 @@ class ReadAhead:
         if offset >= log.high_watermark or offset < log.start_offset:
             return None
         recent = row_holding(log.recent, offset)
-        if recent is not None and recent.held.data is not None:
+        if recent is not None and recent.cached.data is not None:
             return None
         holder = (await locate(log, offset)).holder
         if not isinstance(holder, Segment):

@@ -39,7 +39,7 @@ class RecentReader:
         if at < 0:
             return None
         row = rows[at]
-        data, entry = row.held.data, row.entry
+        data, entry = row.cached.data, row.entry
         if data is None or entry.last_offset < offset:
             return None
         whole = offset == entry.base_offset and entry.length <= room
@@ -61,34 +61,34 @@ class RecentReader:
         self, rows: deque[CachedSlice], at: int, chunk: RecordChunk, room: int, limit: int | None
     ) -> RecordChunk:
         """Return the chunk, extended by the slices from index `at` on within `room` bytes."""
-        parts, size, first, due, _key, _absent = chunk
+        parts, size, first, next_offset, _key, _absent = chunk
         for index in range(at, len(rows)):
             row = rows[index]
-            data, entry = row.held.data, row.entry
-            if data is None or entry.base_offset != due:
+            data, entry = row.cached.data, row.entry
+            if data is None or entry.base_offset != next_offset:
                 break
             if size + entry.length > room or limit is not None:
-                cut = self._cut(row, due, room - size, at_least_one=False, limit=limit)
+                cut = self._cut(row, next_offset, room - size, at_least_one=False, limit=limit)
                 if cut is None:
                     break
                 parts.append(data[entry.position : entry.position + cut.end])
                 size += cut.end
-                due = cut.next_offset
-                if due <= entry.last_offset:
+                next_offset = cut.next_offset
+                if next_offset <= entry.last_offset:
                     break
             else:
                 parts.append(data[entry.position : entry.end])
                 size += entry.length
-                due = entry.last_offset + 1
-        return RecordChunk(parts, size, first, due)
+                next_offset = entry.last_offset + 1
+        return RecordChunk(parts, size, first, next_offset)
 
     def _cut(
         self, row: CachedSlice, offset: int, room: int, *, at_least_one: bool, limit: int | None
     ) -> Cut | None:
-        entry, held = row.entry, row.held
-        assert held.data is not None
-        data = held.data[entry.position : entry.end]
-        found = self._map(held.key, entry)
+        entry, cached = row.entry, row.cached
+        assert cached.data is not None
+        data = cached.data[entry.position : entry.end]
+        found = self._map(cached.key, entry)
         return found.cut(data, offset, room, at_least_one=at_least_one, limit=limit)
 
     def _map(self, key: str, entry: Slice) -> BatchMap:
