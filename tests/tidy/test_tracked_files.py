@@ -91,3 +91,7 @@ def test_everything_asked_for_is_pinned() -> None:
 
 def test_pandas_stays_below_three() -> None:
     assert int(pins()["pandas"].split(".")[0]) < 3
+
+
+def test_no_tracked_file_is_a_link() -> None:
+    assert [shown_name(file) for file in tracked_files() if file.is_symlink()] == []
