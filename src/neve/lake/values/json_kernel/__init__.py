@@ -1,5 +1,5 @@
-"""A compiled reader of flat JSON objects: many values to the cells of typed columns.
+"""A compiled kernel that decodes flat JSON objects to cells of typed columns.
 
-It takes only values that it certainly decodes as the reference decoder does. Other values are not
-bad: they go to `json_fast` and the reference decoder.
+It takes only values that it decodes exactly as the reference decoder does. All others, good or bad,
+are left to `json_fast` and the reference decoder.
 """

@@ -1,7 +1,8 @@
-"""JSON numbers: integers of 64 bits, and doubles of as many digits, each the nearest there is.
+"""Parses JSON numbers: int64, and correctly rounded doubles whose digits fit an int64.
 
-Where the digits fit a double's 53 bits and the power of ten is exact too, one operation rounds once
-(Clinger's fast path). Others take `rounding`, and a few are left to a full implementation.
+If the digits fit a double's 53 bits and the power of ten is an exact double, one multiplication or
+division rounds correctly (Clinger's fast path). Other numbers go to `rounding`. It cannot settle a
+few of them; values with such a number are not taken.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from neve.records.native import inlined, load_byte
 
 ZERO, NINE, MINUS, PLUS, POINT, LOWER_E = 0x30, 0x39, 0x2D, 0x2B, 0x2E, 0x65
 
-# An int64 holds ten times this and seven more.
+# The largest int64 is 10 * _TENTH_MAX + _LAST_DIGIT_MAX.
 _TENTH_MAX, _LAST_DIGIT_MAX = divmod(2**63 - 1, 10)
 _EXACT_MAX = 2**53
 _POWER_MAX = 22
@@ -24,7 +25,10 @@ _EXPONENT_DIGITS_MAX = 3
 
 @inlined
 def _digits(at: int, end: int, value: int) -> tuple[int, int]:
-    """Digits behind those of `value`, up to 64 bits; the value, and the address behind or BAD."""
+    """Append the digits at this address to `value`, which may be none.
+
+    Returns the new value and the address after the digits, which is BAD if the value overflows.
+    """
     while at < end:
         digit = load_byte(at) - ZERO
         if digit < 0 or digit > 9:
@@ -38,7 +42,11 @@ def _digits(at: int, end: int, value: int) -> tuple[int, int]:
 
 @inlined
 def _whole(at: int, end: int) -> tuple[int, bool, int]:
-    """The digits before a point or an e, whether a minus stands before them, and what is behind."""
+    """Read the integer part of a number, before a point or an e.
+
+    Returns its digits as a number, whether a minus precedes them, and the address after them. The
+    address is BAD if there is no digit, a leading zero or an overflow.
+    """
     negative = load_byte(at) == MINUS
     start = at + negative
     value, at = _digits(start, end, 0)
@@ -49,9 +57,9 @@ def _whole(at: int, end: int) -> tuple[int, bool, int]:
 
 @inlined
 def read_integer(at: int, end: int) -> tuple[int, int]:
-    """An integer and the address behind it, or BAD. What follows is for the caller to look at."""
+    """Return an integer and the address after it, or BAD. The caller must check what follows."""
     value, negative, at = _whole(at, end)
-    # Whether minus zero is an integer is not for us to say.
+    # The reference decoder decides whether -0 is an integer.
     if at == BAD or (negative and value == 0):
         return 0, BAD
     return (-value if negative else value), at
@@ -59,7 +67,7 @@ def read_integer(at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def read_double(at: int, end: int) -> tuple[float, int]:
-    """A number and the address behind it, or BAD."""
+    """Return a number as a double and the address after it, or BAD."""
     digits, negative, at = _whole(at, end)
     if at == BAD:
         return 0.0, BAD
@@ -83,7 +91,7 @@ def read_double(at: int, end: int) -> tuple[float, int]:
 
 @inlined
 def _times_ten_to(digits: int, power: int) -> tuple[float, bool]:
-    """Return the nearest double, if it can be determined."""
+    """Return the nearest double and True, or any number and False if it cannot be determined."""
     if digits == 0:
         return 0.0, True
     if digits <= _EXACT_MAX and -_POWER_MAX <= power <= _POWER_MAX:
@@ -95,7 +103,7 @@ def _times_ten_to(digits: int, power: int) -> tuple[float, bool]:
 
 @inlined
 def _exponent(at: int, end: int) -> tuple[int, int]:
-    """What stands behind the e."""
+    """Return the exponent after the e and the address after it, or BAD."""
     if at == end:
         return 0, BAD
     sign = load_byte(at)

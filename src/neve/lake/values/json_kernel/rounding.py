@@ -1,7 +1,8 @@
-"""Decimal digits to the nearest double, as Eisel and Lemire do it: one or two products of 128 bits.
+"""Converts decimal digits to the nearest double with the Eisel-Lemire algorithm.
 
-Powers of five are kept to 128 bits. Where those do not settle the rounding, or the double would not
-be a normal one, the result is NO_BITS, and the caller needs a full implementation.
+It multiplies the digits by a power of five from a table with 128 bits per power, in one or two
+products of 128 bits. If these do not determine the rounding, or the result is not a normal double
+(subnormal or out of range), it returns NO_BITS, and the caller needs a full implementation.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numba.extending import intrinsic
 from neve.records.native import inlined
 
 NO_BITS = -1
-"""Stands for no answer. As a double it would be none that a number has."""
+"""Stands for an undetermined result. As the bits of a double it would be a NaN."""
 
 POWER_MIN, POWER_MAX = -342, 308
 _MANTISSA_BITS = 52
@@ -28,15 +29,16 @@ _WORD = ir.IntType(64)
 
 
 def _five_to(power: int) -> int:
-    """128 bits of a power of five, the highest one set; cut off, or rounded up where it is below 1.
+    """Return the upper 128 bits of a power of five, scaled so that the highest bit is set.
 
-    So the paper has it: products are then off by less than one in their last place.
+    Powers below 1 are rounded up, others truncated, as in the paper: the error of a product is then
+    less than one unit in its last place.
     """
     five: int = 5 ** abs(power)
     bits = five.bit_length()
     if power >= 0:
         return five << 128 - bits if bits <= 128 else five >> bits - 128
-    # The least b with 2**b >= five; below 1 it takes more bits to be cut again.
+    # The least b with 2**b >= five. Below 5**-27 the quotient has more bits, and is truncated.
     least = (five - 1).bit_length()
     quotient: int = (1 << (least + 127 if power >= -27 else 2 * least + 128)) // five + 1
     return quotient >> max(0, quotient.bit_length() - 128)
@@ -53,7 +55,7 @@ _FIVES = np.array(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _product_high(typing: Any, first: Any, second: Any) -> Any:  # noqa: ARG001 (numba's form)
-    """The upper half of the product of two words without sign."""
+    """Return the upper 64 bits of the product of two unsigned words."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         wide = [builder.zext(each, _WIDE) for each in arguments]
@@ -64,7 +66,7 @@ def _product_high(typing: Any, first: Any, second: Any) -> Any:  # noqa: ARG001 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _shifted_right(typing: Any, word: Any, bits: Any) -> Any:  # noqa: ARG001 (numba's form)
-    """Without regard to a sign."""
+    """Shift an unsigned word right."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.lshr(*arguments)
@@ -82,7 +84,7 @@ def _leading_zeros(typing: Any, word: Any) -> Any:  # noqa: ARG001 (numba's form
 
 @intrinsic  # type: ignore[untyped-decorator]
 def double_of(typing: Any, bits: Any) -> Any:  # noqa: ARG001 (numba's form)
-    """The double that these bits are."""
+    """Return the double with these bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
@@ -92,9 +94,9 @@ def double_of(typing: Any, bits: Any) -> Any:  # noqa: ARG001 (numba's form)
 
 @inlined
 def nearest(digits: int, power: int) -> int:
-    """The bits of the double nearest to digits times ten to the power, or NO_BITS.
+    """Return the bits of the double nearest to `digits * 10**power`, or NO_BITS.
 
-    `digits` is above 0.
+    `digits` must be positive.
     """
     if power < POWER_MIN or power > POWER_MAX:
         return NO_BITS
@@ -116,7 +118,7 @@ def nearest(digits: int, power: int) -> int:
     exponent = ((152170 + 65536) * power >> 16) + 63 + top - zeros + _BIAS
     if exponent <= 0:
         return NO_BITS
-    # A tie, exactly between two doubles: the even one is it.
+    # An exact tie between two doubles: round to even.
     if lower in (0, 1) and -4 <= power <= 23 and mantissa & 3 == 1 and mantissa << cut == upper:
         mantissa -= 1
     mantissa = (mantissa + (mantissa & 1)) >> 1

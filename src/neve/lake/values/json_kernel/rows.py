@@ -1,7 +1,7 @@
-"""The kernel itself: `scan` reads values into cells, `copy_texts` then moves the strings together.
+"""The kernel: `scan` reads values into cells, then `copy_texts` copies the strings to one buffer.
 
-A cell is eight bytes for each column and row: the number itself, the bits of a double, or where a
-string lies. Rows that are not taken leave no trace: the next one is written over them.
+A cell is eight bytes for one column and row: an integer, the bits of a double, or the position of a
+string. A value that is not taken can leave cells behind in its row; the next value overwrites them.
 """
 
 from __future__ import annotations
@@ -41,24 +41,31 @@ Numbers: TypeAlias = NDArray[np.int64]
 
 BOOLEAN, INT32, INT64, FLOAT, DOUBLE, TEXT, DATE, MOMENT = range(8)
 
-# The words of a field, which is one column of the table: its kind, its name's address and size, the
-# first eight bytes of the name and its closing quote as a number, and the mask of those that there
-# are, the addresses of its cells and of its validity (a byte each), and the row that last had it.
-# Fields lie one behind the other, and are known by their addresses.
+# A field describes one column of the table in eight words:
+#   KIND              one of the kinds above
+#   NAME, NAME_BYTES  address and size of the name
+#   NAME_WORD         the first eight bytes of the name with its closing quote, as a number
+#   NAME_MASK         mask of the bytes that NAME_WORD uses
+#   CELLS, VALID      addresses of the column's cells and of its validity, a byte per row
+#   SEEN_IN           number of the last value that had this field, to detect duplicate names
+# Fields are contiguous in memory, and functions refer to a field by its address.
 KIND, NAME, NAME_BYTES, NAME_WORD, NAME_MASK, CELLS, VALID, SEEN_IN = range(8)
 FIELD_WORDS = 8
 
 WORD_BYTES = 8
 FIELD_BYTES = FIELD_WORDS * WORD_BYTES
 PROBES_MAX = 64
-"""Names that one is compared with. A value whose fields come in no order is not taken."""
+"""Fields that a name is compared with at most, from the one after the previous match on.
+
+With more columns than that, a value whose fields are far out of order is not taken.
+"""
 
 _OPEN, _CLOSE, _COLON, _COMMA = 0x7B, 0x7D, 0x3A, 0x2C
 _TRUE, _ALSE, _NULL = 0x65757274, 0x65736C61, 0x6C6C756E
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
-# Where a string lies: 31 bits each for its start and its size, and whether it has escapes.
+# A string's cell has 31 bits for its start, 31 for its size, and one that is set for escapes.
 _SIZE_SHIFT, _ESCAPED_SHIFT, _HALF = 31, 62, 2**31 - 1
 
 
@@ -79,7 +86,7 @@ def _past_blanks(at: int, end: int) -> int:
 
 @inlined
 def _is_name(at: int, end: int, field: int) -> bool:
-    """Whether this field's name and its closing quote stand here."""
+    """Return True if this field's name and a closing quote are at this address."""
     size = _of(field, NAME_BYTES)
     if end - at <= size:
         return False
@@ -100,7 +107,7 @@ def _is_name(at: int, end: int, field: int) -> bool:
 
 @inlined
 def _field_of(at: int, end: int, fields: int, columns: int, guess: int) -> int:
-    """The field whose name begins here, looked for from `guess` on; BAD where it is none."""
+    """Return the field whose name is at this address, or BAD. The search starts at `guess`."""
     past = fields + FIELD_BYTES * columns
     field = guess
     for _ in range(min(columns, PROBES_MAX)):
@@ -180,7 +187,7 @@ def _put_null(field: int, row: int) -> None:
 
 @inlined
 def _value(at: int, end: int, field: int, row: int, data: int) -> int:
-    """Read a value into its cell; the address behind it, or BAD."""
+    """Read a value into its cell. Returns the address after it, or BAD."""
     if at >= end:
         return BAD
     if end - at >= 4 and load_int32(at) == _NULL:
@@ -204,7 +211,10 @@ def _value(at: int, end: int, field: int, row: int, data: int) -> int:
 def _members(  # noqa: PLR0917 (kernels are called by position)
     at: int, end: int, fields: int, columns: int, source: int, row: int, data: int
 ) -> tuple[int, int]:
-    """Read the members of an object; how many, and the address behind its closing brace or BAD."""
+    """Read the members of an object; `at` is the address of its first name's quote.
+
+    Returns the number of members, and the address after the closing brace or BAD.
+    """
     members = 0
     guess = fields
     while at < end:
@@ -237,7 +247,7 @@ def _members(  # noqa: PLR0917 (kernels are called by position)
 def _object(  # noqa: PLR0917
     at: int, end: int, fields: int, columns: int, source: int, row: int, data: int
 ) -> int:
-    """How many members an object has that could be taken, and nothing beside it; else BAD."""
+    """Read a whole value. Returns its number of members, or BAD if it is not an object to take."""
     at = _past_blanks(at, end)
     if at >= end or load_byte(at) != _OPEN:
         return BAD
@@ -251,10 +261,11 @@ def _object(  # noqa: PLR0917
 
 @compiled("int64(int64, int64, int64, int64, int64, int64[::1])")
 def scan(data: int, ends: int, values: int, fields: int, columns: int, taken: Numbers) -> int:  # noqa: PLR0917
-    """Read the values between the `ends` behind `data`; `taken` gets the numbers of those taken.
+    """Read values into cells. Returns how many were taken, and writes their numbers to `taken`.
 
-    Cells and validity have room for all of them; SEEN_IN comes as -1. Names have no quote,
-    backslash or control character in them, and stand in memory as UTF-8.
+    `ends` is the address of `values + 1` int32 offsets from `data`, as in an Arrow array. The
+    caller must provide cells and validity for all values, set SEEN_IN to -1, and give names as
+    UTF-8 without quotes, backslashes and control characters.
     """
     row = 0
     for source in range(values):
@@ -275,7 +286,7 @@ def scan(data: int, ends: int, values: int, fields: int, columns: int, taken: Nu
 
 @compiled("int64(int64, int64, int64)")
 def text_bytes(cells: int, valid: int, rows: int) -> int:
-    """How much room the strings of these cells need at most."""
+    """Return an upper bound on the bytes of these cells' strings without escapes."""
     size = 0
     for row in range(rows):
         if load_byte(valid + row):
@@ -285,7 +296,7 @@ def text_bytes(cells: int, valid: int, rows: int) -> int:
 
 @compiled("void(int64, int64, int64, int64, int64, int64)")
 def copy_texts(data: int, cells: int, valid: int, rows: int, ends: int, target: int) -> None:  # noqa: PLR0917
-    """Put the strings one behind the other, and where each ends into `ends`."""
+    """Copy the strings to `target` without gaps, and write their int32 offsets to `ends`."""
     size = 0
     store_int32(ends, 0)
     for row in range(rows):

@@ -1,6 +1,6 @@
-"""JSON strings: where one ends, whether it is one, and its bytes without escapes.
+"""Finds the end of JSON strings, checks them, and copies their content without escapes.
 
-Positions are addresses, and a read never passes its end. BAD stands for everything that the kernel
+Positions are addresses; no byte from `end` on is read. BAD stands for everything that the kernel
 does not take.
 """
 
@@ -20,7 +20,8 @@ QUOTE, BACKSLASH, SLASH, LOWER_U = 0x22, 0x5C, 0x2F, 0x75
 BLANKS_END = 0x20
 ASCII_END = 0x80
 
-# One byte of the word each: `x - LOW` borrows where a byte is 0, `HIGH` has the bit that shows it.
+# Each constant repeats one byte eight times. `x - _LOW` sets the high bit of each byte that is 0,
+# and _HIGH selects the high bits.
 _LOW = 0x0101010101010101
 _HIGH = -0x7F7F7F7F7F7F7F80
 _QUOTES = QUOTE * _LOW
@@ -30,9 +31,10 @@ _BLANKS = BLANKS_END * _LOW
 
 @inlined
 def _doubts(word: int) -> int:
-    """Bits of the bytes that are not ASCII which means itself; 0 where all eight are.
+    """Return the high bit of each byte that needs a closer look; 0 if all eight are plain ASCII.
 
-    The lowest is sure. Others are not: what a byte borrows, the one above it lacks.
+    These are quotes, backslashes, control characters and bytes that are not ASCII. Only the lowest
+    bit is certain: a byte that borrows decrements the one above it, and can set its bit wrongly.
     """
     quotes = word ^ _QUOTES
     backslashes = word ^ _BACKSLASHES
@@ -42,7 +44,10 @@ def _doubts(word: int) -> int:
 
 @inlined
 def end_of_text(at: int, end: int) -> tuple[int, bool]:
-    """The closing quote of a string whose content begins at `at`, and whether it has escapes."""
+    """Find the closing quote of a string whose content begins at `at`, and check the content.
+
+    Returns the address of the quote, or BAD, and whether the string has escapes.
+    """
     escaped = False
     while at < end:
         if at + 8 <= end:
@@ -70,7 +75,10 @@ def end_of_text(at: int, end: int) -> tuple[int, bool]:
 
 @inlined
 def _past_character(at: int, end: int) -> int:
-    """Behind a character of two to four bytes of UTF-8, in its shortest form and no surrogate."""
+    """Return the address after a UTF-8 character of two to four bytes, or BAD.
+
+    Overlong forms and surrogates are BAD.
+    """
     first = load_byte(at)
     if first < 0xC2 or first > 0xF4:
         return BAD
@@ -90,7 +98,7 @@ def _past_character(at: int, end: int) -> int:
 
 @inlined
 def _past_escape(at: int, end: int) -> int:
-    """Behind an escape that names one character."""
+    """Return the address after an escape, or after a surrogate pair of escapes, or BAD."""
     if at + 2 > end:
         return BAD
     if load_byte(at + 1) != LOWER_U:
@@ -104,7 +112,7 @@ def _past_escape(at: int, end: int) -> int:
 
 @inlined
 def _short_escape(byte: int) -> int:
-    """What a letter means behind a backslash."""
+    """Return the byte that a letter after a backslash stands for, or BAD."""
     if byte in (QUOTE, BACKSLASH, SLASH):
         return byte
     if byte == 0x6E:
@@ -120,7 +128,7 @@ def _short_escape(byte: int) -> int:
 
 @inlined
 def _unit(at: int, end: int) -> int:
-    r"""The UTF-16 unit of `\uXXXX`."""
+    r"""Return the UTF-16 code unit of `\uXXXX`, or BAD."""
     if at + 6 > end or load_byte(at) != BACKSLASH or load_byte(at + 1) != LOWER_U:
         return BAD
     code = 0
@@ -139,9 +147,9 @@ def _unit(at: int, end: int) -> int:
 
 @inlined
 def copy_unescaped(source: int, size: int, target: int) -> int:
-    """Copy the content of a string that `end_of_text` has passed; how many bytes were written.
+    """Copy the content of a string without escapes. Returns the bytes written, at most `size`.
 
-    They are never more than the content has.
+    `end_of_text` must have accepted the string.
     """
     end = source + size
     start = target
@@ -167,7 +175,7 @@ def copy_unescaped(source: int, size: int, target: int) -> int:
 
 @inlined
 def _put_character(code: int, target: int) -> int:
-    """Write a character as UTF-8; the address behind it."""
+    """Write a character as UTF-8. Returns the address after it."""
     if code < 0x80:
         store_byte(target, code)
         return target + 1

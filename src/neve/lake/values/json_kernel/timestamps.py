@@ -1,8 +1,8 @@
-"""Dates and times as JSON has them most: `2026-03-01T12:30:00.5Z`, and milliseconds.
+"""Parses common forms of dates and timestamps: `2026-03-01T12:30:00.5Z`, and milliseconds.
 
-Of the forms that `times` knows these are a date alone, and a date with hours, minutes and seconds,
-an optional fraction and an optional `Z` or offset. Addresses are those of a string's content, which
-ends at `end`.
+Of the forms that `times` accepts, these are a date alone, and a date with hours, minutes and
+seconds, an optional fraction and an optional `Z` or offset. `at` and `end` are the addresses of a
+string's content; `end` is exclusive.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 from neve.records.native import inlined, load_byte, load_little_int64
 
 NO_MOMENT = -(2**63)
-"""Stands for everything that is not taken. It lies outside of all years."""
+"""Stands for everything that is not taken. As microseconds it is outside the years 1 to 9999."""
 
 _DATE_BYTES = 10
 _TIME_BYTES = 19
 _FRACTION_DIGITS_MAX = 18
 _COLON, _LETTER_T, _LETTER_Z, _SPACE = 0x3A, 0x54, 0x5A, 0x20
 _DATE, _TIME = b"0000-00-", b"00:00:00"
-# As they lie in memory, and what may be added to each byte's digit before its highest bit is set.
+# Text XOR marks has a digit's value in each digit's byte and 0 in each separator's. Adding the room
+# then sets the high bit of every byte that is above 9 for a digit, or above 0 for a separator.
 _DATE_MARKS, _TIME_MARKS = (int.from_bytes(form, "little") for form in (_DATE, _TIME))
 _DATE_ROOM, _TIME_ROOM = (
     int.from_bytes(bytes(0x7F - 9 * (mark == ZERO) for mark in form), "little")
@@ -34,7 +35,7 @@ _MILLIS_MIN, _MILLIS_MAX = MICROSECONDS_MIN // 1000, MICROSECONDS_MAX // 1000
 
 @inlined
 def _two(at: int) -> int:
-    """Two digits as a number, or one beyond all that is asked for."""
+    """Return two digits as a number; if they are not digits, 1000, which is above every limit."""
     tens = load_byte(at) - ZERO
     ones = load_byte(at + 1) - ZERO
     if tens < 0 or tens > 9 or ones < 0 or ones > 9:
@@ -52,21 +53,24 @@ def _month_days(year: int, month: int) -> int:
 
 @inlined
 def _digits_of(at: int, marks: int, room: int) -> int:
-    """The digits of eight bytes, a byte each, with 0 for a mark; BAD if they are not so written."""
+    """Return a word with the value of a digit per byte, and 0 for each separator.
+
+    Returns BAD if the eight bytes at this address do not have the form of `marks`.
+    """
     digits = load_little_int64(at) ^ marks
     return digits if ((digits | digits + room) & _HIGH) == 0 else BAD
 
 
 @inlined
 def _pair(digits: int, place: int) -> int:
-    """The number that two of the bytes write, from this one on."""
+    """Return the number of two digits, the first of them in the byte `place`."""
     two = digits >> 8 * place
     return (two & 0xFF) * 10 + (two >> 8 & 0xFF)
 
 
 @inlined
 def _days(at: int) -> int:
-    """Days since 1970 of the ten bytes of a date."""
+    """Return days since 1970 for the ten bytes of a date, or NO_MOMENT."""
     digits = _digits_of(at, _DATE_MARKS, _DATE_ROOM)
     day = _two(at + 8)
     if digits == BAD:
@@ -75,7 +79,7 @@ def _days(at: int) -> int:
     month = _pair(digits, 5)
     if year < 1 or month < 1 or month > 12 or day < 1 or day > _month_days(year, month):
         return NO_MOMENT
-    # Years that begin in March have their leap day at the end; 146,097 days are 400 of them.
+    # Years are counted from March, so that a leap day comes last; 400 years have 146,097 days.
     shifted = year - 1 if month <= 2 else year
     era = shifted // 400
     of_era = shifted - era * 400
@@ -85,13 +89,13 @@ def _days(at: int) -> int:
 
 @inlined
 def date_of(at: int, end: int) -> int:
-    """Days since 1970, or NO_MOMENT."""
+    """Return days since 1970, or NO_MOMENT."""
     return _days(at) if end - at == _DATE_BYTES else NO_MOMENT
 
 
 @inlined
 def _seconds(at: int) -> int:
-    """Seconds of the day of the eight bytes of a time."""
+    """Return seconds since midnight for the eight bytes of a time, or NO_MOMENT."""
     digits = _digits_of(at, _TIME_MARKS, _TIME_ROOM)
     hour = _pair(digits, 0)
     minute = _pair(digits, 3)
@@ -103,7 +107,10 @@ def _seconds(at: int) -> int:
 
 @inlined
 def _fraction(at: int, end: int) -> tuple[int, int]:
-    """Microseconds behind the point, and the address behind them; NO_MOMENT where it is none."""
+    """Read the digits after the point.
+
+    Returns them in microseconds, or NO_MOMENT, and the address after them.
+    """
     start = at
     value = 0
     scale = _SECOND
@@ -119,7 +126,10 @@ def _fraction(at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _zone(at: int, end: int) -> int:
-    """Microseconds to take away for `Z`, an offset as +02:00, or nothing."""
+    """Return the microseconds to subtract for what follows a time, or NO_MOMENT.
+
+    `Z` or nothing is 0; an offset has the form +02:00.
+    """
     if at == end or (end - at == 1 and load_byte(at) == _LETTER_Z):
         return 0
     sign = load_byte(at)
@@ -135,7 +145,7 @@ def _zone(at: int, end: int) -> int:
 
 @inlined
 def moment_of(at: int, end: int) -> int:
-    """Microseconds since 1970, or NO_MOMENT."""
+    """Return microseconds since 1970, or NO_MOMENT."""
     if end - at < _DATE_BYTES:
         return NO_MOMENT
     days = _days(at)
@@ -158,5 +168,5 @@ def moment_of(at: int, end: int) -> int:
 
 @inlined
 def moment_of_millis(millis: int) -> int:
-    """The same of a number."""
+    """Return microseconds since 1970 for milliseconds, or NO_MOMENT."""
     return millis * 1000 if _MILLIS_MIN <= millis <= _MILLIS_MAX else NO_MOMENT
