@@ -1,13 +1,16 @@
-"""Many JSON values at once through pyarrow's reader, taken only where it cannot be wrong.
+"""Decodes many JSON values at once with pyarrow's reader, if the result is certain to be right.
 
-Each value becomes a line `{"v":…}`. pyarrow's reader refuses raw control characters in strings, so
-no object can go on past the end of its line: what closes the line and opens the next would have to
-stand inside an object without a comma. Every line is thus at least one row, and as many rows as
-lines are one row each. A second `v` or another name beside it is an error or a column too many. So
-a value that ends early, brings two objects or newlines of its own can never shift its neighbours.
+Each value becomes a line `{"v":…}`. A value that ends early, or contains two objects or newlines,
+must not shift the rows of its neighbours:
 
-The reader accepts more than the reference decoder (bad UTF-8, NaN, NUL, other forms of dates). Each
-is checked here, and raises `FastPathError`: the reference decoder must decide.
+- No object continues on the next line. pyarrow's reader rejects raw control characters in strings,
+  and outside of a string the `}` of a line and the `{"v":` of the next would be two objects without
+  a comma between them. So each line gives at least one row, and if the number of rows is the number
+  of lines, each line gave exactly one.
+- A second `v`, or another name beside it, is an error or an additional column.
+
+The reader accepts more than the reference decoder (bad UTF-8, NaN, NUL, other forms of dates). All
+of these are checked here and raise `FastPathError`; the reference decoder then decides.
 """
 
 from __future__ import annotations
@@ -29,15 +32,15 @@ _DATE_MIN, _DATE_MAX = MICROSECONDS_MIN // 86_400_000_000, MICROSECONDS_MAX // 8
 
 
 class FastPathError(Exception):
-    """These values are not for the fast path."""
+    """The fast path cannot decode these values; the reference decoder must decide."""
 
 
 class UnknownFieldError(FastPathError):
-    """They have fields that the schema lacks, and may be fine otherwise."""
+    """The values have fields that the schema lacks; they may be valid otherwise."""
 
 
 class FastJson:
-    """Reads values for one schema. `numbers` are the timestamps that come as integers."""
+    """Reads values for one schema. `numbers` has the paths of timestamps that are integers."""
 
     def __init__(self, schema: pa.Schema, numbers: frozenset[Path] = frozenset()) -> None:
         self.unknown = Shape()
@@ -46,7 +49,11 @@ class FastJson:
         self._read_as = pa.schema([("v", _read_type(self._target, (), numbers))])
 
     def rows(self, values: pa.BinaryArray, *, unknown: bool) -> pa.StructArray:
-        """All the values' rows, in order. With `unknown`, unknown fields are gathered."""
+        """Return the rows of all values, in order. Raises FastPathError if it cannot decode one.
+
+        With `unknown`, fields that the schema lacks are added to `self.unknown`; without it, they
+        raise UnknownFieldError.
+        """
         _refuse_odd_bytes(values)
         if unknown:
             _refuse_depth(values)
@@ -70,7 +77,7 @@ class FastJson:
         opened, closed, nothing = pa.scalar(b'{"v":'), pa.scalar(b"}\n"), pa.scalar(b"")
         lines = pc.binary_join_element_wise(opened, values, closed, nothing)
         data = lines.buffers()[2]
-        # One block: where a block ends, the reader would look for newlines of its own.
+        # A single block: the reader would end a block at any newline, also at one inside a value.
         read = pj.ReadOptions(use_threads=False, block_size=data.size + 1)
         parse = pj.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior=unexpected)
         try:
@@ -99,7 +106,7 @@ class FastJson:
 
 
 def fits_fast_path(type_: pa.DataType) -> bool:
-    """pyarrow's reader knows no maps, and an object without fields is not for Arrow."""
+    """Return True if pyarrow's reader supports the type: no maps, no structs without fields."""
     if pa.types.is_struct(type_):
         return type_.num_fields > 0 and all(fits_fast_path(each.type) for each in type_)
     if is_list(type_):
@@ -108,7 +115,7 @@ def fits_fast_path(type_: pa.DataType) -> bool:
 
 
 def number_timestamps(document: object, type_: pa.DataType, path: Path = ()) -> list[Path]:
-    """The timestamps that a document, as a sample of its like, gives as integers."""
+    """Return the paths of the timestamps that are integers in a sample document."""
     if pa.types.is_struct(type_) and isinstance(document, dict):
         return [
             found
@@ -122,7 +129,7 @@ def number_timestamps(document: object, type_: pa.DataType, path: Path = ()) -> 
 
 
 def _read_type(type_: pa.DataType, path: Path, numbers: frozenset[Path]) -> pa.DataType:
-    """The type to ask the reader for, where it is not the column's own."""
+    """Return the type to request from pyarrow's reader for a column."""
     if pa.types.is_struct(type_):
         return pa.struct(
             [
@@ -134,7 +141,7 @@ def _read_type(type_: pa.DataType, path: Path, numbers: frozenset[Path]) -> pa.D
         return pa.list_(_read_type(type_.value_type, (*path, "[]"), numbers))
     if type_ == TIMESTAMP:
         return pa.int64() if path in numbers else TIMESTAMP
-    # Its own reading of dates takes numbers, that of floats rounds otherwise than the reference.
+    # The reader would accept numbers as dates, and round floats differently than the reference.
     return {pa.date32(): pa.string(), pa.float32(): pa.float64()}.get(type_, type_)
 
 
@@ -168,14 +175,20 @@ def _refuse_odd_bytes(values: pa.BinaryArray) -> None:
 
 
 def _refuse_depth(values: pa.BinaryArray) -> None:
-    """Unknown fields may be nested without limit, and types that deep crash the process."""
+    """Raise FastPathError if a value may be nested too deep.
+
+    The nesting of unknown fields is not limited, and very deep inferred types crash the process.
+    """
     opened = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
     if (pc.max(opened).as_py() or 0) > DEPTH_MAX:
         raise FastPathError("perhaps nested too deep")
 
 
 def _refuse_infinite(array: pa.Array) -> None:
-    """NaN and the infinities are no JSON, and numbers past a double's range become infinite."""
+    """Raise FastPathError for NaN and infinities.
+
+    They are not valid JSON, and the reader returns infinity for numbers outside a double's range.
+    """
     if pa.types.is_struct(array.type):
         for each in array.flatten():
             _refuse_infinite(each)

@@ -1,4 +1,4 @@
-"""Flat JSON objects through the compiled kernel: what it takes as columns, and what it leaves."""
+"""Decodes flat JSON objects to columns with the compiled kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neve.lake.values.json_kernel import rows as kernel
 from neve.lake.values.types import TIMESTAMP
 
 CELLS_MAX = 1 << 20
-"""Cells of one call of the kernel, 8 MiB: columns times rows."""
+"""Cells (columns times rows) in one call of the kernel at most: 8 MiB."""
 
 _KINDS = {
     pa.bool_(): kernel.BOOLEAN,
@@ -28,7 +28,10 @@ _KINDS = {
 
 
 def is_flat(schema: pa.Schema) -> bool:
-    """Whether the kernel knows all the columns, by types and names that it can look for."""
+    """Return True if the kernel supports all columns.
+
+    Their types must be scalar ones that it knows, and their names must need no escapes in JSON.
+    """
     return len(schema) > 0 and all(
         each.type in _KINDS and not _needs_escapes(each.name) for each in schema
     )
@@ -46,7 +49,7 @@ class FlatJson:
         self._struct = pa.struct(list(schema))
         self._kinds = [_KINDS[each.type] for each in schema]
         names = [each.name.encode() for each in schema]
-        # Names lie back to back, where the table of fields points.
+        # The field table has the addresses of the names, which lie back to back.
         self._names = pa.py_buffer(b"".join(names))
         sizes = np.array([len(name) for name in names], np.int64)
         self._fields = np.zeros((len(names), kernel.FIELD_WORDS), np.int64)
@@ -59,9 +62,9 @@ class FlatJson:
         self.rows_max = max(1, CELLS_MAX // len(names))
 
     def rows(self, values: pa.BinaryArray) -> tuple[pa.StructArray, Rows]:
-        """The rows of those values that were taken, and which ones; none of the values is null.
+        """Return the rows of the values that the kernel took, and the indexes of those values.
 
-        They are `rows_max` values at most.
+        `values` must have at most `rows_max` values and no nulls.
         """
         ends = offsets_of(values)
         data = values.buffers()[2]
@@ -99,7 +102,7 @@ class FlatJson:
 
 
 def _word(start: bytes) -> int:
-    """Up to eight bytes as the number that the kernel loads; what is missing is 0."""
+    """Return up to eight bytes, padded with zeros, as the int64 that the kernel loads."""
     return int.from_bytes(start.ljust(kernel.WORD_BYTES, b"\0"), sys.byteorder, signed=True)
 
 

@@ -1,9 +1,9 @@
-"""JSON values: the kernel for flat ones, the fast path for clean runs, the reference decoder for
-the rest.
+"""The format `json`: combines the kernel, the fast path and the reference decoder.
 
-The kernel takes values one by one, and leaves those it is not sure of. If the fast path rejects a
-run, the reference decoder takes the values that the prefilter suspects, and the others are tried
-again. If that does not help, the run is split, and the reference decoder takes small parts.
+The kernel decodes flat objects one by one, and leaves values that it cannot decode with certainty.
+The fast path takes these in whole runs, or all values if the schema is not flat. If it rejects a
+run, the reference decoder takes the values that the prefilter suspects, and the fast path tries the
+others again. If it rejects those too, they are split, and the reference decoder takes small parts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SAMPLED_VALUES_MAX = 20
 
 @dataclass(frozen=True)
 class JsonFormat(ValueFormat):
-    """`columns` is the given schema; without one it is inferred."""
+    """The format `json`. `columns` is the given schema; if it is None, the schema is inferred."""
 
     columns: pa.Schema | None = None
 
@@ -95,7 +95,7 @@ def _flat_reader(schema: pa.Schema) -> FlatJson | None:
 
 
 class _Decoding:
-    """One call of decode. Values come with the numbers that the caller knows their rows by."""
+    """The state of one call of `decode`. Methods take values together with their input rows."""
 
     def __init__(self, values: pa.BinaryArray, schema: pa.Schema) -> None:
         self._values = values
@@ -104,7 +104,7 @@ class _Decoding:
         self._flat = _flat_reader(schema)
         self._expect_unknown = False
         if self._flat is None:
-            _ = self._judge  # it refuses columns that JSON cannot fill
+            _ = self._judge  # raises for columns that JSON cannot fill
 
     @functools.cached_property
     def _judge(self) -> ReferenceJsonDecoder:
@@ -122,7 +122,7 @@ class _Decoding:
 
     @property
     def rows_max(self) -> int:
-        """How many values one run has at most."""
+        """The largest number of values in a run."""
         return RUN_ROWS_MAX if self._flat is None else min(RUN_ROWS_MAX, self._flat.rows_max)
 
     def run(self, values: pa.BinaryArray, rows: Rows) -> Iterator[DecodedRun]:
@@ -154,7 +154,10 @@ class _Decoding:
                     )
 
     def unknown(self) -> pa.Schema | None:
-        """Fields that the schema lacks, as far as anybody had to look for them."""
+        """Return the fields that the schema lacks, as collected by the decoders that were used.
+
+        The kernel collects none: it leaves values with such fields to the other decoders.
+        """
         shape = Shape()
         if "_judge" in vars(self):
             shape.merge(self._judge.unknown)
@@ -188,7 +191,7 @@ class _Decoding:
 def judged(
     reference: ReferenceJsonDecoder, values: pa.BinaryArray, rows: Rows, schema: pa.Schema
 ) -> DecodedRun:
-    """Each value by itself."""
+    """Decode each value with the reference decoder."""
     decoded, good, bad = [], [], []
     for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
         try:
@@ -211,7 +214,7 @@ def _without_nulls(
 
 
 def _runs(values: pa.BinaryArray, rows_max: int) -> Iterator[tuple[int, int]]:
-    """Cuts the rows into runs within the bounds."""
+    """Yield (first, end) of runs of at most `rows_max` values and `RUN_BYTES_MAX` bytes."""
     offsets = offsets_of(values)
     first = 0
     while first < len(values):
@@ -222,7 +225,10 @@ def _runs(values: pa.BinaryArray, rows_max: int) -> Iterator[tuple[int, int]]:
 
 
 def _number_timestamps(values: pa.BinaryArray, struct: pa.StructType) -> frozenset[tuple[str, ...]]:
-    """A guess from the first values: where it is wrong, the reference decoder decides."""
+    """Guess from the first values which timestamps are sent as integers.
+
+    Values for which the guess is wrong go to the reference decoder.
+    """
     found: list[tuple[str, ...]] = []
     for value in values.slice(0, _SAMPLED_VALUES_MAX):
         try:

@@ -1,7 +1,7 @@
-"""Picks the values that will probably be bad out of a run that the fast path did not take.
+"""Finds values that are probably bad in a run that the fast path rejected.
 
-msgspec decodes each value into a type made from the schema, at some million values a second. What
-it refuses goes to the reference decoder; what passes is tried again on the fast path. A wrong guess
+msgspec decodes each value to a type derived from the schema, about a million values a second. The
+values that it rejects go to the reference decoder, the others to the fast path again. A wrong guess
 only costs time.
 """
 
@@ -28,13 +28,13 @@ _LEAVES: dict[pa.DataType, Any] = {
 
 
 class Prefilter:
-    """For one schema."""
+    """Finds suspect values for one schema."""
 
     def __init__(self, struct: pa.StructType) -> None:
         self._decoder = msgspec.json.Decoder(_type(struct) | None)
 
     def suspects(self, values: pa.BinaryArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """A mark for each value that did not pass."""
+        """Return a mask of the values that msgspec rejects."""
         decode = self._decoder.decode
         marks = np.zeros(len(values), np.bool_)
         for place, value in enumerate(values.to_pylist()):

@@ -1,9 +1,10 @@
-"""The reference decoder of one JSON value: returns its row, or raises the reason.
+"""The reference decoder of JSON values, one at a time. It defines the format.
 
-It defines the format. The fast path may give a row only where the reference would
-give the same one; whatever it cannot settle comes here. A value is good when it is one JSON object
-(or `null`, a row of nulls) in UTF-8, with no name twice in an object, nested at most `DEPTH_MAX`
-deep, and every field the schema knows is null or exactly a value of its type.
+The kernel and the fast path may return a row only if this decoder would return the same one; all
+other values come here. A value is good if it is one JSON object (or `null`, a row of nulls) in
+UTF-8, no object in it has a name twice, it is nested at most `DEPTH_MAX` deep, and every field of
+the schema is missing, null or a value of its type. Floating-point numbers are rounded to their type
+and timestamps truncated to microseconds; all other values must fit exactly.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from neve.lake.values.times import (
 from neve.lake.values.types import TIMESTAMP, is_list, shown
 
 DEPTH_MAX = 100
-"""Objects and arrays inside one another; deeper documents break readers further on."""
+"""Levels of nested objects and arrays; deeper documents break later readers."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_CHARACTERS_MAX = 60
@@ -38,18 +39,18 @@ _EXACT = Context(prec=200)
 
 
 class BadValueError(Exception):
-    """Why a value cannot be a row. Not raised outside this package."""
+    """A value cannot be a row; the message is the reason. Never leaves this package."""
 
 
 Steps = tuple[tuple[str, str], ...]
-"""How a place is reached: (kind, name) from the top, as `Shape.see_at` takes it."""
+"""The path of a place: (kind, name) steps from the top, as `Shape.see_at` takes them."""
 Convert = Callable[[Any, list[tuple[Steps, object]]], object]
 
 
 class ReferenceJsonDecoder:
-    """Judges values for one schema; gathers the unknown fields of good rows in `unknown`.
+    """Decodes values for one schema; collects the unknown fields of good rows in `unknown`.
 
-    A strict one has no good row with an unknown field.
+    With `strict`, an unknown field makes a value bad, unless it has only null, `{}` or `[]`.
     """
 
     def __init__(self, schema: pa.Schema, *, strict: bool = False) -> None:
@@ -59,7 +60,7 @@ class ReferenceJsonDecoder:
         self._convert = _converter(pa.struct(list(schema)), ())
 
     def row(self, value: bytes) -> object:
-        """What `pa.array` makes the row from; BadValueError where there is none."""
+        """Return the row in the form that `pa.array` takes. Raises BadValueError."""
         document = parse(value, exact=self._exact)
         if document is None:
             return None
@@ -79,7 +80,7 @@ def _refuse_unknown(found: list[tuple[Steps, object]]) -> None:
     for steps, value in found:
         shape.see_at(steps, value)
     type_ = shape.type()
-    if type_ is not None:  # what is only null, {} or [] asks for no column
+    if type_ is not None:  # a field with only null, {} or [] needs no column
         raise BadValueError(no_column_for([each.name for each in type_]))
 
 
@@ -87,7 +88,7 @@ def _refuse_unknown(found: list[tuple[Steps, object]]) -> None:
 
 
 def parse(value: bytes, *, exact: bool = False) -> object:
-    """The document, with `exact` its fractions as Decimal; BadValueError says what is wrong."""
+    """Parse a document; with `exact`, fractions become Decimal. Raises BadValueError."""
     text = value.removeprefix(BYTE_ORDER_MARK)
     if not text:
         raise BadValueError("an empty value is not JSON")
@@ -99,8 +100,9 @@ def parse(value: bytes, *, exact: bool = False) -> object:
         raise BadValueError(str(error)) from None
     except RecursionError:
         raise _too_deep() from None
-    # Every name has its colon: no more colons than names and texts explain leave no room for a name
-    # that stands twice. An escaped colon would be counted though it is none.
+    # A repeated name is missing in the document, but its colon is in the text. So if the text has
+    # only the colons of the document's names and strings, no name is repeated. An escaped colon is
+    # in the document's strings but not in the text, and could hide one.
     if text.count(b":") != _colons(document, 1) or b"\\u00" in text:
         _refuse_names_twice(text)
     return document
@@ -111,7 +113,7 @@ def _finite(text: str) -> Decimal:
         raise ValueError(f"the number {_cut(text)} is out of range")
     try:
         return Decimal(text)
-    except InvalidOperation:  # an exponent past any use: nearly nothing, and no exact decimal
+    except InvalidOperation:  # an exponent below Decimal's: nearly 0, never exact
         return Decimal("-1e-9999" if text.startswith("-") else "1e-9999")
 
 
@@ -120,7 +122,10 @@ _EXACT_DECODER = msgspec.json.Decoder(float_hook=_finite)
 
 
 def _colons(document: object, depth: int) -> int:
-    """How many colons a document has at least: one for each name, and those in its texts."""
+    """Return the number of names in a document plus the number of colons in its string values.
+
+    Raises BadValueError if the document is nested too deep.
+    """
     if isinstance(document, str):
         return document.count(":")
     if not isinstance(document, (dict, list)):
@@ -247,7 +252,7 @@ def _map(type_: pa.MapType, steps: Steps) -> Convert:
 
 
 def _leaf(type_: pa.DataType, steps: Steps) -> Callable[[Any], object]:
-    """A function that gives the exact value, or None where there is none."""
+    """Return a function that converts a value, or returns None if the type cannot hold it."""
     if pa.types.is_decimal(type_):
         return lambda value: _decimal(value, type_.precision, type_.scale)
     leaves: dict[pa.DataType, Callable[[Any], object]] = {
@@ -283,7 +288,7 @@ def _double(value: object) -> float | None:
 
 
 def _float(value: object) -> float | None:
-    """Rounded to single precision; past its range there is none."""
+    """Return a number that single precision can hold, not yet rounded to it, or None."""
     wide = _double(value)
     if wide is None:
         return None

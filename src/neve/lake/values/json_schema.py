@@ -1,8 +1,8 @@
-"""Columns from a JSON Schema: what it says about types, and nothing else.
+"""Derives columns from the types in a JSON Schema.
 
-It is read as a description of columns, not as a validator: `required`, `enum`, `pattern`, bounds
-and lengths narrow values without changing their type, and are not checked. What would change the
-type in a way that a column cannot follow is refused by name.
+The schema describes columns; values are not validated against it. `required`, `enum`, `pattern`,
+bounds and lengths restrict values without changing their type, and are ignored. Other keywords may
+change the type in ways that a column cannot express, and raise InvalidError.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _FORMATS: dict[tuple[str, object], pa.DataType] = {
     ("number", "float"): pa.float32(),
 }
 _REFERENCES_MAX = 50
-"""Followed inside one another: a schema that refers to itself has no columns."""
+"""Nested references that are followed. More mean that the schema refers to itself."""
 
 
 def is_json_schema(schema: Mapping[str, object]) -> bool:
-    """The short notation has no type named `object`, so this is never one."""
+    """Return False for columns in the short notation, which has no type named `object`."""
     return schema.get("type") == "object" or any(
         isinstance(schema.get(key), str) for key in ("$schema", "$ref")
     )
 
 
 def columns_of_json_schema(schema: Mapping[str, Any]) -> pa.Schema:
-    """The columns; InvalidError names the place and the keyword that has none."""
+    """Return the columns. Raises InvalidError with the place that cannot be a column, and why."""
     found = _Reader(schema).type(schema, (), 0)
     if not pa.types.is_struct(found):
         raise InvalidError(f"a JSON Schema of columns is an object's with properties, not {found}")

@@ -1,9 +1,10 @@
-"""The types that JSON values ask for, gathered value by value.
+"""Infers column types from JSON values.
 
-Each place in a document counts what was seen there. Integers and fractions together are a double,
-integers past 64 bits a decimal(38,0), null says nothing. Where other kinds meet, the most frequent
-one is the column's (the first seen, where they are equal) and the rows of the others will be bad. A
-place that was only ever null, `{}` or `[]` has no type and no column until something is seen there.
+A `Shape` counts the kinds of values that were seen at one place in the documents, except nulls.
+Integers and fractions together become a double, integers beyond 64 bits a decimal(38,0). If other
+kinds were seen at one place, the most frequent one decides the column's type (the first seen, if
+they are equally frequent), and rows with another kind will be bad. A place where only null, `{}` or
+`[]` was seen has no type and no column.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LEAVES = {"boolean": pa.bool_(), "string": pa.string()}
 
 @dataclass
 class Shape:
-    """One place: how often each kind was seen there, and the places inside it."""
+    """One place in the documents: the count of each kind seen there, and the places inside it."""
 
     counts: dict[str, int] = field(default_factory=dict)
     fields: dict[str, Shape] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Shape:
                 self.inside("[]", "array").see(inner)
 
     def see_at(self, path: Sequence[tuple[str, str]], value: object) -> None:
-        """See a value at a path of (kind, name) steps: what surrounds it is known already."""
+        """Count a value at a path of (kind, name) steps. Containers on the path count once only."""
         place = self
         for kind, name in path:
             place.counts.setdefault(kind, 1)
@@ -52,7 +53,7 @@ class Shape:
         place.see(value)
 
     def see_type(self, type_: pa.DataType, times: int = 1) -> None:
-        """See what an Arrow type of pyarrow's own inference stands for."""
+        """Count the kinds that an Arrow type inferred by pyarrow stands for, `times` each."""
         if pa.types.is_struct(type_):
             self.count("object", times)
             for each in type_:
@@ -64,7 +65,7 @@ class Shape:
             self.count(_leaf_kind(type_), times)
 
     def merge(self, other: Shape) -> None:
-        """Count all that another one has seen as well."""
+        """Add the counts of another shape."""
         for kind, times in other.counts.items():
             self.count(kind, times)
         for name, shape in other.fields.items():
@@ -82,12 +83,12 @@ class Shape:
         return self.element
 
     def type(self) -> pa.DataType | None:
-        """The type for this place, or None where nothing was seen that has one."""
+        """Return the type for this place; None if no value seen there has one."""
         found = map(self._type_of, self._kinds())
         return next((type_ for type_ in found if type_ is not None), None)
 
     def _kinds(self) -> list[str]:
-        """The kinds seen here, the most frequent first, all numbers being one."""
+        """Return the kinds seen here, the most frequent first. All numbers are one kind."""
         times: dict[str, int] = {}
         for kind, count in self.counts.items():
             family = "number" if kind in _NUMBERS else kind
@@ -131,7 +132,7 @@ def kind_of(value: object) -> str:
 
 
 def _leaf_kind(type_: pa.DataType) -> str:
-    """pyarrow reads some strings as times; the text is what was sent."""
+    """Return the kind of a leaf. A time is a string, which pyarrow inferred to be a time."""
     if pa.types.is_boolean(type_):
         return "boolean"
     if pa.types.is_integer(type_):

@@ -1,8 +1,8 @@
 """Columns in a short notation: `{id: long, price: decimal(10,2), tags: [string]}`.
 
-A struct is braces, a list is brackets around its element, `map(long)` is a map from strings to
-longs. It is read from text or from what YAML or JSON made of it. YAML's own braces cut
-`decimal(10,2)` at the comma; that is mended.
+Braces enclose the fields of a struct, brackets the element of a list, and `map(long)` is a map from
+strings to longs. The notation can be text, or mappings and lists that YAML or JSON parsed. Inside
+braces YAML splits `decimal(10,2)` at the comma; the parts are joined here.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _CUT_DECIMAL = re.compile(r"decimal\(\s*\d+", re.ASCII)
 
 
 def columns_of(fields: Mapping[str, object]) -> pa.Schema:
-    """A mapping of names to types, as YAML gives it, as a schema."""
+    """Return the schema for a mapping of names to types, as parsed from YAML or JSON."""
     return pa.schema(list(_struct(fields, ())))
 
 
 def parse_columns(text: str) -> pa.Schema:
-    """The notation as text."""
+    """Return the schema for the notation as text."""
     found = _Reader(text).whole()
     if not isinstance(found, Mapping):
         raise InvalidError(f"the columns {text!r} must stand in braces: {{name: type}}")
@@ -73,7 +73,7 @@ def _struct(fields: Mapping[str, object], path: tuple[str, ...]) -> pa.StructTyp
 
 
 def _mend_decimals(fields: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Joins `price: decimal(10` and the `2)` behind it, as YAML reads them inside braces."""
+    """Join `price: decimal(10` and the next key `2)`, which YAML makes of one decimal type."""
     mended: list[tuple[str, object]] = []
     for name, each in fields.items():
         before = mended[-1][1] if mended else None
@@ -105,7 +105,7 @@ def _decimal(precision: int, scale: int, path: tuple[str, ...]) -> pa.DataType:
 
 
 class _Reader:
-    """Text to mappings, one-element lists and names."""
+    """Parses text to mappings, one-element lists and type names; `map(x)` to `{"map()": x}`."""
 
     def __init__(self, text: str) -> None:
         self._text = text

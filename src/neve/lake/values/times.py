@@ -1,8 +1,9 @@
-"""Dates and times in JSON: which texts and numbers are one, and which instant they mean.
+"""Parses dates and timestamps in JSON values.
 
-A timestamp is ISO 8601: a date alone (midnight), or a date, `T` or a space, hours, and optionally
-minutes, seconds and a fraction, with `Z` or an offset; without one it is UTC. Digits of a fraction
-past the sixth are dropped. Or it is an integer: milliseconds since 1970. Years run from 1 to 9999.
+A timestamp is ISO 8601 text, or an integer: milliseconds since 1970. The text is a date alone
+(midnight UTC), or a date, `T` or a space, hours, and optionally minutes, seconds and a fraction,
+then optionally `Z` or an offset; without either it is in UTC. Digits of a fraction after the sixth
+are dropped. Years must be 1 to 9999.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MICROSECONDS_MAX = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def microseconds_of_text(text: str) -> int | None:
-    """Microseconds since 1970, or None if the text is not a timestamp."""
+    """Return microseconds since 1970, or None if the text is not a timestamp."""
     found = _TIMESTAMP.fullmatch(text)
     if found is None:
         return None
