@@ -1,8 +1,8 @@
-"""What Avro's decoders give, as the columns that were promised.
+"""Converts the plain types that the Avro decoders return to the types of the columns.
 
-The decoders know no logical types. Here counts of days become dates, counts of milli- and
-microseconds times, and big-endian bytes decimals. A number that has no place in its column's type
-raises ArrowInvalid; nothing is rounded or cut.
+The decoders ignore logical types. This module converts counts of days to dates, counts of milli-
+and microseconds to times and timestamps, and big-endian bytes to decimals. A value outside the
+range of its column's type raises ArrowInvalid; nothing is rounded or truncated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DECIMAL_BYTES = 16
 
 
 def with_logical_types(stored: pa.StructArray, columns: AvroColumns) -> pa.StructArray:
-    """Rows of the decoders' plain types as rows of the schema's columns."""
+    """Convert rows from the decoders to rows of the schema's columns. Raises ArrowInvalid."""
 
     def leaf(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
         name = columns.logical.get(path)
@@ -44,7 +44,7 @@ def with_logical_types(stored: pa.StructArray, columns: AvroColumns) -> pa.Struc
 
 
 def _bytes_of(text: pa.StringArray) -> pa.BinaryArray:
-    """Bytes that were read as text, as what they are."""
+    """Return bytes that were decoded as text as a binary array, without a copy."""
     return pa.Array.from_buffers(
         pa.binary(), len(text), text.buffers(), text.null_count, text.offset
     )
@@ -78,7 +78,7 @@ def _refuse_outside(counts: pa.Array, least: int, most: int, reason: str) -> Non
 
 
 def _decimals(raw: pa.BinaryArray, target: pa.Decimal128Type, path: Path) -> pa.Array:
-    """Big-endian two's complement of any length, as decimals of the target's precision."""
+    """Convert big-endian two's complement integers of any length to decimals of the target type."""
     filled = raw.fill_null(b"\0") if raw.null_count else raw
     lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False)
     if len(raw) and (lengths.max() > _DECIMAL_BYTES or lengths.min() < 1):
@@ -99,7 +99,7 @@ def _decimals(raw: pa.BinaryArray, target: pa.Decimal128Type, path: Path) -> pa.
 
 def _within_precision(wide: pa.Array, target: pa.Decimal128Type, path: Path) -> pa.Array:
     try:
-        # 128 bits hold more than 38 digits, which Arrow takes without a look.
+        # 128 bits can hold more than 38 digits, and Arrow has not checked them so far.
         wide.validate(full=True)
         return wide.cast(target)
     except pa.ArrowInvalid:
@@ -107,7 +107,10 @@ def _within_precision(wide: pa.Array, target: pa.Decimal128Type, path: Path) -> 
 
 
 def _odd_decimals(raw: pa.BinaryArray, target: pa.Decimal128Type, path: Path) -> pa.Array:
-    """Padded to more bytes than Arrow has, or with none: one by one."""
+    """Convert values one by one if some are empty or longer than Arrow's 16 bytes.
+
+    A longer value is valid if it is only padded. An empty one raises ArrowInvalid.
+    """
     from decimal import Context
 
     context = Context(prec=100)

@@ -1,8 +1,8 @@
-"""Avro values of one schema, many at once: pyruhvro for speed, fastavro as the reference.
+"""Decodes many Avro values of one schema: pyruhvro for speed, fastavro as the reference.
 
-pyruhvro's rows are taken only if writing them again gives every value's very bytes, which rules out
-bytes left over, numbers cut short and rows that moved. A run that it does not take is cut in parts,
-and small parts are judged value by value.
+pyruhvro's rows are used only if serializing them again gives exactly the bytes of every value. This
+rules out trailing bytes, truncated numbers and shifted rows. Otherwise the run is split, and the
+reference decoder decodes small parts value by value.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _PARTS = 8
 
 
 class _NotFastError(Exception):
-    """pyruhvro's answer cannot be used: the reference decoder decides."""
+    """pyruhvro's rows cannot be used; the reference decoder must decide."""
 
 
 class AvroDecoder:
-    """Gives runs with rows of `columns.columns`."""
+    """Decodes values to runs with rows of type `columns.columns`."""
 
     def __init__(self, columns: AvroColumns) -> None:
         self.columns = columns
@@ -92,7 +92,7 @@ class AvroDecoder:
             yield DecodedRun(self._stored([]), NO_ROWS, bad)
 
     def _single(self, record: Any, row: int) -> DecodedRun:
-        """One record of several that together had no place in the columns' types."""
+        """Convert one record of several that could not be converted together."""
         try:
             return DecodedRun(self._stored([record]), np.array([row], np.int64))
         except (pa.ArrowInvalid, OverflowError) as error:
@@ -103,7 +103,10 @@ class AvroDecoder:
 
 
 def _refuse_keys_twice(array: pa.Array) -> None:
-    """A map has each key once; pyruhvro gives and writes all that it finds."""
+    """Raise ArrowInvalid if a map has a key twice.
+
+    pyruhvro returns such entries and writes them again, so comparing the bytes does not find them.
+    """
     if pa.types.is_struct(array.type):
         for each in array.flatten():
             _refuse_keys_twice(each)

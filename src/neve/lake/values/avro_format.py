@@ -1,8 +1,8 @@
-"""Avro values: with one given schema, or each with its schema's number in a registry.
+"""The format `avro`: values of one given schema, or with the ids of schemas in a registry.
 
-Values are decoded by the schema that wrote them, then brought into the table's columns by name:
-fields that the table lacks are reported, fields that the writer lacks are null, and a writer whose
-field does not fit its column has all its rows refused, with the reason.
+Values are decoded with the schema that wrote them, then mapped to the table's columns by name.
+Fields that the table lacks are reported, and fields that the writer lacks are null. If a field of a
+writer does not fit its column, all rows of that writer are bad, with the reason.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from neve.lake.values.registry import Registry, RegistryRef, UnknownSchemaError,
 
 WIRE_HEADER_BYTES = 5
 _DECODERS_MAX = 64
-"""Schemas kept compiled in a process: writers' versions of the topics it works on."""
+"""Cached decoders in a process, one for each version of a writer's schema."""
 
 
 @dataclass(frozen=True)
 class AvroFormat(ValueFormat):
-    """All values have the one schema, given as JSON text."""
+    """All values have the same schema; `text` is its JSON."""
 
     text: str
 
@@ -60,15 +60,15 @@ class AvroFormat(ValueFormat):
 
 @dataclass(frozen=True)
 class RegistryAvroFormat(ValueFormat):
-    """Confluent's wire format: a zero byte, the schema's id in four, then the record."""
+    """Confluent's wire format: a zero byte, four bytes with the schema's id, then the record."""
 
     registry: RegistryRef
 
     def schema(self) -> None:
-        """It comes with the data."""
+        """Return None: the schema is known only from the data."""
 
     def infer(self, values: pa.BinaryArray) -> pa.Schema:
-        """The fields of all the schemas that the sample names, the first seen first."""
+        """Return the fields of all schemas that the sample refers to, in the order first seen."""
         registry = registry_of(self.registry)
         merged = pa.schema([])
         for schema_id in dict.fromkeys(map(_schema_id, values.drop_null().to_pylist())):
@@ -103,7 +103,7 @@ _NO_HEADER = "not in the registry's wire format: a zero byte and a schema's id m
 
 
 class _Table:
-    """The columns that rows of any writer are brought into; remembers what had no place."""
+    """Maps rows of any writer to the table's columns; collects the fields that these lack."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -128,7 +128,7 @@ class _Table:
             yield DecodedRun(cast_nested(run.rows, self._struct, widen_leaf), run.good, run.bad)
 
     def _wider(self, written: pa.StructType) -> pa.StructType | None:
-        """The columns that would have to be wider for this writer, if that is all it takes."""
+        """Return the wider columns that this writer needs, or None if they would not be enough."""
         change = evolution(self._schema, pa.schema(list(written)))
         if change.refused or not change.widen:
             return None
@@ -138,7 +138,10 @@ class _Table:
     def _until_wider(
         self, runs: Iterator[DecodedRun], wider: pa.StructType, conflict: str
     ) -> Iterator[DecodedRun]:
-        """No row so far, but a word of what would make these rows: the table may grow by it."""
+        """Yield all rows as bad, and report the wider columns with which they would be good.
+
+        The caller can then evolve the table and decode the values again.
+        """
         for run in runs:
             if len(run.good):
                 self._note(wider)
@@ -178,7 +181,7 @@ def _decoder(text: str) -> AvroDecoder:
 
 
 def _decoder_of(registry: Registry, schema_id: int) -> AvroDecoder | str:
-    """The decoder for a registered schema, or why its rows are bad."""
+    """Return the decoder for a registered schema, or the reason why its rows are bad."""
     if schema_id == _NO_ID:
         return _NO_HEADER
     try:

@@ -1,9 +1,9 @@
-"""The reference decoder of one Avro value: returns its record, or raises the reason.
+"""The reference decoder of Avro values, one at a time.
 
-fastavro reads the values. It forgives what the format does not allow (a negative index counts from
-the end, any byte is a boolean, bytes may be left over), so a value is taken at once only if writing
-the record again gives the same bytes. Otherwise `check` walks over it and decides: there is more
-than one right way to write arrays, maps and numbers.
+fastavro reads the values. It accepts some invalid ones (a negative index counts from the end, any
+byte is a boolean, trailing bytes are ignored), so a value is accepted immediately only if writing
+the record again gives the same bytes. Otherwise `_check` walks over the value and decides, because
+arrays, maps and numbers have more than one valid encoding.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _VARINT_BYTES_MAX = 10
 
 
 class ReferenceAvroDecoder:
-    """For one schema, as `AvroColumns.judged` has it."""
+    """Decodes values of one schema, which is in the form of `AvroColumns.judged`."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
         self._parsed = fastavro.parse_schema(schema)
 
     def record(self, value: bytes) -> Any:
-        """The record, without logical types; BadValueError where there is none."""
+        """Return the record, without logical types. Raises BadValueError with the reason."""
         source = io.BytesIO(value)
         try:
             record = fastavro.schemaless_reader(source, self._parsed, None)
@@ -36,7 +36,7 @@ class ReferenceAvroDecoder:
             fastavro.schemaless_writer(again, self._parsed, record)
             if again.getvalue() == value:
                 return record
-        except Exception:  # fastavro raises whatever comes up; `check` names what is wrong
+        except Exception:  # fastavro raises any exception; `_check` gives a reason
             self._check(value)
             raise BadValueError("the value does not follow its schema") from None
         self._check(value)
@@ -50,7 +50,7 @@ class ReferenceAvroDecoder:
 
 
 class _Walk:
-    """Goes over a value as its schema says, keeping nothing."""
+    """Checks a value against its schema, without building a record."""
 
     def __init__(self, value: bytes) -> None:
         self._value = value

@@ -1,9 +1,10 @@
-"""An Avro schema as columns, and as what the two decoders are given.
+"""Converts an Avro schema to columns, and to the schemas for the two decoders.
 
-Both decoders read the schema without logical types, so that they give the same plain numbers and
-bytes; one piece of code then turns those into dates, times and decimals. All names are generated,
-since only their order counts in the bytes. Every type takes at least one byte, which bounds what a
-short value can claim to hold.
+Both decoders get the schema without logical types, so that they return the same plain numbers and
+bytes; `avro_columns.py` then converts those to dates, times and decimals. The names of records,
+enums and fixed types are replaced by generated ones, which is safe because encoded values contain
+no names. Every supported type takes at least one byte, so the size of a value limits how many
+elements it can claim to have.
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ _PROMOTED = {frozenset(("int", "long")): "long", frozenset(("float", "double")):
 
 @dataclass(frozen=True)
 class AvroColumns:
-    """`columns` is what comes out, `stored` what the decoders give, `logical` what lies between.
+    """The columns of an Avro schema, and the schemas for the decoders.
 
-    `judged` is the schema for fastavro. `fast` is pyruhvro's, or None where it cannot read this: it
-    has no bytes, but reads them as text, which Avro writes in the same way.
+    `columns` is the type of the resulting rows, `stored` the type of the decoders' records, and
+    `logical` has the logical types by path. `judged` is the schema for fastavro. `fast` is the one
+    for pyruhvro, or None if pyruhvro cannot read the values. It has strings in place of bytes,
+    which Avro encodes in the same way.
     """
 
     columns: pa.StructType
@@ -64,7 +67,7 @@ class AvroColumns:
 
 
 def avro_columns(schema: Any) -> AvroColumns:
-    """InvalidError names the field that no column can hold."""
+    """Convert a parsed schema. Raises InvalidError for a field that no column can hold."""
     reader = _Reader()
     found = reader.read(schema, (), "")
     if not pa.types.is_struct(found.column):
@@ -123,7 +126,7 @@ class _Reader:
         return self.read(schema, path, inside)
 
     def _name(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-        """The full name, remembered for references to it, and the namespace inside."""
+        """Return the full name and the namespace inside. Registers the type for later references."""
         name = str(schema.get("name", ""))
         inside = name.rpartition(".")[0] or str(schema.get("namespace", namespace))
         full = name if "." in name or not inside else f"{inside}.{name}"
@@ -186,7 +189,7 @@ class _Reader:
         if kind == "bytes" and name == "decimal":
             return _Found(self._decimal(schema, path), found.stored, found.schema)
         column = _LOGICAL.get((kind, str(name)))
-        if column is None:  # an unknown logical type is its plain type, as Avro says
+        if column is None:  # Avro: ignore unknown logical types
             return found
         self.logical[path] = str(name)
         return _Found(column, found.stored, found.schema)
@@ -212,7 +215,7 @@ class _Reader:
             )
         found = self.read(others[0], path, namespace)
         plain = ["null" if _is_null(each) else found.schema for each in branches]
-        # A union of one type is a branch's index and the type, which pyruhvro takes for a union.
+        # A union of a single type is encoded with a branch index; pyruhvro reads it as a union.
         self.judge_only = self.judge_only or len(branches) == 1
         return _Found(found.column, found.stored, plain)
 
@@ -222,7 +225,7 @@ def _is_null(schema: Any) -> bool:
 
 
 def _for_pyruhvro(schema: Any) -> Any:
-    """The same bytes read with text in the place of bytes."""
+    """Return the schema with strings in place of bytes; both have the same encoding."""
     if isinstance(schema, list):
         return [_for_pyruhvro(each) for each in schema]
     if not isinstance(schema, dict):

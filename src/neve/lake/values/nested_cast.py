@@ -1,8 +1,8 @@
-"""Arrays of one nested type as arrays of another: fields by name, leaves by a given rule.
+"""Casts arrays between nested types: matches fields by name, and casts leaves with a function.
 
-Fields that the target lacks are left out, fields that the array lacks are null. A leaf that has no
-exact place in the target's type raises, and so does the whole call: nothing is ever rounded, cut or
-made null to fit.
+Fields that the target lacks are left out, and fields that the array lacks are null. If a leaf
+cannot be cast, its function raises, and the whole cast fails. `widen_leaf` casts exactly: it never
+rounds, truncates or returns null for a value that does not fit.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from neve.lake.values.evolution import Path, fits
 from neve.lake.values.types import is_list, list_of, shown
 
 Leaf = Callable[[pa.Array, pa.DataType, Path], pa.Array]
+"""Casts an array of leaves to the target type, or raises. The path is for messages."""
 
 
 def cast_nested(array: pa.Array, target: pa.DataType, leaf: Leaf, path: Path = ()) -> pa.Array:
-    """`array` in the target's type. Nested arrays must not be slices."""
+    """Return `array` cast to `target`. Nested arrays must not be slices."""
     if pa.types.is_struct(target) and pa.types.is_struct(array.type):
         return _cast_struct(array, target, leaf, path)
     if is_list(target) and is_list(array.type):
@@ -52,7 +53,10 @@ def _mask(array: pa.Array) -> pa.Array | None:
 
 
 def widen_leaf(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
-    """The rule where both types are of this package: the same type, or one that holds all of it."""
+    """Cast a leaf between types of this package, to the same type or to one that holds all values.
+
+    Raises ArrowInvalid for any other target.
+    """
     if array.type == target:
         return array
     if pa.types.is_nested(array.type) or not fits(array.type, target):
@@ -61,7 +65,7 @@ def widen_leaf(array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
 
 
 def first_conflict(source: pa.DataType, target: pa.DataType, path: Path = ()) -> str | None:
-    """Why rows of `source` cannot be rows of `target`, if they cannot."""
+    """Return why rows of `source` cannot be cast to `target`, or None if they can."""
     for inner_source, inner_target, inner_path in _common(source, target, path):
         reason = first_conflict(inner_source, inner_target, inner_path)
         if reason is not None:
@@ -74,7 +78,7 @@ def first_conflict(source: pa.DataType, target: pa.DataType, path: Path = ()) ->
 
 
 def surplus(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
-    """What `source` has and `target` lacks, as a type with only that inside."""
+    """Return a type with only the fields that `target` lacks, or None if it lacks none."""
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         known = {each.name: each.type for each in target}
         found = [
@@ -93,7 +97,7 @@ def surplus(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
 
 
 def _common(source: pa.DataType, target: pa.DataType, path: Path) -> list[tuple[Any, Any, Path]]:
-    """The parts that both types have, in pairs."""
+    """Return the inner types that both types have, in pairs with their paths."""
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         known = {each.name: each.type for each in source}
         return [
