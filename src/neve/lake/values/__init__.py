@@ -1,8 +1,8 @@
 """Record values as Arrow columns, decoded in the workers of a Spark job.
 
-`value_format` reads what a pipeline asks for. A `ValueFormat` knows or infers the columns, and
-decodes values so that every input row is either one good row or a bad one with its reason.
-`evolution` says how a table must change to take fields that it lacks.
+`value_format` parses a pipeline's `value:` part. A `ValueFormat` knows or infers the columns, and
+decodes every input row to either a good row or a bad one with its reason. `evolution` computes how
+a table must change to take fields that it lacks.
 """
 
 from neve.lake.values.evolution import Evolution, evolution, evolved

@@ -1,9 +1,9 @@
-"""What a table must change to take rows of another schema, and what it cannot.
+"""Computes how a table's schema must change to take rows of another schema.
 
-Only changes that leave every row already in the table as it was: new optional fields, at any depth
-of structs, lists and maps, and the widenings that Iceberg v2 allows (int to long, float to double,
-a decimal's precision). Fields that the incoming rows lack stay, and are null in them. Everything
-else is refused, by path and reason; the rest of the change can go ahead without it.
+The changes leave existing rows as they are: new optional fields, at any depth of structs, lists and
+maps, and the widenings that Iceberg v2 allows (int to long, float to double, a decimal's
+precision). Fields that the incoming rows lack stay in the table, and are null in these rows. Every
+other difference is refused, with path and reason; the rest of the change can be made without it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from neve.errors import InvalidError
 from neve.lake.values.types import is_list, list_of, plain_schema, plain_type, shown
 
 Path = tuple[str, ...]
-"""Names from the top; `[]` is a list's element, `{}` a map's value."""
+"""Field names from the top; `[]` is a list's element, `{}` a map's value."""
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """`add` has whole top-level fields, or a struct with only its new fields inside.
+    """The changes to a table's schema, and the differences that were refused.
 
-    `rewrite` has those of the refused ones that a table can take if all of its rows are written
-    again: numbers that become doubles, or decimals with room for them.
+    `add` has top-level fields: new ones whole, existing ones with only the new fields inside them.
+    `rewrite` has the refused fields that the table can take if all of its rows are rewritten, with
+    their new types: integers that become doubles, and numbers that become wider decimals.
     """
 
     add: list[pa.Field] = field(default_factory=list)
@@ -33,12 +34,12 @@ class Evolution:
     rewrite: list[tuple[Path, pa.DataType]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        """Whether the table changes."""
+        """Return True if the table's schema changes."""
         return bool(self.add or self.widen)
 
 
 def evolution(table: pa.Schema, incoming: pa.Schema) -> Evolution:
-    """The change that lets `table` take rows of `incoming`."""
+    """Return the change that lets `table` take rows of `incoming`."""
     found = Evolution()
     _refuse_missing(table, incoming, found)
     known = {each.name: each for each in table}
@@ -54,7 +55,7 @@ def evolution(table: pa.Schema, incoming: pa.Schema) -> Evolution:
 
 
 def evolved(schema: pa.Schema, change: Evolution) -> pa.Schema:
-    """The schema after the change, plain: what to decode with from then on."""
+    """Return the plain schema after the change; later values are decoded with it."""
     widened = dict(change.widen)
     plain = plain_schema(schema)
     current = pa.struct([_widened(each, (each.name,), widened) for each in plain])
@@ -63,7 +64,7 @@ def evolved(schema: pa.Schema, change: Evolution) -> pa.Schema:
 
 
 def _refuse_missing(table: pa.Schema, incoming: pa.Schema, found: Evolution) -> None:
-    """A required column that rows do not fill keeps them all out."""
+    """Refuse required columns that the incoming rows lack: none of the rows can be written."""
     names = set(incoming.names)
     for each in table:
         if not each.nullable and each.name not in names:
@@ -81,7 +82,10 @@ def _plain_or_refused(each: pa.Field, path: Path, found: Evolution) -> pa.DataTy
 def _compare(
     old: pa.DataType, new: pa.DataType, path: Path, found: Evolution
 ) -> pa.DataType | None:
-    """Notes widenings and refusals below `path`; answers the type of what is to be added in it."""
+    """Record widenings and refusals at and below `path` in `found`.
+
+    Returns a type with only the fields to add, or None if there are none.
+    """
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         return _compare_structs(old, new, path, found)
     if is_list(old) and is_list(new):
@@ -132,14 +136,14 @@ def _compare_leaves(old: pa.DataType, new: pa.DataType, path: Path, found: Evolu
 
 
 def _can_rewrite(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether values of one type are numbers of the other; a double may lack digits for some."""
+    """Return True if a rewrite can convert the values; doubles can lose digits of long integers."""
     if pa.types.is_integer(before) and after == pa.float64():
         return True
     return pa.types.is_decimal128(after) and fits(before, after)
 
 
 def fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Whether every value of one leaf type is a value of the other, unchanged."""
+    """Return True if the leaf type `wide` holds every value of `narrow` exactly."""
     if narrow == wide:
         return True
     if pa.types.is_decimal128(wide):
@@ -154,7 +158,7 @@ def fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def _can_widen(before: pa.DataType, after: pa.DataType) -> bool:
-    """Iceberg changes a column's type in these ways alone, without touching its files."""
+    """Return True if Iceberg can change the column's type without rewriting its files."""
     if pa.types.is_decimal128(before) and pa.types.is_decimal128(after):
         return bool(before.scale == after.scale)
     return (before, after) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
@@ -176,7 +180,7 @@ def _widened_type(type_: pa.DataType, path: Path, widened: dict[Path, pa.DataTyp
 
 
 def _merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """The old type with the new one's fields behind its own."""
+    """Return the old type with the fields of the new one added at the end."""
     if pa.types.is_struct(old):
         known = {each.name: each.type for each in old}
         for each in new:

@@ -21,7 +21,7 @@ from neve.errors import InvalidError
 
 @dataclass(frozen=True)
 class BadValue:
-    """An input row that cannot be a row of the table, and why."""
+    """An input row that cannot be a row of the table, and the reason."""
 
     row: int
     reason: str
@@ -29,11 +29,12 @@ class BadValue:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The columns of the good rows, where they came from, and what else was found.
+    """The good rows with their input row numbers, the bad rows, and the fields left out.
 
-    `unknown` has the fields that good rows carried and the schema lacks, structs holding only what
-    is new in them: `evolution(schema, unknown)` says how to make room. The rows themselves are
-    complete but for those fields; decode again with the evolved schema to get them.
+    `unknown` has the fields of good rows that the schema lacks; a struct in it has only its new
+    fields. Avro also reports columns there that must be wider, while the rows that need this are
+    bad. `evolution(schema, unknown)` returns the change that the table needs; decode the values
+    again with the evolved schema to get the complete rows.
     """
 
     rows: pa.RecordBatch
@@ -59,22 +60,25 @@ class ValueFormat(ABC):
 
     def decode_each(
         self,
-        values: pa.BinaryArray,  # noqa: ARG002 (for formats that can)
+        values: pa.BinaryArray,  # noqa: ARG002 (used by overrides)
         schema: pa.Schema,  # noqa: ARG002
     ) -> Decoded | None:
-        """Decode value by value; fields that `schema` lacks make a value bad. None: cannot."""
+        """Decode value by value; fields that `schema` lacks make a value bad.
+
+        Returns None if the format does not support this.
+        """
         return None
 
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-"""Numbers of input rows."""
+"""Input row numbers."""
 
 NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class DecodedRun:
-    """A run of input rows, decoded: as many `rows` as `good`."""
+    """The decoded part of the input. `good` has the input row number of each of `rows`."""
 
     rows: pa.StructArray
     good: Rows
@@ -84,7 +88,7 @@ class DecodedRun:
 def assemble(
     runs: Sequence[DecodedRun], schema: pa.Schema, count: int, unknown: pa.Schema | None = None
 ) -> Decoded:
-    """Join runs, given in any order, ordered by input row."""
+    """Join runs, given in any order, to `count` good and bad rows, ordered by input row."""
     struct = pa.struct(list(schema))
     rows = [run.rows for run in runs if len(run.rows)]
     joined = pa.concat_arrays(rows) if len(rows) > 1 else rows[0] if rows else pa.array([], struct)
@@ -105,7 +109,7 @@ def _neighbours(runs: Sequence[DecodedRun]) -> list[tuple[DecodedRun, DecodedRun
 
 
 def batch_of(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
-    """A struct's fields as columns; a null struct is a row of nulls."""
+    """Return a struct's fields as columns; a null struct becomes a row of nulls."""
     if not len(schema):
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
     return pa.RecordBatch.from_arrays(rows.flatten(), schema=schema)
@@ -116,12 +120,12 @@ def nulls(count: int, schema: pa.Schema) -> pa.StructArray:
 
 
 def no_column_for(names: Sequence[str]) -> str:
-    """Why a value with these fields is bad."""
+    """Return the reason why a value with these fields is bad."""
     return f"the table has no column for {', '.join(names)}, and cannot get one"
 
 
 def check_optional(schema: pa.Schema) -> None:
-    """Refuse columns that cannot be null: a tombstone is a row of nulls."""
+    """Raise InvalidError for columns that cannot be null: a tombstone becomes a row of nulls."""
     required = [column.name for column in schema if not column.nullable]
     if required:
         raise InvalidError(
@@ -131,7 +135,7 @@ def check_optional(schema: pa.Schema) -> None:
 
 
 def offsets_of(values: pa.BinaryArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Where each value begins in the array's data, and the end of the last."""
+    """Return where each value begins in the array's data, and where the last one ends."""
     if not len(values):
         return np.zeros(1, np.int32)
     offsets = np.frombuffer(values.buffers()[1], np.int32)
@@ -139,7 +143,7 @@ def offsets_of(values: pa.BinaryArray) -> np.ndarray[tuple[int], np.dtype[np.int
 
 
 def decode_strictly(format_: ValueFormat, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
-    """As `format_.decode`, but a value with a field that `schema` lacks is a bad one."""
+    """Decode like `format_.decode`, but a value with a field that `schema` lacks is bad."""
     decoded = format_.decode(values, schema)
     if decoded.unknown is None:
         return decoded
@@ -153,7 +157,10 @@ def decode_strictly(format_: ValueFormat, values: pa.BinaryArray, schema: pa.Sch
 def _runs(
     format_: ValueFormat, values: pa.BinaryArray, schema: pa.Schema, first: int
 ) -> list[DecodedRun]:
-    """Decode halves down to single values: some formats report such fields per array only."""
+    """Decode values, in halves down to single values while there are unknown fields.
+
+    Some formats report unknown fields only for an array, not for each value.
+    """
     decoded = format_.decode(values, schema)
     if decoded.unknown is None:
         bad = [BadValue(first + each.row, each.reason) for each in decoded.bad]

@@ -1,4 +1,4 @@
-"""The `value:` part of a pipeline, read and checked.
+"""Parses and checks the `value:` part of a pipeline.
 
     {format: raw}                          one column, the bytes
     {format: string}                       one column, the text
@@ -7,7 +7,7 @@
     {format: avro, schema: …}              columns of an Avro schema
     {format: avro, registry: https://…}    each value names its schema in a registry
 
-A schema is given in place, or as the path of a file. What is wrong is refused by name.
+A schema is given inline or as the path of a file. Errors name the invalid option.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ SCHEMA_BYTES_MAX = 8 * 1024 * 1024
 
 
 def value_format(spec: Mapping[str, object], *, folder: Path | None = None) -> ValueFormat:
-    """The format that a pipeline's `value:` asks for; paths in it start at `folder`."""
+    """Return the format that a pipeline's `value:` specifies. Raises InvalidError.
+
+    Relative paths in it start at `folder`.
+    """
     name = spec.get("format")
     if not isinstance(name, str) or name not in _KEYS:
         raise InvalidError(f"value.format: {name!r} is none of {', '.join(_KEYS)}")
@@ -56,7 +59,7 @@ def _json(spec: Mapping[str, object], folder: Path | None) -> ValueFormat:
     if given is None:
         return JsonFormat()
     columns = _columns(given, folder)
-    # Columns that JSON cannot fill are to be refused now, not in the workers.
+    # Raises for columns that JSON cannot fill here, not in the workers.
     JsonFormat(columns).decode(pa.array([], pa.binary()), columns)
     return JsonFormat(columns)
 
@@ -94,7 +97,7 @@ def _avro(spec: Mapping[str, object], folder: Path | None) -> ValueFormat:
 
 
 def _text(given: str, folder: Path | None) -> str:
-    """The schema itself, or what the file of this name holds."""
+    """Return the text of a schema that is given inline or as the path of a file."""
     if given.lstrip().startswith(("{", "[")):
         return given
     path = (folder or Path()) / given

@@ -1,6 +1,6 @@
-"""The two formats that look no further: the value as bytes, and as text.
+"""The formats `raw` and `string`: the value as bytes or as text, without further parsing.
 
-Both have one column, `value`. Text must be UTF-8 as a whole; a value that is not is a bad row.
+Both have one column, `value`. As text, a value that is not valid UTF-8 is a bad row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StringFormat(ValueFormat):
 
 
 def bad_text(values: pa.BinaryArray) -> list[BadValue]:
-    """The rows that are not UTF-8, with the place of the first wrong byte."""
+    """Return the rows that are not UTF-8, with the position of the first invalid byte."""
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,8 +1,9 @@
-"""A client of a schema registry: schemas by id, each asked for once.
+"""A client of a schema registry, with a cache of schemas by id.
 
-An id that the registry does not know is the record's fault and makes bad rows. A registry that does
-not answer raises UnavailableError, and the task can be retried. Responses that mean
-a wrong address or wrong credentials stop the job and say so, rather than blaming records.
+An id that the registry does not know makes the rows that name it bad. If the registry does not
+respond, UnavailableError is raised, and the task can be retried. Responses that mean a wrong
+address or wrong credentials raise InvalidError or DeniedError: they stop the job rather than make
+rows bad.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from neve import runtime
 from neve.errors import DeniedError, InvalidError, UnavailableError
 
 CREDENTIALS_VARIABLE = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
-"""`user:password`, as Confluent's own tools read it."""
+"""Its value is `user:password`; Confluent's own tools read the same variable."""
 
 SCHEMAS_MAX = 1000
 RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 2
 UNKNOWN_SECONDS = 30.0
-"""How long an unknown id is not asked for again: a schema may be registered after its records."""
+"""How long an unknown id is not requested again; a schema may be registered after its records."""
 
 _REGISTRIES_MAX = 16
 _REFERENCES_MAX = 100
-# The registry's words for: no such subject, no such version of it, no such schema.
+# Error codes of the registry: unknown subject, unknown version, unknown schema.
 _NOT_FOUND = (40401, 40402, 40403)
 
 
 class UnknownSchemaError(Exception):
-    """The registry has no Avro schema with this id: the rows that name it are bad."""
+    """The registry has no usable Avro schema with this id: the rows that name it are bad."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class RegistryRef:
 
     @classmethod
     def parse(cls, url: object) -> RegistryRef:
-        """Credentials come from the URL, or else from the environment of the calling process."""
+        """Parse a URL. Credentials come from it, or else from the environment of this process."""
         parts = urlsplit(url) if isinstance(url, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidError(f"registry: {_without_password(url)!r} must be an http or https URL")
@@ -71,12 +72,12 @@ def _without_password(url: object) -> object:
 
 @functools.lru_cache(maxsize=_REGISTRIES_MAX)
 def registry_of(ref: RegistryRef) -> Registry:
-    """The one client of this process for a registry, with what it has learnt."""
+    """Return this process's client for a registry, which keeps its cache between calls."""
     return Registry(ref)
 
 
 class Registry:
-    """Keeps at most `SCHEMAS_MAX` responses, those used last."""
+    """Caches at most `SCHEMAS_MAX` schemas, those used last, and as many unknown ids."""
 
     def __init__(self, ref: RegistryRef, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._ref = ref
@@ -85,7 +86,10 @@ class Registry:
         self._unknown: OrderedDict[int, tuple[float, str]] = OrderedDict()
 
     def avro_schema(self, schema_id: int) -> str:
-        """The schema as JSON text. A schema never changes under its id."""
+        """Return a schema as JSON text. Raises UnknownSchemaError.
+
+        The schema of an id never changes, so cached schemas do not expire.
+        """
         if schema_id not in self._schemas:
             self._refuse_known_unknown(schema_id)
             try:
@@ -113,7 +117,7 @@ class Registry:
         return json.dumps(_inlined(schema, named, set(), "") if named else schema)
 
     def _gather(self, references: list[Any], named: dict[str, Any], what: str) -> None:
-        """The schemas that a schema refers to, and those that they refer to, by full name."""
+        """Add the schemas that a schema refers to, directly or not, to `named` by full name."""
         for each in references:
             try:
                 name, version = str(each["name"]), int(each["version"])
@@ -203,7 +207,7 @@ def _schema_in(response: dict[str, Any], what: str) -> Any:
 
 
 def _inlined(schema: Any, named: dict[str, Any], done: set[str], namespace: str) -> Any:
-    """The schema with what it refers to put in where the name first stands."""
+    """Return the schema with each referenced one inlined where its name first occurs."""
     if isinstance(schema, list):
         return [_inlined(each, named, done, namespace) for each in schema]
     if isinstance(schema, str):

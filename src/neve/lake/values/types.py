@@ -1,8 +1,8 @@
 """The Arrow types that a table's column may have: those that Iceberg v2 can hold.
 
-Every schema that leaves this package is plain: all fields optional, no large_ types, list elements
-named `element`, times in microseconds. `plain_schema` brings a schema from elsewhere into that
-form, or says which field no table can hold.
+Every schema that this package returns is plain: all fields optional, no large_ types, list elements
+named `element`, times in microseconds. `plain_schema` converts a schema from elsewhere to that
+form, or raises InvalidError with the field that no table can hold.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def is_list(type_: pa.DataType) -> bool:
 
 
 def shown(path: Sequence[str]) -> str:
-    """A path as a person writes it: `address.lines[].street`."""
+    """Return a path for messages: `address.lines[].street`."""
     return ".".join(path).replace(".[]", "[]").replace(".{}", "{}") or "value"
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The same columns in the form of this package; InvalidError names one that has none."""
+    """Return the schema in plain form. Raises InvalidError with the field that has none."""
     return pa.schema([_plain_field(field, (field.name,)) for field in schema])
 
 
