@@ -1,7 +1,7 @@
 """Bounds on the rows of a read: topics, partitions, offsets and timestamps.
 
-A plan leaves out what cannot contain such a row. Bounds come from options of the read and, with
-`pushFilters`, from filters of the query.
+A plan leaves out offsets that cannot contain such rows. Bounds come from options of the read and,
+with `pushFilters`, from filters of the query.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from neve.bucket.model import EARLIEST, LATEST, Edge
 from neve.errors import InvalidError
 
 EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
-"""The first and the end offset of a partition in Kafka's protocol, and so in these options."""
+"""What Kafka's protocol and these options use for a partition's first and end offset."""
 
 ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
 """A number for each partition of each topic."""
@@ -33,7 +33,7 @@ class AtTimestamp:
 
 @dataclass(frozen=True)
 class AtTimestamps:
-    """The same, with a timestamp for each partition."""
+    """The first record of each partition with at least its timestamp, in milliseconds."""
 
     timestamps: ByPartition
 

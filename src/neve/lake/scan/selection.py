@@ -91,7 +91,7 @@ def check_named(topics: Sequence[TopicInfo], side: str, position: Position) -> N
 
 
 def plan_batch(bucket: Bucket, options: ReadOptions, bounds: RowBounds) -> list[PartitionPlan]:
-    """Plan a batch read. Raises LostRangeError if offsets are missing and must not be."""
+    """Plan a batch read. With `failOnDataLoss`, raises LostRangeError for missing offsets."""
     topics = chosen_topics(bucket, options.subscription)
     check_named(topics, "starting", options.starting or EARLIEST)
     check_named(topics, "ending", options.ending)
@@ -165,9 +165,9 @@ def check_losses(
 def offsets_at(
     bucket: Bucket, topic: TopicInfo, side: str, position: Position, options: ReadOptions
 ) -> dict[int, int]:
-    """Resolve a position to offsets by partition.
+    """Resolve a position to offsets by partition; `side` is `starting` or `ending`.
 
-    Partitions whose position is the natural edge of this side are left out.
+    Leaves out partitions that are read from their earliest offset on, or up to their latest one.
     """
     own_edge = EARLIEST if side == "starting" else LATEST
     if isinstance(position, str):
@@ -204,7 +204,10 @@ def is_given(position: Position, topic: str, partition: int) -> bool:
 
 
 def _complete(given: ByPartition, topic: TopicInfo, option: str) -> Mapping[int, int]:
-    """Return an option's numbers for a topic; as in Spark's Kafka source, for all partitions."""
+    """Return an option's numbers for a topic.
+
+    Raises InvalidError if a partition has none, as Spark's Kafka source does.
+    """
     numbers = given.get(topic.name, {})
     if left_out := [each for each in topic.partitions if each not in numbers]:
         raise InvalidError(
@@ -227,7 +230,7 @@ def _numbers(
 
 
 def edge_offsets(bucket: Bucket, topic: TopicInfo, edge: str) -> dict[int, int]:
-    """Return the first offset of each partition, or its end offset."""
+    """Return the first offset of each partition, or the end offset if `edge` is LATEST."""
     plans = bucket.plan(topic.name, topic.partitions, from_offset=LATEST)
     raise_failures({name_of(plan): plan.failure for plan in plans if plan.failure is not None})
     return {plan.partition: plan.start if edge == EARLIEST else plan.end for plan in plans}

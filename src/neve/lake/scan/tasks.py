@@ -25,7 +25,7 @@ __all__ = ["OffsetRange", "StoreRef", "TopicReplacedError", "bucket_of", "read_r
 
 @dataclass(frozen=True)
 class StoreRef:
-    """How a worker opens the bucket; `settings` are names and values, as text."""
+    """What a worker needs to open the bucket; `settings` are names and values, as text."""
 
     url: str
     layout: str = "neve"
