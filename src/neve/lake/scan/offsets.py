@@ -114,6 +114,6 @@ def limited(
 
 
 def known_offsets(start: StreamOffsets, topic: str, topic_id: str) -> Mapping[int, int]:
-    """Return the next offset of each partition of a topic; empty if `start` lacks its name and id."""
+    """Return a topic's next offset by partition; empty if `start` lacks this name and id."""
     found = start.topics.get(topic)
     return found.offsets if found is not None and found.id == topic_id else {}

@@ -99,7 +99,7 @@ def _decimals(raw: pa.BinaryArray, target: pa.Decimal128Type, path: Path) -> pa.
 
 def _within_precision(wide: pa.Array, target: pa.Decimal128Type, path: Path) -> pa.Array:
     try:
-        # 128 bits can hold more than 38 digits, and Arrow has not checked them so far.
+        # 128 bits can hold more than 38 digits, which `from_buffers` does not check.
         wide.validate(full=True)
         return wide.cast(target)
     except pa.ArrowInvalid:

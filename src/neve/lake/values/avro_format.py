@@ -35,7 +35,7 @@ from neve.lake.values.registry import Registry, RegistryRef, UnknownSchemaError,
 
 WIRE_HEADER_BYTES = 5
 _DECODERS_MAX = 64
-"""Cached decoders in a process, one for each version of a writer's schema."""
+"""Decoders that a process caches at most, one for each version of a writer's schema."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class _Reader:
         return self.read(schema, path, inside)
 
     def _name(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-        """Return the full name and the namespace inside. Registers the type for later references."""
+        """Return the full name and the namespace inside; register the type for references to it."""
         name = str(schema.get("name", ""))
         inside = name.rpartition(".")[0] or str(schema.get("namespace", namespace))
         full = name if "." in name or not inside else f"{inside}.{name}"

@@ -132,7 +132,7 @@ def kind_of(value: object) -> str:
 
 
 def _leaf_kind(type_: pa.DataType) -> str:
-    """Return the kind of a leaf. A time is a string, which pyarrow inferred to be a time."""
+    """Return the kind of a leaf. A time counts as a string: pyarrow inferred it from text."""
     if pa.types.is_boolean(type_):
         return "boolean"
     if pa.types.is_integer(type_):

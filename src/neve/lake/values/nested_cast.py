@@ -16,7 +16,7 @@ from neve.lake.values.evolution import Path, fits
 from neve.lake.values.types import is_list, list_of, shown
 
 Leaf = Callable[[pa.Array, pa.DataType, Path], pa.Array]
-"""Casts an array of leaves to the target type, or raises. The path is for messages."""
+"""Casts the array of leaves at a path of the schema to the target type, or raises."""
 
 
 def cast_nested(array: pa.Array, target: pa.DataType, leaf: Leaf, path: Path = ()) -> pa.Array:

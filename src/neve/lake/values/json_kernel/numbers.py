@@ -25,7 +25,7 @@ _EXPONENT_DIGITS_MAX = 3
 
 @inlined
 def _digits(at: int, end: int, value: int) -> tuple[int, int]:
-    """Append the digits at this address to `value`, which may be none.
+    """Append the digits at this address, possibly none, to `value`.
 
     Returns the new value and the address after the digits, which is BAD if the value overflows.
     """

@@ -247,7 +247,7 @@ def _members(  # noqa: PLR0917 (kernels are called by position)
 def _object(  # noqa: PLR0917
     at: int, end: int, fields: int, columns: int, source: int, row: int, data: int
 ) -> int:
-    """Read a whole value. Returns its number of members, or BAD if it is not an object to take."""
+    """Read a whole value. Returns the number of its members, or BAD if the value is not taken."""
     at = _past_blanks(at, end)
     if at >= end or load_byte(at) != _OPEN:
         return BAD
