@@ -25,7 +25,7 @@ KAFKA_STRUCT = pa.struct(
         ("timestamp", TIMESTAMP),
         ("key", pa.binary()),
         ("headers", HEADERS),
-        # Last, where older tables get it.
+        # Last, because `complete_origin` appends it to the struct of older tables.
         ("topic_id", pa.string()),
     ]
 )

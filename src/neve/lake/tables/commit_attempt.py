@@ -41,7 +41,7 @@ from neve.lake.tables.pyiceberg_private import (
 )
 
 ATTEMPTS_MAX = 10
-"""How often in a row other commits may win before this one gives up until the next interval."""
+"""How many attempts in a row may lose to other commits before BusyTableError is raised."""
 MAIN = "main"
 
 
@@ -66,9 +66,9 @@ class Proposal:
 
 
 class _MetadataTransaction(Transaction):
-    """Builds a snapshot on the table's metadata without copying them.
+    """Builds a snapshot on the table's metadata without copying it.
 
-    pyiceberg copies them at each step, which takes a tenth of a second for some hundred snapshots.
+    pyiceberg copies it at each step, which takes about 0.1 s for a few hundred snapshots.
     """
 
     @property
@@ -88,8 +88,8 @@ def propose(
     """Build a snapshot on the table version of this object, with this state.
 
     `same_rows` means that the added files contain all rows of the removed ones: Iceberg's operation
-    "replace", which incremental readers skip. A table of dead letters has no state. `properties` of
-    the table are set with the state.
+    "replace", which incremental readers skip. A table of dead letters has no state. `properties`
+    become properties of the table in the same commit; without a state they are ignored.
     """
     removed = list(remove)
     transaction = _MetadataTransaction(table)

@@ -67,9 +67,10 @@ def stale_reason(table: Table, files: Sequence[WrittenFile]) -> str:
 
 
 def _schemas_held(table: Table) -> set[int]:
-    """Return the schemas whose columns the table still has: their files can be read unchanged.
+    """Return the ids of the schemas whose columns are all in the table's current schema.
 
-    A column that was dropped or rebuilt with another type has another id.
+    Files with these schemas can be committed unchanged. The current schema lacks the field id of a
+    column that was dropped or rebuilt with another type.
     """
     known = set(table.schema().field_ids)
     return {each.schema_id for each in table.metadata.schemas if known.issuperset(each.field_ids)}

@@ -34,11 +34,11 @@ def rewrite(
     stays: Callable[[pa.RecordBatch], Mask],
     stays_whole: Callable[[DataFile], bool],
 ) -> Attempt:
-    """Add the files, and keep of all other files only the letters that stay.
+    """Add the files, and remove the letters from all other files for which `stays` is false.
 
     `stays` gets batches with the columns of RECORD_ID, or with all columns. `stays_whole` may
     decide from a file's bounds that all of its letters stay, which saves reading it. `files` that
-    an earlier attempt added are not changed.
+    an earlier attempt added are not added again.
     """
     ours = {file.path for file in files}
     live = list(live_entries(letters))

@@ -88,9 +88,10 @@ def _reopened(
 ) -> TableState:
     """Return the state, with a claim if the table was rolled back since Neve's last snapshot.
 
-    The property is always set together with a snapshot, so only then it names another one. Dead
-    letters of the rolled-back offsets must be overwritten. Those of a branch that the table had
-    left are overwritten already, so the table cannot be set forward to that branch.
+    Neve sets the property together with each of its snapshots, so the property names another
+    snapshot only after a rollback. Dead letters of the rolled-back offsets must be overwritten.
+    Those of a branch that the table had left are overwritten already, so the table cannot be set
+    forward to that branch.
     """
     latest = last_commit_id(metadata, name)
     if latest is None or latest == snapshot.snapshot_id:
@@ -117,8 +118,8 @@ def last_commit_id(metadata: TableMetadata, name: str = "table") -> int | None:
 def _is_beside(metadata: TableMetadata, snapshot: Snapshot, latest: int) -> bool:
     """Return True if the ancestors of the last commit show that this snapshot is not one of them.
 
-    If they were expired too early to decide, the snapshot counts as an ancestor: the first
-    remaining one may look like the first there was.
+    Returns False if too many ancestors have expired to decide: the oldest remaining one cannot be
+    distinguished from the table's first snapshot.
     """
     for ancestor in ancestors_of(metadata.snapshot_by_id(latest), metadata):
         if ancestor.snapshot_id == snapshot.snapshot_id:
@@ -146,7 +147,7 @@ def _doubt(metadata: TableMetadata, walked: list[Snapshot], anchor: Mapping[str,
     rows = int(anchor["rows"])
     if not walked:
         return f"holds nothing, and {rows} rows were committed to it" if rows else ""
-    # It still exists, and the walk did not meet it: it is not an ancestor.
+    # The property's snapshot still exists but the walk did not reach it: it is not an ancestor.
     if metadata.snapshot_by_id(int(anchor["snapshot"])) is not None:
         return "was rolled back, and what was committed before that point is no longer known"
     if min(_sequence(each) for each in walked) <= int(anchor["sequence"]):

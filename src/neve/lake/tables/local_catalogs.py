@@ -44,7 +44,7 @@ class Home:
     warehouse: str
 
     def is_of(self, catalog: LocalCatalog) -> bool:
-        """Return True if the catalog is still there, by any path."""
+        """Return True if the catalog's file is still in this folder, by any path or link."""
         return same_folder(self.folder, str(catalog.file.parent))
 
 

@@ -1,8 +1,8 @@
 """How columns are written to Parquet files: dictionaries, and statistics for the manifests.
 
-A dictionary is used where a sample of the first rows shows that values repeat. Where they rarely do
-(offsets, keys, bodies), building a dictionary and giving it up costs as much as the rest of
-writing, and compresses worse.
+A column gets a dictionary if its values repeat in a sample of the first row group. Where they
+rarely do (offsets, keys, bodies), building a dictionary and giving it up costs as much as the rest
+of writing, and compresses worse.
 
 Manifests also get bounds for fields inside structs. pyiceberg writes none for them, and readers
 prune by `_kafka.offset` and `_kafka.timestamp`. Inside lists and maps a bound would not describe a
@@ -31,14 +31,14 @@ from neve.lake.values.types import is_list
 
 SLICES = 8
 SLICE_ROWS = 512
-"""Slices from all over: neighbours are more alike than what lies apart."""
+"""The sample is spread over all rows, because neighbouring rows resemble each other."""
 
 REPEATS_MIN = 4
-"""How often a value of the sample occurs, on average, in a column that gets a dictionary."""
+"""A column gets a dictionary if each value of its sample occurs at least this often on average."""
 
 
 def dictionary_columns(rows: pa.Table) -> list[str]:
-    """The leaves, by their paths in the file, whose values repeat."""
+    """Return the paths of the leaf columns in the file whose values repeat."""
     sample = _sample(rows)
     leaves = (
         leaf
@@ -78,7 +78,7 @@ def _repeats(values: pa.Array) -> bool:
 def statistics_plan(
     schema: Schema, properties: Mapping[str, str]
 ) -> dict[int, StatisticsCollector]:
-    """What to collect for each column of a file, by field id."""
+    """Return the statistics to collect for each column of a file, by field id."""
     plan = compute_statistics_plan(schema, dict(properties))
     for field in _inside_structs(schema.fields):
         collector = plan[field.field_id]

@@ -1,7 +1,8 @@
 """Splits batches by the partitions of an Iceberg table.
 
 Partition values are computed by column: times by arithmetic, everything else by Iceberg's own
-function, once per distinct value. pyiceberg needs another compiled package for this.
+function, once per distinct value. pyiceberg's transforms of whole columns need another compiled
+package.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class RangeState(Enum):
     """The state of a range to be committed, compared with the table's progress."""
 
     OPEN = auto()
-    """The table is where the range was planned from: it may be committed."""
+    """The table's offsets are those that the range was planned from: it may be committed."""
     DONE = auto()
     """The table has every partition of the range at least up to its end."""
     DIVERGED = auto()

@@ -83,7 +83,8 @@ def _column(array: pa.Array, wanted: IcebergType) -> pa.Array:
     if isinstance(wanted, StructType):
         return _struct(array, wanted.fields)
     if isinstance(wanted, ListType | MapType) and array.offset:
-        array = array.take(pa.array(range(len(array)), pa.int64()))  # offsets of a slice are others
+        # Copy a slice: its offsets and validity do not start at 0.
+        array = array.take(pa.array(range(len(array)), pa.int64()))
     if isinstance(wanted, ListType):
         values = _column(array.values, wanted.element_type)
         return pa.ListArray.from_arrays(array.offsets, values, mask=_mask(array))

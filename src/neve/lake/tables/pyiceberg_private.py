@@ -2,7 +2,7 @@
 
 pyproject.toml bounds pyiceberg to the versions that have them:
 
-| private part | why the public one does not do |
+| private part | why the public one is not enough |
 | --- | --- |
 | `_pyarrow_to_schema_without_ids` | the public conversion needs field ids or a name mapping |
 | `_FastAppendFiles`, `_OverwriteFiles`, `_commit` | a transaction commits onto a newer table |
