@@ -1,1 +1,1 @@
-"""What `neve bench` runs."""
+"""The benchmarks and loads of `neve bench`."""

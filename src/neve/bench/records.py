@@ -1,8 +1,8 @@
-"""How fast records become Arrow columns: Neve's kernel against aiokafka's C decoder.
+"""Compares the speed of decoding records to Arrow: Neve's kernel against aiokafka's C decoder.
 
-Both read the same bytes on one core, in the same pieces, and end with the same five columns. The
-kernel always verifies checksums; aiokafka runs with and without. Runs take turns, so that a noisy
-neighbour disturbs all; medians are compared.
+Both decode the same chunks on one core, to the same five columns. The kernel always verifies
+checksums; aiokafka runs with and without. The decoders run alternately, so that other load on the
+machine affects all of them; medians are compared.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from neve.records.batch import patch
 from neve.records.reference import Record, build_batch
 
 BATCH_BYTES = 64 * 1024
-"""Values in one Kafka batch. Producers' defaults are 16 KiB (Java) and 1 MB (librdkafka)."""
+"""Bytes of values in one Kafka batch. Producers' defaults are 16 KiB (Java), 1 MB (librdkafka)."""
 READ_BYTES = arrow.BATCH_BYTES_MAX
-"""What one call decodes. It fits the caches, and the memory of a call is reused by the next."""
+"""Bytes that one call decodes. They fit the CPU's caches, and calls reuse the same memory."""
 KEY_BYTES = 8
 TARGETS = {100: 8.0, 1024: 4.0}
-"""Value size, and how many times aiokafka's rate the kernel must reach there."""
+"""Value size to the required ratio of the kernel's rate to aiokafka's."""
 
 _FIRST_TIME_MS = 1_700_000_000_000
 
@@ -49,7 +49,7 @@ def run(
 
 
 def make_pieces(records: int, value_bytes: int) -> list[bytes]:
-    """Return uncompressed batches of `records` or more records, in chunks as a reader gets them."""
+    """Return uncompressed batches with at least `records` records, in chunks of READ_BYTES."""
     count = max(1, BATCH_BYTES // value_bytes)
     values = [(b"%d," % index * value_bytes)[:value_bytes] for index in range(count)]
     keys = [b"%0*d" % (KEY_BYTES, index) for index in range(count)]
@@ -117,7 +117,7 @@ def _peer() -> Callable[[bytes, bool], pa.RecordBatch]:
         ) from error
 
     def decode(data: bytes, checked: bool) -> pa.RecordBatch:
-        """The plainest quick way: attributes to lists, lists to arrays."""
+        """Decode in the simplest fast way: attributes to lists, lists to arrays."""
         offsets: list[int] = []
         times: list[int] = []
         types: list[int] = []

@@ -1,5 +1,5 @@
-"""A broker against librdkafka's mock cluster, and a broker with a backlog, on one machine.
+"""Benchmarks of a broker on one machine: against librdkafka's mock cluster, and with a backlog.
 
-Everything runs in processes of its own: the broker, the mock, and the client that loads them. What
-is compared is measured in turns, and a figure is the median of the rounds.
+The broker, the mock and the client that loads them run in separate processes. Compared values are
+measured alternately, in several rounds, and a figure is the median of the rounds.
 """

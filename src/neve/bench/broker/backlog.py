@@ -1,10 +1,10 @@
-"""A broker with a topic much larger than its memory.
+"""Benchmarks a broker with a topic much larger than its memory.
 
-The topic is written, then read from its start through a store that delays every get by 10 ms. The
-read is from disk: the pages of earlier rounds are dropped from the page cache first. During that
-cold read, a producer and a consumer at the end of another topic run, and are compared with their
-results alone. A read from memory shows what a client can receive, and plain reads of the bucket's
-files show what the disk can deliver at the time.
+The topic is written, then read from its start through a store that delays every get by 10 ms. This
+cold read comes from disk, because all segments are dropped from the page cache first. A producer
+and a consumer at the end of another topic run alone, then during a second cold read, and the
+latencies are compared. Two references are measured in each round: a read from memory, as the rate
+at which a client can receive, and plain reads of the bucket's files, as the rate of the disk.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BOUNDS = (
 
 
 def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Write a topic of this size and read it back. Returns each result with its bound."""
+    """Write a topic of `size` bytes and read it back. Returns each figure with its bound."""
     steps = 2 + 4 * rounds
     done = 0
 
@@ -84,7 +84,7 @@ def run(size: int, rounds: int, on_progress: Progress = lambda *_: None) -> dict
 
 
 def _disk_speed(folder: Path) -> float:
-    """Read files sequentially, without the page cache. Returns MB/s."""
+    """Read segment files sequentially, not from the page cache. Returns MB/s."""
     _leave_the_cache(folder)
     buffer = bytearray(READ_BYTES)
     size = 0
@@ -112,7 +112,7 @@ def _segments(folder: Path) -> list[Path]:
 
 
 def _cached_speed(address: str, step: Callable[..., dict[str, Any]]) -> float:
-    """Return the median of three reads from memory, because each is short."""
+    """Return the median MB/s of three reads from memory: one is too short to be reliable."""
     first = step("consume", address, "--topic", CACHED_TOPIC)["mb_per_second"]
     more = [load("consume", address, "--topic", CACHED_TOPIC)["mb_per_second"] for _ in range(2)]
     speed: float = statistics.median([first, *more])
@@ -124,7 +124,10 @@ def _probe() -> tuple[str, ...]:
 
 
 def _beside(broker: Process, step: Callable[..., dict[str, Any]]) -> tuple[dict[str, Any], float]:
-    """Run a producer and a waiting consumer during a cold read. Returns the read's MB/s."""
+    """Measure latency to a waiting consumer during a cold read.
+
+    Returns the result of the latency load, and the MB/s that the broker sent to all consumers.
+    """
     seconds = str(BESIDE_SECONDS + 5)
     reading = Load("consume", broker.address, "--topic", TOPIC, "--seconds", seconds)
     watch = Stopwatch()

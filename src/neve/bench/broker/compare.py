@@ -1,4 +1,4 @@
-"""Lines of the comparison with librdkafka's mock cluster, and what a broker's CPU is spent on."""
+"""Compares a broker with librdkafka's mock cluster, and measures the broker's CPU time per load."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SETTLE_SECONDS = 1.0
 MACHINE_STEPS = 100_000
 MACHINE_COPIES = 25
 _MACHINE_BLOCK = bytes(1 << 20)
-WARM_UP_LOADS = 3  # after two, a load takes a broker's processor no longer than those that follow
+WARM_UP_LOADS = 3  # from the third load on, the broker's CPU time per load is stable
 
 Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A figure beside what it must reach."""
+    """The name of a figure and its bounds. Without bounds it is shown and always passes."""
 
     name: str
     compares: str
@@ -76,7 +76,7 @@ class _Figures:
 
 
 def run(rounds: int = ROUNDS_DEFAULT, on_progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Measure everything in turns; each figure with its rounds and its bound."""
+    """Measure everything `rounds` times. Returns each figure with its rounds and its bound."""
     figures = _Figures()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="neve-bench-"))
@@ -102,17 +102,17 @@ class _Bench:
         self._folder = folder
 
     def warm_up(self) -> None:
-        """What runs once only is not measured: first pages of memory, code compiled on first use.
+        """Exclude one-time costs from the measurement: page faults, code compiled on first use.
 
-        A bucket in memory grows with what is written. Its memory is used again once a topic is
-        deleted, and only what is used again costs what it costs in the long run.
+        A bucket in memory grows with the written data, and its memory is reused after a topic is
+        deleted. Only writes to reused memory have the cost of a long-running broker.
         """
         for _ in range(WARM_UP_LOADS):
             for process in (self._memory, self._folder, self._peer):
                 _produced(process)
 
     def steps(self, figures: _Figures, number: int) -> Iterator[Callable[[], None]]:
-        """One round, begun with another step each time."""
+        """Yield the steps of one round. The first step rotates with the round's number."""
         steps = [self._produce, self._latency, self._consume, self._requests]
         for at in range(len(steps)):
             step = steps[(at + number) % len(steps)]
@@ -137,7 +137,7 @@ class _Bench:
         figures.add("latency.acks1", own / peer)
 
     def _consume(self, figures: _Figures) -> None:
-        """Read what is in memory over and over."""
+        """Read a topic that fits the broker's cache several times."""
         config = {"bootstrap.servers": self._memory.address}
         with topics.topic(config, None, 1) as name:
             size = f"{CACHED_BYTES}"
@@ -167,15 +167,15 @@ def _produced(process: Process) -> dict[str, Any]:
 
 
 def settle() -> None:
-    """Let the broker tier and delete what the last load left, before the next is measured."""
+    """Give the broker time to tier and delete data of the last load before the next load."""
     runtime.run(runtime.sleep(SETTLE_SECONDS))
 
 
 def _machine_ms() -> float:
-    """Return the CPU time of a fixed piece of work: how fast this machine is at the moment.
+    """Return the CPU time of a fixed piece of work, as a measure of the machine's current speed.
 
-    On cores that are shared with other machines it can double from one minute to the next, and
-    absolute figures change with it.
+    On cores that are shared with other virtual machines it can double from one minute to the next,
+    and absolute figures change with it.
     """
     before = runtime.cpu_seconds()
     seen: dict[int, tuple[int, str]] = {}

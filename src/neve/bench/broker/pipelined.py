@@ -1,6 +1,6 @@
-"""Small pipelined produce requests on one connection, to measure the cost per request.
+"""Sends small pipelined produce requests on one connection, to measure the cost per request.
 
-It uses sockets, because every client library costs more per request than the broker.
+It uses a plain socket, because every client library costs more per request than the broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 60
 
 
 def run(address: str, topic: str, requests: int, acks: int) -> float:
-    """Send requests of one record each and check every response. Returns the seconds."""
+    """Send requests of one record each and wait for their responses. Returns the seconds taken."""
     host, _, port = address.rpartition(":")
     burst = _frame(topic, acks) * BURST_REQUESTS
     with socket.create_connection((host, int(port)), TIMEOUT_SECONDS) as connection:
@@ -54,7 +54,7 @@ def _frame(topic: str, acks: int) -> bytes:
 
 
 class _Responses:
-    """Whole responses, counted; each is checked for its error."""
+    """Counts complete responses. Raises BenchError for an error in one of BURST_REQUESTS."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -69,7 +69,7 @@ class _Responses:
             (length,) = struct.unpack_from(">i", data, at)
             if at + 4 + length > len(data):
                 break
-            if self.count % BURST_REQUESTS == 0:  # looking at each would cost more than the broker
+            if self.count % BURST_REQUESTS == 0:  # decoding all would cost more than the broker
                 self._check(memoryview(data)[at + 4 : at + 4 + length])
             self.count += 1
             at += 4 + length

@@ -1,4 +1,4 @@
-"""The processes that a benchmark starts, and what they use of the machine."""
+"""The processes that a benchmark starts, with their CPU time, memory and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"(127\.0\.0\.1:\d+)")
 
 
 class Process:
-    """A server that prints where it listens. Use it with `with`."""
+    """A server process that prints its address. A context manager, which stops the process."""
 
     def __init__(self, *arguments: str) -> None:
         command = [*_NEVE, *arguments]
@@ -52,13 +52,13 @@ class Process:
             self._process.stdout.close()
 
     def cpu_seconds(self) -> float:
-        """User and system time so far, of all its threads."""
+        """Return the user and system time of all its threads so far."""
         text = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
         fields = text.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def settle(self) -> None:
-        """Wait until it has nothing left to do and the disk has what was written to it."""
+        """Sync the disks, then wait until the process is idle, at most SETTLE_SECONDS_MAX."""
         os.sync()
         for _ in range(SETTLE_SECONDS_MAX):
             before = self.cpu_seconds()
@@ -67,7 +67,7 @@ class Process:
                 return
 
     def counter(self, name: str) -> float:
-        """One of its metrics."""
+        """Return the current value of a metric, which has no labels."""
         assert self._http is not None, "it was started without http"
         with urllib.request.urlopen(f"http://{self._http.group(1)}/metrics") as response:
             text = response.read().decode()
@@ -76,14 +76,14 @@ class Process:
         return float(found.group(1))
 
     def memory_peak_bytes(self) -> int:
-        """The most resident memory it ever had."""
+        """Return its peak resident memory; 0 if the system does not report it."""
         text = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
         found = re.search(r"VmHWM:\s+(\d+) kB", text)
         return int(found.group(1)) * 1024 if found else 0
 
 
 def serve(store: str, *settings: str, http: str = "") -> Process:
-    """A broker on this store."""
+    """Start a broker on this store, with settings as `name=value`."""
     more = [part for setting in settings for part in ("--set", setting)]
     return Process(
         "serve", "--store", store, "--listen", "127.0.0.1:0", "--set", f"http.listen={http}",
@@ -92,17 +92,17 @@ def serve(store: str, *settings: str, http: str = "") -> Process:
 
 
 def mock() -> Process:
-    """librdkafka's mock cluster."""
+    """Start librdkafka's mock cluster."""
     return Process("bench", "mock")
 
 
 def load(kind: str, address: str, *arguments: str) -> dict[str, Any]:
-    """Run `neve bench …` as a process of its own; what it printed."""
+    """Run `neve bench …` in a separate process. Returns the result that it printed."""
     return Load(kind, address, *arguments).result()
 
 
 class Load:
-    """`neve bench …` as a process of its own, running beside others."""
+    """`neve bench …` in a separate process, started at once and running in the background."""
 
     def __init__(self, kind: str, address: str, *arguments: str) -> None:
         command = [*_NEVE, "bench", kind, "--bootstrap", address, "--json", *arguments]
@@ -112,7 +112,7 @@ class Load:
         )
 
     def result(self) -> dict[str, Any]:
-        """Wait for its end; what it printed."""
+        """Wait until it ends. Returns the result that it printed; raises BenchError on failure."""
         printed, errors = self._process.communicate()
         if self._process.returncode != 0:
             raise BenchError(f"{self._name} failed: {errors.strip()}")

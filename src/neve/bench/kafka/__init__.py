@@ -1,6 +1,6 @@
-"""Load on any Kafka-compatible broker, with confluent-kafka, as lean as a Python client can be.
+"""Loads for any Kafka-compatible broker, with confluent-kafka and minimal overhead per record.
 
-`produce` and `consume` measure throughput, `latency` one record at a time, `mock` is the cluster
-that librdkafka has built in, which figures are compared with. All take librdkafka's properties as
-they are and give a document for JSON.
+`produce` and `consume` measure throughput, and `latency` sends one record at a time. They take
+librdkafka's properties unchanged and return a result that can be written as JSON. `mock` runs the
+mock cluster that is part of librdkafka, as a reference.
 """

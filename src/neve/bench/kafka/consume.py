@@ -1,4 +1,4 @@
-"""How fast a topic is consumed, from its start to the end that it has when the load begins."""
+"""Consume load: throughput from the start of a topic to its end when the load begins."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from neve.bench.kafka import topics
 from neve.bench.kafka.measure import BenchError, Stopwatch, throughput
 from neve.bench.kafka.topics import Config
 
-# As many as Kafka's own consumer gives at once. With thousands the client takes half as many a
-# second, since none of them is in the processor's caches any more, and holds a core for as long as
-# several acknowledgements take.
+# The default max.poll.records of Kafka's Java consumer. With thousands of records per call the
+# client is half as fast, because they no longer fit the CPU's caches, and one call occupies a core
+# for longer than several acknowledgements take.
 BATCH_RECORDS = 500
 POLL_SECONDS = 0.2
 SILENCE_SECONDS = 30.0
@@ -23,7 +23,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What is read."""
+    """The topic to read, and optional limits on records and seconds."""
 
     topic: str
     records: int | None = None
@@ -40,7 +40,7 @@ class _Counted:
 def run(
     config: Config, reading: Reading, on_progress: Progress = lambda *_: None
 ) -> dict[str, Any]:
-    """Read a topic; what it came to."""
+    """Read a topic. Returns the results. Raises BenchError if it is empty or reading stalls."""
     from confluent_kafka import Consumer, TopicPartition
 
     bounds = topics.ends(config, reading.topic)
@@ -92,13 +92,13 @@ def _read(
     counted = _Counted()
     heard_at = 0.0
     while counted.records < wanted:
-        # A batch is waited for as long as it is not full: the first record is fetched alone, and
-        # nothing is asked for that will not come.
+        # `consume` waits until the batch is full. So the first record is requested alone, to time
+        # it, and never more records than remain.
         most = min(BATCH_RECORDS, wanted - counted.records) if counted.records else 1
         messages = consumer.consume(most, POLL_SECONDS)
         seconds = watch.seconds()
         if messages:
-            sizes = list(map(len, messages))  # of their values, which are not copied for this
+            sizes = list(map(len, messages))  # sizes of values, without copying the values
             if 0 in sizes:
                 _refuse_errors(messages)
             if counted.first_seconds is None:

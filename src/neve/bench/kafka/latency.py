@@ -1,6 +1,6 @@
-"""How long one record takes: to its acknowledgement, and to a consumer that waits for it.
+"""Latency load: the time of one record to its acknowledgement, and to a waiting consumer.
 
-There is never more than one record in flight, so nothing queues anywhere.
+At most one record is in flight, so no time is spent in queues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What is sent, and what is waited for."""
+    """The options of the load. `end_to_end` also measures the time to a waiting consumer."""
 
     topic: str | None = None
     records: int | None = None
@@ -40,7 +40,7 @@ class _Times:
 
 
 def run(config: Config, probe: Probe, on_progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Send records one by one; how long they took."""
+    """Send records one by one. Returns the results."""
     with topics.topic(config, probe.topic, 1) as name:
         flight = _Flight(config, probe, name)
         try:
@@ -79,7 +79,7 @@ def _drive(flight: _Flight, probe: Probe, watch: Stopwatch, on_progress: Progres
 
 
 class _Flight:
-    """One record in flight at a time."""
+    """Sends one record at a time and collects its times."""
 
     def __init__(self, config: Config, probe: Probe, name: str) -> None:
         from confluent_kafka import Producer
@@ -97,13 +97,13 @@ class _Flight:
             self._consumer.close()
 
     def one(self) -> None:
-        """Send one record, and wait for all that is to be had of it."""
+        """Send one record, and wait for its acknowledgement and, if there is one, the consumer."""
         self._answered_at = self._error = None
         started_at = runtime.monotonic()
         self._producer.produce(self._name, self._value, partition=0, on_delivery=self._delivered)
         if self._consumer is not None:
-            # First the consumer: waiting for the acknowledgement before it would count into its
-            # time. The acknowledgement's own time is librdkafka's, taken when it came.
+            # Wait for the consumer first: waiting for the acknowledgement would add to the
+            # consumer's time. librdkafka measures the time of the acknowledgement itself.
             self._consume(started_at)
         while self._answered_at is None:
             if runtime.monotonic() - started_at > RECORD_SECONDS_MAX:

@@ -15,13 +15,13 @@ class BenchError(NeveError):
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process, with librdkafka's threads."""
+    """Return user and system time of this process, including librdkafka's threads."""
     spent = os.times()
     return spent.user + spent.system
 
 
 class Stopwatch:
-    """Wall and CPU time since it was made."""
+    """Measures wall and CPU time since its creation."""
 
     def __init__(self) -> None:
         self._started_at = runtime.monotonic()
@@ -35,7 +35,7 @@ class Stopwatch:
 
 
 def throughput(records: int, size: int, watch: Stopwatch) -> dict[str, Any]:
-    """Rates of what was moved until now; MB are millions of bytes, of values alone."""
+    """Return amounts and rates until now. `size` is bytes of values; MB are millions of bytes."""
     seconds = max(watch.seconds(), 1e-9)
     return {
         "records": records,

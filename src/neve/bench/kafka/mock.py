@@ -1,8 +1,8 @@
-"""librdkafka's own mock cluster, which figures are compared with.
+"""librdkafka's mock cluster, as a reference for figures of a broker.
 
-It keeps a few megabytes of each partition in memory and writes nothing, so it is what a broker
-could reach at best; it is what librdkafka tests itself with. Topics come into being when they are
-asked for, with four partitions; nothing can be administered.
+librdkafka's own tests use it. It keeps a few megabytes of each partition in memory and writes
+nothing to disk, so its figures are an upper bound for a broker. A topic is created with four
+partitions when it is first requested. There is no admin API.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BROKERS_MAX = 16
 
 @contextlib.contextmanager
 def cluster(brokers: int = 1) -> Iterator[str]:
-    """A mock cluster inside this process, for as long as it is wanted; where it listens."""
+    """Run a mock cluster inside this process. Yields its bootstrap servers."""
     from confluent_kafka.admin import AdminClient
 
     if not 1 <= brokers <= BROKERS_MAX:

@@ -19,7 +19,7 @@ from neve.bench.kafka.topics import Config
 CHUNK_RECORDS = 500
 QUEUE_RECORDS = 50_000
 QUEUE_BYTES = 64 * 1024 * 1024
-"""Enough to keep five requests in flight full, and little enough to stay in the CPU's caches."""
+"""Large enough for five full requests in flight, small enough to stay in the CPU's caches."""
 
 PROGRESS_EVERY_CHUNKS = 50
 FLUSH_SECONDS = 120.0
@@ -51,7 +51,7 @@ class Load:
 
 
 class _Samples:
-    """The sampled record of each chunk: its latency, or why it failed."""
+    """Latencies of the sampled records, one per chunk, and the number of failures by reason."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -158,7 +158,7 @@ def _send(
         except BufferError:
             taken = 0
         sent += taken
-        if taken < len(rows):  # the queue is full, and says so in the rows that were refused
+        if taken < len(rows):  # the queue is full: confluent-kafka set "_error" in refused rows
             rows[0].pop("_error", None)
             rows[-1].pop("_error", None)
             poll(0.002)

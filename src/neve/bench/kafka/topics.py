@@ -18,7 +18,7 @@ Config = Mapping[str, Any]
 
 @contextlib.contextmanager
 def topic(config: Config, name: str | None, partitions: int) -> Iterator[str]:
-    """Return a topic with at least `partitions` partitions. Without a name, it is temporary."""
+    """Yield a topic with at least `partitions` partitions. Without a name, it is temporary."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient(dict(config))
@@ -33,7 +33,7 @@ def topic(config: Config, name: str | None, partitions: int) -> Iterator[str]:
     finally:
         if name is None and may_administer:
             for future in admin.delete_topics([chosen]).values():
-                with contextlib.suppress(Exception):  # it is only thrown away
+                with contextlib.suppress(Exception):  # a leftover topic does not affect the result
                     future.result()
 
 
@@ -45,7 +45,7 @@ def _create(admin: Any, name: str, partitions: int) -> None:
         admin.create_topics([NewTopic(name, partitions, -1)])[name].result()
     except KafkaException as failure:
         error = failure.args[0]
-        # Several loads may start at once: the topic that another one has just created will do.
+        # Another load may have created it at the same time.
         if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise BenchError(f"topic {name} cannot be created: {error.str()}") from None
 
@@ -89,7 +89,10 @@ def ends(config: Config, name: str, partitions: int | None = None) -> dict[int, 
 
 
 def stored(config: Config, name: str, before: Mapping[int, tuple[int, int]], least: int) -> int:
-    """Return the number of records since `before`; waits a while for the last ones."""
+    """Return the number of offsets added since `before`.
+
+    Waits at most SETTLE_SECONDS until there are `least`, and then returns what there is.
+    """
     given_up_at = runtime.monotonic() + SETTLE_SECONDS
     while True:
         after = ends(config, name, len(before))

@@ -1,1 +1,1 @@
-"""Spark's own ways to the same records, beside Neve's: its Kafka source, Parquet, and pyarrow."""
+"""Compares Neve on Spark with Spark's Kafka source, Spark's Parquet and pyarrow."""

@@ -1,9 +1,9 @@
-"""How fast a pipeline takes a backlog into a table, against pyarrow writing the same rows.
+"""Compares a pipeline that writes a backlog to a table with pyarrow writing the same rows.
 
-pyarrow has the easy half: the rows lie decoded in memory, and both cores do nothing but write them
-as Parquet, with the same compression. The pipeline reads them from the bucket, decodes, writes and
-commits. Both in turns, on one machine; Spark runs already. A pipeline chooses which columns get a
-dictionary, so pyarrow is also shown with that choice made for it.
+pyarrow does only a part of the work: it has the decoded rows in memory, and writes them as Parquet
+on two cores with the same compression. The pipeline reads the records from the bucket, decodes
+them, writes and commits. They run alternately on one machine; starting Spark is not measured. A
+pipeline chooses which columns get a dictionary, so pyarrow also runs with the pipeline's choice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from neve.lake.tables.parquet_options import dictionary_columns
 
 ROUNDS_DEFAULT = 5
 SHARE = 0.5
-# Large beside what has not been tiered when the broker stops, and beside what one job costs.
+# Large compared to the records not yet tiered when the broker stops, and to the cost of one job.
 SHAPES = (Shape("raw", 12_000_000, text_of(100)), Shape("json", 12_000_000, order))
 FORMATS: dict[str, dict[str, Any]] = {
     "raw": {"format": "raw"},
@@ -43,7 +43,7 @@ ROW_GROUP_ROWS = 250_000
 def measure(
     rounds: int = ROUNDS_DEFAULT, scale: float = 1.0, on_progress: Progress = lambda *_: None
 ) -> list[dict[str, Any]]:
-    """Measure all shapes in turns; each figure with its rounds and its bound."""
+    """Measure each shape `rounds` times. Returns each figure with its rounds and its bound."""
     shapes = [replace(each, count=int(each.count * scale)) for each in SHAPES]
     rows: list[dict[str, Any]] = []
     done, total = 0, len(shapes) * (rounds + 1)
@@ -57,7 +57,7 @@ def measure(
             for shape in shapes:
                 on_progress(done := done + 1, total)
                 fill = _Filling(spark, store, shape)
-                fill.once()  # a first time, in which workers start
+                fill.once()  # not measured: Spark's workers start
                 turns = _Turns(fill, folder)
                 for _ in range(rounds):
                     on_progress(done := done + 1, total)
@@ -102,7 +102,7 @@ class _Filling:
         return f"{self._shape.name}_{self._tables}"
 
     def rows(self) -> pa.Table:
-        """What the last table holds, decoded and in memory."""
+        """Return the rows of the last table, decoded and in memory."""
         table = catalog_of({}, self._store).load_table(f"lake.{self._table()}")
         return table.scan().to_arrow().combine_chunks()
 
@@ -112,7 +112,7 @@ Dictionaries = bool | list[str]
 
 
 class _Turns:
-    """The pipeline and pyarrow, one after the other."""
+    """Runs the pipeline and pyarrow alternately, and collects their times."""
 
     def __init__(self, fill: _Filling, folder: Path) -> None:
         self._fill = fill
@@ -132,7 +132,7 @@ class _Turns:
 
 
 def _write(rows: pa.Table, folder: Path, dictionaries: Dictionaries) -> float:
-    """Both cores write, each its half."""
+    """Write one file per core, in parallel. Returns the seconds taken."""
     started = runtime.monotonic()
     runtime.run(_write_parts(list(_parts(rows, CORES)), folder, dictionaries))
     return runtime.monotonic() - started

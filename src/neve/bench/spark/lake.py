@@ -1,4 +1,4 @@
-"""A pipeline's two figures: how long a record waits, and how fast a backlog goes."""
+"""The benchmark of a pipeline: throughput with a backlog, and latency at a steady rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(
     seconds: float = SECONDS_DEFAULT,
     on_progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
-    """Measure both; each figure with its rounds and its bound."""
+    """Measure both. Returns each figure with its rounds and its bound."""
     rows = [*backlog.measure(rounds, scale, on_progress), *steady.measure(seconds)]
     return {
         "benchmark": "lake",

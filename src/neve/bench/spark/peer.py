@@ -1,8 +1,8 @@
 """A real Kafka broker and Spark's Kafka source, from Maven Central.
 
-They are fetched with `mvn` into a folder that is kept (`XDG_CACHE_HOME/neve`), so only the first
-run needs the network. Where there is no `mvn`, or no way to Maven Central, a benchmark does without
-them and says so.
+They are fetched with `mvn` into a cache (`XDG_CACHE_HOME/neve/bench`), so only the first run needs
+the network. If `mvn` or Maven Central is not available, NoPeerError is raised, and the benchmark
+runs without Kafka and reports that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neve.bench.kafka.measure import BenchError
 from neve.lake.spark.java import ensure_java
 
 KAFKA_VERSION = "4.1.1"
-# The newest of each that could be had; together they run on the Spark that is installed.
+# The newest available version of each; together they work with the installed Spark.
 CONNECTOR_VERSION, TOKENS_VERSION = "4.2.0", "4.0.0"
 CONNECTOR_KAFKA_VERSION, POOL_VERSION = "3.9.2", "2.13.1"
 SCALA = "2.13"
@@ -61,11 +61,11 @@ log.retention.ms=-1
 
 
 class NoPeerError(BenchError):
-    """The peer cannot be had on this machine; the rest can be measured without it."""
+    """Kafka or its Spark source is not available here; the rest can be measured without it."""
 
 
 def connector_jars() -> list[Path]:
-    """Spark's Kafka source, and what Spark does not have already."""
+    """Return the jars of Spark's Kafka source and of its dependencies that Spark lacks."""
     wanted = [
         ("org.apache.spark", f"spark-sql-kafka-0-10_{SCALA}", CONNECTOR_VERSION),
         ("org.apache.spark", f"spark-token-provider-kafka-0-10_{SCALA}", TOKENS_VERSION),
@@ -77,7 +77,7 @@ def connector_jars() -> list[Path]:
 
 @contextlib.contextmanager
 def kafka(folder: Path, *, heap: str = "1g") -> Iterator[str]:
-    """A Kafka broker with its log in `folder`; its address."""
+    """Run a Kafka broker with its log in `folder`. Yields its address."""
     jars = _fetched([("org.apache.kafka", f"kafka_{SCALA}", KAFKA_VERSION)])
     port, controller = _free_port(), _free_port()
     config = folder / "server.properties"
@@ -102,7 +102,10 @@ def kafka(folder: Path, *, heap: str = "1g") -> Iterator[str]:
 
 
 def _fetched(wanted: list[tuple[str, str, str]], exclusions: str = "") -> Path:
-    """The folder with these artifacts: group, name and version. The first one names it."""
+    """Return the cache folder with these artifacts (group, name, version), fetched if missing.
+
+    The folder is named after the first artifact.
+    """
     _, artifact, version = wanted[0]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neve" / "bench"
     folder = cache / f"{artifact}-{version}"

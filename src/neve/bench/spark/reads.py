@@ -1,7 +1,7 @@
-"""How fast Spark reads a topic: through Neve, through Spark's Kafka source, and as Parquet.
+"""Compares Spark's speed of reading a topic with Neve, with its Kafka source, and as Parquet.
 
-The same records are in a bucket, in a Kafka broker and in Parquet files. All columns are read and
-thrown away (`noop`), in turns, on one Spark. Before that, the rows are compared.
+The same records are in a bucket, in a Kafka broker and in Parquet files. Spark reads all columns
+and discards them (`noop`), alternately from each. Before that, the rows are compared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Reader = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Ways:
-    """Data frames over the same records, created again for each read."""
+    """Functions that create a DataFrame over the same records, called for each read."""
 
     neve: Reader
     parquet: Reader
@@ -52,7 +52,7 @@ def run(
     scale: float = 1.0,
     on_progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
-    """Measure all shapes in turns; each figure with its rounds and its bound."""
+    """Measure each shape `rounds` times. Returns each figure with its rounds and its bound."""
     shapes = [replace(each, count=int(each.count * scale)) for each in SHAPES]
     rows: list[dict[str, Any]] = []
     missing = ""
@@ -75,7 +75,7 @@ def run(
             _compare(shape, ways)
             seconds: dict[str, list[float]] = {name: [] for name in ways.named()}
             for read in ways.named().values():
-                _timed(read)  # a first time, in which code is compiled
+                _timed(read)  # not measured: code is compiled
             for _ in range(rounds):
                 on_progress(done := done + 1, total)
                 for name, read in ways.named().items():
@@ -115,7 +115,7 @@ def _ways(spark: Any, shape: Shape, store: str, folder: Path, kafka: str | None)
 
 
 def _compare(shape: Shape, ways: Ways) -> None:
-    """Identical rows, or nothing is measured."""
+    """Raise BenchError unless all readers return the same rows, as many as the shape has."""
     found = {
         name: tuple(read().selectExpr(*FINGERPRINT).first()) for name, read in ways.named().items()
     }

@@ -1,4 +1,4 @@
-"""The records that are read: the same ones for every broker, drawn from their number."""
+"""The records of the benchmarks. Each is computed from its number: the same for every broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Shape:
 
 
 def text_of(size: int) -> Value:
-    """Text that does not repeat, as long as asked for."""
+    """Return a function that makes a different text of `size` bytes for each number."""
 
     def value(number: int) -> bytes:
         return (b"%012d-%08x-" % (number, number * 2654435761 % 2**32)).ljust(size, b".")
@@ -52,7 +52,7 @@ FIELDS = {
 
 
 def order(number: int) -> bytes:
-    """A flat JSON object of ten fields."""
+    """Return a flat JSON object of ten fields."""
     return (
         b'{"id":%d,"customer":"customer-%d","total":%d.%02d,"currency":"EUR","paid":%s,"items":%d,'
         b'"at":"2026-03-%02dT%02d:%02d:%02dZ","country":"%s","note":"leave it with the %d%s '
@@ -76,7 +76,7 @@ def order(number: int) -> bytes:
 
 
 def produce(address: str, shape: Shape) -> None:
-    """Write all of them. Keys, times and partitions are given, not chosen."""
+    """Write all records of a shape. Keys, timestamps and partitions follow from the number."""
     from confluent_kafka import Producer
 
     config = {"bootstrap.servers": address}
@@ -89,7 +89,7 @@ def produce(address: str, shape: Shape) -> None:
     producer = Producer(
         {
             **config,
-            "enable.idempotence": True,  # or a retry may change the order, and so the rows
+            "enable.idempotence": True,  # without it a retry may change the order of records
             "linger.ms": 20,
             "batch.size": 65536,
             "queue.buffering.max.messages": QUEUE_RECORDS,

@@ -1,4 +1,4 @@
-"""The Spark that a benchmark runs on: two cores, on this machine."""
+"""The local Spark session of a benchmark, with two cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CORES = 2
 def local_spark(
     folder: Path, jars: Sequence[Path] = (), settings: Mapping[str, str] | None = None
 ) -> Iterator[Any]:
-    """With what it leaves behind in `folder`, and gone at the end."""
+    """Run a Spark session with its temporary files in `folder`. Stops it at the end."""
     conf: dict[str, object] = {
         "spark.driver.memory": "4g",
         "spark.local.dir": str(folder / "tmp"),

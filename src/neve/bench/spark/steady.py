@@ -36,7 +36,7 @@ MILLISECONDS = pa.timestamp("ms", "UTC")
 
 
 def measure(seconds: float = SECONDS_DEFAULT) -> list[dict[str, Any]]:
-    """p50 and p99 from a record's time to its snapshot."""
+    """Write for this many seconds. Returns p50 and p99 from a record's timestamp to its commit."""
     with tempfile.TemporaryDirectory(prefix="neve-bench-") as place:
         folder = Path(place)
         store = str(folder / "bucket")
@@ -54,7 +54,7 @@ def measure(seconds: float = SECONDS_DEFAULT) -> list[dict[str, Any]]:
 
 @dataclass
 class _Commits:
-    """What the table held, and since when."""
+    """The table's offsets after each step of the pipeline, with the time of the step."""
 
     store: str
     written: int | None = None
@@ -101,7 +101,7 @@ async def _both(spark: Any, store: str, address: str, seconds: float) -> _Commit
 
 
 async def _write(address: str, seconds: float) -> int:
-    """At an even rate; how many."""
+    """Write records at a steady rate. Returns their number."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
@@ -119,7 +119,7 @@ async def _write(address: str, seconds: float) -> int:
 
 
 def _waits(store: str, commits: _Commits) -> np.ndarray[Any, Any]:
-    """Seconds from each record's time to the first look at the table that showed it."""
+    """Return the seconds from each record's timestamp to the first step that had it committed."""
     found = []
     with StoreRef(store).open() as bucket:
         for partition in range(PARTITIONS):
