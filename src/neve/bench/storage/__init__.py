@@ -1,9 +1,9 @@
-"""What the bucket costs in time and requests: Neve's ways against the plain ones.
+"""Compares Neve's use of the bucket with simpler designs, in time and in number of requests.
 
-Every row is the median of many seeded runs of the product's own classes on a simulated clock, over
-a store in memory with log-normal latencies. No gate, retry or hedge is in between. A seed replays
-exactly, so the result depends on the code alone, and not on the machine. docs/benchmarks.md says
-how each figure is made.
+Every row is the median of many seeded runs of Neve's own classes on a simulated clock, over a store
+in memory with log-normal latencies, without request limits, retries or hedging. A run with the same
+seed is identical, so the result depends only on the code, not on the machine. docs/benchmarks.md
+explains each figure.
 """
 
 from __future__ import annotations
@@ -61,6 +61,6 @@ def run(
         },
         "results": results,
         "ok": ok,
-        # The name that all benches share.
+        # The same as `ok`, under the name that all benchmarks use.
         "passed": ok,
     }

@@ -1,4 +1,4 @@
-"""Record batches of a given size, for measurements in which only their bytes count."""
+"""Record batches of a given size, for measurements that depend only on the number of bytes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from neve.errors import InvalidError
 from neve.records.reference import Record, build_batch
 
 TIMESTAMP_MS = 1_767_225_600_000
-# Lengths before the value grow with it: a size is hit after a few corrections, or never.
+# Length fields grow with the value, so a few corrections reach the size, or none does.
 ATTEMPTS_MAX = 8
 
 
 @functools.cache
 def batch_of_bytes(size_bytes: int) -> bytes:
-    """One record in a batch of exactly this size."""
+    """Return a batch with one record and exactly this size. Raises InvalidError if none exists."""
     value_bytes = size_bytes
     for _ in range(ATTEMPTS_MAX):
         batch = build_batch([Record(0, TIMESTAMP_MS, None, bytes(value_bytes))], leader_epoch=0)

@@ -1,8 +1,8 @@
-"""Tiered segments for cold reads, with their indexes as Neve keeps them and as KIP-405 would.
+"""Tiered segments for cold reads, with their indexes stored as Neve does and as in KIP-405.
 
-All segments of a bucket share one segment's bytes under keys of their own: what a read costs does
-not depend on what is in it. The bundle is a real one and is decoded; beside it lie the three
-indexes that a cold fetch of Kafka's tiered storage asks for, each an object.
+All segments of a bucket have different keys and the same bytes, because the cost of a read does not
+depend on the content. The bundle is a real one, and readers decode it. The three indexes that a
+cold fetch of Kafka's tiered storage requests are stored beside it, one object each.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ KIP405_KINDS = (Section.OFFSET, Section.TIMESTAMP, Section.TRANSACTION)
 
 
 class ColdSegments(NamedTuple):
-    """A bucket that nothing changes, and what a manifest would list of it."""
+    """A bucket, which benchmarks only read, and its segments as a manifest would list them."""
 
     bucket: MemoryBucket
     segments: tuple[Segment, ...]
 
 
 class SeparateIndexes(RemoteStorage):
-    """KIP-405's way: each kind of index is an object, and they are fetched one after another.
+    """Indexes as in KIP-405: one object per kind, fetched one after another.
 
-    Only `fetch_index` is here; the loop over kinds is the port's own default.
+    The loop over kinds is the default `fetch_indexes` of RemoteStorage.
     """
 
     def __init__(self, store: Store) -> None:
@@ -51,7 +51,7 @@ def _separate_key(segment: Segment, kind: Section) -> str:
 
 
 def cold_segments(count: int, segment_bytes: int, batch_bytes: int) -> ColdSegments:
-    """Create segments of a maximum size, each with its bundle and its three indexes."""
+    """Create segments of at most `segment_bytes`, each with its bundle and its three indexes."""
     history = History("a cold segment")
     batches = list(_batches(segment_bytes, batch_bytes))
     built = kfs.build(0, TIMESTAMP_MS, batches, observe=history.observe)
@@ -65,7 +65,7 @@ def cold_segments(count: int, segment_bytes: int, batch_bytes: int) -> ColdSegme
         bucket.write(segment.key, data)
         bucket.write(segment.index_key, bundle_data)
         for kind in KIP405_KINDS:
-            # An index that is absent costs a request too, to find that out.
+            # An absent index is an empty object: in KIP-405 it costs a request too.
             bucket.write(_separate_key(segment, kind), bundle.section(kind) or b"")
     return ColdSegments(bucket, segments)
 
@@ -79,7 +79,7 @@ def _batches(segment_bytes: int, batch_bytes: int) -> Iterator[bytearray]:
 
 
 def _described(number: int, facts: kfs.SegmentFacts, index_bytes: int) -> Segment:
-    # Named as Neve names them, so that a bundle without its directory would be refused.
+    # Neve's own form of names: a bundle under such a name must have its directory.
     name = f"segment-{number:020d}-{0:020d}-{number:016x}"
     return Segment(
         key=f"{name}.kfs",

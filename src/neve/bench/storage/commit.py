@@ -1,7 +1,7 @@
-"""What a lone producer waits for: the WAL's commit against the bare PUT that it cannot do without.
+"""Compares a WAL commit of a single producer with one PUT, which every commit needs.
 
-One batch at a time and no linger, so every commit is one object. The same number of bare creates
-runs from the same seed.
+The producer appends one batch at a time without linger, so every commit writes one object. It is
+compared with the same number of plain creates from the same seed.
 """
 
 from __future__ import annotations

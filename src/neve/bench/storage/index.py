@@ -1,4 +1,4 @@
-"""The indexes of a cold segment: one bundle through the index cache, against three fetches."""
+"""Compares fetching a cold segment's indexes: one bundle through the index cache, or 3 objects."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A segment and its bundle, uploaded side by side: against the slower half, and one by one.
+"""Compares the parallel upload of a segment and its bundle with the slower PUT, and with serial.
 
-Both ways run from one seed, so each object meets the same latency in either. The bounds are about
-latency alone. The row with a whole segment over a link shows what is left of the saving once its
-bytes take longer than its latency.
+Both uploads use the same seed, so each object has the same latency in both. The bounded rows use
+small objects and show latency alone. The row with a whole segment over a link shows how much is
+saved if transferring the bytes takes longer than the latency.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neve.store.port import Store
 SEGMENT_KEY, INDEX_KEY = "segment.kfs", "segment.index"
 SMALL = b"x" * 1024
 SEGMENT_BYTES = 64 * MIB
-# An entry of 12 bytes, a checksum of 4 and often a timestamp of 16 for each 100 records of 1 KB.
+# For each 100 records of 1 KB: an entry of 12 bytes, a checksum of 4, usually a timestamp of 16.
 INDEX_BYTES = SEGMENT_BYTES // (100 * 1024) * 32
 ESTIMATED_SAVING_PERCENT = (30, 45)
 
@@ -56,7 +56,7 @@ def measure(seed: int) -> Figures:
 
 
 def _linked(seed: int) -> Figures:
-    """The same with a whole segment, whose bytes take their time."""
+    """Measure the same with a whole segment over a link of limited bandwidth."""
 
     async def timed(*, pair: bool) -> float:
         store = SlowBucket(link_bytes_per_second=LINK_BYTES_PER_SECOND)

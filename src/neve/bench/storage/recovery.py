@@ -1,7 +1,7 @@
-"""Reading the tail of a dead stream: the prefetching reader against a loop that waits for each.
+"""Compares reading the tail of a dead WAL stream: with the prefetching reader, or one by one.
 
-The objects are a WAL stream's own, read whole and decoded. All ways start the downloads in the
-same order from one seed, so each object meets the same latency in every one of them.
+Objects of a real WAL stream are read completely and decoded. The prefetching reader and the serial
+loop start the downloads in the same order from the same seed, so each object has the same latency.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEVE = PrefetchSettings(window=16, downloads=8)
 
 @functools.cache
 def _stream() -> MemoryBucket:
-    """A bucket with one WAL stream, which nothing here changes."""
+    """Return a bucket with one WAL stream, which callers must not change."""
     bucket = MemoryBucket()
     keys = wal_stream(INCARNATION)
     batch = batch_of_bytes(1024)

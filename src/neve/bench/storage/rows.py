@@ -1,4 +1,4 @@
-"""What a measurement says: rows, each the median of many seeded runs, beside its bound."""
+"""Results of measurements: rows with the median of many seeded runs and its bound."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Figures: TypeAlias = Mapping[str, float]
-"""What one run measured, by name: a figure for each row, and those shown beside."""
+"""The values of one run by name: one for each row, and those in a row's `beside`."""
 
 DIGITS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One figure of the result. Without `at_most` it is shown and decides nothing."""
+    """One figure of the result. Without `at_most` it is only shown and always passes."""
 
     name: str
     compares: str
     at_most: float | None
     beside: tuple[str, ...] = ()
-    """Figures of the same runs whose medians are shown with it."""
+    """Names of figures of the same runs whose medians are shown with it."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What a reader has to know to judge it: scales, estimates, settings."""
+    """Values that a reader needs to interpret it: scales, estimates, settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Something that can be run from a seed, and the rows that come of it."""
+    """A function that measures one run for a seed, and the rows of its result."""
 
     label: str
     rows: tuple[Row, ...]
     measure: Callable[[int], Figures]
     runs_max: int | None = None
-    """Fewer runs than asked for, where one takes long and chance has little part in it."""
+    """The maximum number of runs, for a measurement that is slow and varies little."""
 
     def runs(self, wanted: int) -> int:
         return wanted if self.runs_max is None else min(wanted, self.runs_max)
 
 
 def summary(row: Row, runs: Sequence[Figures]) -> dict[str, Any]:
-    """A row of the result, ready for JSON."""
+    """Summarize the runs of a row, in a form for JSON."""
     values = sorted(figures[row.name] for figures in runs)
     median = statistics.median(values)
     return {
@@ -51,7 +51,7 @@ def summary(row: Row, runs: Sequence[Figures]) -> dict[str, Any]:
         "p10": round(_quantile(values, 0.1), DIGITS),
         "p90": round(_quantile(values, 0.9), DIGITS),
         "bound": row.at_most,
-        # Compared as measured, not as rounded for showing.
+        # Compare the exact median, not the rounded one.
         "ok": row.at_most is None or median <= row.at_most,
         "runs": len(values),
         "beside": {
@@ -63,5 +63,5 @@ def summary(row: Row, runs: Sequence[Figures]) -> dict[str, Any]:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The nearest-rank quantile of an ordered sample."""
+    """Return the value at index `share * len(ordered)`, rounded down, of an ordered sample."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,8 +1,8 @@
-"""A scan across cold segments: indexes as they are needed, data in ranges, read ahead.
+"""Compares a scan across cold segments with Neve's bundles and with KIP-405's separate indexes.
 
-Either way the prefetching reader works with its default settings over a link of 10 Gbit/s, and
-takes the same ranges of data; only the indexes are had in another way. Time counts the store
-alone: checking and decoding cost no simulated time, so the ranges' checksums are left out here.
+In both cases the prefetching reader has its default settings and a link of 10 Gbit/s, and reads the
+same ranges of data ahead; each segment's indexes are fetched before its first range. Only requests
+to the store take simulated time. Checking and decoding would take none, so they are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The bucket that storage is measured on: in memory, as slow as a store in the cloud, and observed.
+"""The store of the storage benchmarks: in memory, with a cloud store's latencies, observed.
 
-Latencies are log-normal and drawn in the order of calls, so two ways of doing the same thing that
-run from one seed meet the same draws. Where bytes matter, transfers also share one link.
+Latencies are log-normal and drawn in the order of calls, so two designs that run from the same seed
+get the same sequence of latencies. Optionally all transfers share a link of limited bandwidth.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PUT_LATENCY = Latency(median_ms=20, p99_ms=200)
 GET_LATENCY = Latency(median_ms=10, p99_ms=100)
 LATENCIES = Latencies.of(write=PUT_LATENCY, read=GET_LATENCY)
 LINK_BYTES_PER_SECOND = 1.25e9
-"""10 Gbit/s, all transfers together."""
+"""10 Gbit/s for all transfers together."""
 
 READS: frozenset[Operation] = frozenset({"get", "get_range"})
 WRITES: frozenset[Operation] = frozenset({"put", "create"})
 
 
 class Observed(NamedTuple):
-    """One request as it was made: what it asked for, and how long it took."""
+    """One completed request."""
 
     operation: Operation
     key: str
@@ -35,7 +35,7 @@ class Observed(NamedTuple):
 
 
 class SlowBucket(Wrapper):
-    """A store over `bucket`, with the latencies above, that notes every request."""
+    """A store over `bucket` with LATENCIES. `requests` has every request that succeeded."""
 
     def __init__(
         self, bucket: MemoryBucket | None = None, *, link_bytes_per_second: float | None = None
@@ -57,7 +57,7 @@ class SlowBucket(Wrapper):
         return result
 
     async def _transfer(self, size_bytes: int) -> None:
-        """Wait until the link has carried these bytes, after those that came before them."""
+        """Wait until the link has transferred these bytes, after those of earlier calls."""
         now = runtime.monotonic()
         self._link_free_at = max(now, self._link_free_at) + size_bytes * self._seconds_per_byte
         await runtime.sleep(self._link_free_at - now)
@@ -72,7 +72,7 @@ class SlowBucket(Wrapper):
 
 
 async def took_seconds(work: Awaitable[object]) -> float:
-    """How long something takes on this world's clock."""
+    """Await `work`. Returns the seconds that it took on the simulated clock."""
     started = runtime.monotonic()
     await work
     return runtime.monotonic() - started

@@ -1,9 +1,9 @@
-"""Tiering's PUTs: segments, bundles and manifests, against what was written and how long.
+"""Counts tiering's PUTs (segments, bundles, manifests) for the bytes written in a `segment.ms`.
 
-A whole node runs for a `segment.ms`: it appends, commits, tiers and rolls up. Sizes are scaled
-down together, so that a run is quick and every count is that of the full scale; time is simulated
-and not scaled. Allowed are 3 PUTs for each `segment.bytes` written and 3 for each partition and
-`segment.ms`.
+A complete node appends, commits, tiers and rolls up for one `segment.ms`. All sizes are scaled down
+by the same factor, so a run is fast and has the same number of requests as at full scale; time is
+simulated and not scaled. The bound is 3 PUTs for each `segment.bytes` written, plus 3 for each
+partition.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SETTINGS = Settings(
     ),
 )
 PERIOD_SECONDS = SETTINGS.segment.ms / 1000
-# Divides a segment: batches that overshoot it make segments larger, and so fewer, than allowed.
+# Divides segment.bytes: otherwise segments would be larger than that, and fewer than the bound has.
 BATCH_BYTES = KIB
 BATCHES_PER_SEGMENT = SETTINGS.segment.bytes // BATCH_BYTES
-# Does not divide a segment, so that segments begin and end within a WAL object's slice.
+# Does not divide BATCHES_PER_SEGMENT, so that segments begin and end within a WAL object's slice.
 BATCHES_PER_SLICE = 3
 PUTS_PER_UNIT = 3
-# A commit's time and some: what was appended first is then older than segment.ms.
+# More than the duration of a commit: the first appended records are then older than segment.ms.
 LAST_TEND_SECONDS = 30.0
 
 
@@ -50,7 +50,7 @@ class Load:
 
     @property
     def ticks(self) -> int:
-        """How many slices each busy partition writes."""
+        """The number of slices that each busy partition writes."""
         return math.ceil(self.segments_each * BATCHES_PER_SEGMENT / BATCHES_PER_SLICE)
 
     @property
@@ -66,8 +66,8 @@ FAST = Load("fast", partitions=1, busy=1, segments_each=256)
 
 
 async def _write(store: SlowBucket, load: Load) -> int:
-    """Run a node under this load; how many bytes were appended."""
-    # The probe's own PUTs, at a bucket's first start, are none of tiering's.
+    """Run a node under this load. Returns the number of bytes appended."""
+    # Without the probe of a new bucket, whose PUTs do not belong to tiering.
     node = await Node.start(store, SETTINGS, node_id=1, puts_cost=True, probe=False)
     topic = await node.topics.create("load", load.partitions)
     started = runtime.monotonic()
@@ -140,5 +140,5 @@ def _of(load: Load, runs_max: int | None = None) -> Measurement:
     )
 
 
-# Hardly anything here is left to chance, and a run takes long: some seeds are enough.
+# The fast load takes long and its result hardly depends on the seed: a few runs are enough.
 MEASUREMENTS = (_of(BUSY), _of(MANY), _of(FAST, runs_max=3))

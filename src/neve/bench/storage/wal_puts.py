@@ -1,8 +1,7 @@
-"""PUTs of the WAL for the same bytes, spread over 1, 100 and 10,000 partitions.
+"""Counts the WAL's PUTs for the same bytes, spread over 1, 100 and 10,000 partitions.
 
-The same batches arrive at the same moments each time: first slowly, so that objects are cut by
-their linger, then in a burst, so that they are cut by their size. Only the partition that a batch
-belongs to differs.
+The same batches arrive at the same times: first slowly, so that the linger time ends each object,
+then in a burst, so that its size does. Only the partitions of the batches differ.
 """
 
 from __future__ import annotations
