@@ -27,9 +27,10 @@ NOTHING_LOST = Loss()
 
 
 def with_all_lost(plan: PartitionPlan, known: Mapping[int, int]) -> PartitionPlan:
-    """Return the plan of a partition, for a topic that the table has offsets of.
+    """Return the plan of a partition of a topic for which the table already has offsets.
 
-    A partition without an offset in the table is new, so all offsets below its log start are lost.
+    `known` has these offsets by partition. A partition without one is new, so all offsets below its
+    log start are lost.
     """
     return plan if plan.partition in known else replace(plan, lost=plan.start)
 
@@ -37,8 +38,7 @@ def with_all_lost(plan: PartitionPlan, known: Mapping[int, int]) -> PartitionPla
 def loss_of(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
     """Return the offsets that a commit of `new` skips.
 
-    A partition that does not advance, because it cannot be read, is reported by the commit that
-    advances it.
+    The loss of a partition that cannot be read is reported by the commit that advances it.
     """
     passed = [
         plan

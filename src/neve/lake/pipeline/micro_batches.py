@@ -57,8 +57,8 @@ def next_micro_batch(
 ) -> MicroBatch:
     """Return as many ranges as fit, at least one if there is any.
 
-    A doubtful partition gets at most one range: records after an offset that still cannot be read
-    would be read and written in vain at every step.
+    A doubtful partition had a range that ended early. It gets at most one range: while that offset
+    still cannot be read, reading and writing the records after it would be wasted at every step.
     """
     waiting = {plan.partition: plan_tasks([plan], max_bytes_per_task=task_bytes) for plan in plans}
     chosen: dict[int, list[OffsetRange]] = {number: [] for number in waiting}
@@ -105,7 +105,7 @@ def combine_results(batch: MicroBatch, results: Sequence[RangeResult]) -> BatchR
                 break
         if plan.failure is not None:
             failures.append(f"{plan.topic}-{plan.partition}: {plan.failure}")
-        if plan.failure is None or reached > plan.first:  # otherwise its offsets may be unknown
+        if plan.failure is None or reached > plan.first:  # a failed plan may have unknown offsets
             offsets[plan.partition] = reached
     return BatchResult(
         tuple(file for each in kept for file in each.files),

@@ -1,8 +1,8 @@
 """Rewrites tables whose number types differ from the pipeline's file.
 
-For example a column that was inferred or declared as an integer, and whose values turned out to
-have fractions. Rows come from the table itself, so rows stay that the topic no longer has. It runs
-in this process, as a stream.
+This is needed if a column was inferred or declared as an integer, and later values have fractions.
+Rows are read from the table, not from the topic, which may no longer have all of them. The rebuild
+streams rows in this process, without Spark.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def rebuild_tables(
     dry_run: bool = False,
     folder: Path | None = None,
 ) -> list[RebuildReport]:
-    """Rewrite the table of one topic, or of all, if the file gives other types."""
+    """Rewrite the table of one topic, or of all topics, if the file has other types.
+
+    A dry run only reports the types.
+    """
     topics = chosen_topics(config, topic)
     with pipeline_catalog(config) as catalog:
         return [_rebuilt(catalog, each, folder, dry_run=dry_run) for each in topics]

@@ -36,12 +36,16 @@ from neve.lake.tables.table_creation import DEAD_LETTERS_SUFFIX, complete_origin
 from neve.lake.values import ValueFormat, decode_strictly, evolved, value_format
 
 SCANS_MAX = 10
-"""How often a pipeline that adds letters may overtake a replay before it gives up."""
+"""How often concurrent changes may discard a topic's scan before BusyTableError is raised."""
 
 
 @dataclass
 class ReplayReport:
-    """The result for one topic. `reasons` counts why letters remain."""
+    """The result for one topic.
+
+    `left` is the number of unreadable letters, with their `reasons`. `twice` is the number of
+    records with more than one letter, which are not replayed.
+    """
 
     topic: str
     table: str

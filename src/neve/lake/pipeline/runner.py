@@ -153,7 +153,7 @@ class Pipeline:
         self._maintain_at = runtime.monotonic() + every
 
     def _advance(self, topic: TopicPipeline, report: TopicReport, on_step: OnStep) -> bool:
-        """Run one step of one topic. Returns True if there is more to read at once."""
+        """Run one step of one topic. Returns True if the next step can read more immediately."""
         try:
             step = topic.step()
         except Exception as error:
@@ -170,7 +170,7 @@ class Pipeline:
         try:
             topic.note(step.failures)
         except Exception as error:
-            # The error is logged already; only `neve lake status` will not show it.
+            # The error is already logged. Only `neve lake status` does not show it.
             _log.info(
                 "%s: the last error could not be stored in the table: %s", topic.config.table, error
             )

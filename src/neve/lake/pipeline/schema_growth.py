@@ -35,7 +35,7 @@ _WIDER = (
 )
 
 FIELDS_MAX = 2000
-"""Bounds the columns for values whose field names are data, such as customer numbers."""
+"""Fields of a table, nested ones included. Bounds them if field names are data, such as ids."""
 _NO_PLACE = (
     "no column can have its name, another column's differs from it only in case, or the table has "
     f"its {FIELDS_MAX} fields"
@@ -82,14 +82,14 @@ def room_for(schema: pa.Schema, wanted: pa.Schema) -> Evolution:
 
 
 def _first_fields(schema: pa.Schema, more: list[pa.Field]) -> list[pa.Field]:
-    """Return the first fields, as many as the table may still get."""
+    """Return the first of the new fields, so that the table has at most FIELDS_MAX."""
     count = sum(map(_size, schema))
     sizes = itertools.accumulate(map(_size, more), initial=count)
     return [each for each, size in zip(more, list(sizes)[1:], strict=True) if size <= FIELDS_MAX]
 
 
 def _size(each: pa.Field) -> int:
-    """Return the number of fields, including nested ones."""
+    """Return the number of fields: this one and all inside it."""
     inside = range(each.type.num_fields)
     return 1 + sum(_size(each.type.field(number)) for number in inside)
 
@@ -97,7 +97,7 @@ def _size(each: pa.Field) -> int:
 def _standing(schema: pa.Schema, change: Evolution, more: list[pa.Field]) -> list[pa.Field]:
     """Return the added fields that are valid together with the schema.
 
-    Tries halves down to single fields: few are invalid, and there may be very many.
+    Bisects the new fields, because there may be many and few are invalid.
     """
     added = [*change.add, *more]
     if not more or _can_stand(evolved(schema, replace(change, add=added))):
@@ -135,7 +135,7 @@ def _nameable(more: Iterable[pa.Field], there: Iterable[pa.Field]) -> list[pa.Fi
 
 
 def _nameable_type(type_: pa.DataType, there: pa.DataType) -> pa.DataType | None:
-    """Do the same inside a type; None if no field is left."""
+    """Drop the same fields inside a type. Returns None if no field is left."""
     if pa.types.is_struct(type_):
         fields = _nameable(type_, there if pa.types.is_struct(there) else [])
         return pa.struct(fields) if fields else None

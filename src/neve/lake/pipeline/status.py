@@ -34,7 +34,7 @@ class PartitionStatus:
     committed: int | None
     end: int | None
     next: int = 0
-    """Return the first offset to be read; offsets that retention removed are not lag."""
+    """The first offset to be read; offsets that retention removed are not lag."""
 
     @property
     def lag(self) -> int | None:
@@ -45,15 +45,15 @@ class PartitionStatus:
 class TopicStatus:
     """One topic and its table.
 
-    `error` has current errors, those of the last run of a pipeline, and the last loss. No
-    `partitions` means that the topic could not be read; `rows` of None, that the table could not.
+    `error` has the current errors, or else those that the last run of a pipeline stored, after the
+    last loss. `partitions` is None if the topic could not be read, `rows` if the table could not.
     """
 
     topic: str
     table: str
     last_commit_ms: int | None = None
     last_commit_before_ms: int | None = None
-    """Set instead if the snapshot of the last commit was expired: the commit is older."""
+    """Set instead of `last_commit_ms` if that snapshot was expired: the commit is older."""
     rows: int | None = None
     files: int | None = None
     dead_letters: int | None = None
@@ -126,7 +126,7 @@ def _of_table(catalog: Catalog, config: TopicConfig) -> TopicStatus:
 
 
 def _with_loss(found: TopicStatus) -> TopicStatus:
-    """Return the error with the last loss before it."""
+    """Return the status with the last loss in front of its error."""
     if not found.loss:
         return found
     if not found.error:

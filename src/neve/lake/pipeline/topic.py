@@ -65,8 +65,8 @@ SAMPLE_BYTES = 8 * 1024 * 1024
 class Step:
     """The result of one step. `left` is the number of offsets still to be read, None if unknown.
 
-    `behind` is True if there is more to read at once. `failures` keep the table from being filled.
-    Lost offsets do not, but are reported too.
+    `behind` is True if the next step can read more immediately. `failures` keep the table from
+    being filled. Lost offsets do not, but are reported too.
     """
 
     rows: int = 0
@@ -105,7 +105,8 @@ class TopicPipeline:
         self._batch_bytes = batch_bytes
         self._task_bytes = task_bytes
         self._table: Table | None = None
-        # An optimization: without it, the first step reads more than it can commit.
+        # Partitions with a range that ended early in the last step. Only an optimization: without
+        # it, as after a restart, a step reads more than it can commit.
         self._stuck: frozenset[int] = frozenset()
         self.config = config
 
@@ -143,7 +144,7 @@ class TopicPipeline:
         if self._table is not None:
             record_error(self._table, "; ".join(failures) or None)
 
-    # -- where it stands ---------------------------------------------------------------------
+    # -- planning ----------------------------------------------------------------------------
 
     def _plans(self, expected: Progress, table: Table) -> list[PartitionPlan]:
         topic = self._bucket.topic(self.config.topic)
@@ -159,7 +160,7 @@ class TopicPipeline:
         return plans
 
     def _planned(self, topic_id: str, offsets: Offsets) -> list[PartitionPlan]:
-        """Plan the topic. Raises TopicReplacedError if its id is another."""
+        """Plan the topic. Raises TopicReplacedError if its id is not `topic_id`."""
         plans = self._bucket.plan(self.config.topic, from_offset=offsets)
         for plan in plans:
             if plan.topic_id != topic_id:
@@ -167,7 +168,10 @@ class TopicPipeline:
         return plans
 
     def _begin_at_the_end(self, topic_id: str, table: Table) -> list[PartitionPlan]:
-        """Commit the current ends as start offsets: later ends would skip records."""
+        """Commit the current ends as start offsets, and plan from them.
+
+        Without the commit, a later start would begin at later ends and skip the records between.
+        """
         plans = self._planned(topic_id, LATEST)
         ends = {plan.partition: plan.end for plan in plans if plan.failure is None}
         commit(table, [], {}, {topic_id: TopicProgress(self.config.topic, ends)})
@@ -292,7 +296,7 @@ def _left(plans: Sequence[PartitionPlan], found: BatchResult) -> int | None:
 
 
 def _not_behind(plan: PartitionPlan, offsets: Mapping[int, int]) -> PartitionPlan:
-    """Return the plan, failed if the log ends before the table's offset."""
+    """Return the plan, with a failure if the log ends before the table's offset."""
     reached = offsets.get(plan.partition, 0)
     if plan.failure is not None or reached <= plan.end:
         return plan
@@ -316,9 +320,10 @@ def _checked(given: pa.Schema) -> pa.Schema:
 
 
 def _moves(expected: Progress, new: Progress) -> bool:
-    """Return True if there is anything to commit.
+    """Return True if a commit would change an offset of the table.
 
-    The offset 0 of an empty partition counts: records removed from it later are then known as lost.
+    Offset 0 of an empty partition is such a change: once it is in the table, records that are
+    removed before they are read count as lost.
     """
     return any(
         end != offset_of(expected, topic_id, number)

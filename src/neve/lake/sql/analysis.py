@@ -1,10 +1,10 @@
 """Finds every reference to a relation in a query, with the columns and rows that it needs.
 
 References are analysed separately, so the two sides of a self-join can read different parts. Where
-the analysis is not certain, it returns more: every column, every row. The result is used to leave
-data out, so an error in the other direction would give a wrong answer.
+the analysis is uncertain, it returns every column and every row: data that it leaves out is not
+read, so leaving out too much would make the query's result wrong.
 
-A column is needed wherever its name is mentioned and could mean this relation. `required_rows`
+A column is needed if its name is mentioned anywhere and could mean this relation. `required_rows`
 decides which rows are needed.
 """
 
@@ -34,7 +34,7 @@ from neve.lake.sql.statements import Splice, tree_of
 
 @dataclass(frozen=True)
 class Mentions:
-    """The names that may be columns: of any relation, and of those with an alias."""
+    """Names that may be columns: of any relation, or of the relation in (alias, name)."""
 
     anywhere: frozenset[str] = frozenset()
     by_alias: frozenset[tuple[str, str]] = frozenset()
@@ -44,8 +44,9 @@ class Mentions:
 class RelationReference:
     """One reference to a relation. Its name in the text is from `start` to `end`.
 
-    `alias_at` is where an alias must be inserted so that other mentions still mean it; None if it
-    has one. `mentions` of None means every column, `predicate` of None every row.
+    `alias_at` is where an alias must be inserted, so that qualified columns still mean it; None if
+    it has or takes no new one. If `mentions` is None it needs every column, and if `predicate` is
+    None every row.
     """
 
     parts: tuple[str, ...]
@@ -66,7 +67,10 @@ class RelationReference:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All references in the order of the text, and the edits that they need."""
+    """All references in the order of the text, and the edits that they need.
+
+    `understood` is False if only the tokens were analysed, not a parse tree.
+    """
 
     references: tuple[RelationReference, ...]
     edits: tuple[Splice, ...] = ()
@@ -80,7 +84,7 @@ def analyse(sql: str, tokens: Sequence[Token], constants: Constants) -> Analysis
     try:
         tree = tree_of(sql, tokens)
     except Exception:
-        # The parser fails in more ways than its own error for what only Spark understands.
+        # For syntax that only Spark understands, the parser also raises errors other than its own.
         return _by_tokens(tokens)
     if not isinstance(tree, exp.Query):
         return _by_tokens(tokens)
@@ -91,7 +95,7 @@ def analyse(sql: str, tokens: Sequence[Token], constants: Constants) -> Analysis
 
 
 def _hides_names(tokens: Sequence[Token]) -> bool:
-    """Return True if columns may come from pipe syntax, or from names in strings."""
+    """Return True for pipe syntax and IDENTIFIER(…), where a parse tree does not show all names."""
     following = [token.text for token in tokens[1:]] + [""]
     return any(
         token.text == "|>" or (token.text.upper() == "IDENTIFIER" and after == "(")
@@ -150,7 +154,7 @@ def _alias_position(tokens: Sequence[Token], end: int) -> int:
 
 
 def _qualifier_edits(tree: exp.Expr) -> list[Splice]:
-    """Rewrite `sales.orders.id`, whose table is now called `orders`."""
+    """Return edits from `sales.orders.id` to `orders.id`: the table's alias becomes `orders`."""
     edits = []
     for column in tree.find_all(exp.Column):
         table, db = column.args.get("table"), column.args.get("db")

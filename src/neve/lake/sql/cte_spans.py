@@ -1,6 +1,6 @@
 """Finds where the names of WITH expressions hide topics with the same name.
 
-For queries that are analysed by their tokens alone, because only Spark can parse them.
+Used for queries that are analysed by their tokens, because only Spark can parse them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class CteSpan:
 
 
 def cte_spans(tokens: Sequence[Token]) -> list[CteSpan]:
-    """Return every WITH expression, from the end of its body to the end of its scope."""
+    """Return the scope of every WITH expression: from the end of its body to the end of the query.
+
+    The scope of a recursive one includes its body.
+    """
     closing, enclosing = _parentheses(tokens)
     found: list[CteSpan] = []
     for start, token in enumerate(tokens):
@@ -52,9 +55,9 @@ def cte_spans(tokens: Sequence[Token]) -> list[CteSpan]:
 
 
 def _body(tokens: Sequence[Token], at: int, closing: dict[int, int]) -> tuple[int | None, int]:
-    """Return where the last parenthesis after a name opens, and the first token after it.
+    """Return the opening parenthesis of an expression's body, and the first token after the body.
 
-    Column names may be in parentheses before it.
+    `at` is the token after the expression's name. Column names in parentheses may come before.
     """
     body = None
     while at < len(tokens):
@@ -68,7 +71,9 @@ def _body(tokens: Sequence[Token], at: int, closing: dict[int, int]) -> tuple[in
 
 
 def _parentheses(tokens: Sequence[Token]) -> tuple[dict[int, int], list[int]]:
-    """Return the closing of each parenthesis, and the enclosing one of each token, or -1."""
+    """Return the closing token of each parenthesis by its opening one, and each token's enclosing
+    opening parenthesis, or -1.
+    """
     closing: dict[int, int] = {}
     enclosing: list[int] = []
     opened: list[int] = []

@@ -36,7 +36,7 @@ class QueryCancelledError(NeveError):
 
 
 class QueryFailedError(NeveError):
-    """The query is valid and failed: a read, or Spark, failed."""
+    """The query is valid, but a read or Spark failed."""
 
     sqlstate = "58000"
 

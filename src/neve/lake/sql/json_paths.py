@@ -1,8 +1,8 @@
-"""`value:customer.id`: a field of a JSON value, by path, as text.
+"""Paths into JSON values: `value:customer.id` is the field as text.
 
-`value` and `key` followed directly by a colon and a path become `get_json_object` on the bytes as
-text. The result is a string, or null if the value is not JSON or lacks the field. Other columns
-keep Spark's own `:`, which extracts from VARIANT.
+`value` or `key`, followed directly by a colon and a path, is replaced by a call of
+`get_json_object` on the bytes as text. The result is a string, or null if the value is not JSON or
+lacks the field. Other columns keep Spark's own `:`, which extracts from VARIANT.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def with_json_paths(sql: str) -> str:
 
 
 def as_written(name: str) -> str:
-    """Return the path that the user wrote, for the name that Spark gives the column."""
+    """Return a column name of Spark with the user's paths instead of `get_json_object`."""
     return _WRITTEN_OUT.sub(r"\1:\2", name)
 
 
@@ -62,7 +62,7 @@ def _is_name(token: Token) -> bool:
 
 
 def _chain_start(tokens: Sequence[Token], last: int) -> int:
-    """Return where `o.value` begins."""
+    """Return the first token of a qualified name such as `o.value`, which ends at `last`."""
     first = last
     while first >= 2 and tokens[first - 1].token_type == TokenType.DOT:
         first -= 2

@@ -1,6 +1,6 @@
 """Evaluates constants of a query before Spark runs it.
 
-A constant that is not certain is None, and the caller then reads more. Text is parsed as a
+If a value is uncertain the result is None, and the caller then reads more. Text is parsed as a
 timestamp only when a timestamp column is compared with it: `moment_of` parses Spark's notation, in
 the session's time zone.
 """
@@ -33,7 +33,7 @@ _MOMENT = re.compile(
     r"(?:[ T](\d{2}:\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?(Z|[+-]\d{2}(?::\d{2})?)?)?"
 )
 _INTEGERS = {exp.DataType.Type.INT: 2**31, exp.DataType.Type.BIGINT: 2**63}
-"""Their bounds: beyond them a cast fails or wraps, depending on the session's settings."""
+"""Bounds of integer types: beyond them a cast fails or wraps, depending on Spark's settings."""
 _TIMESTAMPS = {
     exp.DataType.Type.TIMESTAMP,
     exp.DataType.Type.TIMESTAMPTZ,
@@ -47,7 +47,7 @@ _LENGTH_MAX = timedelta(days=365 * 300)
 _DIGITS_MAX = 40
 """The maximum number of digits; Spark's decimals have 38."""
 _CLOCK_CHANGE = timedelta(hours=2)
-"""A day of the session's zone may be an hour shorter or longer than 24."""
+"""Tolerance for daylight saving time: a day of the session's zone may have 23 or 25 hours."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _given(value: object) -> Value | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, Decimal) and not (value.is_finite() and _is_short(value)):
-        return None  # comparing them would write out a billion digits
+        return None  # comparing it with an integer could compute a billion digits
     return value if isinstance(value, int | Decimal | str | date) else None
 
 

@@ -49,7 +49,7 @@ class RelationRead:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An analysed query. `text` is for Spark, except for the names of relations."""
+    """An analysed query. In `text` only the names of relations must still be replaced for Spark."""
 
     kind: Kind
     text: str

@@ -1,7 +1,7 @@
 """Extracts predicates over the columns of one relation from a query's conditions.
 
-A predicate is a necessary condition: rows for which it is not true cannot change the result. A
-condition that is not understood is left out of an AND, and discards a whole OR.
+A predicate is a necessary condition: rows for which it is not true cannot change the result. If a
+part of an AND has no predicate, it is left out; if a part of an OR has none, the OR has none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AnyOf:
 
 Predicate: TypeAlias = Compare | OneOf | AllOf | AnyOf
 Resolve: TypeAlias = Callable[[exp.Column], str | None]
-"""Return the relation's column of a reference; None if it is not certain."""
+"""Maps a column reference to the relation's column; None if it is uncertain."""
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -72,7 +72,7 @@ class Extraction:
         self._constants = constants
 
     def read(self, node: exp.Expr | None) -> Predicate | None:
-        """Return the predicate of a condition, or None."""
+        """Return the predicate of a condition; None if it has none."""
         if isinstance(node, exp.Paren):
             return self.read(node.this)
         if isinstance(node, exp.And):

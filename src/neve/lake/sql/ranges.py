@@ -117,7 +117,7 @@ def _wholes(operator: str, value: Value) -> Span:
 def _times(compare: Compare, constants: Constants, now_ms: int) -> Span:
     value = compare.value
     if isinstance(value, FromNow):
-        # Spark reads its clock later than this: leave out only what is certainly too old.
+        # Spark reads its clock after this process, so only a lower bound is certain.
         first = now_ms + math.floor(value.shift / timedelta(milliseconds=1))
         return Span(first) if compare.operator in (">", ">=", "=") else Span()
     moment = constants.moment_of(value)

@@ -25,7 +25,7 @@ TOPIC_COLUMNS = tuple(Column(name, kind) for name, kind in COLUMNS.items())
 
 
 class RelationCatalog:
-    """Finds topics and tables. Nothing is cached, as they come and go."""
+    """Finds topics and tables. Nothing is cached, because they may be created or deleted."""
 
     def __init__(self, bucket: Bucket, catalog: Catalog | None) -> None:
         self._bucket = bucket
@@ -35,7 +35,7 @@ class RelationCatalog:
         return Names(self._topics(), table_names(self._catalog))
 
     def find(self, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], RelationName]:
-        """Return the relations of existing names. Asks the catalog only if needed."""
+        """Return the relations of the names that exist. Lists tables only if no topic matches."""
         found = _found(Names(self._topics(), []), wanted)
         rest = [parts for parts in wanted if tuple(parts) not in found]
         if any(len(parts) > 1 for parts in rest):
@@ -64,7 +64,7 @@ class RelationCatalog:
         try:
             return self.columns(relation)
         except NeveError:
-            return ()  # one table that cannot be opened does not hide the others
+            return ()  # list the relation without columns if its table cannot be opened
 
     def by_text(self, text: str) -> RelationName:
         """Find a relation by its plain name, or by its name in a query."""

@@ -35,7 +35,7 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
-    """Yield one object per row."""
+    """Format each row as a line with a JSON object."""
     names = unique_names(batch.schema.names)
     columns = [_converted(column, _json_of) for column in batch.columns]
     rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
@@ -47,12 +47,12 @@ def csv_header(schema: pa.Schema) -> bytes:
 
 
 def csv_lines(batch: pa.RecordBatch) -> bytes:
-    """Yield one line per row; null is an empty field."""
+    """Format each row as a line of CSV; null is an empty field."""
     return _csv(cells(batch, null=""))
 
 
 def cells(batch: pa.RecordBatch, *, null: str = "NULL") -> list[list[str]]:
-    """Yield every row as texts."""
+    """Return the rows as lists of texts."""
     columns = [
         [null if value is None else text(value) for value in _converted(column, _nested)]
         for column in batch.columns
@@ -61,7 +61,7 @@ def cells(batch: pa.RecordBatch, *, null: str = "NULL") -> list[list[str]]:
 
 
 def _nested(column: pa.Array) -> Convert | None:
-    """Format nested values as JSON."""
+    """Return the conversion for a nested column's values; None if they need none."""
     return _json_convert(column.type) if pa.types.is_nested(column.type) else None
 
 

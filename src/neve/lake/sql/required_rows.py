@@ -1,9 +1,10 @@
-"""Finds the condition that the rows of a relation must meet to matter to a query.
+"""Finds the condition that rows of a relation must meet to affect a query's result.
 
 The WHERE of the relation's SELECT and the ON of its own join exclude rows. All conditions used are
-false for null, so outer joins do not matter: an excluded row could only be replaced by nulls, which
-the same condition excludes. Conditions on a sub-query, or on a common table expression that is used
-once, apply to the relation inside if it passes the column on and has no aggregate, limit or window.
+not true for null, so they are also valid with outer joins: an excluded row could only be replaced
+by nulls, which the same condition excludes. Conditions on a sub-query, or on a common table
+expression that is used once, apply to the relation inside if the inner SELECT returns the column
+unchanged and has no aggregate, limit or window.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from neve.lake.sql.scopes import alias_of, own_select
 
 Mapped: TypeAlias = Callable[[exp.Column], str | None]
 Renamed: TypeAlias = Callable[[str], str | None]
-"""The relation's column with this name in a source, or None."""
+"""Maps a column name of a source to the relation's column; None if there is none."""
 
 _BINDING_KINDS = frozenset({"", "INNER", "SEMI", "ANTI"})
 _DEPTH_MAX = 16
 _KEEPS_EVERY_ROW = frozenset({"from_", "joins", "expressions", "where", "with_", "kind", "hint"})
-"""Parts of a SELECT with which conditions on its result apply to its rows."""
+"""Parts that a SELECT may have if conditions on its result are to apply to its input rows."""
 
 
 def necessary(table: exp.Table, constants: Constants) -> Predicate | None:
-    """Return the condition that rows of this relation must meet, or None."""
+    """Return the condition that rows of this relation must meet; None if all are needed."""
     if table.alias_column_names or table.args.get("joins") or table.args.get("pivots"):
         return None
     found: list[Predicate | None] = []
@@ -69,7 +70,10 @@ def _beside(
 
 
 def _resolution(source: exp.Expr, select: exp.Select, renamed: Renamed) -> Mapped | None:
-    """Return how columns of a SELECT map to those of the relation behind one of its sources."""
+    """Return the mapping from columns in a SELECT to columns of the relation in this source.
+
+    Returns None if the source's alias is not unique.
+    """
     joins = select.args.get("joins") or []
     sources = [select.args["from_"].this, *(join.this for join in joins)]
     alias = alias_of(source)
@@ -87,7 +91,10 @@ def _resolution(source: exp.Expr, select: exp.Select, renamed: Renamed) -> Mappe
 
 
 def _passed_on(select: exp.Select, resolve: Mapped) -> Renamed | None:
-    """Return the relation's columns by the names that a SELECT gives them."""
+    """Return the mapping from a SELECT's result columns to the relation's columns.
+
+    Returns None if conditions on the result do not apply to the SELECT's input rows.
+    """
     given = {name for name, value in select.args.items() if value}
     if not given <= _KEEPS_EVERY_ROW or select.args.get("kind"):
         return None
@@ -112,11 +119,14 @@ def _passed_on(select: exp.Select, resolve: Mapped) -> Renamed | None:
 
 
 _NOT_BY_ROW = (exp.AggFunc, exp.Window, exp.UDTF, exp.Explode, exp.Anonymous, exp.Query)
-"""Return True for aggregates, generators and unknown functions."""
+"""Expressions that are not computed from one row, or may not be: unknown functions."""
 
 
 def _outer(select: exp.Select) -> exp.Expr | None:
-    """Return where the result of a SELECT is a source, if in one place only."""
+    """Return the only source with a SELECT's result: its sub-query, or the reference to its CTE.
+
+    Returns None if there is not exactly one, or if it renames the columns.
+    """
     parent = select.parent
     if isinstance(parent, exp.Subquery):
         plain = not parent.alias_column_names and not parent.args.get("joins")

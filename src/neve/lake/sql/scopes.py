@@ -18,7 +18,7 @@ def alias_of(source: exp.Expr) -> str:
 
 
 def is_cte_reference(table: exp.Table) -> bool:
-    """Return True if a name is a common table expression that is visible in its place."""
+    """Return True if a name refers to a common table expression that is visible there."""
     if table.args.get("db") is not None:
         return False
     name, node = table.name.lower(), table.parent
@@ -40,7 +40,9 @@ def _defines(within: exp.With, name: str) -> bool:
 
 
 def _defined_before(within: exp.With, cte: exp.Expr, name: str) -> bool:
-    """Return what is visible in an expression of a WITH: earlier ones, and itself if recursive."""
+    """Return True if `name` is visible inside `cte`: an earlier expression of the WITH, or itself
+    if the WITH is recursive.
+    """
     for each in within.expressions:
         if each is cte:
             return bool(within.recursive) and each.alias.lower() == name
@@ -50,7 +52,10 @@ def _defined_before(within: exp.With, cte: exp.Expr, name: str) -> bool:
 
 
 def own_select(table: exp.Expr) -> tuple[exp.Select | None, exp.Join | None]:
-    """Return the SELECT with a relation in its FROM, and the relation's join."""
+    """Return the SELECT that has a relation as a source, and the relation's join if it is in one.
+
+    Returns (None, None) for a relation elsewhere.
+    """
     parent = table.parent
     if isinstance(parent, exp.From) and isinstance(parent.parent, exp.Select):
         return parent.parent, None
@@ -60,7 +65,7 @@ def own_select(table: exp.Expr) -> tuple[exp.Select | None, exp.Join | None]:
 
 
 def needs_all_columns(table: exp.Table) -> bool:
-    """Return True if columns may be used without being named."""
+    """Return True if the query may use columns of the relation without naming them."""
     select = table.find_ancestor(exp.Select)
     if select is None or table.alias_column_names or select.find(exp.Pivot) is not None:
         return True
@@ -81,13 +86,13 @@ def _star_reaches(star: exp.Star, table: exp.Table, select: exp.Select) -> bool:
     qualifier = star.parent.table.lower() if isinstance(star.parent, exp.Column) else ""
     if qualifier and qualifier == alias_of(table):
         return True
-    # A star after another name, or after a struct column, does not mean this table.
+    # A star qualified by another name or by a struct column does not include this table.
     beside = star.find_ancestor(exp.Select)
     return not qualifier and beside is select and not isinstance(beside.parent, exp.Exists)
 
 
 def mentions_of(tree: exp.Expr) -> tuple[set[str], set[tuple[str, str]]]:
-    """Return names that may be columns: of any relation, and those with a qualifier."""
+    """Return names that may be columns: of any relation, and as (qualifier, name), in lower case."""
     anywhere: set[str] = set()
     by_alias: set[tuple[str, str]] = set()
     aliases = {alias_of(source) for source in tree.find_all(exp.Table, exp.Subquery, exp.Lateral)}

@@ -1,7 +1,7 @@
-"""A query as text and tokens: what kind of statement it is, and where to edit.
+"""Classifies and edits a query by its tokens.
 
-Spark gets the user's own text with a few replacements, never one generated from a parse tree: so
-everything that Spark understands is kept.
+Spark gets the user's own text with a few replacements, not a text generated from a parse tree, so
+all syntax that Spark understands is kept.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
 class SparkWords(Spark):
     """sqlglot's Spark tokenizer, without words that turn the rest of a query into one token.
 
-    Otherwise `begin show` would hide the rest of a query here, but not from Spark. `?::` is not an
-    operator as on Databricks: it is a parameter and a cast.
+    With these words, `begin show` would hide the rest of a query here, but not from Spark. `?::` is
+    a parameter and a cast, not the operator that Databricks has.
     """
 
     class Tokenizer(Spark.Tokenizer):
@@ -71,7 +71,10 @@ def spliced(sql: str, splices: Iterable[Splice]) -> str:
 
 
 def tokens_of(sql: str) -> list[Token]:
-    """Return all tokens except closing semicolons. Raises QueryError if there are none."""
+    """Return all tokens except closing semicolons.
+
+    Raises QueryError for an empty text and for more than one statement.
+    """
     try:
         tokens = _DIALECT.tokenize(sql)
     except SqlglotError as error:
@@ -94,7 +97,7 @@ def tree_of(sql: str, tokens: Sequence[Token]) -> exp.Expr | None:
 def blank_comments(sql: str) -> str:
     """Replace comments by spaces; tokens keep their positions.
 
-    Spark ends some comments elsewhere (a backslash continues one on the next line). Without
+    In Spark some comments end elsewhere: a backslash continues one on the next line. Without
     comments both parsers see the same query.
     """
     parts, done = [], 0
@@ -208,7 +211,7 @@ def split(text: str) -> tuple[list[str], str]:
     try:
         tokens = _DIALECT.tokenize(text)
     except SqlglotError:
-        return [], text  # a quote or a comment that is still open
+        return [], text  # a quote or a comment is still open
     statements, begin = [], 0
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
@@ -226,6 +229,6 @@ def has_statement(text: str) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return the message of a parser's error, without its drawing."""
+    """Return the first line of a parser's message, without colours and the quoted query."""
     text = re.sub(r"\x1b\[\d+m", "", str(error))
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -1,5 +1,5 @@
-"""Equality deletes: a delete file lists values of some columns, and deletes every older row with
-them. Null equals null, as the format defines.
+"""Equality deletes: a delete file lists values of some columns, and deletes all older rows with
+the same values. Null equals null, as Iceberg's format defines.
 """
 
 from __future__ import annotations

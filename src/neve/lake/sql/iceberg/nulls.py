@@ -1,8 +1,8 @@
-"""Keeps null lists and maps null in what pyiceberg reads.
+"""Keeps lists and maps null that pyiceberg would read as empty.
 
-pyiceberg's projection rebuilds lists and maps of structs from their offsets alone, and null becomes
-empty: `headers IS NULL` would be wrong for records without headers. Its reader looks the projecting
-class up as a global of its module, so this module replaces that global.
+pyiceberg's projection rebuilds lists and maps of structs from their offsets alone, so null becomes
+empty, and `headers IS NULL` would be wrong for records without headers. pyiceberg's reader finds
+the class for the projection in a global of its module, so this module replaces that global.
 """
 
 from __future__ import annotations

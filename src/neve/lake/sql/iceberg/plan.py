@@ -1,7 +1,8 @@
 """Plans the data files that a query reads of a table, with their delete files.
 
-pyiceberg plans data files and position deletes, and rejects tables with equality deletes. These are
-hidden from it, and assigned to every older data file, of the same partition if they have one.
+pyiceberg plans data files and position deletes, and rejects tables with equality deletes. So the
+equality deletes are hidden from it. They are assigned here to every older data file: of the same
+partition, or of all partitions if the delete file has none.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 TASK_BYTES = 128 * 1024 * 1024
-"""A Python task costs some 150 ms, so each reads much."""
+"""The size of one task: large, because starting a Python task costs about 150 ms."""
 FILE_BYTES_MIN = 4 * 1024 * 1024
-"""The cost of opening a file, as bytes."""
+"""A smaller file counts as this size, for the cost of opening it."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,12 @@ class TablePlan:
 
 @dataclass
 class _Seen:
-    """Counts the entries that pyiceberg sees while it plans."""
+    """Collects the sequence numbers of files while pyiceberg plans."""
 
     sequence_numbers: dict[str, int] = field(default_factory=dict)
 
     def note(self, entry: ManifestEntry) -> bool:
-        """Count an entry. Returns True if pyiceberg may see it."""
+        """Store an entry's sequence number. Returns False for equality deletes, to hide them."""
         from pyiceberg.manifest import DataFileContent
 
         self.sequence_numbers[entry.data_file.file_path] = entry.sequence_number or 0
@@ -71,7 +72,7 @@ class _Seen:
 def plan_table(
     table: Table, columns: Sequence[str], row_filter: BooleanExpression | None
 ) -> TablePlan:
-    """Plan the newest snapshot of a table."""
+    """Plan the current snapshot of a table."""
     from pyiceberg.expressions import AlwaysTrue
 
     condition = row_filter if row_filter is not None else AlwaysTrue()
@@ -108,8 +109,8 @@ def _planned(
 
 
 class _EqualityDeletes:
-    """All equality deletes of a snapshot. None is pruned: bounds may be of columns that do not
-    decide what a file deletes.
+    """All equality deletes of a snapshot. They are not pruned by their bounds, which may be those
+    of columns that do not decide which rows are deleted.
     """
 
     def __init__(self, table: Table, snapshot: Snapshot) -> None:

@@ -53,7 +53,7 @@ class TableRead:
         return arrow_schema(self.projected())
 
     def batches(self, tasks: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of some files that are not deleted."""
+        """Yield the rows of these files that are not deleted."""
         wanted = self.schema()
         deleted: dict[str, Deleted] = {}
         for task in tasks:
@@ -116,7 +116,7 @@ class TableRead:
 def read_groups(
     read: TableRead, groups: Sequence[Sequence[FileTask]], numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read groups in a worker, called by Spark; `numbers` has the groups of this task."""
+    """Read this task's groups in a worker. The first column of `numbers` has their indexes."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from read.batches(groups[number])

@@ -60,7 +60,7 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _holds_texts_of_bytes(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return True if there are UUIDs inside, which a cast would treat as text."""
+    """Return True if the type has UUIDs at any depth, whose bytes a cast would treat as text."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if not pa.types.is_nested(wanted):
@@ -79,7 +79,7 @@ def _rebuilt(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_struct(wanted):
         parts = [converted(column.field(field.name), field.type) for field in wanted]
         return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=gone)
-    column = pa.concat_arrays([column, column.slice(0, 0)])  # from its own beginning
+    column = pa.concat_arrays([column, column.slice(0, 0)])  # copy, without a slice's offset
     first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
     offsets = pc.subtract(column.offsets, pa.scalar(first, column.offsets.type)).cast(pa.int32())
     if pa.types.is_map(wanted):
