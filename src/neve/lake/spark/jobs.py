@@ -21,7 +21,7 @@ from neve.errors import NeveError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A Python task costs some 150 ms. A few tasks per core let fast ones make up for slow ones.
+# Starting a Python task costs about 150 ms. With a few tasks per core the load is balanced.
 TASKS_PER_CORE = 4
 OUTCOME_SCHEMA = "outcome string"
 _ARROW_SCHEMA = pa.schema([("outcome", pa.string())])

@@ -60,7 +60,7 @@ def session(app_name: str = "neve", *, master: str = "local[*]", **conf: object)
     `spark_executor_memory="4g"`); they override Neve's. An existing session is returned with those
     settings changed that can still change. Raises InvalidError if no Java is found.
     """
-    # Before the search for a Java, which is useless without Spark.
+    # Imported first: without Spark, looking for a Java would be useless.
     from pyspark.sql import SparkSession
 
     ensure_java()
@@ -83,7 +83,7 @@ def stop_session(spark: SparkSession) -> None:
 
 
 def settings_for(master: str, conf: dict[str, object]) -> dict[str, str]:
-    """Return all settings of a session for this master; those of the caller override."""
+    """Return all settings of a session for this master. `conf` overrides Neve's defaults."""
     found = {**SOURCE_SETTINGS, **QUIET_SETTINGS}
     local = _LOCAL.fullmatch(master)
     if local is not None:

@@ -30,9 +30,9 @@ class CteSpan:
 
 
 def cte_spans(tokens: Sequence[Token]) -> list[CteSpan]:
-    """Return the scope of every WITH expression: from the end of its body to the end of the query.
+    """Return the scope of every WITH expression: from its body to the end of the enclosing query.
 
-    The scope of a recursive one includes its body.
+    Only the scope of a recursive one includes its body.
     """
     closing, enclosing = _parentheses(tokens)
     found: list[CteSpan] = []

@@ -1,9 +1,9 @@
 """Resolves names in a query to topics and tables.
 
 A name with one part is a topic: `orders`, in backquotes if needed. Two or more parts are an Iceberg
-table with its namespace. `topics.orders` and `iceberg.sales.orders` are explicit: the first takes
-precedence over a table with this name, the second reaches the table. Case matters only if several
-names differ in nothing else.
+table with its namespace. The prefixes `topics` and `iceberg` are explicit: `topics.orders` is the
+topic, even if there is a table with this name, which is then `iceberg.topics.orders`. Case matters
+only if several names differ only in case.
 """
 
 from __future__ import annotations

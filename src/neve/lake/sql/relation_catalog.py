@@ -35,7 +35,10 @@ class RelationCatalog:
         return Names(self._topics(), table_names(self._catalog))
 
     def find(self, wanted: Sequence[Sequence[str]]) -> dict[tuple[str, ...], RelationName]:
-        """Return the relations of the names that exist. Lists tables only if no topic matches."""
+        """Return the relations of the names that exist.
+
+        Lists the catalog's tables only if a name with several parts is not that of a topic.
+        """
         found = _found(Names(self._topics(), []), wanted)
         rest = [parts for parts in wanted if tuple(parts) not in found]
         if any(len(parts) > 1 for parts in rest):

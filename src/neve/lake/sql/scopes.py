@@ -92,7 +92,7 @@ def _star_reaches(star: exp.Star, table: exp.Table, select: exp.Select) -> bool:
 
 
 def mentions_of(tree: exp.Expr) -> tuple[set[str], set[tuple[str, str]]]:
-    """Return names that may be columns: of any relation, and as (qualifier, name), in lower case."""
+    """Return lower-case names that may be columns: of any relation, and as (qualifier, name)."""
     anywhere: set[str] = set()
     by_alias: set[tuple[str, str]] = set()
     aliases = {alias_of(source) for source in tree.find_all(exp.Table, exp.Subquery, exp.Lateral)}

@@ -43,7 +43,7 @@ def range_options(ranges: Ranges) -> dict[str, str]:
     if times.end != HIGHEST:
         found["toTimestamp"] = str(max(0, times.end))
     if ranges.partitions is not None:
-        # No partition has a negative number.
+        # The source rejects negative partitions, which cannot exist.
         known = sorted(number for number in ranges.partitions if number >= 0)
         return {**found, "partitions": ",".join(map(str, known))} if known else {"toOffset": "0"}
     return found
@@ -57,7 +57,7 @@ def _moment(milliseconds: int) -> datetime | None:
 
 
 def topic_plan(bucket: Bucket, read: RelationRead) -> RelationPlan:
-    """Return what will be read, from the manifests."""
+    """Plan from the manifests which segments will be read. Reads no records."""
     ranges = read.ranges
     planned = pruned = bytes_planned = bytes_pruned = 0
     notes: list[str] = []

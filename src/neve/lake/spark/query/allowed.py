@@ -1,14 +1,15 @@
-"""What a query may consist of, by Spark's own names: plan nodes, expressions, functions and hints.
+"""The plan nodes, expressions, functions and hints that a query may use, by their names in Spark.
 
-Everything that is not listed is refused, so what a new version of Spark adds stays refused until
-it has been looked at and listed. Left out on purpose:
+Everything else is refused. So additions of a new version of Spark are refused until they have been
+reviewed and listed here. Omitted on purpose:
 
 - `reflect`, `java_method`, `try_reflect`: they call any method of the JVM;
 - `from_xml`, `schema_of_xml`, `xpath…`: XML with a schema or a DOCTYPE reads files and URLs;
-- `from_protobuf` and its like read descriptor files; Avro's need classes that Spark does not bring;
-- `input_file_…`, `python_worker_logs`: they show what lies on the server;
-- `IDENTIFIER(…)`: what it names is known only after the check;
-- hints that set a number of partitions, which can be any number.
+- `from_protobuf` and related functions: they read descriptor files;
+- functions for Avro: they need classes that are not part of Spark;
+- `input_file_…`, `python_worker_logs`: they show names or content of files on the server;
+- `IDENTIFIER(…)`: the name that it contains is known only after the check;
+- hints that set the number of partitions: it would have no limit.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ PARSED = frozenset(
     + [f"catalyst.expressions.{name}" for name in _EXPRESSIONS.split()]
     + _SHOW_FUNCTIONS.split()
 )
-"""Classes of a parsed statement, plans and expressions, below `org.apache.spark.sql`."""
+"""Classes of plans and expressions in a parsed statement, below `org.apache.spark.sql`."""
 
 _RESOLVED = """
 CTERelationDef CTERelationRef Expand ResolvedHint UnionLoop UnionLoopRef Window WithCTE
@@ -60,12 +61,12 @@ catalyst.plans.logical.MapInArrow catalyst.plans.logical.Range
 catalyst.plans.logical.View execution.LogicalRDD
 execution.datasources.v2.DataSourceV2Relation
 """
-"""What Neve's own views stand on, and Spark's `range` and VALUES."""
+"""Classes that Neve's own views consist of, and those of Spark's `range` and VALUES."""
 ANALYSED = frozenset(
     [f"catalyst.plans.logical.{name}" for name in (_LOGICAL + _RESOLVED).split()]
     + _RELATIONS.split()
 )
-"""Classes of plans when all names in them have been resolved."""
+"""Classes in an analysed plan, where all names have been resolved."""
 
 _FUNCTIONS = """
 ! % & * + - / < << <= <=> = == > >= >> >>> ^ abs acos acosh add_months aes_decrypt aes_encrypt

@@ -1,9 +1,9 @@
 """Streams a Spark result as Arrow batches, a few partitions at a time, in bounded memory.
 
-Spark's `toLocalIterator` runs one partition after another, and `collect` holds all rows. Here a job
-runs as many partitions as should fill a memory window, judging by earlier jobs: small partitions
-run on all cores, large ones one by one. The order is kept. `spool` defines what a task returns; one
-batch of it at a time is in memory here.
+Spark's `toLocalIterator` runs one partition after another, and `collect` holds all rows in memory.
+Here a job runs as many partitions as are expected to fill a memory window, from the sizes in
+earlier jobs: small partitions run on all cores, large ones one by one. The order of rows is kept.
+`spool` defines what a task returns; this process holds one batch of it in memory at a time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def job_settings(context: Any, tag: str) -> Iterator[None]:
 
 
 class ArrowStream:
-    """The rows of one query. `folder` is where tasks spool; None if they run elsewhere."""
+    """The rows of one query.
+
+    Tasks spool to files in `folder`, or in memory if it is None, because they run on other machines.
+    """
 
     def __init__(
         self,

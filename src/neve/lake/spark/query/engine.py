@@ -126,7 +126,7 @@ class Engine:
                 self._spark.sparkContext.cancelJobsWithTag(tag)
 
     def explain(self, sql: str, parameters: Sequence[object] = ()) -> Explanation:
-        """Return what a query would read, and Spark's plan of it. EXPLAIN is optional."""
+        """Return what a query would read, and Spark's plan. The text may begin with EXPLAIN."""
         prepared = self.prepare(sql, parameters)
         if prepared.kind not in (Kind.QUERY, Kind.EXPLAIN):
             raise QueryError("only queries can be explained: write EXPLAIN SELECT …")
@@ -147,7 +147,7 @@ class Engine:
             return f"Spark's JVM has exited with code {process.wait(_ENDING_SECONDS)}"
         return "Spark's JVM does not answer any more"
 
-    # --- what there is
+    # --- relations
 
     def relations(self) -> list[Relation]:
         """Return all topics and tables, with their columns."""
@@ -168,7 +168,7 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- inside
+    # --- implementation
 
     def _zone(self) -> ZoneInfo | None:
         with translate_errors({}):
@@ -261,7 +261,7 @@ class Engine:
 
 
 def _local_folder(spark: SparkSession) -> str | None:
-    """Return the folder that Spark is configured to spill to, if there is one."""
+    """Return the first folder in `spark.local.dir` if it exists, else None."""
     first = (spark.sparkContext.getConf().get("spark.local.dir") or "").split(",")[0].strip()
     return first if first and Path(first).is_dir() else None
 

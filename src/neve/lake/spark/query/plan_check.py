@@ -1,8 +1,8 @@
-"""Rejects statements by their plans: by what Spark understood, not by their text.
+"""Rejects statements by the plans that Spark makes of them, not by their text.
 
-A check of texts can be evaded. So Spark parses each statement, and every node, expression and
-function of the parsed plan must be in the lists of `allowed`. Then Spark analyses it, and the
-analysed plan must be in them too. Functions that are not listed are also removed from the session.
+A check of the text could be evaded. So Spark parses each statement, and every node, expression and
+function of the parsed plan must be in the lists of `allowed`. Then Spark analyses it, and every
+node of the analysed plan must be in them too. Unlisted functions are also removed from the session.
 Walking a plan from Python would cost a round trip to the JVM per node, so a small Java class does
 it, compiled in the JVM by the compiler that Spark includes.
 """
@@ -26,7 +26,7 @@ class PlanCheck:
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark.sparkContext._jvm
-        # py4j caches methods by class name: every class needs a name of its own.
+        # py4j caches methods by class name, so every class needs a unique name.
         name = f"PlanCheck{runtime.token(8).hex()}"
         source = resources.files(__package__).joinpath("PlanCheck.java")
         compiler = jvm.org.codehaus.janino.SimpleCompiler()

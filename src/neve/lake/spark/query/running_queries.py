@@ -1,6 +1,6 @@
-"""The queries that run, so that they can be cancelled by their tags.
+"""The running queries, to cancel them by their tags.
 
-A query is registered for as long as its result or a reader of its rows is referenced.
+A query is registered as long as its result or a reader of its rows is referenced.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Views:
         return self._frame(tuple(whole))
 
     def table_query(self, read: RelationRead) -> TableQuery:
-        """Return a table's query. All references in a query use one snapshot of it."""
+        """Return the query of a table. All references to it in one query use the same snapshot."""
         parts = read.relation.parts
         if parts not in self._tables:
             self._tables[parts] = self._catalog.table(read.relation)

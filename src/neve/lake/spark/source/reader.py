@@ -33,7 +33,7 @@ class RangesPartition(InputPartition):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class RangeReading:
-    """What a worker needs to turn ranges into rows; nothing else is sent to it."""
+    """What a worker needs to read ranges as rows. Nothing else is sent to it."""
 
     store: StoreRef
     columns: tuple[str, ...]
@@ -42,7 +42,7 @@ class RangeReading:
     def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task as Arrow batches with Spark's column names."""
         if not isinstance(partition, RangesPartition):
-            return  # Spark adds a task of its own if there is none
+            return  # Spark's own task, which it adds if there are no partitions
         read = read_range if self.fail_on_data_loss else read_what_is_left
         for each in partition.ranges:
             batches = read(self.store, each, reader_columns(self.columns))
@@ -76,10 +76,10 @@ class NeveReader(DataSourceReader):  # type: ignore[misc]
 class FilterTakingReader(NeveReader):
     """A reader that uses the query's filters, for the option `pushFilters`.
 
-    Spark up to 4.3 stores what a reader made of one query's filters with the DataFrame, and reuses
-    it for the next query over the same DataFrame, which then misses rows. So filters are used only
-    on request. This is a separate class because a session without filter pushdown rejects any
-    reader that has `pushFilters`.
+    Spark up to 4.3 stores the read that was narrowed by one query's filters with the DataFrame, and
+    reuses it for the next query over the same DataFrame, which then misses rows. So filters are
+    used only on request. This is a separate class because a session without filter pushdown rejects
+    any reader that has `pushFilters`.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name

@@ -63,13 +63,13 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._target: tuple[StreamOffsets, Begins] | None = None
         self._begins_at: StreamOffsets | None = None
 
-    # -- what Spark asks ---------------------------------------------------------------------
+    # -- called by Spark ---------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's names
         bucket = self._bucket()
         starting = self._options.starting or LATEST
         found = {}
-        # A topic that is missing from the start is an error even without failOnDataLoss.
+        # A topic that is missing when the stream starts is an error even without failOnDataLoss.
         topics = chosen_topics(bucket, self._options.subscription)
         check_named(topics, "starting", starting)
         for topic in map(self._narrowed, topics):
@@ -96,7 +96,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             return ends.to_json()
         begun = StreamOffsets.from_json(start)
         if self._target is not None and any(_beyond(begun, ends)):
-            # Spark asks for the target before the start, and records arrived in between.
+            # Spark requests the target before the start, and records were appended in between.
             self._target = ends, begins = self._ends()
         ends = self._first_ends(begun, ends)
         if self._options.fail_on_data_loss:
@@ -109,7 +109,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ended = StreamOffsets.from_json(start), StreamOffsets.from_json(end)
         if self._options.fail_on_data_loss:
-            _check_topics(begun, ended)  # with PySpark 4.1 this is the first chance
+            _check_topics(begun, ended)  # in PySpark 4.1, `latestOffset` could not check this
             self._check_begun(begun, ended)
         bucket = self._bucket()
         requests = [
@@ -137,7 +137,7 @@ class NeveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reading.rows(partition)
 
-    # -- parts -------------------------------------------------------------------------------
+    # -- implementation ----------------------------------------------------------------------
 
     def _first_ends(self, begun: StreamOffsets, ends: StreamOffsets) -> StreamOffsets:
         """Return the ends of a batch. A first batch that starts at the latest offset is empty.
