@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from neve import runtime
 
 REMEMBERED_MAX = 1_000
-"""Users and addresses whose failures are counted. The one that failed longest ago goes first."""
+"""Entries per user and address with counted failures. The one with the oldest failure is dropped
+first."""
 FORGET_SECONDS = 900.0
 FIRST_DELAY_SECONDS = 0.5
 DELAY_SECONDS_MAX = 16.0
@@ -39,7 +40,7 @@ class LoginThrottle:
         self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
 
     def delay_seconds(self, user: str, address: str) -> float:
-        """Returns the delay of this attempt, and reserves a later time for the next one."""
+        """Return the delay of this attempt, and reserves a later time for the next one."""
         now = runtime.monotonic()
         longest = 0.0
         for key, free in _keys(user, address):

@@ -9,7 +9,7 @@ from neve.lake.pgwire.sqlstate import FEATURE_NOT_SUPPORTED, SYNTAX_ERROR, SqlEr
 
 NO_OP = "no-op"
 ROWS_ALL = 0
-"""As the number of rows to fetch: all remaining rows."""
+"""A number of rows to fetch that means all remaining rows."""
 
 _SPARK_SHOWS = {
     *("tables", "table", "columns", "create", "databases", "schemas", "functions", "partitions"),

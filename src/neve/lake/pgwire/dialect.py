@@ -139,7 +139,7 @@ class _Writer:
         return at
 
     def _named_type(self, at: int) -> tuple[str, int]:
-        """Returns Spark's name of the type, empty if it is the same, and the number of words."""
+        """Return Spark's name of the type, empty if it is the same, and the number of words."""
         for count in range(_TYPE_WORDS_MAX, 0, -1):
             words = tuple(self._word(at + more) for more in range(count))
             if words in _TYPES:
@@ -181,7 +181,7 @@ def cast_parameters(statement: Statement) -> dict[int, int]:
 
 
 def _cast_type(values: list[str]) -> int:
-    """Returns the oid of the type at the start of `values`; 0 if the parameter stays text."""
+    """Return the oid of the type at the start of `values`; 0 if the parameter stays text."""
     for count in range(_TYPE_WORDS_MAX, 0, -1):
         each = _CAST_TYPES.get(" ".join(values[:count]))
         if each is None:

@@ -25,7 +25,7 @@ ColumnEncoder = Callable[[pa.Array], pa.Array]
 
 
 def encoders(schema: pa.Schema, formats: Sequence[int]) -> list[ColumnEncoder]:
-    """Returns an encoder for each column, in the format that the client requested."""
+    """Return an encoder for each column, in the format that the client requested."""
     if len(schema) > COLUMNS_MAX:
         raise SqlError(
             PROGRAM_LIMIT,

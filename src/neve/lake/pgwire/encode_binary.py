@@ -21,7 +21,7 @@ _NUMERIC_NAN = struct.pack(">hhHh", 0, 0, 0xC000, 0)
 
 
 def binary_of(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Returns the function that encodes an array of this type as a binary array."""
+    """Return the function that encodes an array of this type as a binary array."""
     if pa.types.is_dictionary(arrow):
         inner = binary_of(arrow.value_type)
         return lambda array: inner(array.cast(arrow.value_type))

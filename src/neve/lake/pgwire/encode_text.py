@@ -20,7 +20,7 @@ _MUST_QUOTE = re.compile(rb'[\s{}",\\]')
 
 
 def text_of(arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Returns the function that encodes an array of this type as a binary array of text."""
+    """Return the function that encodes an array of this type as a binary array of text."""
     if pa.types.is_dictionary(arrow):
         inner = text_of(arrow.value_type)
         return lambda array: inner(array.cast(arrow.value_type))
@@ -89,7 +89,7 @@ def _timestamp(array: pa.Array) -> pa.Array:
 
 
 def _microseconds(array: pa.Array) -> pa.Array:
-    """Microseconds since 1970 in UTC, as int64."""
+    """Return microseconds since 1970 in UTC, as int64."""
     wanted = pa.timestamp("us", array.type.tz)
     return array.cast(wanted, safe=False).cast(pa.int64())
 
@@ -151,7 +151,7 @@ _SCALARS: dict[str, Callable[[pa.Array], pa.Array]] = {
 
 
 def elements(array: pa.Array, encode: Callable[[pa.Array], pa.Array]) -> list[list[Any] | None]:
-    """Returns the encoded elements of each list; None for a NULL list."""
+    """Return the encoded elements of each list; None for a NULL list."""
     array = array.cast(pa.list_(array.type.value_type))
     offsets = array.offsets.to_pylist()
     first, end = (offsets[0], offsets[-1]) if len(array) else (0, 0)

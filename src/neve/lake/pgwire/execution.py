@@ -108,7 +108,7 @@ class Execution:
         return _Rows(result.schema, result.batches, self._chunk_bytes)
 
     async def next(self, columns: Sequence[ColumnEncoder], rows_max: int) -> ResultChunk | None:
-        """Returns the next rows, at most `rows_max` (0: no limit); None at the end."""
+        """Return the next rows, at most `rows_max` (0: no limit); None at the end."""
         assert self._rows is not None
         chunk = await self._call(self._rows.next, columns, rows_max)
         self._finished = chunk is None
@@ -152,7 +152,7 @@ class Execution:
                 call.cancel()
 
     async def _in_turn(self, work: Callable[..., T], *args: Any) -> T:
-        """Run in a thread, within the limit of queries per address.
+        """Run `work` in a thread, within the limit of queries per address.
 
         The query counts against the limit until its thread is free, even if the caller has
         stopped waiting.

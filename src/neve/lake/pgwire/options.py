@@ -20,8 +20,8 @@ class Limits:
     connections_max: int = 64
     """Clients logged in at a time. Further clients get an error and are disconnected."""
     starting_max: int = 32
-    """Connections that have not logged in yet, in addition to those; this includes cancel requests.
-    One more closes the oldest one of the address that has the most."""
+    """Connections that have not logged in, in addition to `connections_max`; includes cancel
+    requests. A further connection closes the oldest one of the address with the most of them."""
     connections_per_address_max: int = 32
     """Connections from one address, logged in or not."""
     queries_max: int = 16

@@ -48,7 +48,7 @@ def decode(value: bytes | None, oid: int, form: int) -> Any:
 
 
 def placeholder(oid: int) -> Any:
-    """Returns a value of a type, to analyse a query before its values are bound; None for text."""
+    """Return a value of a type, to analyse a query before its values are bound; None for text."""
     if oid in ELEMENT_OF:
         return [_PLACEHOLDERS.get(ELEMENT_OF[oid].name, "")]  # an empty list would have no type
     return _PLACEHOLDERS.get(_name_of(oid))
@@ -257,7 +257,7 @@ def _text_array(text: str, element: int) -> list[Any]:
 
 
 def _array_item(inside: str, at: int) -> tuple[str, bool, int]:
-    """Returns the item at `at`, whether it is quoted, and the start of the next item."""
+    """Return the item at `at`, whether it is quoted, and the start of the next item."""
     if inside[at] != '"':
         end = inside.find(",", at)
         end = len(inside) if end < 0 else end

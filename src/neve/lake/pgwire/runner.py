@@ -97,7 +97,7 @@ class QueryRunner:
         )
 
     async def schema_of(self, prepared: Prepared) -> pa.Schema:
-        """Returns the schema of a query whose values are not bound, using placeholders."""
+        """Return the schema of a query whose values are not bound, using placeholders."""
         assert prepared.statement is not None
         execution = self.execution(prepared.statement, [placeholder(oid) for oid in prepared.types])
         self._running = execution
@@ -158,7 +158,10 @@ class QueryRunner:
 
 
 def _fits(columns: Sequence[ColumnDescription], sent: Sequence[ColumnDescription]) -> bool:
-    """Whether a client with the row description `sent` can read `columns`. Names may differ."""
+    """Return True if a client with the row description `sent` can read `columns`.
+
+    Names may differ.
+    """
     return [column.type_oid for column in columns] == [each.type_oid for each in sent] and all(
         each.modifier in (-1, column.modifier) for column, each in zip(columns, sent, strict=True)
     )

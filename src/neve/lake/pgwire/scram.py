@@ -71,7 +71,7 @@ class Passwords:
         self._decoy_key = runtime.token(32)
 
     def verifier(self, user: str) -> Verifier:
-        """Returns the user's verifier; for an unknown user one that no password matches."""
+        """Return the user's verifier; for an unknown user one that no password matches."""
         decoy = self._decoy(user)  # also for known users, so that timing does not differ
         return self._verifiers.get(user, decoy)
 

@@ -107,7 +107,7 @@ class PostgresServer:
 
     @property
     def failure(self) -> str:
-        """Why the server can run no more queries; empty while it can."""
+        """The reason why the server cannot run queries any more; empty while it can."""
         stuck = len(self._state.threads.stuck)
         if stuck < self._limits.queries_max:
             return ""
@@ -132,7 +132,10 @@ class PostgresServer:
         self._tasks.start(self._run(connection), name=f"postgres client {process}")
 
     def _admit(self, address: str) -> bool:
-        """Whether a client may connect. Closes one that has not logged in to make room."""
+        """Return True if a client may connect.
+
+        If a limit is reached, closes the oldest connection that has not logged in.
+        """
         limits = self._limits
         mine = [each for each in self._connections.values() if each.address == address]
         starting = [each for each in self._connections.values() if not each.logged_in]

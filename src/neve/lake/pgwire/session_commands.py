@@ -93,7 +93,7 @@ class SessionCommands:
         }
 
     def schema(self, command: Command) -> pa.Schema | None:
-        """Returns the schema of the command's rows; None if it has no rows."""
+        """Return the schema of the command's rows; None if it has no rows."""
         if command.name == "show":
             return _show_schema(command.subject)
         if command.name == "fetch":

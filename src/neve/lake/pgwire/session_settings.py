@@ -115,7 +115,7 @@ class SessionSettings:
         return None
 
     def _within_limit(self, requested_ms: int) -> int:
-        """Returns the smaller of the client's and the server's limit; 0 means no limit."""
+        """Return the smaller of the client's and the server's limit; 0 means no limit."""
         limit_ms = self._statement_timeout_ms
         return min(requested_ms or limit_ms, limit_ms) if limit_ms else requested_ms
 
@@ -151,7 +151,7 @@ class SessionSettings:
         return dict(sorted(self._values.items()))
 
     def reported(self) -> dict[str, str]:
-        """The settings that clients are sent at the start and after each change."""
+        """Return the settings that are sent to clients at the start and after each change."""
         return {shown: self._values[name] for name, shown in _REPORTED.items()}
 
     @property

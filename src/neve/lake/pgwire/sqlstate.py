@@ -119,7 +119,7 @@ def _code_of(failure: BaseException) -> str:
 
 
 def _own_code(failure: BaseException) -> str:
-    """Returns the SQLSTATE of an error: an attribute of ours, a method of Spark's; else empty."""
+    """Return the SQLSTATE of an error: an attribute of ours, a method of Spark's; else empty."""
     given = getattr(failure, "sqlstate", None)
     ask = getattr(failure, "getSqlState", None)
     if not given and callable(ask):

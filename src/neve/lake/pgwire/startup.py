@@ -57,7 +57,7 @@ class Startup:
         self.on_login = on_login
 
     async def negotiate(self) -> dict[str, str]:
-        """Returns the startup parameters. Raises Disconnected after a cancel request."""
+        """Return the startup parameters. Raises Disconnected after a cancel request."""
         for _ in range(_ENCRYPTION_REQUESTS_MAX):
             header = await self._transport.read(wire.LENGTH_BYTES)
             size = wire.startup_length(header, self._limits.login_message_bytes_max)

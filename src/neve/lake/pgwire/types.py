@@ -127,7 +127,7 @@ _CHECKS = [
 
 
 def scalar_of(arrow: pa.DataType) -> PgType | None:
-    """Returns the PostgreSQL type of a scalar Arrow type; None for nested types."""
+    """Return the PostgreSQL type of a scalar Arrow type; None for nested types."""
     if isinstance(arrow, pa.BaseExtensionType):
         return BY_NAME["uuid"] if str(arrow.extension_name) == "arrow.uuid" else None
     if pa.types.is_timestamp(arrow):
@@ -146,7 +146,7 @@ def is_list(arrow: pa.DataType) -> bool:
 
 
 def pg_type(arrow: pa.DataType) -> PgType:
-    """Returns the PostgreSQL type of a column. Nested and unknown types become jsonb."""
+    """Return the PostgreSQL type of a column. Nested and unknown types become jsonb."""
     if pa.types.is_dictionary(arrow):
         return pg_type(arrow.value_type)
     scalar = scalar_of(arrow)
@@ -160,7 +160,7 @@ def pg_type(arrow: pa.DataType) -> PgType:
 
 
 def modifier_of(arrow: pa.DataType) -> int:
-    """Returns PostgreSQL's typmod: precision and scale of a decimal, otherwise -1."""
+    """Return PostgreSQL's typmod: precision and scale of a decimal, otherwise -1."""
     if pa.types.is_decimal(arrow) and 0 <= arrow.scale <= arrow.precision:
         return int((arrow.precision << 16) | arrow.scale) + 4
     return -1

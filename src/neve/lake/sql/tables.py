@@ -67,7 +67,7 @@ def table_columns(table: Table) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class TableQuery:
-    """A table as one reference in a query needs it."""
+    """The read of a table for one reference in a query."""
 
     table: Table
     read: RelationRead

@@ -1,1 +1,1 @@
-"""PostgreSQL's own tables, as clients ask them: made from an engine's relations, kept in SQLite."""
+"""PostgreSQL's system catalogue for clients: built from an engine's relations, in SQLite."""

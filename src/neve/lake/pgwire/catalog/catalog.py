@@ -111,7 +111,7 @@ class Catalog:
         return list(found.values())
 
     def _columns(self, relation: Relation) -> Sequence[Column]:
-        """Returns a relation's columns; none if it cannot be described, to list the others."""
+        """Return a relation's columns; none if it cannot be described, which is not an error."""
         try:
             return relation.columns or self._backend.describe(relation.name)
         except NeveError:
@@ -141,7 +141,7 @@ class SessionCatalog:
         self._parsed: tuple[str, exp.Expr] | None = None  # kept by `handles` for `execute`
 
     def handles(self, statement: Statement) -> bool:
-        """Whether a statement queries only the catalogue or the session."""
+        """Return True if a statement queries only the catalogue or the session."""
         if not _MAY_BE_CATALOG.search(statement.text):
             return False
         try:
@@ -229,7 +229,7 @@ def _check_names(tree: exp.Expr, snapshot: Snapshot) -> None:
 
 
 def _is_local(tree: exp.Expr) -> bool:
-    """Whether a query without tables uses functions of the session, and none of the engine."""
+    """Return True if a query without tables uses functions of the session and no others."""
     asks = False
     for node in tree.walk():
         if isinstance(node, _LOCAL_NODES):

@@ -35,7 +35,7 @@ def to_json(array: Any) -> str | None:
 
 
 def is_any(value: Any, sign: str, array: Any) -> int | None:
-    """`value = ANY(array)`, or `<>` as `sign`."""
+    """Evaluate `value = ANY(array)`, or `<> ANY` for another `sign`, by comparing texts."""
     values = values_of(array)
     if value is None or values is None:
         return None
@@ -44,7 +44,7 @@ def is_any(value: Any, sign: str, array: Any) -> int | None:
 
 
 def is_all(value: Any, sign: str, array: Any) -> int | None:
-    """`value = ALL(array)`, or `<>` as `sign`."""
+    """Evaluate `value <> ALL(array)`, or `= ALL` for another `sign`, by comparing texts."""
     values = values_of(array)
     if value is None or values is None:
         return None
@@ -93,7 +93,7 @@ def array_length(array: Any, _dimension: Any = 1) -> int | None:
 
 
 def type_oid(name: Any) -> int | None:
-    """Returns the oid of a type by any of its names; None if it is unknown."""
+    """Return the oid of a type by any of its names; None if it is unknown."""
     if name is None:
         return None
     text = str(name).strip().lower().removeprefix("pg_catalog.").strip('"')
@@ -121,7 +121,7 @@ def user_name(oid: Any) -> str | None:
 
 
 def truth(value: Any) -> int | None:
-    """Parse a boolean."""
+    """Parse a boolean. Returns 1 or 0; None for NULL."""
     if value is None:
         return None
     return int(str(value).strip().lower() in ("1", "t", "true", "y", "yes", "on"))

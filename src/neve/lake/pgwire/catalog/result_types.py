@@ -1,7 +1,7 @@
 """Infers names and types of the columns of a catalogue query.
 
-SQLite has no boolean and no oid, but clients need these types. They are inferred from the query.
-The type is text where it cannot be inferred.
+SQLite has no boolean and no oid, but clients need these types, so they are inferred from the query.
+A type that cannot be inferred is text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BY_SQL_NAME |= {"regnamespace": _TEXT, "regrole": _TEXT}
 
 
 def columns_of(query: exp.Expr, outer: Scope | None = None) -> Typed:
-    """Returns the columns of a SELECT, a set operation or a parenthesised query."""
+    """Return the columns of a SELECT, a set operation or a parenthesised query."""
     if isinstance(query, exp.Subquery | exp.Paren):
         return columns_of(query.this, outer)
     if isinstance(query, exp.SetOperation):
@@ -97,7 +97,7 @@ def _expanded(star: exp.Expr, scope: Scope) -> Typed:
 
 
 def _name(node: exp.Expr) -> str:
-    """Returns the name that PostgreSQL gives to a column without an alias."""
+    """Return the name that PostgreSQL gives to a column without an alias."""
     if isinstance(node, exp.Alias | exp.Column):
         return node.alias_or_name
     if isinstance(node, exp.Cast | exp.Paren):

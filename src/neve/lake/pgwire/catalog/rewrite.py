@@ -49,7 +49,7 @@ def lowered(node: exp.Expr) -> exp.Expr:
 
 
 def _series_aliases(tree: exp.Expr) -> dict[str, set[str]]:
-    """Returns the aliases of functions used as tables, with the names of their column."""
+    """Return the aliases of functions used as tables, with the names of their column."""
     found: dict[str, set[str]] = {}
     for node in tree.find_all(exp.Table, exp.Unnest):
         is_function = isinstance(node, exp.Unnest) or isinstance(node.this, exp.Func)
@@ -61,7 +61,7 @@ def _series_aliases(tree: exp.Expr) -> dict[str, set[str]]:
 
 
 def table_name(node: exp.Table) -> str:
-    """Returns the name of a table, or of a function used as a table."""
+    """Return the name of a table, or of a function used as a table."""
     return str(node.this.name if isinstance(node.this, exp.Anonymous) else node.name).lower()
 
 
@@ -302,7 +302,7 @@ _OBJECT_CASTS = {
 
 
 def cast_name(node: exp.Cast) -> str:
-    """Returns the target type in lower case, without schema and size."""
+    """Return the target type in lower case, without schema and size."""
     text = node.to.sql("postgres").lower()
     text = text.removeprefix("pg_catalog.").strip('"').split("(")[0]
     return text.removeprefix("information_schema.").strip()

@@ -82,7 +82,7 @@ def shown_relation(relation: Relation, columns: Iterable[Any], oids: Oids) -> Sh
 
 
 def system_relations() -> list[ShownRelation]:
-    """Returns the catalogue's own tables, which the catalogue lists too."""
+    """Return the catalogue's own tables, which the catalogue lists too."""
     found = []
     for number, table in enumerate(TABLES.values()):
         columns = (ShownColumn(name, kind, -1, True) for name, kind in table.columns.items())
@@ -251,7 +251,7 @@ def format_type(oid: int, modifier: int | None) -> str:
 
 
 def arrow_of(shown: PgType) -> pa.DataType:
-    """Returns the Arrow type for values of a catalogue column."""
+    """Return the Arrow type for values of a catalogue column."""
     if shown.category == "A" and shown.name.startswith("_"):
         return pa.list_(pa.int64() if shown.name in ("_oid", "_int2", "_int4") else pa.string())
     return _ARROW.get(shown.name, pa.string())

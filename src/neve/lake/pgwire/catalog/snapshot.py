@@ -1,7 +1,7 @@
 """A snapshot of the catalogue: an in-memory SQLite database that is copied for each query.
 
-With a copy of its own, a query can be cancelled alone and cannot affect others. SQLite may only
-read: no other files, no other statements, and with limits on lengths.
+Because each query has its own copy, it can be cancelled alone and cannot affect others. SQLite may
+only read the copy: it rejects other files and other statements, and has limits on lengths.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Snapshot:
         }
 
     def relation_oid(self, name: Any) -> int | None:
-        """Returns the oid of a relation by its name with or without schema; None if unknown."""
+        """Return the oid of a relation by its name with or without schema; None if unknown."""
         if name is None:
             return None
         text = str(name)

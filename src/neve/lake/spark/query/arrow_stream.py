@@ -3,7 +3,7 @@
 Spark's `toLocalIterator` runs one partition after another, and `collect` holds all rows in memory.
 Here a job runs as many partitions as are expected to fill a memory window, from the sizes in
 earlier jobs: small partitions run on all cores, large ones one by one. The order of rows is kept.
-`spool` defines what a task returns; this process holds one batch of it in memory at a time.
+`spool` defines what a task returns: a few rows in memory, or a file that is read batch by batch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def job_settings(context: Any, tag: str) -> Iterator[None]:
 class ArrowStream:
     """The rows of one query.
 
-    Tasks spool to files in `folder`, or in memory if it is None, because they run on other machines.
+    Tasks spool to files below `folder`. It is None if they run on other machines, where each
+    returns its rows in memory.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Filters:
 
     def __init__(self, schema: Schema, constants: Constants, now_ms: int) -> None:
         names = [field.name.lower() for field in schema.fields]
-        # If two names differ only in case, Spark's settings decide which one is meant.
+        # Names that differ only in case are left out: Spark's settings decide which one is meant.
         self._columns = {
             name: field
             for name, field in zip(names, schema.fields, strict=True)
