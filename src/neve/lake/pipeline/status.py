@@ -46,7 +46,8 @@ class TopicStatus:
     """One topic and its table.
 
     `error` has the current errors, or else those that the last run of a pipeline stored, after the
-    last loss. `partitions` is None if the topic could not be read, `rows` if the table could not.
+    last loss. `rows` is None if the table could not be read, `partitions` if the table or the topic
+    could not be read.
     """
 
     topic: str

@@ -45,8 +45,8 @@ class RelationReference:
     """One reference to a relation. Its name in the text is from `start` to `end`.
 
     `alias_at` is where an alias must be inserted, so that qualified columns still mean it; None if
-    it has or takes no new one. If `mentions` is None it needs every column, and if `predicate` is
-    None every row.
+    it already has one or cannot have one. It needs every column if `mentions` is None, and every
+    row if `predicate` is None.
     """
 
     parts: tuple[str, ...]

@@ -1,10 +1,10 @@
 """Finds the condition that rows of a relation must meet to affect a query's result.
 
-The WHERE of the relation's SELECT and the ON of its own join exclude rows. All conditions used are
-not true for null, so they are also valid with outer joins: an excluded row could only be replaced
-by nulls, which the same condition excludes. Conditions on a sub-query, or on a common table
-expression that is used once, apply to the relation inside if the inner SELECT returns the column
-unchanged and has no aggregate, limit or window.
+The WHERE of the relation's SELECT and the ON of its own join exclude rows. No condition that is
+used is true for null, so they are also valid with outer joins: an excluded row could only be
+replaced by nulls, which the same condition excludes. Conditions on a sub-query, or on a common
+table expression that is used once, apply to the relation inside if the inner SELECT returns the
+column unchanged and has no aggregate, limit or window.
 """
 
 from __future__ import annotations
