@@ -3,10 +3,10 @@
 No clock and no I/O: the caller passes time, tickets and new member ids, and every step returns the
 `Effects` that the caller carries out: responses to send, records to append. It promises:
 
-- a ticket is answered exactly once, and by the time-outs at the latest;
+- each ticket gets exactly one response, when a time-out expires at the latest;
 - a generation's assignments are sent only after the record that holds them is committed, each
   member's part exactly as the leader sent it;
-- generations only grow, and each has one leader;
+- generation numbers only increase, and each generation has one leader;
 - `wake_ms` is never later than the next moment at which `tick` has something to do.
 
 What clients can see follows Kafka's coordinator; docs/contributors/groups.md says where it differs.
@@ -45,7 +45,7 @@ class Group(GroupLifecycle):
     def restored(
         cls, snapshot: GroupSnapshot, settings: GroupSettings, now_ms: int
     ) -> tuple[Group, Effects]:
-        """A group from its record. Its members get a full session time-out to send a heartbeat."""
+        """Restore a group from its record. Its members get a full session time-out to heartbeat."""
         group = cls(snapshot.group_id, settings)
         group.protocol_type = snapshot.protocol_type or None
         group.generation = snapshot.generation
@@ -85,7 +85,7 @@ class Group(GroupLifecycle):
         return bool(self._pending)
 
     def reads(self, topic: str) -> bool:
-        """Whether members are subscribed to a topic; if that is not known, they may be."""
+        """Whether members are subscribed to a topic; True if their subscriptions are unknown."""
         return self.subscribed is None or topic in self.subscribed
 
     # -- joining
@@ -93,7 +93,10 @@ class Group(GroupLifecycle):
     def join(
         self, now_ms: int, ticket: Ticket, request: JoinRequest, new_member_id: str
     ) -> Effects:
-        """A member asks for the next generation. `new_member_id` is used if it has no id."""
+        """Handle a request to join the next generation.
+
+        `new_member_id` is the id of a member that has none yet.
+        """
         effects = self._begin()
         error = self._join_refusal(request, now_ms)
         if error is not None:
@@ -223,7 +226,7 @@ class Group(GroupLifecycle):
     def _replace_static(
         self, now_ms: int, ticket: Ticket, request: JoinRequest, member: Member, new_id: str
     ) -> None:
-        """A static member has restarted: it keeps its place, and its former self is fenced."""
+        """Handle the restart of a static member: it keeps its place, and its old id is fenced."""
         old_id, old_leader_id = member.member_id, self.members.leader_id or NO_MEMBER
         old_protocols = member.protocols
         old_timeouts_ms = member.rebalance_timeout_ms, member.session_timeout_ms
@@ -253,10 +256,10 @@ class Group(GroupLifecycle):
             self._rebalance(now_ms)
 
     def _is_content(self, member: Member, old_protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether the present assignment still suits a member that came back.
+        """Whether the current assignment still suits a static member that has restarted.
 
-        Its metadata may well differ, since consumers write into it what they own. What counts is
-        the protocol that would be chosen and, for consumers, the topics.
+        Its metadata may differ, because consumers include the partitions that they own. What
+        counts is the protocol that would be chosen and, for consumers, the topics.
         """
         name = self.protocol_name
         if self.members.choose_protocol() != name:
@@ -269,7 +272,7 @@ class Group(GroupLifecycle):
     # -- the requests of members
 
     def _stranger(self, member_id: str, instance_id: str | None) -> GroupError | None:
-        """Why a request is not from a current member, or None."""
+        """Return why a request is not from a current member; None if it is."""
         if instance_id is not None:
             current_id = self.members.id_of_instance(instance_id)
             if current_id is None:
@@ -287,7 +290,7 @@ class Group(GroupLifecycle):
         return error
 
     def sync(self, now_ms: int, ticket: Ticket, request: SyncRequest) -> Effects:
-        """A member asks for its assignment; the leader sends those of all members."""
+        """Handle a member's request for its assignment; the leader's has those of all members."""
         effects = self._begin()
         member = self.members.get(request.member_id)
         error = self._sync_refusal(request)
@@ -377,9 +380,9 @@ class Group(GroupLifecycle):
         return None
 
     def check_commit(self, now_ms: int, identity: Identity, generation: int) -> GroupError | None:
-        """Check a commit of offsets: by a current member, or by any client if there is none.
+        """Check whether a client may commit offsets. Returns None if it may.
 
-        Returns None if it is allowed.
+        A current member may. A client that names no generation may if the group is empty.
         """
         if self.state is GroupState.DEAD:
             return GroupError.UNAVAILABLE
@@ -395,7 +398,7 @@ class Group(GroupLifecycle):
         return None
 
     def describe(self) -> GroupDescription:
-        """The group for admin tools. Only a stable group shows metadata and assignments."""
+        """Describe the group for admin tools; metadata and assignments only if it is stable."""
         is_stable = self.state is GroupState.STABLE
         name = self.protocol_name if is_stable else None
         return GroupDescription(

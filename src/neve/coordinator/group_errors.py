@@ -47,7 +47,7 @@ class GroupError(Enum):
 
 
 def group_error_for(error: NeveError) -> GroupError:
-    """The refusal of a request whose record was not committed. Clients retry after both."""
+    """Return the refusal of a request whose record was not committed. Clients retry after it."""
     if isinstance(error, FencedError | ClosedError):
         return GroupError.NOT_COORDINATOR
     return GroupError.UNAVAILABLE

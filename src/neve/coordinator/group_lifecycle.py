@@ -1,7 +1,7 @@
 """The lifecycle of a group: from one generation to the next, and its time-outs.
 
-The part of the state machine that is not a request. `Group` in `group.py` adds the requests. Pure:
-time is in milliseconds of the caller's clock.
+This part of the state machine handles no requests: `Group` in `group.py` adds them. It is pure.
+Times are in milliseconds of the caller's clock.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 see whether its connection is open. After this time it is removed, as in Kafka."""
 
 PENDING_MEMBER_MS_MAX = 10_000
-"""How long an id that was sent before joining is kept. Clients join with it at once; a later one
-has to start again. Sessions may last for half an hour, and asking for an id costs nothing."""
+"""How long an id that was sent before joining is kept. Clients join with it at once; one that joins
+later has to start again. Sessions may last for half an hour, and asking for an id is cheap, so ids
+are not kept for a whole session."""
 
 POSTPONED_JOIN_MS_MIN = 1_000
-"""The least pause before a rebalance that no member has joined is checked again."""
+"""The shortest pause before a rebalance that no member has joined is checked again."""
 
 
 class GroupLifecycle:
@@ -48,27 +49,27 @@ class GroupLifecycle:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.subscribed: frozenset[str] | None = None
-        """Topics the members read, where that is known; None: it is not."""
+        """The topics to which members are subscribed; None if that is unknown."""
         self.members = GroupMembers()
         self.wake_ms: int | None = None
         self.bytes_max = settings.metadata_bytes_max
-        """What it may take up. Its owner lowers that where other groups leave less."""
+        """The limit of `taken_bytes`. The group table lowers it if other groups leave less."""
         self.assigned_bytes = 0
         self.has_record = False
-        """A record of it was written, or is on its way."""
+        """Whether a record of the group was written or is in flight."""
         self._effects = Effects()
         self._pending: dict[str, int] = {}  # ids sent and not yet joined, with their deadlines
         self._unsynced: dict[str, None] = {}  # members of this generation that have not synced
         self._join_deadline_ms: int | None = None
         self._sync_deadline_ms: int | None = None
-        self._delay_left_ms: int | None = None  # only while an empty group gathers its first
+        self._delay_left_ms: int | None = None  # only while the first members of a group join
         self._newcomer = False  # a member joined during that delay, so it may be prolonged
         self._saving: GenerationSave | None = None
         self._awaited: dict[Save, int] = {}  # records that members wait for, and until when
 
     @property
     def taken_bytes(self) -> int:
-        """What its members joined with and were assigned."""
+        """The bytes of the members' metadata and assignments."""
         return self.members.metadata_bytes + self.assigned_bytes
 
     # -- time
@@ -125,7 +126,7 @@ class GroupLifecycle:
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is None:
             return
-        # A session that ran out while the member waited was not counted: it begins again here.
+        # The session could not expire while the member waited, so it starts again now.
         self._touch(member, now_ms)
         self._respond(ticket, SyncResult(error=error) if error else self._sync_result(member))
 
@@ -137,7 +138,7 @@ class GroupLifecycle:
         )
 
     def _generation_result(self, member: Member) -> JoinResult:
-        """The current generation. The leader's reply lists all members."""
+        """Return the result of joining the current generation. The leader's lists all members."""
         leads = member.member_id == self.members.leader_id
         return JoinResult(
             member_id=member.member_id,
@@ -157,7 +158,7 @@ class GroupLifecycle:
     # -- gathering members
 
     def _rebalance(self, now_ms: int) -> None:
-        """Ask all members to join again, those that wait for an assignment too."""
+        """Ask all members to join again, including those that wait for an assignment."""
         if self.state is GroupState.COMPLETING:
             self._refuse_syncs(now_ms, GroupError.REBALANCE_IN_PROGRESS)
         self._unsynced.clear()
@@ -184,7 +185,10 @@ class GroupLifecycle:
             self._respond_to_sync(member, now_ms, error)
 
     def _try_complete(self, now_ms: int) -> None:
-        """Go on as soon as all are here; only the delay of an empty group is always waited out."""
+        """Complete the rebalance if all members, also pending ones, have joined.
+
+        The initial delay of an empty group is never cut short.
+        """
         if (
             self.state is GroupState.PREPARING
             and self._delay_left_ms is None
@@ -203,7 +207,10 @@ class GroupLifecycle:
             self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """Start the next generation: members that joined, and all static members."""
+        """Start the next generation with the members that joined and all static members.
+
+        If none of the static members has joined, the rebalance is extended instead.
+        """
         for member in self.members:
             if member.join_ticket is None and member.instance_id is None:
                 self._drop(member)
@@ -244,7 +251,7 @@ class GroupLifecycle:
             )
 
     def _sync_time_is_up(self, now_ms: int) -> None:
-        """Members that joined and never asked for their part are gone."""
+        """Remove members that joined and did not ask for their assignment, and rebalance."""
         for member_id in list(self._unsynced):
             member = self.members.get(member_id)
             if member is not None:
@@ -254,7 +261,10 @@ class GroupLifecycle:
     # -- losing members
 
     def _drop(self, member: Member) -> None:
-        """Out of the group, whatever it waits for. The caller goes on from there."""
+        """Remove a member; its waiting requests get UNKNOWN_MEMBER.
+
+        The caller starts or completes a rebalance if that is necessary.
+        """
         unknown = GroupError.UNKNOWN_MEMBER
         self._respond(self.members.take_join(member), JoinResult(error=unknown))
         ticket, member.sync_ticket = member.sync_ticket, None
@@ -289,15 +299,16 @@ class GroupLifecycle:
         self._effects.saves.append(save)
 
     def _await_save(self, now_ms: int, save: Save) -> None:
-        """Let a member wait for this record, for at most offsets.commit.timeout.ms."""
+        """Let members wait for this record, for at most offsets.commit.timeout.ms."""
         if save not in self._awaited:
             self._awaited[save] = self._arm(now_ms + self.settings.offsets_timeout_ms)
 
     def _store_is_late(self, now_ms: int, save: Save) -> None:
-        """Make members that wait for a record ask again: heartbeats wait behind their requests.
+        """Respond to members that wait for a late record with UNAVAILABLE, so that they retry.
 
-        An assignment is still in flight. The generation stays as it is, so that members that join
-        again get the same one and wait for the same record, and no second record is written.
+        Their heartbeats wait behind these requests. A late assignment stays in flight and the
+        generation does not change: members that join again get the same generation and wait for the
+        same record, and no second one is written.
         """
         del self._awaited[save]
         if save is self._saving:
@@ -307,7 +318,7 @@ class GroupLifecycle:
             self._replacement_failed(now_ms, save, GroupError.UNAVAILABLE)
 
     def saved(self, now_ms: int, save: Save) -> Effects:
-        """A record is committed. One that the group has moved on from changes nothing."""
+        """Handle the commit of a record. If the group no longer waits for it, nothing changes."""
         effects = self._begin()
         self._awaited.pop(save, None)
         if self._saving is not None and save is self._saving:
@@ -321,7 +332,7 @@ class GroupLifecycle:
         return effects
 
     def save_failed(self, now_ms: int, save: Save, error: GroupError) -> Effects:
-        """A record is not committed. No member sees what it would have shown."""
+        """Handle the failed commit of a record. No member gets its content."""
         effects = self._begin()
         self._awaited.pop(save, None)
         if save is self._saving:
@@ -332,7 +343,10 @@ class GroupLifecycle:
         return effects
 
     def _replaced(self, save: ReplacementSave) -> Member | None:
-        """The member that still waits for this record; a rebalance answers it by itself."""
+        """Return the member that still waits for this record, or None.
+
+        In a rebalance it does not: the next generation responds to its request.
+        """
         member = self.members.get(save.new_id)
         is_current = save.snapshot.generation == self.generation
         if self.state is GroupState.STABLE and is_current and member is not None:
@@ -393,7 +407,7 @@ class GroupLifecycle:
         return effects
 
     def revive(self) -> None:
-        """An empty group whose deletion could not be written is there as before."""
+        """Restore an empty group whose deletion could not be committed."""
         assert self.state is GroupState.DEAD
         assert len(self.members) == 0
         self.state = GroupState.EMPTY

@@ -18,7 +18,7 @@ Ticket = Any
 
 
 class GroupState(StrEnum):
-    """Named as Kafka's clients and tools show them."""
+    """The states of a group, named as Kafka's clients and tools show them."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -105,7 +105,7 @@ class MemberSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """A generation as it is kept in the internal topic."""
+    """A generation as it is stored in the internal topic."""
 
     group_id: str
     protocol_type: str
@@ -126,7 +126,7 @@ class GroupDescription:
 
 @dataclass(eq=False, slots=True)
 class Save:
-    """A record to be committed. The group hears of the outcome by this very object."""
+    """A record to commit. The caller reports the outcome to the group with this same object."""
 
     snapshot: GroupSnapshot
 
@@ -145,7 +145,7 @@ class EmptySave(Save):
 
 @dataclass(eq=False, slots=True)
 class ReplacementSave(Save):
-    """A static member has a new id. Its request is answered when this is committed."""
+    """A static member has a new id. Its request gets a response when this is committed."""
 
     old_id: str
     new_id: str

@@ -1,9 +1,9 @@
 """The group coordinator: every request about groups and their offsets, over many groups.
 
-Every response rests on a committed record: assignments, commits of offsets and deletions are
-answered once their record is committed, a fetch of offsets after a check that this process leads.
-Refusals are returned as a GroupError, and None means success. A request for a group that another
-process coordinates gets NOT_COORDINATOR, and clients look again.
+Responses contain only committed state: assignments, offset commits and deletions get a response
+once their record is committed, an offset fetch after a check that this process still leads. Methods
+return refusals as a GroupError, and None for success. A request for a group that another process
+coordinates gets NOT_COORDINATOR, and its client looks up the coordinator again.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _log = logging.getLogger(__name__)
 
 GROUP_TYPE = "classic"
 NAME_BYTES_MAX = 1024
-"""For names that a client chooses and every member record carries."""
+"""The limit of names that clients choose, and that the records of every member contain."""
 SHOWN_CHARACTERS_MAX = 100
 """How much of a group's name a log line shows."""
 CLIENT_ID_CHARACTERS_MAX = 249
-"""How much of a client's id its member id and its records carry."""
+"""How much of a client's id is used in its member id, which its records contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ Complain = Callable[[str, str, str], None]
 
 
 class Groups(OffsetRequests):
-    """All requests. `start` it in a running loop, and `close` it."""
+    """All requests about groups. Call `start` in a running loop, and `close` at the end."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Groups(OffsetRequests):
         self._tasks.start(self._expire_for_ever(), name="offset expiry")
 
     async def close(self) -> None:
-        """Answer all waiting requests. Records that are not committed yet are abandoned."""
+        """Respond to all waiting requests. Records that are not committed yet are abandoned."""
         await self._tasks.close()
         await self._table.close()
 
@@ -150,7 +150,7 @@ class Groups(OffsetRequests):
     async def sync(self, request: SyncRequest) -> SyncResult:
         error = self._table.serving_error(request.group_id)
         if error is GroupError.LOADING:
-            # Its rebalance was lost with the earlier coordinator: the member has to join again.
+            # The earlier coordinator's rebalance is lost, so the member has to join again.
             return SyncResult(error=GroupError.REBALANCE_IN_PROGRESS)
         slot = self._table.get(request.group_id)
         if error is not None or slot is None:
@@ -190,7 +190,7 @@ class Groups(OffsetRequests):
             event(_log, logging.DEBUG, "members left", group=group_id, members=gone)
         return None, errors
 
-    # -- looking at groups, deleting them
+    # -- describing and deleting groups
 
     def describe(self, group_id: str) -> tuple[GroupError | None, GroupDescription]:
         """The state of a group. One that does not exist is described as dead."""
@@ -210,9 +210,9 @@ class Groups(OffsetRequests):
     def list_groups(
         self, states: Sequence[str] = (), types: Sequence[str] = ()
     ) -> tuple[GroupError | None, list[GroupOverview]]:
-        """The groups that this process coordinates. An empty filter matches all.
+        """Return the groups that this process coordinates. An empty filter matches all.
 
-        Returns LOADING beside them if groups may be missing.
+        The error is LOADING if groups may be missing.
         """
         error = GroupError.LOADING if self._table.is_loading else None
         if types and GROUP_TYPE not in [each.lower() for each in types]:

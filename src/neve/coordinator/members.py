@@ -175,7 +175,10 @@ class GroupMembers:
         return any(self._supporters.get(name, 0) == len(self._members) for name in names)
 
     def choose_protocol(self) -> str:
-        """The protocol with most votes of those that all members support; of equals, the first."""
+        """Return the protocol with the most votes among those that all members support.
+
+        Each member votes for the first of its own. Ties go to the first that got a vote.
+        """
         votes: dict[str, int] = {}
         for member in self._members.values():
             for name, _ in member.protocols:
@@ -185,7 +188,10 @@ class GroupMembers:
         return max(votes, key=votes.__getitem__)
 
     def elect_joining_leader(self) -> bool:
-        """Keep the leader if it waits to join, else elect the first that does; False if none."""
+        """Keep the leader if it waits to join, else elect the first member that does.
+
+        Returns False if no member does.
+        """
         leader = self._members.get(self.leader_id or "")
         if leader is not None and leader.join_ticket is not None:
             return True

@@ -1,7 +1,7 @@
-"""Requests about committed offsets, and what becomes of offsets that grow old.
+"""Requests about committed offsets, and the expiry of old offsets.
 
-A commit is answered when its record is committed. A fetch makes sure first that this process still
-leads, and never answers from a topic that was deleted, whatever its successor is called.
+A commit gets its response when its record is committed. A fetch first checks that this process
+still leads. It never returns offsets of a deleted topic, even if a new topic has the same name.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from neve.errors import NeveError
 from neve.settings import GroupSettings
 
 EXPIRIES_AT_ONCE = 64
-"""Groups whose removals are on their way to the log together."""
+"""How many groups' expired offsets are removed concurrently."""
 
 StillLeading = Callable[[], Awaitable[bool]]
 Outcomes = dict[TopicPartition, GroupError | None]
-"""For each partition why it was refused, or None."""
+"""The outcome for each partition: the reason why it was refused, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class TopicFacts:
 
 
 class Topics(Protocol):
-    """What there is to commit offsets for."""
+    """The topics that offsets can be committed for."""
 
     def lookup(self, name: str) -> TopicFacts | None:
-        """A topic as this process knows it at the moment."""
+        """Return a topic as this process currently knows it; None if it does not."""
         ...
 
     async def refresh(self) -> None:
-        """Learn everything that was decided before this call."""
+        """Read all changes of the cluster that were decided before this call."""
         ...
 
 
@@ -72,7 +72,7 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffsets:
-    """Every partition asked for, uncommitted ones with offset -1; on an error, none."""
+    """The requested partitions, with offset -1 if nothing is committed. Empty on an error."""
 
     error: GroupError | None = None
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
@@ -104,11 +104,14 @@ class OffsetRequests:
         return outcomes
 
     def _patience(self) -> asyncio.Timeout:
-        """How long a client is kept waiting for the store; its heartbeats wait behind it."""
+        """Return the deadline of a request that waits for the store.
+
+        The client's heartbeats wait behind the request.
+        """
         return runtime.deadline(self.settings.offsets_timeout_ms / 1000)
 
     async def _waited_for(self, outcome: Awaitable[GroupError | None]) -> GroupError | None:
-        """What came of a change, as far as it is known in time; it may be committed yet."""
+        """Return the outcome of a change, or TIMED_OUT: it may then still be committed."""
         try:
             async with self._patience():
                 return await outcome
@@ -121,7 +124,7 @@ class OffsetRequests:
             return None, error
         slot = self._table.get(request.group_id)
         if slot is None:
-            # Without a generation it is a consumer that only keeps its offsets here.
+            # A client without a generation is not a member and only stores its offsets here.
             if request.generation >= 0:
                 return None, GroupError.ILLEGAL_GENERATION
             return self._table.create(request.group_id), None
@@ -139,7 +142,7 @@ class OffsetRequests:
             topic = self._topics.lookup(each.topic)
             metadata = each.metadata or ""
             outcomes[key] = None
-            accepted.pop(key, None)  # of a partition that is named twice the last one counts
+            accepted.pop(key, None)  # an earlier offset of the same partition
             if topic is None or not 0 <= each.partition < topic.partitions:
                 outcomes[key] = GroupError.UNKNOWN_PARTITION
             elif len(metadata.encode()) > self.settings.offset_metadata_bytes_max:
@@ -158,7 +161,7 @@ class OffsetRequests:
         wanted: Sequence[TopicPartition] | None,
         still_leading: StillLeading,
     ) -> FetchedOffsets:
-        """Committed offsets of these partitions, or of all that have one."""
+        """Return the committed offsets of these partitions, or of all that have one."""
         try:
             async with self._patience():
                 error = await self._fetch_fault(group_id, still_leading)
@@ -188,16 +191,16 @@ class OffsetRequests:
         error = self._table.serving_error(group_id, may_be_nameless=True)
         if error is None and not await still_leading():
             return GroupError.NOT_COORDINATOR
-        # The partition may have been given up while we looked.
+        # The partition may have been unloaded during the check.
         return error or self._table.serving_error(group_id, may_be_nameless=True)
 
     async def _orphans(
         self, slot: Slot, wanted: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, None]:
-        """Offsets of deleted topics. They are dropped once that is certain.
+        """Return the partitions whose offsets belong to deleted topics, and remove these offsets.
 
-        An offset may also belong to a topic that this process does not know yet, if another one
-        coordinated the group before. So the cluster log is read first.
+        Reads the cluster log first: if another process coordinated the group before, an offset may
+        belong to a topic that this process does not know yet.
         """
         if not slot.offsets.orphans(self._topic_id, wanted):
             return {}
@@ -240,7 +243,7 @@ class OffsetRequests:
             outcomes.update(dict.fromkeys(removed, written))
         return None, outcomes
 
-    # -- growing old
+    # -- expiry
 
     async def expire(self) -> None:
         """Drop offsets that are too old or whose topic is gone, then groups with nothing left."""
@@ -248,7 +251,7 @@ class OffsetRequests:
             try:
                 await self._topics.refresh()
             except NeveError:
-                return  # next time
+                return  # the next run retries it
         begun: list[Awaitable[GroupError | None]] = []
         for slot in self._table:
             begun += self._expire_group(slot)

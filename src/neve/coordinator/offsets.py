@@ -1,11 +1,11 @@
 """The committed offsets of one group: pure, like the group itself.
 
-A change is begun when its records are handed to the log and shown when they are committed, never
-before. Many changes may be on their way at once; in whichever order their outcomes arrive, of
-two changes to one partition the one that was begun later counts, as it does in the log.
+A change begins when its records are appended to the log, and becomes visible only when they are
+committed. Many changes may be in flight at once, and their outcomes may arrive in any order. Of two
+changes to one partition, the one that began later wins, as it does in the log.
 
-An offset belongs to a topic by its id: what was committed for a topic that was deleted says nothing
-about another one of the same name.
+An offset belongs to a topic id: an offset that was committed for a deleted topic does not apply to
+another topic of the same name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from neve import runtime
 from neve.coordinator.group_messages import GroupState
 
 OFFSET_BYTES = 512
-"""What an offset takes up beside its texts: here, and as a record in its partition's table."""
+"""Memory of an offset without its strings: here, and as a record in its partition's table."""
 NO_OFFSET = -1
 NO_EPOCH = -1
 NO_TOPIC_ID = bytes(16)
@@ -27,7 +27,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on. Without a topic id it is from a record that had none."""
+    """The next offset to read. `topic_id` is NO_TOPIC_ID if the offset's record had none."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -40,7 +40,7 @@ class CommittedOffset:
 
 
 def size_of(key: TopicPartition, value: CommittedOffset | None) -> int:
-    """The bytes that an offset takes up; none where there is none."""
+    """Return the bytes that an offset takes up; 0 for None."""
     if value is None:
         return 0
     return OFFSET_BYTES + 2 * len(key[0]) + 2 * sys.getsizeof(value.metadata)
@@ -51,21 +51,22 @@ UNCOMMITTED = CommittedOffset(NO_OFFSET)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """Offsets on their way: None removes one."""
+    """A change in flight. None removes an offset."""
 
     sequence: int
     offsets: Mapping[TopicPartition, CommittedOffset | None]
 
 
 class Offsets:
-    """All offsets of one group, counted in a share of memory once they have one."""
+    """All offsets of one group. Their bytes count in a memory share once `count_in` sets one."""
 
     def __init__(self) -> None:
         self._share: runtime.MemoryShare | None = None
-        self._bytes = 0  # of what is kept and on its way
+        self._bytes = 0  # of committed offsets and of changes in flight
         self._committed: dict[TopicPartition, CommittedOffset] = {}
         self._in_flight: dict[TopicPartition, int] = {}
-        self._shown: dict[TopicPartition, int] = {}  # of partitions with changes in flight
+        # The newest visible change of each partition that has changes in flight.
+        self._shown: dict[TopicPartition, int] = {}
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -73,12 +74,12 @@ class Offsets:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is on its way."""
+        """Whether no change is in flight."""
         return not self._in_flight
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is kept and nothing is on its way."""
+        """Whether there is neither a committed offset nor a change in flight."""
         return not self._committed and not self._in_flight
 
     def get(self, key: TopicPartition) -> CommittedOffset | None:
@@ -88,7 +89,7 @@ class Offsets:
         return iter(list(self._committed.items()))
 
     def count_in(self, share: runtime.MemoryShare | None) -> None:
-        """Count them in this share from now on, or in none."""
+        """Count the bytes in this share from now on, or in none."""
         if self._share is not None:
             self._share.give_back(self._bytes)
         if share is not None:
@@ -101,7 +102,7 @@ class Offsets:
             self._share.count(size)
 
     def fits(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        """Whether there is room for these in the place of those that are kept."""
+        """Whether there is room for these offsets in place of the committed ones."""
         if self._share is None:
             return True
         growth = sum(
@@ -115,7 +116,7 @@ class Offsets:
         self._committed[key] = value
 
     def everything(self) -> list[TopicPartition]:
-        """Every partition that is kept or on its way: what a removal of all has to name."""
+        """Return all partitions with an offset or a change in flight, for a complete removal."""
         return list(dict.fromkeys([*self._committed, *self._in_flight]))
 
     # -- changes
@@ -151,12 +152,12 @@ class Offsets:
             del self._in_flight[key]
             self._shown.pop(key, None)
 
-    # -- what may go
+    # -- finding offsets to remove
 
     def settled(self, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of which nothing newer is on its way, so that removing them removes what is seen.
+        """Return those of these partitions that have no change in flight.
 
-        A removal comes after whatever was begun before it: it would undo that too.
+        A removal would come after the changes in flight in the log, and would undo them too.
         """
         return [key for key in keys if key not in self._in_flight]
 
@@ -165,7 +166,7 @@ class Offsets:
         id_of: Callable[[str], bytes | None],
         among: Iterable[TopicPartition] | None = None,
     ) -> list[TopicPartition]:
-        """Partitions, of these or of all, whose offset belongs to no topic that is there now."""
+        """Return partitions, of these or of all, whose offset belongs to no existing topic."""
         keys = self._committed if among is None else among
         return [
             key
@@ -184,20 +185,20 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idleness:
-    """From when on the offsets of a group grow old, by what the group is doing."""
+    """Determines since when an offset has been unused, from the state of its group."""
 
     state: GroupState
     state_since_ms: int
     is_simple: bool
-    """No member ever joined: its consumers only commit."""
+    """Whether no member ever joined: its clients only commit offsets."""
     subscribed: frozenset[str] | None
 
     def since_ms(self, topic: str, value: CommittedOffset) -> int | None:
-        """None: the offset is in use."""
+        """Return since when the offset has been unused (wall clock); None if it is in use."""
         if self.is_simple:
             return value.commit_timestamp_ms
         if self.state is GroupState.EMPTY:
-            # A commit to an empty group, by a tool for instance, is a use of it too.
+            # A commit to an empty group, for example by a tool, counts as a use too.
             return max(self.state_since_ms, value.commit_timestamp_ms)
         is_known = self.state is GroupState.STABLE and self.subscribed is not None
         if is_known and self.subscribed is not None and topic not in self.subscribed:

@@ -1,9 +1,9 @@
-"""The records that keep groups and offsets, in the formats of Kafka's own `__consumer_offsets`.
+"""The records that store groups and offsets, in the formats of Kafka's own `__consumer_offsets`.
 
-A key begins with a version that names its kind: 0 and 1 an offset, 2 a group; a value begins with
-a version of its own. Written are group values of version 3, and offset values of version 4, the
-first that carries the topic's id. All versions are read. A key of another kind is not ours to
-know: `decode_key` gives None for it.
+A key begins with a version that determines its kind: 0 and 1 an offset, 2 a group. A value begins
+with a version of its own. Neve writes group values of version 3, and offset values of version 4,
+the first that contains the topic's id. It reads all versions. `decode_key` returns None for a key
+of another kind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A generation and since when the group is in its state (wall clock; -1: unknown)."""
+    """A generation, and since when the group has been in its state (wall clock; -1: unknown)."""
 
     snapshot: GroupSnapshot
     state_since_ms: int
@@ -95,7 +95,7 @@ def decode_offset(data: bytes) -> CommittedOffset:
     metadata = reader.string()
     commit_timestamp_ms = reader.number(">q")
     if version == 1:
-        reader.number(">q")  # an expiry of its own: offsets.retention.ms counts instead
+        reader.number(">q")  # its own expiry time, ignored: offsets.retention.ms applies
     topic_id = reader.tagged().get(_TOPIC_ID_TAG, NO_TOPIC_ID)
     if len(topic_id) != len(NO_TOPIC_ID):
         raise reader.damaged(f"a topic id of {len(topic_id)} bytes")
@@ -171,7 +171,7 @@ def _decode_member(reader: _Reader, version: int) -> MemberSnapshot:
     )
 
 
-# -- the pieces
+# -- fields
 
 
 def _string(text: str | None) -> bytes:
@@ -184,7 +184,7 @@ def _string(text: str | None) -> bytes:
 
 
 class _Reader:
-    """Takes a record apart; whatever does not fit is damage."""
+    """Reads the fields of a record. Raises DamagedError if the bytes do not fit the format."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = data

@@ -1,7 +1,7 @@
-"""Which topics a consumer subscribes to, read from the metadata that it joins with.
+"""The topics to which a consumer subscribes, from the metadata with which it joins.
 
-The coordinator passes that metadata on untouched. It looks inside for this alone, and only at what
-every version of the consumer protocol begins with: a version and the topics.
+The coordinator forwards this metadata unchanged. It decodes only the fields with which every
+version of the consumer protocol begins: the version and the topics.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LENGTH = struct.Struct(">h")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics, or None where this is not a consumer's metadata."""
+    """Return the topics; None if this is not the metadata of a consumer."""
     topics: list[str] = []
     try:
         _, count = _HEAD.unpack_from(metadata, 0)
@@ -35,7 +35,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def all_subscribed(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members together; None as soon as one of them cannot be read."""
+    """Return the topics of all members; None if the metadata of any of them cannot be decoded."""
     together: frozenset[str] = frozenset()
     for each in metadata:
         topics = subscribed_topics(each)

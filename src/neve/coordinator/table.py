@@ -39,21 +39,22 @@ from neve.settings.declare import MIB
 _log = logging.getLogger(__name__)
 
 GROUP_ID_BYTES_MAX = 2**15 - 1
-"""What fits into the key of a record."""
+"""The longest group id that fits into the key of a record."""
 UNDECIDED_BYTES_MAX = 16 * MIB
-"""Records of all groups on their way to the log. They are let past producers that have filled its
-buffer, and clients send them again as long as a store hangs: beyond this they are refused at once,
-in a way that clients retry. One change passes always."""
+"""Bytes of records of all groups that are not committed yet. The log accepts them even if producers
+have filled its buffer, and while a store hangs, clients repeat their requests. So records beyond
+this bound are refused at once, with an error that clients retry. A change is always accepted if no
+other one waits."""
 TENTATIVE_MAX = 10_000
-"""Groups of which nothing is recorded yet. They cost a client one request each, and us some KiB."""
+"""Groups without a record. Each costs its client one request, and the broker some KiB."""
 _MEMBER_BYTES = 1024
-"""What a member takes up beside what it joined with and is assigned."""
+"""Memory of a member without its metadata and assignment."""
 _GROUP_BYTES = 1536
-"""What a group takes up beside its members and offsets."""
+"""Memory of a group without its members and offsets."""
 _ROW_BYTES = 256
-"""What a record on its way takes up beside its key and value."""
+"""Memory of a record in flight, without its key and value."""
 _LOAD_ROWS = 500
-"""Rows of a state table taken between two chances for others to run."""
+"""Rows of a state table that are loaded before other tasks may run."""
 
 Record = tuple[bytes, bytes | None]
 
@@ -62,13 +63,13 @@ class StateLog(Protocol):
     """One partition of the internal topic. Records land in the order of the calls."""
 
     def append(self, records: Sequence[Record]) -> Awaitable[None]:
-        """Returns when committed. A NeveError says that it is not."""
+        """Append records and wait for their commit. Raises NeveError if they are not committed."""
         ...
 
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """A group, its offsets, and since when it is in its state (wall clock)."""
+    """A group, its offsets, and since when it has been in its state (wall clock)."""
 
     group: Group
     partition: int
@@ -76,9 +77,9 @@ class Slot:
     offsets: Offsets = field(default_factory=Offsets)
     state: GroupState = GroupState.EMPTY
     taken_bytes: int = 0
-    """What it counts for among what all groups take up."""
+    """The group's bytes as last counted in the memory of all groups."""
     is_known: bool = False
-    """It committed something: it stays, also without offsets, until it expires or is deleted."""
+    """Whether a record of it was committed: it stays until it expires or is deleted."""
 
 
 @dataclass(eq=False, slots=True)
@@ -101,7 +102,7 @@ class GroupTable:
         self.offsets_memory = memory.state("committed-offsets", settings.offsets_memory_bytes)
         self.partitions = settings.partitions
         self._slots: dict[str, Slot] = {}
-        self._tentative: dict[str, None] = {}  # groups of which nothing is recorded, oldest first
+        self._tentative: dict[str, None] = {}  # groups without a record, oldest first
         self._partitions: dict[int, _Partition] = {}
         self._timers = GroupTimers(self._on_timer)
         self._tasks = runtime.Tasks(on_failure)
@@ -139,7 +140,7 @@ class GroupTable:
         return partition_of(group_id, self.partitions)
 
     def serving_error(self, group_id: str, *, may_be_nameless: bool = False) -> GroupError | None:
-        """The refusal of requests about a group that this process cannot serve; else None."""
+        """Return why this process cannot serve a group; None if it can."""
         if not group_id and not may_be_nameless:
             return GroupError.INVALID_GROUP_ID
         if len(group_id.encode()) > GROUP_ID_BYTES_MAX:
@@ -150,9 +151,9 @@ class GroupTable:
         return GroupError.LOADING if partition.log is None else None
 
     def create(self, group_id: str) -> Slot | None:
-        """A new, empty group; None when there are too many.
+        """Create an empty group. Returns None if there are too many groups.
 
-        One that was only begun gives way: its members, if there are any, begin again.
+        The oldest group without a record is dropped if room is needed; its members start again.
         """
         is_full = len(self._slots) >= self.settings.groups_max
         is_full |= self.memory.room_bytes < _GROUP_BYTES
@@ -171,9 +172,10 @@ class GroupTable:
     # -- loading
 
     async def load(self, partition: int, rows: Mapping[bytes, bytes], log: StateLog) -> None:
-        """Take a partition's groups and offsets from its state table, and begin to serve them.
+        """Load a partition's groups and offsets from its state table, and begin to serve them.
 
-        Damage is raised, and the partition is absent again: better no answer than a wrong offset.
+        Raises DamagedError for a damaged record. The partition is absent again after an error: no
+        response is better than a wrong offset.
         """
         self.unload(partition)
         mark = self._partitions[partition] = _Partition()
@@ -211,13 +213,13 @@ class GroupTable:
         return slots
 
     def _restored(self, partition: int, record: GroupRecord) -> Slot:
-        # No request waits in a group that was just read, so there is nothing to answer.
+        # No request waits in a group that was just loaded, so it has no effects to carry out.
         group, _ = Group.restored(record.snapshot, self.settings, monotonic_ms())
         since_ms = record.state_since_ms if record.state_since_ms >= 0 else runtime.now_ms()
         return Slot(group, partition, since_ms, state=group.state, is_known=True)
 
     def unload(self, partition: int) -> None:
-        """Stop serving a partition's groups. Waiting requests are answered NOT_COORDINATOR."""
+        """Stop serving a partition's groups. Waiting requests get NOT_COORDINATOR."""
         self._partitions.pop(partition, None)
         for group_id, slot in list(self._slots.items()):
             if slot.partition == partition:
@@ -254,7 +256,10 @@ class GroupTable:
                 future.set_result(response.result)
 
     def update(self, slot: Slot) -> None:
-        """After every step: remember when the state changed, set its timer, forget what is idle."""
+        """Count the group's memory, note a change of its state and set its timer.
+
+        To be called after each step. Drops a group that is idle and has no record.
+        """
         group = slot.group
         if self._slots.get(group.group_id) is not slot:
             return
@@ -287,7 +292,10 @@ class GroupTable:
     # -- records
 
     def _append(self, slot: Slot, records: Sequence[Record]) -> Awaitable[None]:
-        """Hand records to the log now, in this order with all others; await their commit later."""
+        """Append records to the log, in the order of the calls, and wait for their commit.
+
+        The caller must at once start a task that awaits the result: the log may append only then.
+        """
         partition = self._partitions.get(slot.partition)
         size = sum(_ROW_BYTES + len(key) + len(value or b"") for key, value in records)
         try:
@@ -326,8 +334,8 @@ class GroupTable:
     ) -> Awaitable[GroupError | None]:
         """Change offsets, and show the change once it is committed.
 
-        The records have their place in the log when this returns. A separate task awaits the
-        commit, because they land even if the caller is cancelled.
+        Changes are appended in the order of the calls. A separate task appends the records and
+        awaits their commit, so cancelling the caller has no effect on them.
         """
         group_id = slot.group.group_id
         rows = [
@@ -354,7 +362,7 @@ class GroupTable:
             self.update(slot)
 
     def delete(self, slot: Slot) -> Awaitable[GroupError | None]:
-        """Remove an empty group and its offsets. Until it is decided, the group is unavailable."""
+        """Remove an empty group and its offsets. The group is unavailable until the commit."""
         assert slot.group.state is GroupState.EMPTY
         self._deliver(slot.group.die(GroupError.UNAVAILABLE))
         group_id = slot.group.group_id
