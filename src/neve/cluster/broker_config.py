@@ -1,9 +1,9 @@
 """The configs of brokers that can be changed while they run.
 
-They have Kafka's names, and stand for the default of a topic config or for a setting. The cluster
-log keeps them, for all nodes and for single ones, whose own count before those of all. Whatever
-else a broker is set to is read when it starts. A test compares docs/users/topics.md with what is
-declared here.
+They have Kafka's names. Each sets the default of a topic config, or a setting. The cluster log
+stores them for single nodes and for all nodes; a node's own value takes precedence. All other
+settings are read when a broker starts. A test compares docs/users/topics.md with the declarations
+here.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class FixedConfigError(InvalidError):
 
 
 def known_broker_config(name: str) -> ConfigDefinition:
-    """The config of this name; FixedConfigError where none can be changed under it."""
+    """Return the config of this name. Raises FixedConfigError if it cannot be changed."""
     found = BROKER_CONFIGS.get(name)
     if found is None:
         close = difflib.get_close_matches(name, BROKER_CONFIGS, n=1)
@@ -100,9 +100,9 @@ def known_broker_config(name: str) -> ConfigDefinition:
 
 
 def check_broker_configs(values: Mapping[str, str], settings: Settings) -> None:
-    """InvalidConfigError for a value that cannot be or values that contradict each other.
+    """Raise InvalidConfigError for an invalid value, or values that contradict each other.
 
-    FixedConfigError for a name that cannot be given.
+    Raises FixedConfigError for a config that cannot be changed.
     """
     for name, text in values.items():
         known_broker_config(name).check(text)
@@ -113,13 +113,16 @@ def check_broker_configs(values: Mapping[str, str], settings: Settings) -> None:
 
 
 def configs_of_node(state: ClusterState, node_id: int) -> dict[str, str]:
-    """What is kept for a node: its own, and those of all where it has none."""
+    """Return the configs of a node: its own, and those of all nodes that it does not override."""
     kept = state.broker_configs
     return {**kept.get(ALL_NODES, {}), **kept.get(node_id, {})}
 
 
 def topic_defaults(state: ClusterState, incarnation: int) -> dict[str, str]:
-    """The defaults of topic configs that were changed for the node of a process, by their names."""
+    """Return the defaults of topic configs that were changed for the node of a process.
+
+    They are by the names of the topic configs.
+    """
     broker = state.brokers.get(incarnation)
     given = configs_of_node(state, ALL_NODES if broker is None else broker.node_id)
     return _topic_defaults(given)
@@ -130,7 +133,7 @@ def _topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_settings(given: Mapping[str, str], settings: Settings) -> Settings:
-    """The settings with those that configs stand for; InvalidError where they contradict."""
+    """Return the settings as changed by these configs. Raises InvalidError if they conflict."""
     known = declared()
     groups: dict[str, dict[str, Any]] = {}
     for name, setting in _SETTINGS.items():
@@ -158,7 +161,7 @@ async def set_broker_configs(
 
 
 class BrokerConfigs:
-    """What the configs of one node amount to. `on_change` is called after each change."""
+    """The effective configs of one node. `on_change` is called after each change."""
 
     def __init__(self, settings: Settings, state: ClusterState, incarnation: int) -> None:
         self._as_started = settings
@@ -170,14 +173,14 @@ class BrokerConfigs:
         self.apply(state)
 
     def apply(self, state: ClusterState) -> bool:
-        """Take in what the cluster log says. Returns whether it changed anything."""
+        """Apply a new state of the cluster log. Returns whether the configs have changed."""
         given = configs_of_node(state, self._node_id)
         if given == self._given:
             return False
         self._given = given
         try:
             check_broker_configs(given, self._as_started)
-        except InvalidError as error:  # kept by another version
+        except InvalidError as error:  # stored by another version of Neve
             _log.warning("broker configs are left as they were: %s", error)
             return False
         self.settings = _with_settings(given, self._as_started)

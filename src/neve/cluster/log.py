@@ -238,8 +238,8 @@ class ClusterLog:
             topic = _same(state, topic_id, name)
             before = len(topic.partitions)
             if proposed and total == before:
-                return None  # won by us, or by another process with the same total
-            if before == 0:  # a leader would serve what an import is still writing
+                return None  # done by us, or by another process with the same total
+            if before == 0:  # an import is still writing, and a leader would serve its records
                 raise PartitionCountError(
                     f"topic {name!r} is being imported, which gives it its partitions: run `neve "
                     "import kafscale` again to end it, or delete the topic"

@@ -1,12 +1,12 @@
 """Purge of deleted topics: delete their objects, then forget them.
 
 A topic's objects lie under a prefix that carries its random id, so they are never mistaken for
-another topic's. The question is only when no process can add to them. A topic is forgotten once
-three conditions hold: every process that was live when it was deleted has dropped it or was started
-again; then a delay has passed in which slower processes must have given up; then a sweep found the
-prefix empty. Any process may run any step, several may run it at once, and the next process resumes
-after a crash: what is still to be done is in the cluster log. docs/contributors/cluster.md has the
-whole argument.
+another topic's. The purge only has to know when no process can add objects any more. A topic is
+forgotten once three conditions hold: every process that was live when it was deleted has dropped it
+or has ended; then a delay has passed in which slower processes must have given up; then a sweep
+found the prefix empty. Any process may run any step, several may run it at once, and the next
+process resumes after a crash, because the cluster log has what is still to be done.
+docs/contributors/cluster.md has the whole argument.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from neve.log.keys import topic_prefix
 from neve.store.deletion import delete_all
 from neve.store.port import Store
 
-# Sweeps of one prefix in a row until it is empty. After that, the next round goes on.
+# The most sweeps of one prefix in a row. If it is not empty then, the next round continues.
 SWEEPS_MAX = 10
 
 

@@ -35,11 +35,11 @@ class Move(Stored, frozen=True, kw_only=True):
 
 
 class Register(Stored, frozen=True, kw_only=True, tag="register"):
-    """A broker process starts. The record's own number is its incarnation, and its stream's name.
+    """A broker process starts. The record's number is its incarnation and its stream's name.
 
-    It ends any earlier incarnation of the same node; `moves` gives what that one led to the new
-    one. `session` is random, so that the process knows its registration again; `inflight`
-    bounds how far ahead the stream may write, for a process that seals it.
+    It ends any earlier incarnation of the same node; `moves` moves the partitions of that one to
+    the new one. `session` is random, so that the process recognises its own registration.
+    `inflight` bounds how far ahead the stream may write: a process that seals it needs this.
     """
 
     node_id: int
@@ -53,9 +53,9 @@ class Register(Stored, frozen=True, kw_only=True, tag="register"):
 
 
 class Expire(Stored, frozen=True, kw_only=True, tag="expire"):
-    """A broker process is declared dead. `moves` gives every partition that it led a live leader.
+    """A broker process is declared dead. `moves` moves each partition that it led to a live leader.
 
-    Its stream is to be sealed and read before its partitions are served again.
+    Its stream must be sealed and read before its partitions are served again.
     """
 
     incarnation: int
@@ -63,7 +63,7 @@ class Expire(Stored, frozen=True, kw_only=True, tag="expire"):
 
 
 class CreateTopic(Stored, frozen=True, kw_only=True, tag="create-topic"):
-    """A topic. The id is random and never used again, nor are the keys that carry it."""
+    """A topic is created. Its id is random and never reused, so keys that contain it are unique."""
 
     name: str
     topic_id: str
@@ -73,14 +73,14 @@ class CreateTopic(Stored, frozen=True, kw_only=True, tag="create-topic"):
 
 
 class AddPartitions(Stored, frozen=True, tag="add-partitions"):
-    """A topic has this total of partitions now."""
+    """A topic now has this many partitions in total."""
 
     topic_id: str
     partitions: int
 
 
 class SetConfigs(Stored, frozen=True, tag="set-configs"):
-    """Settings of one topic, given and taken back."""
+    """Configs of one topic are set and removed."""
 
     topic_id: str
     values: dict[str, str]
@@ -88,7 +88,7 @@ class SetConfigs(Stored, frozen=True, tag="set-configs"):
 
 
 class SetBrokerConfigs(Stored, frozen=True, tag="set-broker-configs"):
-    """Configs of one node, or of all (`ALL_NODES`), given and taken back."""
+    """Configs of one node, or of all nodes (`ALL_NODES`), are set and removed."""
 
     node_id: int
     values: dict[str, str]
@@ -96,7 +96,7 @@ class SetBrokerConfigs(Stored, frozen=True, tag="set-broker-configs"):
 
 
 class DeleteTopic(Stored, frozen=True, tag="delete-topic"):
-    """A topic is gone for clients; its objects are still to be removed."""
+    """A topic is deleted for clients. Its objects are removed later."""
 
     topic_id: str
 
@@ -109,19 +109,19 @@ class Dropped(Stored, frozen=True, tag="dropped"):
 
 
 class PurgeTopic(Stored, frozen=True, tag="purge-topic"):
-    """The objects of a deleted topic are gone too."""
+    """All objects of a deleted topic have been removed."""
 
     topic_id: str
 
 
 class Lead(Stored, frozen=True, tag="lead"):
-    """Partitions without a leader get one. Rows over a live leader change nothing."""
+    """Partitions without a leader get one. Moves of partitions with a leader change nothing."""
 
     moves: tuple[Move, ...]
 
 
 class Handover(Stored, frozen=True, kw_only=True):
-    """One partition that its leader gives up: its records end before `end` of its stream."""
+    """One partition that its leader releases. Its records end before `end` of the leader's stream."""
 
     topic_id: str
     partition: int
@@ -138,7 +138,7 @@ class Release(Stored, frozen=True, tag="release"):
 
 
 class TieredPart(Stored, frozen=True):
-    """All that one partition had in the streams of epochs up to this one is in segments now."""
+    """All records of one partition in the streams of epochs up to this one are in segments."""
 
     topic_id: str
     partition: int
@@ -152,7 +152,7 @@ class Tiered(Stored, frozen=True, tag="tiered"):
 
 
 class ProducerIds(Stored, frozen=True, tag="producer-ids"):
-    """A block of producer ids for one broker process to give out."""
+    """A block of producer ids that one broker process assigns."""
 
     incarnation: int
     count: int

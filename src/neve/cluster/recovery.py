@@ -1,9 +1,10 @@
 """Recovery of partitions: seal their streams, read the tails, then the manifests.
 
-The order is the promise. A stream is sealed before its tail is read, so nothing is committed there
-any more; the manifest is read after the tail, so nothing that was tiered and trimmed in between is
-missed; and a tail with a gap, or that falls short of what a checkpoint promised, is read again.
-Then the tail's bytes are read, for the producers that wrote them: `log/tail_replay.py`.
+The order ensures that no committed record is missed. A stream is sealed before its tail is read, so
+nothing more is committed there. The manifest is read after the tail, so it has all records that
+were tiered and trimmed in between. A tail that has a gap, or ends before the offset that a
+checkpoint promises, is read again. Then the tail's bytes are read to restore the state of
+producers: `log/tail_replay.py`.
 
 Transient store failures delay a take-over and fail it only if they persist. Partitions share what
 they read, but none waits for another: each is finished as soon as its own streams and manifest were
@@ -51,7 +52,8 @@ GROUP_SECONDS = 1.0
 # of a page or two, so that many listings run concurrently.
 LISTED_PARTITIONS_MIN = 8
 NEIGHBOUR_DIGITS = 2
-# The window of a broker that the cluster state no longer has: the most that any version allowed.
+# The assumed window of a broker that is no longer in the cluster state: the largest that any
+# version has allowed.
 INFLIGHT_MAX = 64
 
 
@@ -88,8 +90,8 @@ async def recover(
 ) -> Recovered:
     """Bring the logs of newly led partitions to where earlier leaders ended.
 
-    `keep` receives the bytes of their tails as they are read, oldest first: a cache that drops
-    what it has no room for. `on_recovered` is called with logs as soon as they are recovered.
+    `keep` receives the bytes of their tails as they are read, oldest first, and may drop them.
+    `on_recovered` is called with logs as soon as they are recovered.
     """
     recovery = _Recovery(
         store, own, brokers, prefetch or PrefetchSettings(), keep=keep, on_recovered=on_recovered
@@ -140,7 +142,7 @@ class _Recovery:
         await self.tasks.close()
 
     async def run(self, taken: Sequence[Taken]) -> None:
-        """Recover these, or note for each why it cannot be recovered."""
+        """Recover these partitions, or set in `failed` why one cannot be recovered."""
         pending = self._begin(taken)
         while pending:
             tasks = [examination for examination, _, _ in pending]
@@ -149,7 +151,7 @@ class _Recovery:
             ready = [row for row in pending if row[0].done()]
             pending = [row for row in pending if not row[0].done()]
             again: list[Taken] = []
-            # What one attempt knows of the streams must not be mixed with what another one does.
+            # Each attempt has its own view of the streams, and the views must not be mixed.
             for attempt, rows in itertools.groupby(ready, key=lambda row: row[1]):
                 again += await self._finish(
                     attempt, [(examination, row) for examination, _, row in rows]
@@ -157,7 +159,7 @@ class _Recovery:
             pending += self._begin(again)
 
     def _begin(self, rows: Sequence[Taken]) -> list[_Pending]:
-        """Start recovering these partitions; those with too many attempts have failed."""
+        """Start recovering these partitions. Those with too many attempts fail."""
         for log, _ in rows:
             self._attempts[log] += 1
             if self._attempts[log] > ATTEMPTS_MAX:
@@ -180,7 +182,10 @@ class _Recovery:
     async def _finish(
         self, attempt: _Attempt, examinations: Sequence[tuple[_Examination, Taken]]
     ) -> list[Taken]:
-        """Read the tails of what was found, and finish it; returns the partitions to retry."""
+        """Read the tails of the examined partitions, and complete their logs.
+
+        Returns the partitions to retry.
+        """
         found: list[_Found] = []
         again: list[Taken] = []
         for examination, row in examinations:
@@ -196,7 +201,7 @@ class _Recovery:
         try:
             replays = [each.replay for each in found]
             await replay_tails(self.store, replays, attempt.tails, self._prefetch, self._keep)
-        except NeveError as error:  # retried for long: the end of none of these tails is known
+        except NeveError as error:  # after many retries; none of these tails was read to its end
             self.failed.update({each.log: error for each in found})
             return again
         rows = {row[0]: row for _, row in examinations}
@@ -208,7 +213,7 @@ class _Recovery:
         return again
 
     async def sealed(self, stream: int) -> int:
-        """Seal a stream that another process may still write, once; where it ends."""
+        """Seal a stream that another process may still write, once. Returns where it ends."""
         if stream not in self._seals:
             self._seals[stream] = self.tasks.start(self._seal(stream))
         return await _outcome(self._seals[stream])
@@ -248,7 +253,10 @@ class _Attempt:
     async def examine(
         self, log: PartitionLog, state: PartitionState, *, again: bool
     ) -> _Found | None:
-        """The manifest, after the streams, and the state in the last bundle; None: try again."""
+        """Read the streams, then the manifest, then the state in the last bundle.
+
+        Returns None if the partition must be retried.
+        """
         if again:
             await runtime.sleep(PAUSE_SECONDS)
         await self._read_all(_streams(state))
@@ -275,7 +283,7 @@ class _Attempt:
             await _outcome(read)
 
     async def _read(self, stream: int) -> StreamTail:
-        """The tail of a stream up to its end, or to where partitions were released."""
+        """Read the tail of a stream up to its end, or to where partitions were released."""
         end = self._released[stream]
         if stream in self._unreleased:
             end = await self._recovery.sealed(stream)
@@ -284,7 +292,7 @@ class _Attempt:
         return tail
 
     async def _listed(self, wanted: _Neighbours) -> ListedStore | None:
-        """The manifests of neighbours, listed in one request if many of them are needed."""
+        """List the manifests of neighbours in one request; None if few are needed, or it fails."""
         if self._neighbours[wanted] < LISTED_PARTITIONS_MIN:
             return None
         if wanted not in self._listings:
@@ -295,12 +303,12 @@ class _Attempt:
         try:
             return await ListedStore.of(self._store, prefix)
         except NeveError:
-            return None  # each is read by itself then
+            return None  # each manifest is then read individually
 
 
 _Examination: TypeAlias = asyncio.Task[_Found | None]
 _Pending: TypeAlias = tuple[_Examination, _Attempt, Taken]
-# What the keys of neighbouring manifests begin with, and the streams that are read before them.
+# The common prefix of the keys of neighbouring manifests, and the streams to read before them.
 _Neighbours: TypeAlias = tuple[str, tuple[int, ...]]
 
 
@@ -320,13 +328,13 @@ def _complete(found: _Found) -> None:
 
 
 async def _outcome(task: asyncio.Task[T]) -> T:
-    """Return or raise what a shared task does. Cancelling a caller leaves the task running."""
+    """Return or raise the outcome of a shared task. Cancelling a caller does not end the task."""
     await asyncio.wait([task])
     return task.result()
 
 
 async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Try again, with growing pauses, while the store fails in a passing way."""
+    """Retry with growing pauses while the store is unavailable, at most RETRIES_MAX times."""
     backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
     for _ in range(RETRIES_MAX):
         try:
@@ -338,7 +346,7 @@ async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
 
 async def _tail(store: Store, stream: int, end: int) -> StreamTail:
     tail = (await read_streams(store, [stream]))[stream]
-    if tail.position < end:  # going on from here would give committed offsets out again
+    if tail.position < end:  # continuing from here would assign committed offsets again
         raise UnavailableError(
             wal_stream(stream).prefix, f"it goes to {end} and was read up to {tail.position} only"
         )
@@ -346,7 +354,7 @@ async def _tail(store: Store, stream: int, end: int) -> StreamTail:
 
 
 def _earlier(state: PartitionState) -> list[StreamPart]:
-    """All but the leadership that begins now: nothing is written under it yet."""
+    """Return the parts of earlier epochs. Nothing is written in the current epoch yet."""
     return [part for part in state.streams if part.epoch < state.epoch]
 
 

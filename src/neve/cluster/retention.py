@@ -36,7 +36,7 @@ async def retain(log: PartitionLog, config: TopicConfig) -> int:
 
 
 async def _retain_state(log: PartitionLog) -> int:
-    """Drop what an internal partition's table does not need: its last bundle has the state."""
+    """Drop the records of an internal partition whose state is in its last bundle."""
     if log.state_floor > log.start_offset:
         await move_start(log.manifest, log.state_floor, end=log.high_watermark)
     return NEVER_MS
@@ -68,7 +68,7 @@ def _next_by_age(log: PartitionLog, segments: Sequence[Segment], config: TopicCo
     if segments:
         return _newest_ms(segments[0]) + config.retention_ms + 1
     for row in _untiered(log):
-        # Records without a time are kept until they are in a segment, which has one.
+        # Records without a time are kept until they are in a segment, which has a time.
         return row.newest_ms + config.retention_ms + 1 if row.newest_ms >= 0 else NEVER_MS
     return NEVER_MS
 
@@ -81,7 +81,7 @@ def _start_by_age(log: PartitionLog, segments: Sequence[Segment], oldest_ms: int
     start = start_by_age(segments, oldest_ms, log.manifest.state.start)
     if segments and start <= segments[-1].last:
         return start
-    # All segments have expired: so may slices that wait to become one.
+    # All segments have expired, so slices that are not tiered yet may have expired too.
     for row in _untiered(log):
         if not 0 <= row.newest_ms < oldest_ms:
             break

@@ -60,7 +60,7 @@ class Broker(Stored, frozen=True, kw_only=True):
 class StreamPart(Stored, frozen=True, kw_only=True):
     """The location of some untiered records of a partition: a stream, from one number to another.
 
-    Without an `end` it goes on to wherever the stream goes.
+    Without an `end`, it extends to the end of the stream.
     """
 
     epoch: int
@@ -83,7 +83,7 @@ class PartitionState(Stored, frozen=True, kw_only=True):
 class Topic(Stored, frozen=True, kw_only=True, dict=True):
     """A topic and its partitions, by number.
 
-    `writers` are, once it is deleted, the live processes that may still write objects of it.
+    Once it is deleted, `writers` are the live processes that may still write objects of it.
     """
 
     name: str
@@ -119,7 +119,7 @@ class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
     id_blocks: dict[int, IdBlock] = msgspec.field(default_factory=dict)
     next_producer_id: int = 0
     broker_configs: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
-    """By node id; `ALL_NODES` has those of every node that has none of its own."""
+    """Configs by node id. Those of `ALL_NODES` apply to nodes that do not override them."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""
@@ -130,7 +130,7 @@ class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
         return self._by_id.get(topic_id)
 
     def like(self, name: str) -> Topic | None:
-        """A live topic of this name, or of one with the same name in metrics."""
+        """Return a live topic with this name, or with a name that is the same in metrics."""
         return self._by_metric_name.get(metric_name(name))
 
     @functools.cached_property
@@ -163,7 +163,7 @@ class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
 
 
 def metric_name(name: str) -> str:
-    """A topic's name as metrics have it: Kafka puts '_' where a '.' stood."""
+    """Return a topic's name in metrics: like Kafka, with '_' in place of '.'."""
     return name.replace(".", "_")
 
 
@@ -218,7 +218,7 @@ def _expire(state: ClusterState, change: Expire) -> ClusterState:
 
 
 def _ended(state: ClusterState, ended: Iterable[int], moves: Iterable[Move]) -> ClusterState:
-    """The state in which these processes are over, and what they led is moved."""
+    """Return the state after these processes have ended and their partitions were moved."""
     over = {key for key in ended if key in state.brokers and state.brokers[key].live}
     brokers = {
         key: _with(row, live=False) if key in over else row for key, row in state.brokers.items()
@@ -237,7 +237,7 @@ def _ended(state: ClusterState, ended: Iterable[int], moves: Iterable[Move]) -> 
 
 
 def _without_dead_leaders(state: ClusterState) -> ClusterState:
-    """The state in which partitions whose leader is not live have none."""
+    """Return the state with no leader for partitions whose leader is not live."""
 
     def is_orphan(partition: PartitionState) -> bool:
         return partition.leader != NO_LEADER and not is_live(state.brokers, partition.leader)
@@ -326,7 +326,7 @@ def _lead(state: ClusterState, change: Lead) -> ClusterState:
 
 
 def _led(brokers: Mapping[int, Broker], partition: PartitionState, move: Move) -> PartitionState:
-    """The partition under the leader that a row names, unless the row does not fit."""
+    """Return the partition under its new leader; unchanged if the move does not apply."""
     has_leader = partition.leader != NO_LEADER
     if has_leader or move.epoch != partition.epoch + 1 or not is_live(brokers, move.incarnation):
         return partition

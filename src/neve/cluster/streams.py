@@ -1,9 +1,9 @@
 """Retirement of streams: delete what a dead process left once all its records are in segments.
 
-The cluster log decides it. A process that is over gets no partition again, so when none names its
-stream any more, nothing will read it again; a reader with an older view finds out by looking at the
-cluster log once more. The end seal and the greatest checkpoint stay for ever, so that a late upload
-of the dead process can never commit.
+The cluster log decides which. A process that has ended gets no further partition, so once no
+partition names its stream, the stream is never read again. A reader with an older view detects that
+by reading the cluster log again. The end seal and the last checkpoint stay for ever, so that a late
+upload of the dead process can never commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def retire_streams(store: Store, cluster: ClusterLog) -> int:
     """
     streams = await _listed(store)
     # The cluster log is read after the listing: a stream that was listed belongs to a process that
-    # had registered by then, so it counts as live here unless it is over.
+    # had registered by then, so it counts as live here unless it has ended.
     needed = _needed(await cluster.refresh())
     gone = 0
     failure: NeveError | None = None
@@ -73,15 +73,15 @@ def _is_retired(incarnation: int, rows: list[ObjectInfo]) -> bool:
 
 async def _retire(store: Store, incarnation: int, keys: list[str]) -> int:
     end = await WalReader(store, incarnation).end()
-    if end is None:  # its process ended before any other had to read what it wrote
+    if end is None:  # not sealed: no process had to read the stream after its own one ended
         await Sealer(store, incarnation, window=INFLIGHT_MAX).seal()
         end = await WalReader(store, incarnation).end()
         assert end is not None  # a seal is never deleted
     number, checkpoint = end
     series = wal_stream(incarnation)
     if checkpoint < number:
-        # All below the end is in segments, so a checkpoint there has nothing to name. Numbers may
-        # only go once it exists.
+        # All records below the end are in segments, so the checkpoint there is empty. Numbers may
+        # be deleted only once it exists.
         await write_checkpoint(store, series, number, WalCheckpoint())
     kept = {series.number(number), series.checkpoint(number)}
     doomed = [key for key in keys if key not in kept]

@@ -1,9 +1,9 @@
-"""Every topic config that Neve knows: its type, default, bounds, and whether it changes anything.
+"""Every topic config that Neve knows: its type, default, bounds, and whether it has an effect.
 
-Kafka's tools set many configs that steer disks and replicas which Neve does not have. Those are
-checked, kept and shown, and change nothing; the rest is enforced. A name that Kafka does not have,
-and a value that Neve cannot honour, is refused before anything is written. docs/users/topics.md is
-compared with the declarations here by a test.
+Kafka's tools set many configs for disks and replicas, which Neve does not have. Neve checks, stores
+and shows those, but they have no effect; all others are enforced. A name that is not declared here,
+or a value that Neve cannot honour, is refused before anything is written. A test compares
+docs/users/topics.md with these declarations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
-# A segment of less is mostly its own header and index, whatever the topic config says.
+# A lower segment.bytes counts as this: smaller segments would be mostly header and index.
 SEGMENT_BYTES_MIN = KIB
 
 
@@ -33,10 +33,11 @@ class InvalidConfigError(InvalidError):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigDefinition:
-    """One config: `kind` is Kafka's name of the type; `refused` are values that Kafka would take.
+    """One config. `kind` is Kafka's name of its type.
 
-    `effective` is false where it is only kept. `default` is None where a setting of the broker
-    gives it: the one of the same name.
+    `refused` maps values that Kafka accepts, and Neve does not, to the reason. `effective` is False
+    if the config is stored but has no effect. `default` is None if the default is the broker's
+    setting of the same name.
     """
 
     name: str
@@ -50,7 +51,7 @@ class ConfigDefinition:
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def check(self, text: str) -> None:
-        """InvalidConfigError where this cannot be its value."""
+        """Raise InvalidConfigError if the text is not a valid value."""
         value = self._parsed(text)
         if value is None:
             raise self._error(text, f"must be {_KIND_NAMES[self.kind]}")
@@ -77,7 +78,7 @@ class ConfigDefinition:
             return [part.strip() for part in text.split(",")] if text.strip() else []
         if self.kind == "string":
             return text
-        if "_" in text:  # Python takes 1_000 for a number; Kafka's tools would not
+        if "_" in text:  # Python parses 1_000 as a number; Kafka's tools do not
             return None
         try:
             number = float(text) if self.kind == "double" else int(text)
@@ -248,13 +249,13 @@ CONFIGS: Mapping[str, ConfigDefinition] = MappingProxyType({row.name: row for ro
 
 
 def check_configs(values: Mapping[str, str]) -> None:
-    """InvalidConfigError for the first name that is unknown or value that cannot be."""
+    """Raise InvalidConfigError for the first unknown name or invalid value."""
     for name, text in values.items():
         known_config(name).check(text)
 
 
 def known_config(name: str) -> ConfigDefinition:
-    """The config of this name; InvalidConfigError where there is none."""
+    """Return the config of this name. Raises InvalidConfigError if it does not exist."""
     about = CONFIGS.get(name)
     if about is None:
         close = difflib.get_close_matches(name, CONFIGS, n=1)
@@ -266,7 +267,7 @@ def known_config(name: str) -> ConfigDefinition:
 def default_text(
     about: ConfigDefinition, segment: SegmentSettings, changed: Mapping[str, str] | None = None
 ) -> str:
-    """The default, where it comes from a broker's setting, or was `changed` for brokers, too."""
+    """Return the default: as `changed` by a broker config, as declared, or from a setting."""
     if changed and about.name in changed:
         return changed[about.name]
     if about.default is not None:
@@ -287,7 +288,7 @@ class TopicConfig:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     codec: int | None
-    """The codec that every batch is kept in; None: the producer's."""
+    """The codec in which every batch is stored; None keeps the producer's."""
 
     @property
     def log_append_time(self) -> bool:
@@ -300,9 +301,10 @@ class TopicConfig:
         segment: SegmentSettings,
         defaults: Mapping[str, str] | None = None,
     ) -> TopicConfig:
-        """From what is kept of a topic. What was kept by another version is checked once more.
+        """Return the effective configs of a topic with these stored configs.
 
-        `defaults` are those that were changed for brokers, by the names of topic configs.
+        Raises InvalidConfigError if another version stored an invalid value. `defaults` are those
+        that brokers' configs have changed, by the names of topic configs.
         """
 
         def text(name: str) -> str:

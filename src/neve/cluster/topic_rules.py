@@ -9,7 +9,7 @@ from neve.errors import InvalidError
 from neve.settings import ClusterSettings
 
 TOPIC_NAME_MAX = 249
-# No setting allows a topic more: its state is one piece of every checkpoint.
+# The limit whatever the settings are: a topic's state is a part of every checkpoint.
 PARTITIONS_MAX = 100_000
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
