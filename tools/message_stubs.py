@@ -25,12 +25,12 @@ _LINE_LENGTH = 100
 
 
 def modules() -> list[Path]:
-    """The modules that each describe one API."""
+    """Return the modules that each describe one API."""
     return sorted(file for file in FOLDER.glob("*.py") if file.stem != "__init__")
 
 
 def stub(module: Path) -> str:
-    """The text of the stub that belongs beside `module`, as `ruff format` leaves it."""
+    """Return the text of the stub for `module`, as `ruff format` would format it."""
     constant = module.stem.upper()
     loaded = importlib.import_module(f"neve.protocol.messages.{module.stem}")
     api: Api[Message, Message] = getattr(loaded, constant)
@@ -60,7 +60,7 @@ def _declaration(constant: str, request: str, response: str) -> list[str]:
 
 
 def _message(api: ApiSchema, message: Struct) -> Iterator[str]:
-    """The class of a message, with the classes of its structs in it."""
+    """Yield the lines of a message's class, which contains the classes of its structs."""
     name = f"{api.name}{message.name}"
     frozen = {each.struct.name for each in _fields(message) if each.struct and each.shared_default}
     structs = {each.name: each for each in message.walk() if each is not message}
@@ -85,7 +85,7 @@ def _type(field: Field, outer: str, kind: str) -> str:
     if field.struct is not None:
         single = f"{outer}.{field.struct.name}"
     elif field.type == "records":
-        # A decoded request has slices of what was received; a response may have many buffers.
+        # A decoded request has slices of the received bytes; a response may have many buffers.
         single = "memoryview" if kind == "Request" else "Records"
     else:
         single = _TYPES.get(field.type, "int")

@@ -1,4 +1,4 @@
-"""Writes the table of metrics into docs/operators/metrics.md, from the catalogue in the code."""
+"""Write the table of metrics into docs/operators/metrics.md, from the catalogue in the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ END = "<!-- metrics end -->"
 
 
 def table() -> str:
-    """Every family as a row."""
+    """Return the table, with a row for each metric family."""
     rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
     return "\n".join([*rows, *map(row, CATALOGUE.values())])
 
@@ -24,7 +24,7 @@ def row(family: Family) -> str:
 
 
 def updated(page: str) -> str:
-    """The page with its table as the code has it now."""
+    """Return the page with a new table."""
     before, rest = page.split(START)
     _, after = rest.split(END)
     return f"{before}{START}\n\n{table()}\n\n{END}{after}"

@@ -1,4 +1,4 @@
-"""Writes docs/operators/settings.md's table of settings from the declarations in the code."""
+"""Write the tables of docs/operators/settings.md from the declarations of settings in the code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END = "<!-- settings end -->"
 
 
 def table() -> str:
-    """Every setting as Markdown, a table for each first part of a name."""
+    """Return all settings as Markdown, with one table per first part of their names."""
     parts = []
     for first, group in groupby(declared().values(), key=lambda about: about.name.split(".")[0]):
         parts.append(f"### `{first}.…`\n")
@@ -31,7 +31,7 @@ def row(about: SettingDefinition) -> str:
 
 
 def shown(about: SettingDefinition) -> str:
-    """The default, and for a size what it is in units that a person reads."""
+    """Return the default; a size also in a larger unit, such as MiB."""
     if about.default == "":
         return "empty"
     plain = f"`{str(about.default).lower() if about.kind is bool else about.default}`"
@@ -53,7 +53,7 @@ def allowed(about: SettingDefinition) -> str:
 
 
 def updated(page: str) -> str:
-    """The page with its table as the code has it now."""
+    """Return the page with new tables."""
     before, rest = page.split(START)
     _, after = rest.split(END)
     return f"{before}{START}\n\n{table()}\n{END}{after}"

@@ -1,7 +1,7 @@
-"""Makes `.venv` and installs the pinned packages into it, with the standard library alone.
+"""Create `.venv` and install the pinned packages into it, with the standard library alone.
 
-The environment is current when its stamp carries the hash of everything that decides its content
-and every pinned package that is installed has its pinned version. Then nothing is done.
+Does nothing if the environment is current: its stamp has the hash of everything that determines its
+content, and every installed package that is pinned has its pinned version.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "neve-installed"
 PYTHON = VENV / "bin" / "python"
-# What pip itself is made of comes first: older ones know no dependency groups.
+# Installed first: older versions of pip do not support dependency groups.
 INSTALLER = ("pip", "setuptools")
 
 
 def pins() -> dict[str, str]:
-    """The pinned version of every package, by its normalised name."""
+    """Return the pinned version of every package, by its normalised name."""
     found: dict[str, str] = {}
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
@@ -41,7 +41,10 @@ def normalised(name: str) -> str:
 
 
 def wanted() -> str:
-    """A hash of what decides the content of the environment; a tool's options do not."""
+    """Return a hash of everything that determines the environment's content.
+
+    The options of tools in pyproject.toml do not.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project.pop("tool", None)
     parts = [project, pins(), str(ROOT)]
@@ -49,7 +52,7 @@ def wanted() -> str:
 
 
 def is_current() -> bool:
-    """Whether the environment that runs this is complete and as pinned."""
+    """Whether this runs in `.venv`, and that is complete and has the pinned versions."""
     if Path(sys.prefix) != VENV or not STAMP.is_file() or STAMP.read_text() != wanted():
         return False
     from importlib.metadata import distributions
@@ -60,7 +63,7 @@ def is_current() -> bool:
 
 
 def make_environment() -> None:
-    """A fresh `.venv` with a pip in it, also where Debian's Python comes without ensurepip."""
+    """Create a new `.venv` with pip, also if Debian's Python has no ensurepip."""
     has_ensurepip = importlib.util.find_spec("ensurepip") is not None
     if not has_ensurepip and importlib.util.find_spec("pip") is None:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -82,12 +85,12 @@ def install() -> None:
     pip = [str(PYTHON), "-m", "pip", "install", "-q", "-c", "constraints.txt"]
     print("Installing the pinned packages (some minutes the first time)", flush=True)
     run([*pip, *(pin(name) for name in INSTALLER)])
-    # Without isolation what has to be built is built by the pinned setuptools.
+    # Without isolation, packages are built with the pinned setuptools.
     run([*pip, "--no-build-isolation", "--group", "dev", "-e", ".[lake]"])
 
 
 def compile_kernels() -> None:
-    """Once, rather than in each process that runs first; they are kept in the user's cache."""
+    """Compile the kernels into the user's cache, so that no later process has to."""
     run([str(PYTHON), "-c", "import neve.records.encoder, neve.lake.values.json_flat"])
 
 
@@ -99,7 +102,7 @@ def run(command: list[str]) -> None:
 
 
 def environment_works() -> bool:
-    """Whether `.venv` is an environment of this folder, of a Python that Neve runs on."""
+    """Whether `.venv` was created in this folder with a Python version that Neve supports."""
     question = "import sys, pip; print(sys.prefix, (3, 11) <= sys.version_info[:2] <= (3, 14))"
     try:
         answer = subprocess.run(

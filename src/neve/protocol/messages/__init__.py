@@ -1,6 +1,6 @@
-"""Every API that Neve speaks, by key. What is not here is not advertised.
+"""Every API that Neve supports, by key. Others are not advertised.
 
-One module an API; a new one is imported and listed here, and the tests then compare it with
+Each API has one module. A new API must be imported and listed here. The tests then compare it with
 other implementations of the protocol.
 """
 

@@ -1,4 +1,4 @@
-"""AlterConfigs: the given settings of a topic replace all that it had."""
+"""AlterConfigs: replace all configs of a resource by the given ones."""
 
 from __future__ import annotations
 

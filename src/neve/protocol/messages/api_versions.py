@@ -1,7 +1,7 @@
-"""ApiVersions: what a broker understands; the first request of nearly every connection.
+"""ApiVersions: the APIs and versions of a broker. Most clients send this request first.
 
-The response has header version 0 whatever its own version, since a client that asked in a
-version unknown to the broker has to be able to read the answer.
+The response has header version 0 in every version, because a client that asks in a version that the
+broker does not know must be able to read it.
 """
 
 from __future__ import annotations

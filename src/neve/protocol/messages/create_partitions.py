@@ -1,4 +1,4 @@
-"""CreatePartitions: topics grow to a total; no partition ever goes."""
+"""CreatePartitions: add partitions to topics, up to a total. Partitions are never removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics: new topics, each decided by itself."""
+"""CreateTopics: create topics, each independently of the others."""
 
 from __future__ import annotations
 

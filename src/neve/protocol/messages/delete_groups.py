@@ -1,4 +1,4 @@
-"""DeleteGroups: empty groups are forgotten, their offsets with them."""
+"""DeleteGroups: delete groups without members, with their offsets."""
 
 from __future__ import annotations
 

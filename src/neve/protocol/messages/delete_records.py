@@ -1,4 +1,4 @@
-"""DeleteRecords: everything before an offset goes; -1 stands for the high watermark."""
+"""DeleteRecords: delete all records before an offset; -1 means the high watermark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, and from version 6 on by name or by id."""
+"""DeleteTopics: delete topics by name; since version 6 by name or by id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs: what topics and brokers are set to, and where each value comes from."""
+"""DescribeConfigs: the configs of topics and brokers, and where each value comes from."""
 
 from __future__ import annotations
 

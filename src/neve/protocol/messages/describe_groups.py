@@ -1,4 +1,4 @@
-"""DescribeGroups: the state and the members of groups, one by one."""
+"""DescribeGroups: the state and the members of each group."""
 
 from __future__ import annotations
 

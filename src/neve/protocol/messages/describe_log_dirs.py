@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how much room partitions take. Topics that are null mean all."""
+"""DescribeLogDirs: the sizes of partitions. Null in place of topics means all topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: partitions of topics, in pages."""
+"""DescribeTopicPartitions: the partitions of topics, in pages."""
 
 from __future__ import annotations
 

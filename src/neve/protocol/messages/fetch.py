@@ -1,7 +1,7 @@
-"""Fetch: records of partitions, whole batches, with sessions from version 7 on.
+"""Fetch: records of partitions, in whole batches. Sessions exist since version 7.
 
-Version 13 names topics by id. Versions below 4 return message formats that no client of today
-asks for.
+Since version 13, requests name topics by id. Versions below 4 return old message formats, which
+current clients do not request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""FindCoordinator: which broker answers for a group or a transactional id.
+"""FindCoordinator: the broker that coordinates a group or a transactional id.
 
-From version 4 on one request asks for many keys.
+Since version 4, one request can ask for many keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heartbeat: a member says that it is there, and hears whether its group rebalances."""
+"""Heartbeat: a member is alive. The response says whether its group rebalances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: single settings are set, taken back, or grow and shrink as lists."""
+"""IncrementalAlterConfigs: set or remove single configs, or add and remove items of lists."""
 
 from __future__ import annotations
 

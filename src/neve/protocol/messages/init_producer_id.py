@@ -1,7 +1,7 @@
 """InitProducerId: an id for an idempotent producer.
 
-Version 6 (two-phase commit) is left out: Kafka itself calls it unstable, and it has no use
-without transactions.
+Version 6 (two-phase commit) is not supported: Kafka declares it unstable, and it has no use without
+transactions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JoinGroup: a consumer asks to be a member, and waits for the generation it is part of."""
+"""JoinGroup: a consumer asks to become a member. The response follows with its generation."""
 
 from __future__ import annotations
 

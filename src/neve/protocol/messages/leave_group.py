@@ -1,6 +1,6 @@
 """LeaveGroup: members leave at once instead of by time-out.
 
-From version 3 on one request takes many out, static members by their instance id.
+Since version 3, one request can remove many members, and static ones by their instance id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ListGroups: the groups that this broker coordinates, by state and type if asked."""
+"""ListGroups: the groups that a broker coordinates, optionally filtered by state and type."""
 
 from __future__ import annotations
 

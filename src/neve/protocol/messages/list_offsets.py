@@ -1,8 +1,7 @@
 """ListOffsets: the offset at a time, or at the start (-2), the end (-1) or the newest time (-3).
 
-Version 7 brought the newest time. Versions 8, 9 and 11 brought special times for tiered logs (-4,
--5, -6); they have no other bytes, and the broker answers those times with an error. Version 10
-brought the time-out.
+Version 7 added the newest time. Versions 8, 9 and 11 added special times for tiered logs (-4, -5,
+-6), and no fields. The broker supports -4 and -5; -6 gets an error. Version 10 added the time-out.
 """
 
 from __future__ import annotations

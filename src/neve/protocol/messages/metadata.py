@@ -1,6 +1,6 @@
 """Metadata: the brokers, the topics, and the leaders of their partitions.
 
-Topics that are null mean all of them; in version 0, which has no null, an empty list does.
+Null in place of topics means all topics. Version 0 has no null: there an empty list means all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OffsetCommit: how far a group has read. Version 10 names topics by id."""
+"""OffsetCommit: commit offsets of a group. Since version 10, topics are named by id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetDelete: a group forgets how far it has read of some partitions."""
+"""OffsetDelete: delete the committed offsets of a group for some partitions."""
 
 from __future__ import annotations
 

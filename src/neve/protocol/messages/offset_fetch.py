@@ -1,7 +1,7 @@
-"""OffsetFetch: where a group goes on.
+"""OffsetFetch: the committed offsets of groups.
 
-From version 8 on one request asks for many groups; version 10 names topics by id. Topics that are
-null mean all of a group's.
+Since version 8, one request can ask for many groups; since version 10, topics are named by id. Null
+in place of topics means all topics for which a group has an offset.
 """
 
 from __future__ import annotations

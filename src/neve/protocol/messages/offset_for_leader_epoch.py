@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch: where an epoch of a partition's leadership ended.
+"""OffsetForLeaderEpoch: the end offset of a leader epoch of a partition.
 
-A consumer asks after a change of leaders whether what it has read is still the log's. Versions 0
-and 1 were for replicas.
+After a change of the leader, a consumer checks with it whether the records that it has read are
+still in the log. Versions 0 and 1 were for replicas.
 """
 
 from __future__ import annotations

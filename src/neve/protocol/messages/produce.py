@@ -1,8 +1,8 @@
 """Produce: batches of records for partitions.
 
-Clients of today use version 3 and above. Versions 0 to 2 are described because librdkafka looks
-for them before it believes that a broker takes batches at all; what such a request carries are
-message sets of the old formats, which the broker refuses. Version 13 names topics by id.
+Current clients use version 3 or later. Versions 0 to 2 are described because librdkafka requires
+them before it sends any batches to a broker. Requests in these versions contain message sets of old
+formats, which the broker refuses. Since version 13, requests name topics by id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignment, and every member is given its own part."""
+"""SyncGroup: the leader sends the assignment, and each member gets its own part."""
 
 from __future__ import annotations
 
