@@ -94,5 +94,5 @@ GROUP_OPERATIONS = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
 
 def authorized_operations(asked_for: bool, operations: int) -> int:
-    """The bits if the client asks for them, else Kafka's value for not asked."""
+    """Return the bits if the client asks for them, else Kafka's value for "not requested"."""
     return operations if asked_for else NOT_ASKED_FOR

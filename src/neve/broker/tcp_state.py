@@ -26,7 +26,7 @@ def unacknowledged_bytes(transport: asyncio.Transport) -> int:
 
 
 def is_gone(transport: asyncio.Transport) -> bool:
-    """Return whether the peer has closed its end. A transport that does not read cannot notice."""
+    """Return whether the peer has closed its end. A transport notices that only while it reads."""
     link = transport.get_extra_info("socket")
     if link is None or _TCP_INFO is None:
         return False

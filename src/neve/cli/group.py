@@ -21,7 +21,7 @@ Groups = Annotated[
 ]
 JsonFlag = Annotated[bool, Parameter(negative="", help="Print JSON.")]
 
-# Of classic groups, and of KIP-848 groups that other brokers may have.
+# The states of classic groups, and of KIP-848 groups that other brokers may have.
 STATES = (
     "Stable",
     "Empty",

@@ -17,7 +17,7 @@ def state_name(state: Any) -> str:
     """Return Kafka's name of a state: PreparingRebalance, Stable, Empty, …"""
     name = state if isinstance(state, str) else getattr(state, "name", "Unknown")
     words = "".join(word.capitalize() for word in str(name).split("_"))
-    return words.replace("Rebalancing", "Rebalance")  # as librdkafka has it
+    return words.replace("Rebalancing", "Rebalance")  # librdkafka: PREPARING_REBALANCING
 
 
 def show_all(connection: Connection, *, states: Sequence[str], as_json: bool) -> int:

@@ -76,7 +76,7 @@ def lags(
 
 
 def _numbers(connection: Connection, topic: str) -> list[int]:
-    """Return no partitions for a deleted topic, for which a group may still have offsets."""
+    """Return a topic's partitions; none if it was deleted, as groups may still have its offsets."""
     found = connection.metadata(topic).topics.get(topic)
     return [] if found is None or found.error is not None else sorted(found.partitions)
 

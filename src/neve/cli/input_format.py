@@ -280,7 +280,7 @@ class _JsonHeader(msgspec.Struct):
 
 
 class _JsonRecord(msgspec.Struct):
-    """Read what `consume --json` writes; its topic, partition and offset are ignored."""
+    """A line that `consume --json` wrote, without topic, partition and offset: they are ignored."""
 
     key: _JsonBytes = None
     value: _JsonBytes = None

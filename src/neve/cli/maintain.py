@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neve.store.port import Store
 
 MASTER = "local[*]"
-# Each may hold a segment of --target-bytes.
+# How many units of work run at once here. Each may hold a segment of --target-bytes.
 AT_ONCE_MAX = 2
 
 Url = Annotated[str, Parameter(help="The bucket: s3://, gs://, az://, file:// or a plain path.")]

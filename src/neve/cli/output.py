@@ -35,7 +35,7 @@ class UsageError(InvalidError):
 
 @contextlib.contextmanager
 def reading_settings() -> Iterator[None]:
-    """An invalid setting, from any source: exit code 2."""
+    """Raise UsageError (exit code 2) for an invalid setting from any source."""
     try:
         yield
     except UsageError:

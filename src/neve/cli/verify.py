@@ -20,7 +20,7 @@ from neve.settings import Settings
 from neve.store.port import Store
 from neve.store.url import Stack, connect, open_store, stack
 
-# Lines on a terminal; a crash during a roll-up leaves about a hundred objects.
+# How many lines of garbage are shown: a crash during a roll-up leaves about a hundred objects.
 GARBAGE_SHOWN_MAX = 20
 
 Url = Annotated[str, Parameter(help="The bucket: s3://, gs://, az://, file:// or a plain path.")]

@@ -118,7 +118,7 @@ class PartitionLeader:
         return self.log.append(batch, header, admitted=admitted)
 
     def committed(self, cached: CachedObject, entry: Slice) -> None:
-        """Take in a slice that the WAL committed. Called in the order of offsets."""
+        """Add a slice that the WAL committed. Called in the order of offsets."""
         self.log.committed(cached, entry)
         if self._is_tiering:
             return  # rescheduled when the run ends

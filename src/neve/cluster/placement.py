@@ -31,7 +31,10 @@ def processes_to_expire(state: ClusterState, incarnation: int) -> list[Broker]:
 
 
 def replaced_processes(state: ClusterState, incarnation: int) -> list[Broker]:
-    """Those of them that registered before this process: a later one replaces this one."""
+    """Return those of `processes_to_expire` that registered before this process.
+
+    One that registered later replaces this process.
+    """
     others = processes_to_expire(state, incarnation)
     return [row for row in others if row.incarnation < incarnation]
 
@@ -60,7 +63,7 @@ def partitions_to_lead(
 
 
 def moves_from(state: ClusterState, ended: Collection[int], successor: int) -> tuple[Move, ...]:
-    """Moves of every partition that the ended processes lead to their successor."""
+    """Return moves to a successor, for every partition that the ended processes lead."""
     return tuple(
         _move(topic, number, successor)
         for topic in state.topics.values()
@@ -72,7 +75,7 @@ def moves_from(state: ClusterState, ended: Collection[int], successor: int) -> t
 def moves_to(
     state: ClusterState, wanted: Iterable[PartitionKey], incarnation: int
 ) -> tuple[Move, ...]:
-    """Moves of those of the wanted partitions that exist and have no leader to a process."""
+    """Return moves to a process, for those of the wanted partitions that have no leader."""
     moves = []
     for topic_id, number in wanted:
         topic = state.topics.get(topic_id)

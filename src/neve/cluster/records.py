@@ -17,7 +17,7 @@ ALL_NODES = -1
 
 
 class Init(Stored, frozen=True, tag="init"):
-    """The first number of a bucket: it becomes a cluster."""
+    """The first record: the bucket becomes a cluster."""
 
     cluster_id: str
     feature_level: int
@@ -121,7 +121,7 @@ class Lead(Stored, frozen=True, tag="lead"):
 
 
 class Handover(Stored, frozen=True, kw_only=True):
-    """One partition that its leader releases. Its records end before `end` of the leader's stream."""
+    """One partition that its leader releases. Its records end before `end` of its stream."""
 
     topic_id: str
     partition: int

@@ -227,7 +227,7 @@ class _Recovery:
         return end
 
     def must_seal(self, part: StreamPart) -> bool:
-        """Whether this part of a partition was neither released nor is our own."""
+        """Whether the stream of this part must be sealed: it is not ours, and not released."""
         return part.end is None and part.incarnation != self._own
 
 

@@ -161,8 +161,8 @@ class StreamRollups:
     def _move(
         self, incarnation: int, checkpoint: int, below: int, items: Iterable[TailObject]
     ) -> None:
-        """Notify logs: slices from numbers below `below` of a stream are in these objects now."""
-        # A tail that was read before a later checkpoint does not have what that one rolled up.
+        """Notify logs: slices of a stream from numbers below `below` are in these objects now."""
+        # A tail that was read before a later checkpoint lacks what that checkpoint rolled up.
         if checkpoint < self._moved.get(incarnation, 0):
             return
         self._moved[incarnation] = checkpoint

@@ -18,7 +18,7 @@ def handle(
     broker: Broker, request: DescribeConfigsRequest, context: Context
 ) -> DescribeConfigsResponse:
     del context
-    # Each once: a name is short, and its description is long.
+    # Describe a resource once even if it is named repeatedly, because a description is large.
     wanted: dict[tuple[int, str], DescribeConfigsRequest.Resource] = {}
     for asked in request.resources:
         wanted.setdefault((asked.resource_type, asked.resource_name), asked)

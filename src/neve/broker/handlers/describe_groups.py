@@ -21,7 +21,7 @@ def handle(
     broker: Broker, request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
     bits = authorized_operations(request.include_authorized_operations, GROUP_OPERATIONS)
-    # Each once: a name is short, and the description of its group may be long.
+    # Describe a group once even if it is named repeatedly, because a description may be large.
     wanted = dict.fromkeys(request.groups)
     rows = [_row(broker, group_id, context.api_version, bits) for group_id in wanted]
     return DescribeGroupsResponse(groups=rows)

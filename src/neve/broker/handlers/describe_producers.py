@@ -20,7 +20,7 @@ def handle(
     broker: Broker, request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse:
     del context
-    # Each once: a partition number is short, and its description may be long.
+    # Describe a partition once even if it is named repeatedly: a description may be large.
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -42,7 +42,8 @@ async def handle(
 ) -> ListOffsetsResponse:
     """Find one offset for each partition, many in parallel.
 
-    A partition that is named twice is refused, as in Kafka: a name is short, a search is long.
+    As in Kafka, a partition that is named twice is refused: a small request could otherwise cause
+    many expensive searches.
     """
     requested = [(topic, part) for topic in request.topics for part in topic.partitions]
     times = Counter((topic.name, part.partition_index) for topic, part in requested)

@@ -52,7 +52,7 @@ async def handle(
     for each in request.groups:
         if each.topics is None:
             if each.group_id in listed_whole:
-                continue  # a name is short, and all offsets of a group may be long
+                continue  # all offsets of a group may be large, so they are returned only once
             listed_whole.add(each.group_id)
         topics = _group_topics(broker, each.topics, version)
         found = await _fetch(broker, each.group_id, topics, check)

@@ -41,7 +41,8 @@ async def _row(
     try:
         leader = broker.partitions.leader(name, asked.partition)
         check_epoch(leader, asked.current_leader_epoch)
-        # An earlier epoch has ended. The current one goes on unless another process has taken over.
+        # The end of an earlier epoch is final. The current one is open, unless another process has
+        # taken over.
         if asked.leader_epoch >= leader.log.epoch:
             await check.check(leader)
     except NeveError as error:
