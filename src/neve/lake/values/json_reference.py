@@ -113,10 +113,13 @@ def _finite(text: str) -> Decimal:
         raise ValueError(f"the number {_cut(text)} is out of range")
     try:
         return Decimal(text)
-    except InvalidOperation:  # an exponent below Decimal's: nearly 0, never exact
-        return Decimal("-1e-9999" if text.startswith("-") else "1e-9999")
+    except InvalidOperation:  # an exponent that Decimal does not support
+        if _ZERO.match(text):
+            return Decimal(0)
+        return Decimal("-1e-9999" if text.startswith("-") else "1e-9999")  # nearly 0, never exact
 
 
+_ZERO = re.compile(r"-?0(\.0+)?[eE]")
 _DECODER = msgspec.json.Decoder()
 _EXACT_DECODER = msgspec.json.Decoder(float_hook=_finite)
 
