@@ -1,4 +1,4 @@
-"""Verifying a bucket: what is wrong with it, and what is to be done about that."""
+"""Verifies a bucket: reports what is wrong with it, and what to do about each finding."""
 
 from neve.bucket.verify.findings import Deed, Finding, Progress, Report, Severity
 from neve.bucket.verify.run import Options, TemporaryFiles, verify

@@ -1,4 +1,4 @@
-"""Bounds of one run of verify: concurrent objects, and the bytes they take in memory."""
+"""Limits of one verify run: how many objects it reads at once, and their bytes in memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from neve.settings import MIB
 
 T = TypeVar("T")
 
-# Eight objects at once fill an ordinary network, and four segments of the default size a core.
+# Eight concurrent objects fill an ordinary network; four default-size segments fill a CPU core.
 OBJECTS_AT_ONCE = 8
 BYTES_AT_ONCE = 256 * MIB
 
 
 class Bounds:
-    """Bounds the number of objects in memory, and their bytes.
+    """Limits the number of objects in memory, and their bytes.
 
-    An object larger than the bound in bytes passes alone.
+    An object larger than the limit in bytes is read alone.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class Bounds:
 
     @contextlib.asynccontextmanager
     async def holding(self, size: int) -> AsyncIterator[None]:
-        """Wait for room for an object of this size, and reserve it for the body."""
+        """Wait until an object of this size fits, and reserve its bytes for the `async with`."""
         async with self._objects, self.budget.taken(size):
             yield
 
     async def each(self, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-        """Do `work` for each item, concurrently for at most `objects_at_once` items."""
+        """Run `work` for each item, for at most `objects_at_once` items at a time."""
         source = iter(items)
 
         async def take() -> None:

@@ -1,4 +1,4 @@
-"""The cluster log: every number from its greatest checkpoint on."""
+"""Checks the cluster log: every number from its greatest checkpoint on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from neve.log.series import greatest_checkpoint
 
 
 class ClusterCheck:
-    """The cluster log of one bucket."""
+    """Checks the cluster log of one bucket."""
 
     def __init__(self, context: VerifyContext) -> None:
         self._context = context
         self._keys = cluster_log()
 
     async def check(self) -> bool:
-        """Read it to its end. Returns False if that fails: nothing else can be checked then."""
+        """Read the cluster log to its end. Returns False if that fails.
+
+        Nothing else in the bucket can be checked then.
+        """
         context = self._context
         context.report.begin("cluster log")
         try:

@@ -1,8 +1,8 @@
-"""Batches that are whole and contradict themselves.
+"""Finds batches with a correct checksum whose records contradict their header.
 
-A broker accepts a producer's batch as it is and does not decompress it. So its checksum may be
-right although it has fewer or more records than its header claims, or another codec. Every reader
-fails there, and only decoding detects it.
+A broker stores a producer's batch as it is and does not decompress it. So a batch with a correct
+checksum may hold fewer or more records than its header claims, or use another codec. Every reader
+fails at such a batch, and only decoding detects it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from neve.records.reference import decode_batch
 
 
 class Contradiction(NamedTuple):
-    """One batch. Offsets from `first` to before `end` cannot be read."""
+    """One such batch. Offsets from `first` up to, not including, `end` cannot be read."""
 
     first: int
     end: int
@@ -23,7 +23,7 @@ class Contradiction(NamedTuple):
 
 
 def contradictions(batches: Buffer, key: str) -> list[Contradiction]:
-    """Those among batches that have passed all other checks."""
+    """Decode batches that have passed all other checks, and return those that cannot be decoded."""
     found = []
     for position, header in walk(batches, key=key):
         try:

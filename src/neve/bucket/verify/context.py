@@ -1,7 +1,7 @@
-"""What every check works with: the store, the cluster as it is now, bounds, and the report.
+"""What all checks share: the store, the current cluster state, limits, and the report.
 
-A bucket in use changes while it is checked. So what seems wrong is checked again, with everything
-that decides it read again, before it is reported.
+A bucket in use changes while it is checked. So before a check reports a problem, it reads
+everything that the decision depends on again and repeats the decision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neve.store.port import ObjectInfo, Store
 
 
 class Stray(NamedTuple):
-    """An object that nothing seems to need, and the finding that it is if it stays."""
+    """An object that nothing seems to refer to, and the finding to report if it is still there."""
 
     row: ObjectInfo
     finding: Finding
@@ -49,24 +49,24 @@ class VerifyContext:
     url: str = ANY_URL
     first_strays: list[tuple[Scope, list[Stray]]] = field(default_factory=list)
     watched_at: float = 0.0
-    """When `watch` last found a stray, by this process's monotonic clock."""
+    """When `watch` last found a stray, in seconds of the monotonic clock."""
 
     async def watch(self, scope: Scope) -> None:
-        """Note the strays of a scope. `report_strays` reports those that are still there later."""
+        """Remember the strays of a scope. `report_strays` later reports those still there."""
         found = await scope.strays()
         if found:
             self.first_strays.append((scope, found))
             self.watched_at = runtime.monotonic()
 
     async def partition_now(self, place: Place) -> PartitionState | None:
-        """A partition as the cluster has it now; None where its topic is gone."""
+        """Refresh the cluster log and return a partition's state; None if it no longer exists."""
         topic = (await self.cluster.refresh()).topics.get(place.topic_id)
         if topic is None or place.partition >= len(topic.partitions):
             return None
         return topic.partitions[place.partition]
 
     def skip_commands(self, place: Place, lost: Sequence[OffsetRange]) -> str:
-        """What gives these offsets up for lost."""
+        """Return the shell commands that give these offsets up for lost."""
         return "; ".join(
             skip_command(self.url, place.topic, place.partition, first, end) for first, end in lost
         )
@@ -81,19 +81,19 @@ def series_of(place: Place) -> SeriesKeys:
 
 
 def segments_of(place: Place) -> str:
-    """The prefix of a partition's segments and bundles."""
+    """Return the key prefix of a partition's segments and bundles."""
     return segment_prefix(place.topic, bytes.fromhex(place.topic_id), place.partition)
 
 
 def not_given_up(lost: Sequence[OffsetRange], skips: Sequence[Skip]) -> list[OffsetRange]:
-    """What of a loss is not on record."""
+    """Return those of the lost offsets that no skip covers."""
     return [
         row for first, end in lost for row in without(first, end, clipped_skips(skips, first, end))
     ]
 
 
 def unreadable(error: NeveError, key: str, place: Place | None = None) -> Finding:
-    """An object that cannot be read, and on which others rest."""
+    """Return the finding for an unreadable object that other objects depend on."""
     what = getattr(error, "reason", str(error))
     do = (
         "upgrade Neve"
@@ -109,7 +109,10 @@ def unreadable(error: NeveError, key: str, place: Place | None = None) -> Findin
 async def confirmed(
     check: Callable[[], Awaitable[list[Finding]]], attempts: int = 2
 ) -> list[Finding]:
-    """Return the findings that are still there after everything was read again."""
+    """Run `check` again while it finds something, and return the findings of the last run.
+
+    It must read everything again at each call.
+    """
     found = await check()
     for _ in range(attempts - 1):
         if not found:

@@ -1,8 +1,8 @@
-"""What verifying finds, and the report that it ends in.
+"""The findings of a verify run, and the report that contains them.
 
-A finding says how bad it is, which object it is about, what was seen and what to do. Damage, gaps
-and broken rules mean that something is wrong. Garbage (orphans and leftovers), which every crash
-leaves behind, only takes up space; a loss that is on record and a note are there to be known.
+A finding has a severity, the object's key, what was seen and what to do. Damage, gaps and broken
+rules mean that something is wrong. Garbage (orphans and leftovers), which every crash leaves
+behind, only takes up space. Skipped offsets, whose loss is on record, and notes are information.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from neve.log.manifest.skips import OffsetRange
 
-# A bucket that lost half of its objects is described as well by this many findings as by all.
+# Limits the report of a bucket that lost half of its objects: more findings would add nothing.
 FINDINGS_MAX = 10_000
 
 
 class Severity(enum.StrEnum):
-    """The severity: an error, a leftover, or information."""
+    """How bad a finding is: an error, garbage, or information."""
 
     DAMAGE = "damage"
     GAP = "gap"
@@ -40,7 +40,7 @@ class Severity(enum.StrEnum):
 
 
 class Remedy(enum.StrEnum):
-    """What repair does about a finding."""
+    """The action by which repair resolves a finding."""
 
     RESTORE_INDEX = "restore-index"
     DOOM = "doom"
@@ -65,9 +65,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was seen. `lost` are offsets that no reader can get, by partition `place`.
+    """One observation.
 
-    `bytes` is the size of a leftover.
+    `lost` are the offsets of partition `place` that no reader can get. `bytes` is the object's
+    size, set for garbage only.
     """
 
     severity: Severity
@@ -104,14 +105,14 @@ class Finding:
 
 
 class Deed(NamedTuple):
-    """One thing that repair did."""
+    """One action of repair: the object's key and what was done to it."""
 
     key: str
     did: str
 
 
 class Progress(NamedTuple):
-    """Progress: what is being verified, and how much has been read."""
+    """What is being verified, and how much has been read so far."""
 
     stage: str
     objects: int
@@ -120,7 +121,7 @@ class Progress(NamedTuple):
 
 @dataclass
 class Report:
-    """All that was found and done. `ok` is what the exit code says."""
+    """All findings and repairs of one run. `ok` decides the exit code."""
 
     findings: list[Finding] = field(default_factory=list)
     repaired: list[Deed] = field(default_factory=list)
@@ -128,7 +129,7 @@ class Report:
     progress: Callable[[Progress], None] = lambda _: None
     stage: str = ""
     kept: Counter[bool] = field(default_factory=Counter)
-    """How many findings are kept, by whether they say that something is wrong."""
+    """How many findings are kept, by `Severity.is_wrong`: each kind has its own limit."""
 
     @property
     def ok(self) -> bool:
@@ -137,12 +138,12 @@ class Report:
 
     @property
     def wrong(self) -> list[Finding]:
-        """What is wrong and was not repaired, as far as it was kept."""
+        """The kept findings that are wrong and were not repaired."""
         return [row for row in self.findings if row.severity.is_wrong and not row.repaired]
 
     @property
     def garbage(self) -> list[Finding]:
-        """What a crash left and repair did not remove, as far as it was kept."""
+        """The kept findings about garbage that repair did not remove."""
         return [row for row in self.findings if row.severity.is_garbage and not row.repaired]
 
     def begin(self, stage: str) -> None:
@@ -151,7 +152,7 @@ class Report:
         self._notify()
 
     def read(self, what: str, size: int) -> None:
-        """Count one object that was read whole and checked."""
+        """Count one object of kind `what` that was read completely and checked."""
         self.counts[what] += 1
         self.counts["objects"] += 1
         self.counts["bytes"] += size
@@ -165,7 +166,7 @@ class Report:
         if finding.severity.is_garbage:
             self.counts["garbage"] += 1
             self.counts["garbage_bytes"] += finding.bytes
-        # No amount of garbage displaces findings about what is wrong.
+        # Separate limits, so that garbage cannot displace findings about what is wrong.
         wrong = finding.severity.is_wrong
         if self.kept[wrong] < FINDINGS_MAX:
             self.kept[wrong] += 1
@@ -177,7 +178,7 @@ class Report:
         self.repaired.append(Deed(key, what))
 
     def mark_repaired(self, gone: Callable[[Finding], bool]) -> None:
-        """Mark the findings that repair has taken care of."""
+        """Mark the findings for which `gone` returns True as repaired."""
         self.findings = [
             replace(row, repaired=True) if not row.repaired and gone(row) else row
             for row in self.findings
@@ -193,5 +194,5 @@ class Report:
 
 
 def shown(ranges: tuple[OffsetRange, ...] | list[OffsetRange]) -> str:
-    """Ranges for people: both ends included."""
+    """Return ranges as text for people, with both ends included."""
     return ", ".join(f"{first} to {end - 1}" for first, end in ranges)

@@ -1,7 +1,7 @@
-"""Verifies a KafScale bucket: every segment, index and `.kfst`, and the offsets.
+"""Verifies a KafScale bucket: every segment, index and `.kfst`, and that offsets are contiguous.
 
-Nothing is written. KafScale has no list of its segments, so the bucket's listing is one: a segment
-that is gone shows as a gap between its neighbours, and the last one does not show at all.
+Nothing is written. KafScale keeps no list of its segments, so the bucket's listing is used: a
+missing segment shows as a gap between its neighbours, and a missing last segment is not detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def verify_kafscale(
     *,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Look at all of a KafScale bucket. NoClusterError where it has no segment."""
+    """Verify a whole KafScale bucket. Raises NoClusterError if it has no segment."""
     chosen = options or Options()
     check = _Check(store, Report(progress=progress), chosen)
     found = await list_kafscale(store)
@@ -57,7 +57,7 @@ class _Check:
         self.report.add(Finding(severity=severity, key=key, what=what, do=do))
 
     async def partition(self, name: PartitionName, segments: Sequence[ForeignSegment]) -> None:
-        """Check one partition: segments with their index files, and that offsets are contiguous."""
+        """Check a partition's segments and index files, and that its offsets are contiguous."""
         ends: dict[str, int | None] = {}
 
         async def check(segment: ForeignSegment) -> None:
@@ -77,7 +77,7 @@ class _Check:
                 what = f"the segment before it reaches to offset {expected - 1} of {name}"
                 do = "readers take this one from its base on; such a partition is not imported"
                 self.add(Severity.DAMAGE, segment.key, what, do)
-            # Behind a damaged segment the next expected offset is unknown.
+            # None after a damaged segment: the next expected offset is unknown.
             expected = ends[segment.key]
 
     async def _segment(self, segment: ForeignSegment) -> int | None:

@@ -1,6 +1,6 @@
-"""One partition: its manifest, every listed segment and bundle, the order of its offsets, its tail.
+"""Checks a partition: its manifest, listed segments and bundles, order of offsets, and its tail.
 
-The tail's streams were read before the manifest is, as every reader does it.
+As every reader does, it reads the tail's streams before the manifest.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ from neve.log.series import greatest_checkpoint
 from neve.runtime import wall_from_ms
 from neve.store.port import ObjectInfo
 
-# Reads of the tail, to distinguish a loss from records that moved.
+# The tail is read up to this often, to distinguish lost records from records that moved.
 TAIL_ATTEMPTS_MAX = 3
 TAIL_PAUSE_SECONDS = 0.1
 _RUN = re.compile(r"run/[0-9a-f]{16}")
 
 
 class PartitionCheck:
-    """One partition of a live topic."""
+    """Checks one partition of a live topic."""
 
     def __init__(
         self, context: VerifyContext, place: Place, state: PartitionState, streams: Streams
     ) -> None:
         self._context = context
-        self._state = state  # as it was before the streams were walked
+        self._state = state  # as of before the streams were read
         self._streams = streams
         self._manifest = manifest_of(context.store, place)
         self.place = place
 
     @property
     def incarnations(self) -> set[int]:
-        """The streams that the partition needs."""
+        """The incarnations of the streams that the partition needs."""
         return {part.incarnation for part in self._state.streams}
 
     async def check(self) -> None:
-        """Check all of it; what is wrong is in the report, unless the topic is gone by then."""
+        """Check the whole partition and report findings, unless its topic was deleted meanwhile."""
         await self.check_listed()
         await self.check_tail()
 
@@ -94,7 +94,7 @@ class PartitionCheck:
         try:
             findings = await self._tail()
         except (DamagedError, UnsupportedError):
-            return  # its manifest cannot be read, which `check_listed` reports
+            return  # the manifest cannot be read: `check_listed` reports that
         await self._report(findings)
 
     async def _report(self, findings: list[Finding]) -> None:
@@ -112,7 +112,7 @@ class PartitionCheck:
         return missing_number(self._manifest.keys, rows, position, self.place)
 
     async def _listed(self) -> tuple[ManifestState, list[Segment]]:
-        """The newest list, and the state that it is of."""
+        """Return the newest manifest state and the segments that it lists."""
         await self._manifest.refresh()
         while True:
             state = self._manifest.state
@@ -121,7 +121,7 @@ class PartitionCheck:
                 return state, segments
 
     async def _runs(self) -> list[Finding]:
-        """Whether each run is what the manifest says of it."""
+        """Check that each run matches what the manifest says of it."""
         findings = []
         for run in (await self._manifest.refresh()).runs:
             problem = await check_run(self._context, self._manifest.keys, run)
@@ -140,7 +140,7 @@ class PartitionCheck:
         return findings
 
     async def _order(self) -> list[Finding]:
-        """Whether segments lie end to end from the log's start to where the tail begins."""
+        """Check that segments are contiguous from the log's start to the start of the tail."""
         state, segments = await self._listed()
         findings = []
         gaps: list[OffsetRange] = []
@@ -178,7 +178,7 @@ class PartitionCheck:
         )
 
     def _skips(self) -> list[Finding]:
-        """The losses that are on record, as long as the log reaches back to them."""
+        """Return a finding for each recorded skip that is not entirely below the log's start."""
         state = self._manifest.state
         return [
             Finding(
@@ -208,7 +208,7 @@ class PartitionCheck:
         return [each for segment in segments for each in found.get(segment.key, [])]
 
     async def _checked(self, segment: Segment) -> tuple[SegmentResult, Segment]:
-        """A result that holds for the newest list."""
+        """Check a segment until the result is for the segment as the newest manifest lists it."""
         while True:
             result = await check_segment(self._context.store, self._context.bounds, segment)
             if result.is_well:
@@ -317,10 +317,10 @@ class PartitionCheck:
     # -- the tail ----------------------------------------------------------------------------
 
     async def _tail(self) -> list[Finding]:
-        """Whether the streams have all offsets above the segments.
+        """Check that the streams hold all offsets above the segments.
 
-        The order is what makes it right: the cluster's state, then the streams that it names, then
-        the manifest. If something is wrong, all three are read again.
+        Reading in this order makes the result correct: the cluster state, then the streams that it
+        names, then the manifest. If something is wrong, all three are read again.
         """
         state: PartitionState | None = self._state
         findings: list[Finding] = []
@@ -348,7 +348,7 @@ class PartitionCheck:
     # -- strays ------------------------------------------------------------------------------
 
     async def strays(self) -> list[Stray]:
-        """Objects of the partition that its manifest does not know, and superfluous numbers."""
+        """Return the partition's unlisted objects, and numbers below its greatest checkpoint."""
         keys = self._manifest.keys
         rows = [
             *await self._context.store.list(keys.prefix),
@@ -357,7 +357,7 @@ class PartitionCheck:
         try:
             known = await self._known()
         except (DamagedError, UnsupportedError):
-            return []  # reported as damage; what is unlisted is unknown then
+            return []  # reported as damage; without the manifest nothing is known to be unlisted
         greatest = await greatest_checkpoint(self._context.store, keys) or 0
         found = below_checkpoint(keys, rows, greatest, Remedy.TRIM_MANIFEST, place=self.place)
         for row in rows:
@@ -368,7 +368,7 @@ class PartitionCheck:
         return found
 
     async def _known(self) -> set[str]:
-        """Every key that the newest manifest has anything to say about."""
+        """Return every key that the newest manifest mentions, doomed ones included."""
         state, segments = await self._listed()
         known: set[str] = set()
         for segment in (*segments, *state.loose):
@@ -403,7 +403,7 @@ class PartitionCheck:
 
 
 def partitions_of(context: VerifyContext, streams: Streams) -> list[PartitionCheck]:
-    """Every partition of every live topic, as of the last read of the cluster log."""
+    """Return a check of each partition of each live topic, as of the last cluster log read."""
     return [
         PartitionCheck(context, Place(topic.name, topic.topic_id, number), state, streams)
         for topic in context.cluster.state.topics.values()

@@ -1,9 +1,8 @@
-"""Verifying a bucket: every checksum, every gap, every orphan, the store's rules.
+"""Verifies a bucket: every checksum, every gap, every orphan, and the store's rules.
 
-Nothing here writes, but for the probe of the store's rules, which removes what it wrote. It may run
-beside brokers that write: an apparent error is checked again, and an unlisted object must
-have been there unlisted for a while before it is called an orphan, since an upload in flight looks
-the same.
+Nothing here writes except the probe of the store's rules, which removes what it wrote. Brokers may
+write meanwhile: an apparent error is checked again, and an object is reported as an orphan only if
+it stays unlisted for a while, since an upload in flight looks the same.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from neve.errors import DeniedError, StoreFailedError
 from neve.store.port import ObjectInfo, Store
 from neve.store.probe import inspect
 
-# An upload in flight looks like an orphan. Segments of the default size take seconds.
+# How long an object must stay unlisted. Uploading a segment of the default size takes seconds.
 SETTLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to verify. `url` is what the commands in the report call the bucket."""
+    """How to verify. `url` names the bucket in the commands that the report suggests."""
 
     url: str = "URL"
     probe: bool = True
@@ -42,13 +41,13 @@ class Options:
 
 @runtime_checkable
 class TemporaryFiles(Protocol):
-    """What a store offers that keeps temporary files of its own: a local folder does."""
+    """A store that keeps temporary files of its own, as a local folder does."""
 
     async def stale_temporary(self) -> Sequence[ObjectInfo]:
-        """Temporary files that a crash left behind; never those of a live writer."""
+        """Return temporary files that a crash left behind; never those of a live writer."""
 
     async def remove_stale_temporary(self) -> int:
-        """Remove them; how many there were."""
+        """Remove them, and return how many there were."""
 
 
 async def verify(
@@ -58,7 +57,7 @@ async def verify(
     temporary: object = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Look at all of a bucket. NoClusterError where it is not Neve's.
+    """Verify a whole bucket. Raises NoClusterError if it is not a Neve bucket.
 
     `temporary` is the bare store under `store`, if it may have temporary files of its own.
     """
@@ -66,7 +65,7 @@ async def verify(
     report = Report(progress=progress)
     bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)
     context = VerifyContext(store, ClusterLog(store), report, bounds, chosen.url)
-    # First of all: nothing is written to a bucket, or a mistyped folder, that is not Neve's.
+    # First, so that the probe below never writes to a mistyped folder or another bucket.
     readable = await ClusterCheck(context).check()
     if chosen.probe:
         await _check_rules(context)
@@ -75,7 +74,7 @@ async def verify(
     if not readable:
         return report
     streams = Streams(context)
-    partitions = partitions_of(context, streams)  # as they are before their streams are walked
+    partitions = partitions_of(context, streams)  # as of before their streams are read
     await walk_streams(context, streams, streams_to_check(context.cluster.state))
     context.report.begin("partitions")
     await context.bounds.each(partitions, PartitionCheck.check)
@@ -123,7 +122,10 @@ async def _check_temporary(report: Report, files: TemporaryFiles) -> None:
 async def walk_streams(
     context: VerifyContext, streams: Streams, incarnations: Iterable[int]
 ) -> None:
-    """Read these streams whole. Partitions come after: a tail is read before its manifest."""
+    """Read these streams completely. Call this before checking partitions.
+
+    A tail must be read before its partition's manifest.
+    """
     context.report.begin("streams")
     for incarnation in incarnations:
         await streams.of(incarnation).walk()
@@ -131,8 +133,8 @@ async def walk_streams(
 
 
 async def report_streams(context: VerifyContext, streams: Streams) -> None:
-    """Report what was found in streams that are still needed."""
-    # A stream that was retired while it was walked has lost its roll-ups, which are not needed.
+    """Report the findings of streams that are still needed."""
+    # A stream that was retired while it was read may lack roll-ups, which is not an error.
     needed = streams_to_check(await context.cluster.refresh())
     for stream in streams.all():
         for finding in stream.findings() if stream.incarnation in needed else ():
@@ -140,7 +142,7 @@ async def report_streams(context: VerifyContext, streams: Streams) -> None:
 
 
 async def report_strays(context: VerifyContext, settle_seconds: float) -> None:
-    """Look at strays a second time, once they had time to be listed or removed."""
+    """Search for strays again after they had time to be listed or removed; report those left."""
     if not context.first_strays:
         return
     context.report.begin("unlisted objects")

@@ -1,4 +1,4 @@
-"""A run of a manifest: the object that lists up to a thousand segments."""
+"""Checks a manifest's runs: the objects that list up to a thousand segments each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neve.log.manifest.records import Run, RunBody
 
 
 async def check_run(context: VerifyContext, keys: SeriesKeys, run: Run) -> str:
-    """Why a run cannot be used, or is not what its manifest says; empty where all is well."""
+    """Return why a run is unusable or contradicts its manifest; an empty string if it is sound."""
 
     def decode(data: memoryview) -> RunBody:
         envelope = open_envelope(data, Kind.MANIFEST_RUN, keys.prefix, 0, run.key)

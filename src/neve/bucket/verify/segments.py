@@ -1,4 +1,4 @@
-"""One listed segment and its bundle: every byte of both, against each other and the list.
+"""Checks every byte of a listed segment and its bundle, against each other and the manifest.
 
 If a segment is damaged and its bundle is not, the bundle shows which stretches are damaged, so that
 only their offsets are reported as lost.
@@ -23,7 +23,10 @@ from neve.store.port import Store
 
 
 class SegmentResult(NamedTuple):
-    """What is wrong with a pair; empty texts where nothing is. `lost` cannot be read by anyone."""
+    """What is wrong with a segment and its bundle; the texts are empty if nothing is.
+
+    No reader can read the offsets in `lost`.
+    """
 
     segment_fault: str = ""
     index_problem: str = ""
@@ -35,7 +38,7 @@ class SegmentResult(NamedTuple):
 
 
 async def check_segment(store: Store, bounds: Bounds, segment: Segment) -> SegmentResult:
-    """Read a segment and its bundle whole and check all there is to check."""
+    """Read a segment and its bundle completely, and run every check on both."""
     async with bounds.holding(segment.bytes + segment.index_bytes):
         bundle, index_problem = await _checked_bundle(store, segment)
         for attempt in range(1, ATTEMPTS_DEFAULT + 1):
@@ -45,12 +48,15 @@ async def check_segment(store: Store, bounds: Bounds, segment: Segment) -> Segme
                 return SegmentResult("it is listed but missing", index_problem, _all(segment))
             result = await runtime.offload(_examine, segment, data, bundle, index_problem)
             if not result.segment_fault or attempt == ATTEMPTS_DEFAULT:
-                break  # else the read may have been torn
+                break  # otherwise retry: the read may have been torn
         return result
 
 
 async def _checked_bundle(store: Store, segment: Segment) -> tuple[Bundle | None, str]:
-    """Return the bundle, every section checked, or the reason why readers do not use it."""
+    """Return the bundle with every section checked, or None and why readers do not use it.
+
+    None without a reason means that the segment has no bundle.
+    """
     key = segment.index_key
     if key is None:
         return None, ""
@@ -112,7 +118,7 @@ def _against_list(segment: Segment, facts: kfs.SegmentFacts) -> str:
 
 
 def _against_bundle(segment: Segment, data: memoryview, bundle: Bundle) -> str:
-    """Why the bundle of a healthy segment cannot be its own."""
+    """Return why a bundle contradicts its healthy segment; an empty string if it does not."""
     footer = data[len(data) - kfs.FOOTER_BYTES :]
     stretches = bundle.stretches(segment.base, segment.last + 1)
     try:
@@ -125,7 +131,7 @@ def _against_bundle(segment: Segment, data: memoryview, bundle: Bundle) -> str:
 
 
 def _lost(segment: Segment, data: memoryview, bundle: Bundle | None) -> tuple[OffsetRange, ...]:
-    """The offsets that a reader of a damaged segment cannot have."""
+    """Return the offsets of a damaged segment that no reader can read."""
     if bundle is None or not bundle.checksummed:
         return _all(segment)
     lost: list[OffsetRange] = []

@@ -1,4 +1,4 @@
-"""Strays of a numbered series, and numbers that are missing from it."""
+"""Finds strays of a numbered series, and numbers that are missing from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def below_checkpoint(
     place: Place | None = None,
     incarnation: int | None = None,
 ) -> list[Stray]:
-    """Numbers and checkpoints that the greatest checkpoint makes superfluous."""
+    """Return the numbers and checkpoints below the greatest checkpoint, which contains them."""
     return [
         Stray(
             row,
@@ -46,10 +46,10 @@ def number_or_checkpoint(keys: SeriesKeys, key: str) -> int | None:
 def missing_number(
     keys: SeriesKeys, rows: Sequence[ObjectInfo], position: int, place: Place | None = None
 ) -> list[Finding]:
-    """A number that is not there although a later one is.
+    """Return a finding if the number at `position` is missing although later ones exist.
 
-    `rows` were listed before the series was read up to `position`, and a writer reads
-    a number before it writes the next one.
+    The caller must have listed `rows` before it read the series up to `position`. As a writer reads
+    a number before it writes the next one, a listed later number proves a gap.
     """
     numbers = [number for row in rows if (number := keys.number_of(row.key)) is not None]
     beyond = [number for number in numbers if number > position]
@@ -69,7 +69,7 @@ def missing_number(
 
 
 def unknown_key(row: ObjectInfo, where: str, place: Place | None = None) -> Stray:
-    """Return a stray for an object that Neve did not write. It is never removed."""
+    """Return the stray for a key that Neve never writes. Repair does not remove such objects."""
     return Stray(
         row,
         Finding(

@@ -1,8 +1,8 @@
-"""A WAL stream: its checkpoint and roll-ups, every number behind it, every slice, its seal.
+"""Checks a WAL stream: its checkpoint and roll-ups, every number after it, every slice, its seal.
 
 The walk continues past a damaged object, so that one run reports all damage, and the lost offsets
-show as gaps between its neighbours. What was found counts only if the greatest checkpoint,
-checked afterwards, has not moved; otherwise the walk starts again there.
+show as gaps between the object's neighbours. The result counts only if the greatest checkpoint has
+not moved during the walk; otherwise the walk starts again from the new checkpoint.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from neve.store.port import ObjectInfo
 
 RESTARTS_MAX = 100
 RESTART_PAUSE_SECONDS = 0.05
-# What a number is counted as before its size is known; objects are cut at 4 MiB by default.
+# Bytes reserved for a number that was not listed; objects are cut at 4 MiB by default.
 NUMBER_BYTES_GUESSED = 4 * MIB
 
 
 class DamagedSlice(NamedTuple):
-    """Batches of one partition that fail their checks, in an object whose directory does not."""
+    """Damaged batches of one partition in an object whose directory can be read."""
 
     key: str
     entry: Slice
@@ -43,7 +43,7 @@ class DamagedSlice(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """One object as it was read: None in `item` for a seal, or where it cannot be read at all."""
+    """The result of reading one object. `item` is None for a seal or an unreadable object."""
 
     item: TailObject | None
     is_seal: bool = False
@@ -52,7 +52,7 @@ class Examined(NamedTuple):
 
 
 class StreamResult(NamedTuple):
-    """A stream as once walked. `tail` leaves out what could not be read."""
+    """The result of one walk over a stream. `tail` lacks objects that could not be read."""
 
     tail: StreamTail
     problems: tuple[NeveError, ...]
@@ -61,7 +61,7 @@ class StreamResult(NamedTuple):
 
 
 class StreamCheck:
-    """One stream. Objects never change, so one that was found healthy is not read again."""
+    """Checks one stream. Objects never change, so a healthy one is not read again."""
 
     def __init__(self, context: VerifyContext, incarnation: int) -> None:
         self._context = context
@@ -73,7 +73,10 @@ class StreamCheck:
         self.result: StreamResult | None = None
 
     async def walk(self) -> StreamResult:
-        """The stream as it is now."""
+        """Read the whole stream as it is now, and keep the result in `result`.
+
+        Raises UnavailableError if checkpoints are written faster than the stream can be read.
+        """
         async with self._walking:
             for _ in range(RESTARTS_MAX):
                 rows = await self._store.list(self.keys.prefix)
@@ -122,7 +125,11 @@ class StreamCheck:
         return payload, []
 
     async def _numbers(self, start: int, sizes: dict[str, int]) -> tuple[list[Examined], int, bool]:
-        """Numbers in order to the first that is missing or a seal; damaged ones count as there."""
+        """Read numbers in order, up to the first that is missing or a seal.
+
+        Returns the objects read, damaged ones included, the number after them, and whether a seal
+        is there.
+        """
         width = self._context.bounds.objects_at_once
         found: list[Examined] = []
         while True:
@@ -136,7 +143,7 @@ class StreamCheck:
     async def _read_all(
         self, wanted: dict[str, int], *, rollup: bool, sizes: dict[str, int]
     ) -> list[Examined]:
-        """Objects by key, each with the number that it must carry, in this order."""
+        """Read objects, given by key with the number that each must carry; keeps the order."""
         done: dict[str, Examined] = {}
 
         async def read(row: tuple[str, int]) -> None:
@@ -187,7 +194,7 @@ class StreamCheck:
         return Examined(item, bad_slices=tuple(bad)), len(data)
 
     async def _damaged(self, key: str, number: int, error: NeveError, *, rollup: bool) -> Examined:
-        """Which slices of an object are bad, where its directory can still be read."""
+        """Return the bad slices of a damaged object, or `error` if its directory is unreadable."""
         try:
             data = await self._store.get(key, wal_object.OBJECT_BYTES_MAX)
             decoded = wal_object.decode_directory(
@@ -205,10 +212,14 @@ class StreamCheck:
         return Examined(item, problem=None if bad else error, bad_slices=tuple(bad))
 
     def _hole(self, tail: StreamTail, rows: Sequence[ObjectInfo]) -> Finding | None:
-        """A number that is missing although its writer had it: it never is so far ahead."""
+        """Return a finding if the first missing number must have existed.
+
+        A writer has at most `window` uploads in flight, so a number further ahead proves that the
+        missing one was written.
+        """
         broker = self._context.cluster.state.brokers.get(self.incarnation)
         window = broker.inflight if broker is not None else INFLIGHT_MAX
-        # Seals do not count: a sealer reaches as far ahead as it must.
+        # Seals do not count: a sealing process is not limited to the window.
         records = [row for row in rows if row.size > wal_object.SEAL_BYTES]
         numbers = [self.keys.number_of(row.key) for row in records]
         beyond = [at for at in numbers if at is not None and at >= tail.position + window]
@@ -225,7 +236,11 @@ class StreamCheck:
         )
 
     def findings(self) -> list[Finding]:
-        """Return findings of the stream itself. Damaged slices are findings of their partitions."""
+        """Return findings about the stream itself.
+
+        Damaged slices are reported by the checks of their partitions; those of deleted topics are
+        notes here.
+        """
         if self.result is None:
             return []
         found = [unreadable(error, self.keys.prefix) for error in self.result.problems]
@@ -241,7 +256,7 @@ class StreamCheck:
     # -- strays ------------------------------------------------------------------------------
 
     async def strays(self) -> list[Stray]:
-        """What the stream's greatest checkpoint, or its end, makes superfluous."""
+        """Return objects that the greatest checkpoint or the stream's end makes superfluous."""
         rows = await self._store.list(self.keys.prefix)
         greatest = await greatest_checkpoint(self._store, self.keys) or 0
         named: tuple[str, ...] = ()
@@ -249,7 +264,7 @@ class StreamCheck:
             try:
                 payload = await read_checkpoint(self._store, self.keys, greatest)
             except (DamagedError, UnsupportedError):
-                return []  # reported as damage; what it names is not known
+                return []  # reported as damage; the roll-ups that it names are unknown
             if payload is None:
                 return []  # replaced and trimmed meanwhile
             named = payload.rollups
@@ -299,7 +314,7 @@ def _sizes(rows: Sequence[ObjectInfo]) -> dict[str, int]:
 
 
 class Streams:
-    """The streams of one bucket, each checked once, and walked again on demand."""
+    """The streams of one bucket. Each is read once, and again on request."""
 
     def __init__(self, context: VerifyContext) -> None:
         self._context = context
@@ -314,7 +329,7 @@ class Streams:
         return [self._checks[incarnation] for incarnation in sorted(self._checks)]
 
     async def results(self, incarnations: Iterable[int], *, fresh: bool) -> list[StreamResult]:
-        """The streams as they were last walked, or as they are now."""
+        """Return each stream's last result, or read it now if there is none or `fresh` is set."""
         found = []
         for incarnation in dict.fromkeys(incarnations):
             stream = self.of(incarnation)

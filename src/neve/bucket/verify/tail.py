@@ -1,4 +1,4 @@
-"""A partition's tail in the streams: are all committed offsets above the segments there?"""
+"""Checks that the streams hold all committed offsets of a partition above its segments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tail_gaps(
     tails: Mapping[int, StreamTail],
     manifest: ManifestState,
 ) -> tuple[list[OffsetRange], int]:
-    """Return the offsets that neither segments, streams nor skips cover, and the tail's end."""
+    """Return offsets above the segments that no slice or skip covers, and the tail's end."""
     partition = bytes.fromhex(place.topic_id), place.partition
     slices = committed_slices(*partition, parts, tails)
     first = max(manifest.next, manifest.start)
@@ -51,7 +51,7 @@ def gap_findings(
 def slice_findings(
     context: VerifyContext, place: Place, streams: Sequence[StreamResult], manifest: ManifestState
 ) -> list[Finding]:
-    """Damaged slices of a partition, with the offsets that they cost."""
+    """Return a finding for each damaged slice of a partition, with the offsets that it loses."""
     topic_id = bytes.fromhex(place.topic_id)
     return [
         _slice_finding(context, place, bad, manifest)

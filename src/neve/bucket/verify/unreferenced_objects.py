@@ -1,7 +1,7 @@
 """Finds objects that no live partition and no needed stream refers to.
 
-Objects of deleted topics, streams that are no longer needed, what a probe left behind, and keys
-that Neve never writes. One listing of everything is taken apart at once and not kept.
+These are objects of topics that no longer exist, of streams that are no longer needed and of
+probes that crashed, and keys that Neve never writes. Listings are processed at once and not kept.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from neve.log.wal.reader import WalReader
 from neve.store.port import ObjectInfo
 
 PROBE_PREFIX = "probe/"
-# No probe takes this long; one that died left what is older.
+# No probe takes this long, so an older probe object was left by one that crashed.
 PROBE_AGE_MS = 3_600_000
 
 
 def streams_to_check(state: ClusterState) -> list[int]:
-    """Every stream that some partition needs, or that a live process may be writing."""
+    """Return the streams that a partition needs or that a live process may be writing."""
     alive = {broker.incarnation for broker in state.brokers.values() if broker.live}
     return sorted({*state.streams(), *alive})
 
 
 class UnreferencedObjects:
-    """Everything under Neve's prefixes that belongs to no live partition and no needed stream."""
+    """Finds objects under Neve's prefixes without a live partition or a needed stream."""
 
     def __init__(self, context: VerifyContext) -> None:
         self._context = context
@@ -73,7 +73,7 @@ class UnreferencedObjects:
             topic_id = name.topic_id.hex()
             topic = state.topics.get(topic_id)
             if topic_id in state.deleted:
-                continue  # its whole prefix is swept
+                continue  # the sweep of deleted topics removes its whole prefix
             if topic is not None and not topic.partitions:
                 found.append(_of_an_import(row, topic.name))
             elif topic is None or name.partition >= len(topic.partitions):
@@ -95,7 +95,7 @@ class UnreferencedObjects:
         return found
 
     async def _of_retired(self, incarnation: int, rows: list[ObjectInfo]) -> list[Stray]:
-        """What is left of a stream beside its end seal and the checkpoint there."""
+        """Return the objects of a retired stream, except its end seal and the checkpoint there."""
         keys = wal_stream(incarnation)
         if len(rows) <= 1:
             return []
@@ -104,12 +104,12 @@ class UnreferencedObjects:
             number, checkpoint = end or (0, 0)
             payload = await read_checkpoint(self._context.store, keys, checkpoint)
         except (DamagedError, UnsupportedError):
-            return []  # it is not read any more
+            return []  # nothing reads this stream any more
         if end is None:
-            return []  # never sealed: its process may only be slow
+            return []  # never sealed: its process may just be slow
         named = payload.rollups if payload is not None else ()
         kept = {keys.number(number), keys.checkpoint(number)}
-        # What the collector has not reached yet is expected; what was created after it is a stray.
+        # Before the collector is done with a stream, its objects are expected; afterwards strays.
         collected = checkpoint == number and not any(row.key in named for row in rows)
         severity = Severity.LEFTOVER if collected else Severity.NOTE
         return [
@@ -147,7 +147,10 @@ class UnreferencedObjects:
 
 
 def _of_an_import(row: ObjectInfo, topic: str) -> Stray:
-    """Only an import makes a topic without partitions, and gives it all of them at its end."""
+    """Return a stray of a topic without partitions.
+
+    Only an import creates such a topic. It adds all partitions when it ends.
+    """
     return Stray(
         row,
         Finding(
