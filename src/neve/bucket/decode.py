@@ -1,7 +1,8 @@
-"""Decoding of checked batches into records or Arrow columns.
+"""Decodes checked batches into records or Arrow columns.
 
-Both yield exactly the records within the chunk's offsets and the selection's times; control batches
-are left out. Few records are decoded in plain Python: loading the compiled kernel takes longer.
+Both yield exactly the records within the chunk's offsets and the selection's times, and skip
+control batches. A small number of records is decoded in plain Python, which takes less time than
+loading the compiled kernel.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ COLUMNS = (
 """The default columns of Arrow batches, in this order."""
 
 PLAIN_BYTES_MAX = 256 * 1024
-"""Bytes of batches that one decoder reads in plain Python before it loads the kernel."""
+"""Bytes of batches that one decoder decodes in plain Python before it loads the kernel."""
 RECORDS_AT_ONCE = 16 * 1024
 ARROW_BYTES_MAX = 8 * 1024 * 1024
-"""Decompressed bytes of one Arrow batch: large beside the cost per batch, here and in consumers,
-and small enough for a processor's caches."""
+"""Decompressed bytes of one Arrow batch: large enough to make the cost per batch negligible, here
+and in consumers, and small enough for CPU caches."""
 _REPLACEMENT = "\ufffd"
 
 
@@ -61,7 +62,7 @@ class RecordDecoder:
 def _plain(name: PartitionName, chunk: RecordChunk, selection: Selection) -> Iterator[list[Record]]:
     for position, header, data in _batches(chunk):
         if header.base_offset >= chunk.next_offset:
-            return  # later batches are not selected, and not checked
+            return  # later batches are not selected, and need not be checked
         if header.is_control or not _overlaps(header, chunk) or _too_old(header, selection):
             continue
         found = [
@@ -97,7 +98,7 @@ def _too_old(header: BatchHeader, selection: Selection) -> bool:
 
 
 def _keep(selection: Selection) -> Callable[[BatchHeader], bool] | None:
-    """Return what selects batches by their headers; None if all are selected."""
+    """Return the predicate that selects batches by their headers; None if all are selected."""
     if selection.from_timestamp is None:
         return None
     return lambda header: not _too_old(header, selection)
@@ -118,7 +119,7 @@ def _compiled(
     for batch in batches:
         rows = _rows(name, batch)
         if any(_has_odd_key(row) for row in rows):
-            # Arrow's text is UTF-8: only the plain decoder has the raw bytes of such a header.
+            # Arrow strings are UTF-8: only the plain decoder keeps the raw bytes of such a key.
             for chunk in _between(chunks, rows[0].offset, rows[-1].offset + 1):
                 yield from _plain(name, chunk, selection)
             continue
@@ -175,7 +176,10 @@ def _has_odd_key(row: Record) -> bool:
 
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
-    """The schema of Arrow batches with these columns, in this order."""
+    """Return the schema of Arrow batches with these columns, in this order.
+
+    Raises InvalidError if a column does not exist.
+    """
     import pyarrow as pa
 
     from neve.records import arrow
@@ -192,7 +196,7 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
 def decode_arrow(
     name: PartitionName, chunks: Sequence[RecordChunk], selection: Selection, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield chunks as Arrow batches; none is empty."""
+    """Yield the selected records of chunks as Arrow batches that are never empty."""
     import pyarrow as pa
 
     from neve.records.arrow import parts_to_arrow_batches
@@ -200,7 +204,7 @@ def decode_arrow(
     schema = arrow_schema(columns)
     decoded = [column for column in columns if column not in ("topic", "partition")]
     needed = [*decoded, "timestamp"] if selection.by_time else decoded
-    # A batch of no columns has no length: offsets are the cheapest to count by.
+    # A batch without columns has no length: offsets are the cheapest column to count rows by.
     needed = list(dict.fromkeys(needed or ["offset"]))
     for found in parts_to_arrow_batches(
         _parts(chunks),
@@ -228,7 +232,7 @@ def _in_time(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
     micros = batch.column("timestamp").cast(pa.int64())
-    # A time that microseconds cannot hold is null: it is far outside any range a caller can give.
+    # A timestamp that does not fit microseconds is null: no range of a caller can include it.
     selected = pa.repeat(pa.scalar(True), batch.num_rows)
     if selection.from_timestamp is not None:
         selected = pc.and_(selected, pc.greater_equal(micros, selection.from_timestamp * 1000))

@@ -1,4 +1,4 @@
-"""`Bucket`: the reader for ordinary Python, over a loop in a thread of its own."""
+"""`Bucket`: the blocking reader, over an event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def open_bucket(url: Url, *, layout: LayoutName = "neve", settings: GivenSettings = None) -> Bucket:
-    """Open a bucket for reading: what `neve.open` is."""
+    """Open a bucket for reading. Public as `neve.open`."""
     runner = runtime.BlockingRunner("neve-bucket")
     try:
         return Bucket(
@@ -31,7 +31,7 @@ def open_bucket(url: Url, *, layout: LayoutName = "neve", settings: GivenSetting
 
 
 class Bucket:
-    """A bucket that is open for reading. Close it, or use it as `with`. Any thread may use it."""
+    """A bucket that is open for reading. Close it, or use it in `with`. Any thread may use it."""
 
     def __init__(self, bucket: AsyncBucket, runner: runtime.BlockingRunner) -> None:
         self._bucket = bucket
@@ -39,23 +39,23 @@ class Bucket:
 
     @property
     def skipped(self) -> int:
-        """How many offsets reads have passed over: given up on purpose, or held by no object."""
+        """The number of offsets that reads have passed over: skipped, or held by no object."""
         return self._bucket.skipped
 
     def topics(self) -> list[TopicInfo]:
-        """All topics, by name."""
+        """Return all topics, by name."""
         return self._runner.run(self._bucket.topics())
 
     def topic(self, name: str) -> TopicInfo:
-        """One topic; NoTopicError if there is none of that name."""
+        """Return one topic. Raises NoTopicError if it does not exist."""
         return self._runner.run(self._bucket.topic(name))
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset of a partition, and the one that its next record will have."""
+        """Return the first offset of a partition, and the offset of its next record."""
         return self._runner.run(self._bucket.offsets(topic, partition))
 
     def describe(self) -> BucketInfo:
-        """Everything at a glance."""
+        """Describe the bucket: its topics, partitions and streams."""
         return self._runner.run(self._bucket.describe())
 
     def plan(
@@ -68,7 +68,7 @@ class Bucket:
         from_timestamp: Moment | None = None,
         to_timestamp: Moment | None = None,
     ) -> list[PartitionPlan]:
-        """What a selection would read of each partition, without reading any of it."""
+        """Return what a selection would read of each partition, without reading it."""
         return self._runner.run(
             self._bucket.plan(
                 topic,
@@ -90,7 +90,7 @@ class Bucket:
         from_timestamp: Moment | None = None,
         to_timestamp: Moment | None = None,
     ) -> Iterator[Record]:
-        """Every committed record of a selection, to the end as it is when reading begins."""
+        """Yield every committed record of a selection, up to the end when reading begins."""
         bounds = Bounds(from_offset, to_offset, from_timestamp, to_timestamp)
         return self._flat(self._bucket.read_lists(topic, partitions, bounds))
 
@@ -106,9 +106,11 @@ class Bucket:
         columns: Sequence[str] = COLUMNS,
         topic_id: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The same records as Arrow batches, each of one partition.
+        """Yield the same records as Arrow batches, each of one partition.
 
-        The next is decoded while the caller is busy with one: up to two are held besides.
+        The next batch is decoded while the caller uses one, so up to two more are in memory.
+
+        Raises TopicReplacedError if the topic's id is not `topic_id`, if that is given.
         """
         batches = self._bucket.arrow(
             topic,
@@ -139,7 +141,7 @@ class Bucket:
             yield from rows
 
     def close(self) -> None:
-        """End what runs and release connections. Iterators end with ClosedError."""
+        """End all reads and release connections. Open iterators raise ClosedError."""
         if not self._runner.closed:
             try:
                 self._runner.end_iterations()

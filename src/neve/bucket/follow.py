@@ -1,4 +1,4 @@
-"""Following partitions: the records that are there, and then new ones as they are committed.
+"""Follows partitions: yields the existing records, then new ones as they are committed.
 
 A round polls the tails once and reads the new records of each partition in turn. If a partition
 fails, the others continue until they have nothing new; then the failure is raised.
@@ -23,13 +23,13 @@ Decoding: TypeAlias = Callable[[PartitionName, Sequence[RecordChunk], Selection]
 FIRST_GROUP_BYTES = 2 * 1024 * 1024
 """Size of the first group of chunks that are decoded together: small, for a quick first record."""
 GROUP_BYTES = 8 * 1024 * 1024
-"""Size of later groups: large beside the cost of a call, small beside a reader's memory."""
+"""Limit for later groups: makes the cost per call negligible, and takes little memory."""
 
 
 async def decoded(
     reader: PartitionReader, chunks: AsyncGenerator[RecordChunk, None], decode: Decoding[T]
 ) -> AsyncGenerator[T, None]:
-    """Yield what `decode` makes of chunks. It runs in a thread, so downloads continue meanwhile."""
+    """Yield what `decode` makes of chunks. It runs in a thread, so that downloads continue."""
     async with contextlib.aclosing(_grouped(chunks)) as groups:
         async for group in groups:
             parts = decode(reader.name, group, reader.selection)
@@ -47,7 +47,7 @@ async def _next(reader: PartitionReader, parts: Iterator[T]) -> T | None:
 async def _grouped(
     chunks: AsyncGenerator[RecordChunk, None],
 ) -> AsyncGenerator[list[RecordChunk], None]:
-    """Yield groups of chunks: the tail of a log is in objects of a few hundred records.
+    """Yield groups of chunks, because a log's tail is in small objects of a few hundred records.
 
     Each group is twice as large as the one before, up to GROUP_BYTES. If reading fails, the chunks
     before the failure are yielded first.

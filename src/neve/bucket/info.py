@@ -1,4 +1,4 @@
-"""A bucket at a glance: topics, partitions, streams; what `neve storage ls` shows."""
+"""Summarizes a bucket's topics, partitions and streams, as `neve storage ls` shows them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BucketInfo(NamedTuple):
 
     @property
     def errors(self) -> list[str]:
-        """Describe what could not be read."""
+        """One line for each partition and stream that could not be read."""
         partitions = [
             f"{topic.name}-{row.partition}: {row.error}"
             for topic in self.topics
@@ -44,7 +44,10 @@ class BucketInfo(NamedTuple):
 async def describe(
     layout: Layout, at_once: int, advanced: Callable[[int, int], None] | None
 ) -> BucketInfo:
-    """Look at every partition, `at_once` of them side by side."""
+    """Describe the bucket, reading `at_once` partitions concurrently.
+
+    `advanced` is called with the number of partitions done and their total.
+    """
     await layout.refresh()
     topics = layout.topics()
     names = [PartitionName(topic.name, number) for topic in topics for number in topic.partitions]

@@ -1,9 +1,9 @@
 """KafScale's layout, read in place: `{namespace}/{topic}/{partition}/segment-*.kfs`.
 
-KafScale has no list of segments, so the bucket's listing is used. A `.kfs` is read with its
-`.index` and `.kfst` if they are sound, and without them otherwise. Offsets that no segment holds
-are passed over and counted: KafScale can lose a write that way without any trace. If two segments
-hold the same offset, the one with the higher base counts, as in KafScale's own reader.
+KafScale keeps no list of segments, so the bucket's listing is used. A `.kfs` is read with its
+`.index` and `.kfst` if they are sound, and without them otherwise. Readers pass over and count
+offsets that no segment holds: KafScale can lose a write that way without any trace. If two segments
+hold the same offset, the one with the higher base offset is read, as in KafScale's own reader.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KafScaleLayout:
     async def prepare(
         self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
     ) -> None:
-        """Nothing is shared but the listing, which each source was made of."""
+        """Do nothing: partitions share only the listing, which each source already has."""
 
     def _of(self, name: PartitionName) -> list[ForeignSegment]:
         if name not in self._listed:
@@ -100,7 +100,10 @@ class KafScaleLayout:
 def _by_partition(
     segments: Iterable[ForeignSegment],
 ) -> dict[PartitionName, list[ForeignSegment]]:
-    """Segments by partition. Topics of several namespaces carry theirs in their name."""
+    """Return segments by partition, in the order of offsets.
+
+    If there are several namespaces, topic names are prefixed with theirs.
+    """
     rows = list(segments)
     several = len({row.name.namespace for row in rows}) > 1
     found: dict[PartitionName, list[ForeignSegment]] = {}
@@ -151,7 +154,7 @@ class KafScaleSource:
         return Resolved(start, self._end)
 
     async def _end_of(self, row: ForeignSegment) -> int:
-        """Return the offset behind a segment's last, from its footer."""
+        """Return the offset after a segment's last one, from its footer."""
         size = row.segment_bytes
         start = max(0, size - kfs.FOOTER_BYTES)
         footer = await fetch_range_checked(
@@ -189,9 +192,9 @@ class KafScaleSource:
         )
 
     async def _time_range(self, segment: Segment) -> TimeRange | None:
-        """Return the timestamps in a segment's `.kfst`; None if there is none, or it is stale.
+        """Return the timestamps in a segment's `.kfst`; None if it is missing, damaged or stale.
 
-        KafScale overwrites segments: one that reaches further than its `.kfst` is newer.
+        KafScale overwrites segments, so a segment whose offsets differ from its `.kfst` is newer.
         """
         row = next(row for row in self.listed if row.key == segment.key)
         key = row.times_key
@@ -216,7 +219,10 @@ class KafScaleSource:
 
 
 def _described(row: ForeignSegment, last: int) -> Segment:
-    """Return a segment as Neve lists one. A listing has no times, records or checksum."""
+    """Return a segment as Neve lists one, without the fields that a bucket listing lacks.
+
+    These are the timestamps, the record count and the checksum.
+    """
     return Segment(
         key=row.key,
         base=row.name.base_offset,
@@ -234,7 +240,7 @@ def _described(row: ForeignSegment, last: int) -> Segment:
 
 
 class _ListingWatcher:
-    """Polls by listing: nothing else shows what is new."""
+    """Marks every partition as stale at each poll: only a new listing can show what is new."""
 
     def __init__(self, names: Sequence[PartitionName]) -> None:
         self._names = names

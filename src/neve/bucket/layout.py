@@ -1,6 +1,6 @@
-"""The port to a bucket's layout: topics, and where a partition's records are.
+"""The port to a bucket's layout: its topics, and where a partition's records are.
 
-There are two: Neve's own layout, and KafScale's files in place. Readers treat both alike.
+There are two implementations: Neve's own layout, and KafScale's files in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neve.log.tail import TailSlice
 class Resolved:
     """A partition at one moment: its first offset, its committed end, its tail.
 
-    `failure` is why nothing behind `end` could be resolved; a reader that arrives there raises it.
+    `failure` is why nothing after `end` could be resolved; a reader that reaches `end` raises it.
     """
 
     start: int
@@ -37,19 +37,20 @@ class PartitionSource(Protocol):
 
     @property
     def gaps_allowed(self) -> bool:
-        """Whether offsets that no object holds are passed over and counted, or are a loss."""
+        """Whether readers pass over and count offsets that no object holds, or raise an error."""
 
     @property
     def remedy(self) -> str:
-        """What to do about damage: the command that shows more, and the one that skips it."""
+        """What the user can do about damage; appended to error messages."""
 
     async def resolve(self) -> Resolved:
         """Find out where the partition's records are now."""
 
     async def segments(self, first: int, end: int, *, with_times: bool) -> list[Segment]:
-        """Return the segments with offsets from `first` up to `end`, as of the last resolve.
+        """Return the segments with offsets from `first` up to, not including, `end`.
 
-        `with_times` asks for the timestamps of segments where that takes requests.
+        They are as of the last resolve. With `with_times`, they include their timestamps even if
+        that takes requests.
         """
 
     async def totals(self) -> tuple[int, int]:
@@ -57,7 +58,7 @@ class PartitionSource(Protocol):
 
 
 class News(NamedTuple):
-    """The result of a poll for one partition: new slices, or that it must be resolved."""
+    """The result of a poll for one partition: new slices, or `stale` if it must be resolved."""
 
     slices: tuple[TailSlice, ...]
     stale: bool
@@ -74,7 +75,7 @@ class Watcher(Protocol):
 
 
 class PartitionInfo(NamedTuple):
-    """One partition for display. `error` is why some of it could not be resolved."""
+    """One partition for display. `error` is set if it could not be fully resolved."""
 
     partition: int
     start: int
@@ -116,9 +117,9 @@ class Layout(Protocol):
     async def prepare(
         self, sources: Sequence[PartitionSource], ends: Sequence[int] | None = None
     ) -> None:
-        """Read what partitions share, once for all of them. Their next resolve uses it.
+        """Read the objects that partitions share once; the next resolve of each source uses them.
 
-        `ends` are the offsets up to which each will be read, if known.
+        `ends` are the offsets up to which each source will be read, if known.
         """
 
     def watcher(self, sources: Sequence[PartitionSource]) -> Watcher:

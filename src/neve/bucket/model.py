@@ -26,7 +26,10 @@ PARTITION_ERRORS = (
     NotFoundError,
     UnsupportedError,
 )
-"""Errors of one partition: the others are read first. All other errors are raised at once."""
+"""Errors that concern one partition: the other partitions are read before the error is raised.
+
+All other errors are raised at once.
+"""
 
 EARLIEST: Literal["earliest"] = "earliest"
 LATEST: Literal["latest"] = "latest"
@@ -63,7 +66,7 @@ class TopicInfo(NamedTuple):
 
 
 class PartitionName(NamedTuple):
-    """A partition as people call it."""
+    """A partition's topic name and number."""
 
     topic: str
     partition: int
@@ -82,7 +85,7 @@ class PartitionsFailedError(NeveError):
 
 
 class TopicReplacedError(NeveError):
-    """A topic was deleted, and another one of its name was made: offsets mean nothing in it."""
+    """A topic was deleted and another one with its name created, so offsets have no meaning."""
 
     def __init__(self, topic: str, wanted_id: str, found_id: str) -> None:
         super().__init__(
@@ -95,7 +98,7 @@ class TopicReplacedError(NeveError):
 
 
 def raise_failures(failures: Mapping[PartitionName, NeveError]) -> None:
-    """Raise what went wrong, if anything did: one error as it is, several as one that names all."""
+    """Raise the failure if there is one, or PartitionsFailedError if there are several."""
     if len(failures) == 1:
         raise next(iter(failures.values()))
     if failures:
@@ -104,7 +107,10 @@ def raise_failures(failures: Mapping[PartitionName, NeveError]) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records of one partition: from each bound on, up to and not including the other."""
+    """The records of one partition to read. `from_` bounds are inclusive, `to_` bounds are not.
+
+    Timestamps are milliseconds since 1970.
+    """
 
     from_offset: int | Edge = EARLIEST
     to_offset: int = OFFSET_MAX
@@ -127,7 +133,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds as a caller gives them, for any number of partitions."""
+    """The bounds that a caller gives for any number of partitions."""
 
     from_offset: Offsets = None
     to_offset: int | Mapping[int, int] | None = None
@@ -135,7 +141,7 @@ class Bounds:
     to_timestamp: Moment | None = None
 
     def of(self, partition: int) -> Selection:
-        """The bounds of one partition. One that a mapping leaves out is not bounded."""
+        """Return the selection of one partition, which has no bound if a mapping leaves it out."""
         to_offset = _offset(self.to_offset, partition)
         return Selection(
             _first(self.from_offset, partition),
@@ -166,7 +172,10 @@ def _offset(given: int | Mapping[int, int] | None, partition: int) -> int | None
 
 
 def milliseconds(moment: Moment | None) -> int | None:
-    """A moment as records carry it."""
+    """Return a moment in milliseconds since 1970, as in records.
+
+    Raises InvalidError for a datetime without a time zone.
+    """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise InvalidError(f"{moment.isoformat()} has no time zone: add one, such as UTC")

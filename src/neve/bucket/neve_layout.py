@@ -1,7 +1,8 @@
-"""Neve's own layout: the cluster log says which topics and streams there are, manifests the rest.
+"""Neve's own layout: the cluster log lists topics and streams, and manifests list segments.
 
-A partition is resolved in the order that makes it right: the cluster log, then the streams (their
-checkpoints and numbers), then the newest manifest. A tail that does not join is read again.
+To be correct, resolving a partition reads the cluster log first, then the streams (their
+checkpoints and numbers), then the newest manifest. If the tail does not continue the segments, all
+three are read again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RESOLVE_ATTEMPTS_MAX = 20
 RESOLVE_PAUSE_SECONDS = 0.05
 
 StreamView = StreamTail | NeveError
-"""A stream's tail, or why it cannot be read: its partitions are read as far as they are tiered."""
+"""A stream's tail, or why it cannot be read. Then only its partitions' segments are read."""
 
 
 class NeveLayout:
@@ -73,7 +74,7 @@ class NeveLayout:
             own = [source for source, held in zip(own, tiered, strict=True) if not held]
         if not own:
             return
-        # As they are now: another reader of this bucket may refresh the cluster log meanwhile.
+        # Taken now, because another reader of this bucket may refresh the cluster log meanwhile.
         parts = [source.parts for source in own]
         views = await read_views(
             self._store, (part for each in parts for part in each), self._directories
@@ -133,7 +134,7 @@ async def read_views(
     parts: Iterable[StreamPart],
     known: DirectoryCache[TailObject] | None = None,
 ) -> dict[int, StreamView]:
-    """The tails of these streams, side by side. One that is damaged does not hide the others."""
+    """Read the tails of these streams concurrently. A damaged one has its error as its view."""
 
     async def view(incarnation: int) -> StreamView:
         try:
@@ -176,7 +177,10 @@ class NeveSource:
 
     @property
     def partition(self) -> PartitionState:
-        """The partition as the cluster log has it; NoTopicError once its topic is deleted."""
+        """The partition's state as of the last cluster log read.
+
+        Raises NoTopicError if its topic was deleted.
+        """
         topic = self._cluster.state.topics.get(self.topic_id.hex())
         if topic is None:
             raise NoTopicError(f"topic {self.name.topic!r} was deleted while it was read")
@@ -187,21 +191,23 @@ class NeveSource:
         return self.partition.streams
 
     def looked_at(self, parts: tuple[StreamPart, ...], views: Mapping[int, StreamView]) -> None:
-        """Use these views of `parts` at the next resolve; the cluster log was read before them."""
+        """Use these views of `parts` at the next resolve.
+
+        The caller must have read the cluster log before the streams.
+        """
         self._views = (parts, views)
 
     async def is_tiered_to(self, end: int) -> bool:
-        """Whether segments hold all offsets below `end`: the next resolve then needs no stream.
+        """Return whether segments hold all offsets below `end`. The next resolve then skips streams.
 
-        What is in a segment is committed and stays so; only the way to the partition's own end
-        leads over the streams first.
+        Records in segments stay committed, so streams are only needed to find the partition's end.
         """
         if end >= OFFSET_MAX:
             return False
         try:
             state = await self.manifest.refresh()
         except PARTITION_ERRORS:
-            return False  # the next resolve raises it
+            return False  # the next resolve raises the error
         if state.next < end:
             return False
         self._tiered = Resolved(state.start, max(state.start, state.next), (), state.skips)
@@ -221,7 +227,7 @@ class NeveSource:
             )
             if broken is not None:
                 if await self._parts_changed(parts):
-                    continue  # a stream that is needed no more: what it held is in segments
+                    continue  # the partition may no longer need the broken stream
                 return Resolved(state.start, max(state.start, state.next), (), state.skips, broken)
             tail = assemble(self.topic_id, self.name.partition, parts, tails, state)
             if tail is not None:
@@ -251,7 +257,7 @@ class NeveSource:
 
     async def totals(self) -> tuple[int, int]:
         state = self.manifest.state
-        if state.removed:  # runs still count what was taken off the list since they were written
+        if state.removed:  # the totals of runs still include segments removed since
             rows = await self.manifest.segments()
             return len(rows), sum(row.bytes for row in rows)
         segments = len(state.loose) + sum(run.segments for run in state.runs)

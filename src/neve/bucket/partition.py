@@ -1,9 +1,9 @@
-"""Reading one partition: every committed record of a range, in order, once.
+"""Reads one partition: every committed record of a range, in order, once.
 
-Objects may move while they are read. If a listed object is gone, the reader resolves the partition
-again and continues at its next offset (`log.reading.gone_objects`). A damaged index makes a read
-slower. A damaged segment or slice raises an error that names the object and the offset up to which
-all records were delivered.
+Records may move to other objects meanwhile. If a listed object is gone, the reader resolves the
+partition again and continues at its next offset (`log.reading.gone_objects`). A damaged index only
+makes a read slower. A damaged segment or slice raises an error that names the object and the offset
+up to which all records were delivered.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PartitionReader:
 
     @property
     def finished(self) -> bool:
-        """Whether no record that is yet to be committed can be in the selection."""
+        """Whether the reader is at the selection's end, so that new records cannot be in it."""
         return self.next >= self.selection.to_offset
 
     async def open(self) -> Resolved:
@@ -95,7 +95,7 @@ class PartitionReader:
         return resolved
 
     async def to_end(self) -> AsyncGenerator[RecordChunk, None]:
-        """Yield all chunks from the next offset to the end of the last resolve."""
+        """Yield all chunks from the next offset to the end as of the last resolve."""
         if self._resolved is None:
             await self.open()
         resolved = self._resolved
@@ -114,7 +114,7 @@ class PartitionReader:
             raise self._explained(resolved.failure)
 
     async def again(self) -> AsyncGenerator[RecordChunk, None]:
-        """Resolve again, and yield all chunks from the next offset to the end of that."""
+        """Resolve again, and yield all chunks from the next offset to the new end."""
         self._resolved = await self._source.resolve()
         if self.next < self._resolved.start:
             raise self._overtaken(self._resolved.start, "")
@@ -189,7 +189,7 @@ class PartitionReader:
     # -- what goes wrong ---------------------------------------------------------------------
 
     async def _resolve_again(self, missing: NotFoundError, end: int) -> Resolved:
-        """Resolve the partition, because a listed object is gone. Raises if it is lost."""
+        """Resolve the partition again, because a listed object is gone. Raises if it is lost."""
         if self._gone.is_final(missing):
             still_listed = self._gone.is_repeated(missing)
             error = final_error(str(self.name), missing, still_listed=still_listed)
@@ -213,7 +213,7 @@ class PartitionReader:
         )
 
     async def _without_index(self, error: DamagedError) -> None:
-        """Distrust the index of a damaged segment. Raises if that cannot help."""
+        """Read a damaged segment without its index from now on. Raises if that cannot help."""
         span = self._span_of(error.key)
         segment = None if span is None else span.holder
         if isinstance(segment, Segment) and await self._indexes.distrust(segment):

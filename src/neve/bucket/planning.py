@@ -1,4 +1,4 @@
-"""What a selection would read of each partition, from manifests and tails, without any data.
+"""Plans what a selection would read of each partition, from manifests and tails only.
 
 A plan's spans cover every offset of the selection, except those of segments and slices without a
 record in the selection's times, and those that skips cover. Offsets that no object holds are a span
@@ -30,7 +30,10 @@ from neve.log.reading.spans import TIME_MAX, TIME_MIN, Span, plan_spans
 
 @dataclass(frozen=True)
 class PlannedSpan:
-    """Offsets from `first` up to `end` in one object. `bytes` of a part are in proportion."""
+    """Offsets from `first` up to, not including, `end` in one object.
+
+    If the span is a part of the object, `bytes` is estimated in proportion.
+    """
 
     first: int
     end: int
@@ -46,8 +49,8 @@ class PartitionPlan:
 
     `start` and `end` are the log's bounds, `first` and `stop` the selection's within them. `lost`
     counts the selected offsets below the log's start. Pruned segments and bytes are those of the
-    whole partition outside the selection. If `failure` is set, `end` is how far the partition could
-    be resolved.
+    whole partition that are not planned. If `failure` is set, `end` is the offset up to which the
+    partition could be resolved.
     """
 
     topic: str

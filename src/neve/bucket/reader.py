@@ -186,7 +186,7 @@ class AsyncBucket:
     def read_lists(
         self, topic: Topics, partitions: Partitions, bounds: Bounds
     ) -> AsyncGenerator[list[Record], None]:
-        """Yield the same in lists, for callers that pay for each step."""
+        """Yield the same records in lists, for callers that have a cost per item."""
         return self._read(topic, partitions, bounds, self._decoder.decode)
 
     def arrow(
@@ -224,7 +224,10 @@ class AsyncBucket:
         from_offset: Offsets = LATEST,
         to_offset: int | Mapping[int, int] | None = None,
     ) -> AsyncGenerator[Record, None]:
-        """Yield records as they are committed, by default from the end on. Endless."""
+        """Yield records as they are committed, by default from the current end on.
+
+        Ends only if every partition reaches `to_offset`.
+        """
         bounds = Bounds(from_offset, to_offset)
         lists = await self.follow_lists(topic, partitions, bounds)
         async with contextlib.aclosing(lists):
@@ -235,7 +238,7 @@ class AsyncBucket:
     async def follow_lists(
         self, topic: Topics, partitions: Partitions, bounds: Bounds
     ) -> AsyncGenerator[list[Record], None]:
-        """Return the same in lists. The first offset is fixed when this returns."""
+        """Return the same records in lists. The first offset is fixed when this returns."""
         sources = await self._sources(topic, partitions)
         failures: dict[PartitionName, NeveError] = {}
         readers: list[PartitionReader] = []
@@ -349,9 +352,9 @@ class AsyncBucket:
 
 
 def _near(url: str, settings: Settings) -> Settings:
-    """Return settings that read little ahead of a near store, so that data is still in CPU caches.
+    """Return settings with little read-ahead for a local store, so that data stays in CPU caches.
 
-    A disk that serves many reads at once may also return the first one last.
+    Also, a disk that serves many reads at once may return the first one last.
     """
     if not parse(url).is_local or settings.store.get_delay_ms:
         return settings

@@ -1,10 +1,10 @@
-"""Mending what verifying found, as far as that can be done without losing anything.
+"""Repairs what verify found, where that cannot lose anything.
 
-Everything goes the way that brokers go themselves: an index is rebuilt under a new key and listed
-by a manifest number; an orphan is doomed by a manifest number before it is deleted, so an upload
-that is still in flight starts again under new keys; leftovers go by the ordinary trims. No number
-of a series above its greatest checkpoint is ever removed, and no damaged object that holds records
-is touched.
+Repair uses the same operations as brokers do. An index is rebuilt under a new key and listed by a
+manifest number. An orphan is doomed by a manifest number before it is deleted, so an upload that is
+still in flight starts again under new keys. Leftovers are removed by the ordinary trims. Repair
+never removes a number of a series above its greatest checkpoint, and never touches a damaged object
+that holds records.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def verify_and_repair(
 
 
 class Repair:
-    """Works off one report. What it did is in the report afterwards."""
+    """Repairs the findings of one report, and adds what it did to the report."""
 
     def __init__(self, store: Store, report: Report, temporary: object = None) -> None:
         self._store = store
@@ -108,7 +108,7 @@ class Repair:
             await self._note_gone(leftovers, "removed: its checkpoint sums it up")
 
     async def _restore(self, place: Place, manifest: Manifest, lost: set[str]) -> None:
-        """Rebuild bundles from the first lost one on, each from the one before it."""
+        """Rebuild the lost bundles in the order of offsets, since each needs the one before it."""
         segments = await manifest.segments()
         for at, segment in enumerate(segments):
             if segment.index_key not in lost:
@@ -125,9 +125,10 @@ class Repair:
             self._did(str(old), f"rebuilt from {segment.key} as {new.index_key}")
 
     async def _history_before(self, place: Place, manifest: Manifest, at: int) -> History:
-        """What holds where a segment begins: what the nearest bundle below it knows.
+        """Return the history at the start of segment `at`, from the nearest bundle below it.
 
-        A table of which a part would be missing is none: DamagedError.
+        Raises DamagedError if the history has a state table and that bundle is not the one directly
+        below the segment: the table would be incomplete.
         """
         segments = await manifest.segments()
         found = await history_before(self._store, manifest, segments, at, str(place))
@@ -144,7 +145,7 @@ class Repair:
             if key in gone:
                 self._did(key, "deleted, since it is doomed")
             else:
-                # Meanwhile listed, or doomed and collected by another process.
+                # Another process listed it meanwhile, or doomed and deleted it.
                 self._done.add(key)
 
     # -- trims -------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ class Repair:
         try:
             end = await reader.end()
         except NeveError:
-            return  # damaged: reported as such, and left as it is
+            return  # reported as damage, and left as it is
         await trim(self._store, reader, end=end[0] if end is not None else None)
         found = [row for row in self._with(Remedy.TRIM_STREAM) if row.incarnation == incarnation]
         await self._note_gone(found, "removed: nothing in its stream needs it")

@@ -1,8 +1,8 @@
-"""Giving offsets up for lost: the way past damage that cannot be repaired.
+"""Gives offsets up for lost, so that readers can continue past damage that cannot be repaired.
 
-A skip is recorded in the partition's manifest with its reason and time, and never forgotten.
-Readers pass over the offsets and count them. Nothing is deleted: a damaged segment stays where it
-is, in case a copy of it turns up.
+A skip is recorded in the partition's manifest with its reason and time, and stays there. Readers
+pass over the offsets and count them. Nothing is deleted: a damaged segment keeps its key, in case
+a copy of it is found.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ REASON_CHARS_MAX = 1_000
 
 
 class Skipped(NamedTuple):
-    """What was recorded. `offsets` counts only those that were not given up before."""
+    """What was recorded: offsets from `first` up to, not including, `end`.
+
+    `offsets` counts only those that were not given up before.
+    """
 
     topic: str
     partition: int
@@ -92,7 +95,7 @@ async def _found(
 async def _end(
     store: Store, cluster: ClusterLog, place: Place, state: PartitionState, manifest: Manifest
 ) -> int:
-    """Return the end of the log as far as it is known, in spite of damaged objects."""
+    """Return the end of the log as far as the readable objects show it."""
     streams = Streams(VerifyContext(store, cluster, Report(), Bounds()))
     results = await streams.results((part.incarnation for part in state.streams), fresh=True)
     walked = {result.tail.incarnation: result.tail for result in results}

@@ -1,9 +1,9 @@
-"""Following streams: what was committed since the last poll, for many partitions at once.
+"""Follows streams: finds what was committed since the last poll, for many partitions at once.
 
 A poll sends one request per stream, for its next number, however many partitions follow it. If a
 checkpoint passed the position that was reached, or a partition moved to another stream, its
-followers must resolve again. The cluster log is read at intervals, and at every poll once a
-followed stream is sealed or shows an unknown epoch.
+followers must resolve again. The cluster log is read at intervals, and at every poll while a
+partition's last stream is sealed or a slice has an unknown epoch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StreamWatcher:
         self._poll_seconds = settings.cluster_poll_ms / 1000
         self._polled_at = 0.0
         self._known: dict[PartitionName, tuple[StreamPart, ...]] = {}
-        # None: the stream could not be read, or has to be read from its checkpoint again.
+        # None if the stream could not be read: the next poll reads it from its checkpoint again.
         self._tails: dict[int, StreamTail | None] = {}
         self._behind = False
 
@@ -61,7 +61,7 @@ class StreamWatcher:
             before = self._tails[incarnation]
             more = None if before is None else await self._more(incarnation, before)
             if more is None:
-                # Read again before its followers resolve, so that nothing is missed in between.
+                # Read before its followers resolve, so that no slice is missed in between.
                 self._tails[incarnation] = await self._tail(incarnation)
                 stale |= self._followers(incarnation)
                 continue
@@ -95,7 +95,7 @@ class StreamWatcher:
             try:
                 parts = source.parts
             except NeveError:
-                changed.add(name)  # its topic is gone: resolving it raises that
+                changed.add(name)  # its topic is gone: resolving it raises the error
                 parts = ()
             if self._known.get(name) != parts:
                 changed.add(name)
@@ -111,7 +111,7 @@ class StreamWatcher:
         try:
             return await WalReader(self._store, incarnation).tail()
         except NeveError:
-            return None  # resolving a partition of it raises why
+            return None  # resolving one of its partitions raises the error
 
     async def _more(self, incarnation: int, before: StreamTail) -> StreamTail | None:
         try:
@@ -143,10 +143,10 @@ class StreamWatcher:
 
 
 def _open(parts: tuple[StreamPart, ...]) -> list[StreamPart]:
-    """Where new records can still come from: what was not released, though others lead now.
+    """Return the parts without an end: new records can still come from their streams.
 
-    A deposed leader commits until its stream is sealed, and the process that seals it may die.
-    Once it is, it costs no request any more.
+    This includes streams of former leaders: a deposed leader commits until its stream is sealed,
+    and the process that seals it may die. A part with an end costs no more requests.
     """
     return [part for part in parts if part.end is None]
 
