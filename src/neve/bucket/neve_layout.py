@@ -198,7 +198,7 @@ class NeveSource:
         self._views = (parts, views)
 
     async def is_tiered_to(self, end: int) -> bool:
-        """Return whether segments hold all offsets below `end`. The next resolve then skips streams.
+        """Return whether segments hold all offsets below `end`; the next resolve skips streams then.
 
         Records in segments stay committed, so streams are only needed to find the partition's end.
         """

@@ -1,1 +1,1 @@
-"""Maintaining partitions beside live brokers: merge, expire, verify, index, import."""
+"""Maintenance of partitions beside live brokers: merge, expire, verify, index, import."""

@@ -1,10 +1,11 @@
-"""A merged segment, built in memory: the batches of its inputs as they are, and one bundle.
+"""Builds a merged segment in memory: the unchanged batches of its inputs, and one bundle.
 
-The bundle holds what the last input's held: its producers, epochs and table; and the aborted
-transactions of all of them. Where an input has no bundle that says so (it is lost, or KafScale made
-it), the batches are folded onto what held before the first input, as when a lost bundle is rebuilt.
+The bundle takes producers, epochs and state table from the last input's bundle, and the aborted
+transactions from all of them. If an input has no complete bundle (it is lost, or KafScale wrote the
+segment), what is missing comes from replaying the batches onto the history before the first input,
+as when a lost bundle is rebuilt.
 
-Memory: the new segment, and the inputs that are read at once.
+Memory holds the new segment, and the inputs that are read concurrently.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ READS_AT_ONCE = 4
 
 
 class Merged(NamedTuple):
-    """What is to be uploaded, and how it will be listed."""
+    """A merged segment and its bundle to upload, and the segment's row for the manifest."""
 
     segment: Segment
     data: memoryview
@@ -50,7 +51,10 @@ async def build_merged(
     *,
     interval: int,
 ) -> Merged:
-    """One segment of these neighbours among the listed ones. What is damaged raises its error."""
+    """Build one segment from `inputs`, which are neighbours in `listed`.
+
+    Raises DamagedError or NotFoundError if an input cannot be read.
+    """
     known = [await _complete_bundle(store, manifest, segment) for segment in inputs]
     sound = [bundle for bundle in known if bundle is not None]
     walked: History | None = None
@@ -84,7 +88,7 @@ def _state(manifest: Manifest, last: Bundle | None, walked: History) -> Sequence
 
 
 def is_complete(bundle: Bundle, *, internal: bool) -> bool:
-    """Whether a bundle has all that Neve keeps in one."""
+    """Return whether a bundle has all sections that Neve writes."""
     has_history = bundle.producers is not None and bundle.epochs is not None
     return has_history and bundle.checksummed and (bundle.state is not None or not internal)
 
@@ -106,7 +110,7 @@ async def _complete_bundle(store: Store, manifest: Manifest, segment: Segment) -
 async def history_at(
     store: Store, manifest: Manifest, listed: Sequence[Segment], first: Segment
 ) -> History:
-    """Return the state where a listed segment begins, also if bundles before it are lost."""
+    """Return the history at the start of a listed segment, even if bundles before it are lost."""
     at = next(index for index, row in enumerate(listed) if row.key == first.key)
     found = await history_before(store, manifest, listed, at, manifest.keys.prefix)
     history = found.history.copy(manifest.keys.prefix)
@@ -121,7 +125,7 @@ async def history_at(
 
 
 async def _read_bodies(store: Store, inputs: Sequence[Segment]) -> Room:
-    """Room for the new segment, with the checked batches of all inputs where they belong."""
+    """Return a buffer for the new segment that has the checked batches of all inputs in place."""
     edges = kfs.HEADER_BYTES + kfs.FOOTER_BYTES
     sizes = [segment.bytes - edges for segment in inputs]
     whole = np.empty(sum(sizes) + edges, np.uint8)
@@ -155,7 +159,7 @@ def _checked_body(segment: Segment, data: memoryview) -> memoryview:
 def _assemble(whole: Room, inputs: Sequence[Segment], walked: History | None) -> kfs.Segment:
     """Put header and footer around the batches, in place, and describe the result."""
     body = whole.data[kfs.HEADER_BYTES : len(whole) - kfs.FOOTER_BYTES]
-    # The newest input's time: by it, records without a time of their own expire.
+    # The newest input's time, because records without a timestamp expire by it.
     created_ms = max(segment.created_ms for segment in inputs)
     observe = None if walked is None else walked.observe
     built = kfs.build(inputs[0].base, created_ms, [body], observe=observe)
@@ -169,7 +173,7 @@ def _assemble(whole: Room, inputs: Sequence[Segment], walked: History | None) ->
 def _described(
     prefix: str, inputs: Sequence[Segment], facts: kfs.SegmentFacts, bundle_bytes: int
 ) -> Segment:
-    name = (prefix, facts.base_offset, 0)  # no process's: a job has no incarnation
+    name = (prefix, facts.base_offset, 0)  # 0, because a job has no incarnation
     return Segment(
         key=new_segment_key(*name, "kfs"),
         index_key=new_segment_key(*name, "index"),

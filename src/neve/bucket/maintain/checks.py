@@ -1,10 +1,9 @@
 """Verifies a bucket in two parts: what partitions list, and everything else.
 
-A `ListedCheck` over every partition, in any number of processes, and `verify_rest` once find what
-`neve storage verify` finds in one go. Segments are most of a bucket, and each belongs to one
-partition; WAL streams are shared by all partitions, so they and the tails in them are read by
-`verify_rest` alone. The store's rules are not tried here: that is about the store, not about what
-is in it.
+A `ListedCheck` over every partition, in any number of processes, and one `verify_rest` together
+find what `neve storage verify` finds in one run. Segments are most of a bucket, and each belongs to
+one partition. WAL streams are shared by all partitions, so only `verify_rest` reads them and the
+tails in them. The store's rules are not probed here, since they do not depend on its content.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from neve.store.port import Store
 class ListedCheck:
     """Checks partitions one after the other: manifest, segments, bundles, order of offsets.
 
-    They share the view of the cluster log, the bounds, and the time in which an unlisted object may
-    settle: it is waited for once, by `settle`.
+    All checks share the view of the cluster log and the limits. `settle` waits once for all of them
+    until unlisted objects had time to be listed.
     """
 
     def __init__(self, store: Store, options: Options | None = None) -> None:
@@ -40,7 +39,7 @@ class ListedCheck:
         self._contexts: list[VerifyContext] = []
 
     async def check(self, topic: str, partition: int) -> Report:
-        """Check one partition. Its unlisted objects are in the report after `settle`."""
+        """Check one partition. `settle` adds its unlisted objects to the returned report."""
         found = topic_with(await self._cluster.must_exist(), topic, partition)
         context = VerifyContext(
             self._store, self._cluster, Report(), self._bounds, self._options.url
@@ -65,9 +64,10 @@ async def verify_rest(
     only: Collection[tuple[str, int]] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Check the cluster log, the WAL streams, every partition's tail, and unowned objects.
+    """Check the cluster log, the WAL streams, every partition's tail, and unreferenced objects.
 
-    With `only`, the tails of these partitions, given by topic and number, and their streams alone.
+    With `only`, check just the cluster log, and the tails and streams of these partitions, given by
+    topic and number.
     """
     chosen = options or Options()
     bounds = Bounds(chosen.objects_at_once, chosen.bytes_at_once)

@@ -1,8 +1,8 @@
-"""Whether this machine's clock can be trusted with deleting records by their age.
+"""Checks this machine's clock before it decides which records are old enough to delete.
 
-No clock decides anything between brokers. Retention by age is the exception by its nature: a clock
-that is a month ahead expires a month too much. So it is compared with the store's, which stamps an
-object that is written for the purpose.
+Nothing between brokers depends on a clock. Retention by age has to: a clock that is a month ahead
+expires a month too much. So the clock is compared with the store's, by the time that the store
+gives to an object written for this purpose.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from neve.errors import InvalidError, UnavailableError
 from neve.store.port import Store
 
 SKEW_MAX_MS = 60_000
-# Many stores give the time of an object in seconds.
+# Many stores give the time of an object in whole seconds.
 STORE_RESOLUTION_MS = 1_000
 
 
 async def clock_skew_ms(store: Store) -> int:
-    """How far our clock is ahead of the store's; negative if it is behind."""
+    """Return how far this machine's clock is ahead of the store's; negative if it is behind.
+
+    Raises UnavailableError if the store does not list the object that was written.
+    """
     key = f"{PROBE_PREFIX}clock-{runtime.token(8).hex()}"
     before_ms = runtime.now_ms()
     try:
@@ -36,7 +39,7 @@ async def clock_skew_ms(store: Store) -> int:
 
 
 async def check_clock(store: Store, skew_max_ms: int = SKEW_MAX_MS) -> None:
-    """Raise InvalidError if our clock and the store's are further apart than that."""
+    """Raise InvalidError if this machine's clock differs by more than `skew_max_ms`."""
     skew_ms = await clock_skew_ms(store)
     if abs(skew_ms) > skew_max_ms:
         direction = "ahead of" if skew_ms > 0 else "behind"

@@ -1,9 +1,9 @@
-"""Listing merged segments in place of their inputs, wherever those are listed.
+"""Lists merged segments in place of their inputs, whether those are loose or in runs.
 
-A merge takes effect by one manifest number. Inputs that are loose are replaced there. Where an
-input lies in a run, the same number also names runs rewritten without it, so that no run is left
-that overlaps what is loose: the leader could gather no more segments into runs then. A run written
-again is right only for the list that it was made of; if that changes first, it is made again.
+A merge takes effect by one manifest number, which replaces loose inputs. If an input is in a run,
+the same number also replaces that run by one without the input. Otherwise a run would overlap loose
+segments, and the leader could gather no more segments into runs. A rewritten run is correct only
+for the list that it was made from; if the list changes first, the run is written again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ATTEMPTS_MAX = 10
 
 
 class Nearby(NamedTuple):
-    """All that a manifest's state says about a range of offsets and the runs that touch it."""
+    """The rows of a manifest's state for a range of offsets and the runs that overlap it."""
 
     loose: tuple[Segment, ...]
     runs: tuple[Run, ...]
@@ -45,12 +45,12 @@ class Nearby(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Segments that take the place of others, for the same offsets."""
+    """Segments that replace others with the same offsets."""
 
     inputs: tuple[Segment, ...]
     outputs: tuple[Segment, ...]
     doomed: tuple[str, ...] = ()
-    """What is doomed besides: objects that are ours to delete and that nothing lists."""
+    """Further keys to doom: objects that Neve may delete and that no manifest lists."""
 
     @property
     def first(self) -> int:
@@ -68,11 +68,11 @@ async def replace_segments(
     uploaded: list[str],
     replacement: Replacement,
 ) -> bool:
-    """Win a number for a replacement whose objects were uploaded after `base` was read.
+    """Commit a replacement whose objects were uploaded after `base` was read.
 
-    Runs that are written on the way are added to `uploaded`. False where an input is listed no
-    more: the objects are to be abandoned. DoomedError and PassedError mean the same, and that it
-    is worth starting again.
+    Adds the runs that it writes to `uploaded`. Returns False if an input is no longer listed; the
+    caller must then abandon the uploaded objects. The same applies if DoomedError or PassedError is
+    raised, but then the caller may start again.
     """
     wanted = {segment.key for segment in replacement.inputs}
     stale: list[str] = []
@@ -103,7 +103,7 @@ async def replace_segments(
 
 
 async def listed_now(manifest: Manifest) -> tuple[ManifestState, list[Segment]]:
-    """The newest list, and the state that it is of."""
+    """Return the newest manifest state and the segments that it lists."""
     await manifest.refresh()
     while True:
         state = manifest.state
@@ -146,7 +146,7 @@ async def _rewritten_runs(
     listed: Sequence[Segment],
     replacement: Replacement,
 ) -> list[Runs]:
-    """Runs for what the touched ones list, with the outputs instead of the inputs."""
+    """Write runs that replace the overlapping ones, with the outputs instead of the inputs."""
     if not near.runs:
         return []
     gone = {segment.key for segment in replacement.inputs}
@@ -160,7 +160,7 @@ async def _rewritten_runs(
 
 
 async def upload_run(store: Store, manifest: Manifest, segments: Sequence[Segment]) -> Run:
-    """Write a run under a new key."""
+    """Write a run of these segments under a new key."""
     key = new_run_key(manifest.keys)
     prefix = manifest.keys.prefix
     body = RunBody(tuple(segments))

@@ -1,8 +1,8 @@
-"""Applying a topic's retention to one partition, as its leader would.
+"""Applies a topic's retention to one partition, as its leader would.
 
-The start moves and the segments below it are doomed by one manifest number. Only what is in
-segments expires here: records that are not tiered yet are their leader's, which may be working on
-them. Nothing is expired by a clock that is far from the store's.
+One manifest number moves the log's start and dooms the segments below it. Only segments expire
+here: records that are not tiered yet are left to the leader, which may be tiering them. Nothing is
+expired by age if this machine's clock differs much from the store's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ATTEMPTS_MAX = 20
 
 @dataclass
 class ExpireResult:
-    """What was done to one partition, or would be."""
+    """What was done to one partition, or what a dry run would do."""
 
     topic: str
     partition: int
@@ -54,8 +54,8 @@ async def expire_partition(
 ) -> ExpireResult:
     """Drop the oldest segments that the topic's configs no longer keep.
 
-    `clock_checked` says that the caller has compared the clocks. A dry run writes nothing, and so
-    does not compare them.
+    `clock_checked` means that the caller has already checked the clock. A dry run does not check
+    it, because that writes an object.
     """
     chosen = settings or Settings()
     opened = await open_partition(store, topic, partition, chosen)
@@ -84,7 +84,7 @@ async def _start(
     settings: Settings,
 ) -> int:
     if is_internal(opened.place.topic):
-        # A table, whose newest state the last bundle has; the one before it stands in for it.
+        # The last bundle has the newest state table. The one before it is kept to rebuild it.
         return max(start, segments[-2].base) if len(segments) > 1 else start
     if config.retention_ms >= 0:
         start = start_by_age(segments, runtime.now_ms() - config.retention_ms, start)
@@ -95,7 +95,7 @@ async def _start(
 
 
 async def _tail_bytes(opened: MaintainedPartition, settings: Settings) -> int:
-    """The bytes that wait to become a segment; what is tiered in part counts as tiered."""
+    """Return the bytes that are not tiered; a slice that is tiered in part counts as tiered."""
     layout = NeveLayout(opened.store, settings.reader)
     await layout.refresh()
     (source,) = layout.sources([PartitionName(opened.place.topic, opened.place.partition)])
@@ -105,7 +105,7 @@ async def _tail_bytes(opened: MaintainedPartition, settings: Settings) -> int:
 
 
 async def _move(manifest: Manifest, start: int) -> list[Segment]:
-    """Make `start` the log's start, if it is above; the segments that went."""
+    """Raise the log's start to `start`, and return the segments that were dropped."""
     for _ in range(ATTEMPTS_MAX):
         state = await manifest.refresh()
         base = manifest.view

@@ -1,10 +1,10 @@
-"""Writing objects of a topic only while the topic is known to be there.
+"""Writes objects of a topic only while the topic is known to exist.
 
-A deleted topic is forgotten once no process can write objects of it any more. Every writer keeps
-its side of the argument in docs/contributors/cluster.md. A job is not among the processes that the
-cluster log knows, so it keeps the part that needs no registration: it writes only with a view of
-the cluster log younger than half of `cluster.purge.delay.ms`, and gives a write up after the other
-half. What it abandons is under a key of a topic that is being swept.
+The cluster log forgets a deleted topic once no process can write its objects any more
+(docs/contributors/cluster.md has the rules for writers). A job is not registered in the cluster
+log, so it follows the rule that needs no registration: it writes only if its view of the cluster
+log is younger than half of `cluster.purge.delay.ms`, and gives a write up after the other half. An
+abandoned object is under a prefix that is swept with its topic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WRITES = ("create", "put")
 
 
 class GuardedStore(Wrapper):
-    """A store through which objects of one topic are written while the topic lives."""
+    """A store wrapper that writes objects of one topic only while the topic exists."""
 
     def __init__(
         self, inner: Store, cluster: ClusterLog, topic: Topic, *, purge_delay_ms: int
@@ -75,11 +75,14 @@ class MaintainedPartition(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """Where the partition's segments and bundles lie."""
+        """The key prefix of the partition's segments and bundles."""
         return segment_prefix(self.topic.name, self.topic.id_bytes, self.place.partition)
 
     async def must_be_alive(self) -> None:
-        """Call before reporting damage: a deleted topic's objects are swept while a job reads."""
+        """Raise NoTopicError if the topic was deleted. Call this before reporting damage.
+
+        A deleted topic's objects may be swept while a job reads them.
+        """
         await self.cluster.refresh()
         check_alive(self.cluster, self.topic)
 

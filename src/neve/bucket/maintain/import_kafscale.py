@@ -1,10 +1,10 @@
-"""Bringing a KafScale bucket's topics under Neve's manifests, in place.
+"""Imports a KafScale bucket's topics in place, by writing manifests for them.
 
-No byte of a segment is copied or changed: manifests are written that list KafScale's objects under
-their own keys, marked as not Neve's to delete. It runs beside live brokers, and may be killed and
-run again: a topic is created without partitions, so that no broker can lead any; every partition's
-list is the first number of its manifest, written once; and only then does the topic get its
-partitions, by one change of the cluster log. A reader that sees a partition sees all of it.
+No byte of a segment is copied or changed: the manifests list KafScale's objects under their own
+keys, marked as not Neve's to delete. An import runs beside live brokers, and may be killed and run
+again. It creates a topic without partitions, so that no broker can lead any. Then it lists each
+partition's segments in the first number of its manifest, written once. Only then does one change of
+the cluster log add the partitions to the topic, so a reader that sees a partition sees all of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from neve.store.port import Store
 from neve.store.probe import probe as probe_store
 from neve.store.wrapper import Wrapper
 
-# What is imported is often old: a week of retention would hide it at once.
+# Imported records are often old: the default retention of a week would delete them at once.
 CONFIGS = {"retention.ms": "-1"}
 OWN_FOLDERS = tuple(
     prefix.partition("/")[0] for prefix in (CLUSTER_LOG_PREFIX, WAL_PREFIX, TOPICS_PREFIX, "probe/")
@@ -51,7 +51,7 @@ OWN_FOLDERS = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """What to import, and how far to trust it."""
+    """What to import, and whether to check every segment."""
 
     namespace: str | None = None
     topics: Sequence[str] | None = None
@@ -62,7 +62,7 @@ class ImportOptions:
 
 @dataclass
 class ImportedTopic:
-    """What became of one topic: `outcome` is imported, planned, there or refused."""
+    """The result for one topic: `outcome` is "imported", "planned", "there" or "refused"."""
 
     topic: str
     namespace: str
@@ -77,7 +77,7 @@ class ImportedTopic:
 
 @dataclass
 class ImportResult:
-    """All topics by name, and what has no segment."""
+    """All topics by name, and the index files without a segment."""
 
     topics: list[ImportedTopic] = field(default_factory=list)
     half_pairs: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ async def import_kafscale(
     settings: Settings | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> ImportResult:
-    """Import what is requested. Reports what cannot be imported, and imports the rest."""
+    """Import the requested topics. Reports those that cannot be imported, and imports the rest."""
     chosen = options or ImportOptions()
     found = await list_kafscale(store)
     rows = [row for each in found.partitions.values() for row in each]
@@ -162,7 +162,7 @@ class _Importing:
         self._cluster = ClusterLog(store, settings.cluster)
 
     async def begin(self) -> None:
-        """Make the bucket a cluster's, if it is none yet."""
+        """Create a cluster in the bucket if it has none, unless this is a dry run."""
         state = await self._cluster.refresh()
         if not state.cluster_id and not self._options.dry_run:
             await probe_store(self._store)
@@ -194,7 +194,10 @@ class _Importing:
     async def _already_there(
         self, topic_row: ImportedTopic, topic: Topic, segments: Sequence[ForeignSegment]
     ) -> None:
-        """A topic of that name: one that was imported before, or another one."""
+        """Set the outcome to "there" if the existing topic is an earlier import of this one.
+
+        Raises TopicExistsError otherwise.
+        """
         prefix = f"{topic_row.namespace}/" if topic_row.namespace else ""
         prefix += f"{topic_row.topic}/"
         for partition in range(len(topic.partitions)):
@@ -234,7 +237,7 @@ class _Importing:
         ]
 
     async def _create(self, name: str, partitions: int) -> Topic:
-        """A topic that has no partitions yet, so that no broker can lead one of them."""
+        """Create the topic without partitions, so that no broker can lead one of them yet."""
         sent: list[str] = []
 
         def derive(state: ClusterState) -> ClusterChange | None:
@@ -275,7 +278,10 @@ class _Importing:
         await self._cluster.propose(derive)
 
     async def _check_ended(self, topic: Topic, imported: ImportedPartition) -> None:
-        """Refuse what another import began, unless it ended meanwhile and the log went on."""
+        """Raise InvalidError if an unfinished import listed other segments in this partition.
+
+        If the topic has partitions by now, another import ended, and the log has changed since.
+        """
         now = (await self._cluster.refresh()).topics.get(topic.topic_id)
         if now is None or not now.partitions:
             raise InvalidError(
@@ -286,9 +292,9 @@ class _Importing:
 
 
 async def _first_number(store: Wrapper, topic: Topic, imported: ImportedPartition) -> bool:
-    """List a partition's segments by the first number of its manifest, unless one is there.
+    """List a partition's segments in the first number of its manifest, unless that exists.
 
-    False where that one lists other segments.
+    Returns False if the manifest lists other segments.
     """
     keys = manifest_keys(topic.name, topic.id_bytes, imported.partition)
     manifest = Manifest(store, keys)
@@ -298,14 +304,14 @@ async def _first_number(store: Wrapper, topic: Topic, imported: ImportedPartitio
         await manifest.change_at(base, await _changes(store, manifest, imported))
     left = [row.key for row in await store.list(f"{keys.prefix}run/")]
     if left:
-        await manifest.doom(left)  # those of an attempt that did not end; listed ones stay
+        await manifest.doom(left)  # runs of an unfinished attempt; listed ones are not doomed
     listed = {row.key for row in await manifest.segments()}
     return listed == {row.key for row in imported.segments}
 
 
 async def _changes(store: Store, manifest: Manifest, imported: ImportedPartition) -> list[Change]:
     if not imported.segments:
-        return [Start(0)]  # taken: nothing else may become this partition's beginning
+        return [Start(0)]  # takes the first number, so that no other import can write it
     changes: list[Change] = [Start(imported.start)] if imported.start else []
     rows = imported.segments
     if len(rows) < RUN_SEGMENTS_MAX:
@@ -313,8 +319,8 @@ async def _changes(store: Store, manifest: Manifest, imported: ImportedPartition
     else:
         pieces = [rows[at : at + RUN_SEGMENTS_MAX] for at in range(0, len(rows), RUN_SEGMENTS_MAX)]
         runs = [await upload_run(store, manifest, piece) for piece in pieces]
-        # However many there are, one number has to hold it: the runs take the place of a row
-        # that stands for all of them.
+        # One number must list any number of segments: it adds one row that spans all of them,
+        # and replaces that row by runs.
         changes += [Add((_spanning(rows),)), Runs(tuple(runs))]
     return [*changes, *imported.skips]
 

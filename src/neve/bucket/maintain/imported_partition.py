@@ -1,9 +1,9 @@
 """Describes a partition of a KafScale bucket as a manifest's first number.
 
-Every segment is read whole and checked before it is listed, unless the caller trusts the bucket:
-then its header, footer and `.kfst` are believed. Offsets that no segment has are written down as
-skipped, so that readers pass over them knowingly. Two segments that hold the same offset are
-refused: it is unknown which of them is right.
+Every segment is read completely and checked before it is listed, unless the caller trusts the
+bucket: then only its header, footer and `.kfst` are read. Offsets that no segment has are recorded
+as skips, so that readers pass over them. A partition in which two segments hold the same offset is
+refused, because it is unknown which of them is right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neve.log.segment.kafscale import ForeignSegment
 from neve.store.port import Store
 
 READS_AT_ONCE = 4
-# Nothing is known of the times of a segment that was not read: it may hold any.
+# The time range of a segment whose records were not read: it may hold any timestamp.
 TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
 UNKNOWN_EPOCH = -1
 GAP_REASON = "no segment of the KafScale bucket has them"
@@ -34,7 +34,7 @@ GAP_REASON = "no segment of the KafScale bucket has them"
 
 @dataclass
 class ImportedPartition:
-    """One partition as it will be listed."""
+    """One partition as its manifest will list it."""
 
     partition: int
     segments: list[Segment] = field(default_factory=list)
@@ -56,7 +56,11 @@ async def examine_partition(
     skip_damaged: bool,
     progress: Callable[[int], None] = lambda _: None,
 ) -> ImportedPartition:
-    """Examine all segments of a partition. Raises DamagedError if one cannot be listed."""
+    """Examine all segments of a partition.
+
+    Raises DamagedError if one cannot be read, unless `skip_damaged` leaves it out, and InvalidError
+    if two hold the same offset.
+    """
     imported = ImportedPartition(partition)
 
     async def described(row: ForeignSegment) -> Segment | DamagedError:
@@ -158,7 +162,7 @@ async def _from_edges(store: Store, row: ForeignSegment) -> Segment:
 async def _with_index(
     store: Store, row: ForeignSegment, segment: Segment, notes: list[str]
 ) -> Segment:
-    """The segment with its index, if that can be used; without one it is read whole."""
+    """Return the segment with its index if that is usable; readers read it whole otherwise."""
     key = row.index_key
     if key is None:
         notes.append(f"{row.key} has no index: `neve maintain build-index` makes one")

@@ -1,8 +1,8 @@
-"""Building bundles that are missing or damaged, for one partition of a Neve topic.
+"""Builds missing or damaged bundles for one partition of a Neve topic.
 
-A bundle is made of its segment and of what held before it, gets a new key, and is listed by a
-manifest number that dooms the old one. A segment that is merged or expired meanwhile needs none any
-more: what was built for it is given up.
+A bundle is built from its segment and the history before it, gets a new key, and is listed by a
+manifest number that dooms the old one. If its segment was merged or expired meanwhile, the new
+bundle is doomed instead.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ ATTEMPTS_MAX = 10
 
 @dataclass
 class IndexResult:
-    """What was found and done in one partition, or would be."""
+    """What was done in one partition, or what a dry run would do."""
 
     topic: str
     partition: int
     segments: int = 0
     built: list[str] = field(default_factory=list)
-    """The segments that have a new bundle."""
+    """The keys of segments that have a new bundle."""
     failed: list[str] = field(default_factory=list)
-    """The segments for which none could be built, and why."""
+    """The segments for which no bundle could be built, and why."""
 
 
 async def build_partition_indexes(
@@ -53,7 +53,10 @@ async def build_partition_indexes(
     settings: Settings | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> IndexResult:
-    """Build missing bundles. With `complete`, also for segments with KafScale's index only."""
+    """Build missing bundles. With `complete`, also replace bundles that lack sections.
+
+    Those are KafScale's index files. `progress` is called with the bytes of each segment.
+    """
     chosen = settings or Settings()
     opened = await open_partition(store, topic, partition, chosen)
     result = IndexResult(topic, partition)
@@ -76,7 +79,7 @@ async def _is_missing(opened: MaintainedPartition, segment: Segment, *, complete
     except (NotFoundError, DamagedError):
         return True
     except UnsupportedError:
-        return False  # a newer Neve's, which is not ours to replace
+        return False  # written by a newer Neve: do not replace it
     if int(bundle.offsets[0]) != segment.base or bundle.last_offset not in (None, segment.last):
         return True
     return complete and not is_complete(bundle, internal=is_internal(opened.place.topic))
@@ -166,6 +169,6 @@ def _changes(segment: Segment, key: str, bundle_bytes: int) -> list[Change]:
     old = segment.index_key if segment.owned else None
     changes: list[Change] = [Reindex(segment.key, segment.base, old, key, bundle_bytes)]
     if not segment.owned and segment_name(segment.index_key or "") is not None:
-        # The segment is not ours, its bundle is: Neve made it.
+        # The segment is KafScale's, but Neve wrote its bundle and may delete it.
         changes.append(Doom((str(segment.index_key),)))
     return changes

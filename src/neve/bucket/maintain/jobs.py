@@ -1,8 +1,8 @@
-"""Maintenance over any number of partitions, as pieces of work that can be done anywhere.
+"""Maintains any number of partitions, in units of work that any process can do.
 
-A `Job` says what is to be done and to which bucket; a `Unit` is one partition of it. Both can be
-pickled, so that another process, or another machine, does the work: it opens the bucket itself.
-What fails in one partition is its outcome, and keeps no other from being maintained.
+A `Job` is the kind of work and the bucket; a `Unit` is one partition of it. Both can be pickled, so
+that another process or machine can do the work; it opens the bucket itself. A failure in one
+partition is recorded in its `Outcome` and does not stop the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LayoutName: TypeAlias = Literal["neve", "kafscale"]
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be done. `settings` and `options` are names with values."""
+    """What to do to which bucket. `settings` and `options` are pairs of name and value."""
 
     kind: Kind
     url: str
@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Unit:
-    """One partition. `bytes` is the size to process according to a listing."""
+    """One partition. `bytes` is the size to process as of a listing, or 0 if unknown."""
 
     topic: str
     partition: int
@@ -59,7 +59,7 @@ class Unit:
 
 @dataclass
 class Outcome:
-    """What became of one partition: a result by names, or why there is none."""
+    """The result for one partition, or the error that prevented one."""
 
     topic: str
     partition: int
@@ -68,13 +68,13 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is left to be worried about."""
+        """Whether the unit succeeded and its result has no failures or damage."""
         left = (self.result.get(name) for name in ("damaged", "failed"))
         return not self.error and self.result.get("ok", True) and not any(left)
 
 
 def settings_given(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """The settings that are not as declared, as text: how they travel to another process."""
+    """Return the settings that differ from their defaults as text, to pass to another process."""
     rows = []
     for name, about in declared().items():
         value = getattr(getattr(settings, about.group), about.field)
@@ -89,7 +89,7 @@ async def plan_units(
     topics: Sequence[str] | None = None,
     partitions: Sequence[int] | None = None,
 ) -> list[Unit]:
-    """The partitions that a job is about, largest first, which balances workers well."""
+    """Return the partitions of a job, largest first, which balances the load of workers."""
     found = await (_foreign_units(store) if job.layout == "kafscale" else _units(store))
     missing = sorted(set(topics or ()) - {unit.topic for unit in found})
     if missing:
@@ -131,7 +131,7 @@ _WORK: dict[str, Callable[..., Awaitable[Any]]] = {
 
 
 class Worker:
-    """Does units of one job over one store; `end` completes their outcomes."""
+    """Does units of one job over one store. Call `end` after all units."""
 
     def __init__(self, store: Store, job: Job) -> None:
         self._store = store
@@ -143,7 +143,7 @@ class Worker:
         self._verified: list[tuple[Outcome, Report]] = []
 
     async def do(self, unit: Unit) -> Outcome:
-        """Maintain one partition. What goes wrong is in the outcome."""
+        """Maintain one partition. A failure is recorded in the outcome."""
         outcome = Outcome(unit.topic, unit.partition)
         try:
             if self._job.kind == "verify":
@@ -164,7 +164,7 @@ class Worker:
         self._verified.append((outcome, report))
 
     async def end(self) -> None:
-        """Complete the outcomes, once all units are done."""
+        """Complete the outcomes of a verify job. Call this after all units."""
         if self._listed is not None:
             await self._listed.settle()
         for outcome, report in self._verified:
@@ -183,7 +183,7 @@ class Worker:
         return dataclasses.asdict(done)
 
     async def _check_clock(self, options: dict[str, Any]) -> None:
-        """Once for all partitions: it is this process's clock."""
+        """Check this machine's clock once for all partitions."""
         if not self._clock_checked and not self._job.dry_run:
             skew = {name: options[name] for name in ("skew_max_ms",) if name in options}
             await check_clock(self._store, **skew)
@@ -204,7 +204,7 @@ class Worker:
 
 
 async def do_units(job: Job, units: Iterable[Unit]) -> list[Outcome]:
-    """Open the bucket and do these units, one after the other."""
+    """Open the bucket, do these units one after the other, and return their outcomes."""
     stacked = connect(job.url, job.load_settings().store)
     try:
         worker = Worker(stacked.store, job)

@@ -1,8 +1,8 @@
-"""Write the `.index` and `.kfst` files that a KafScale bucket lacks.
+"""Writes the `.index` and `.kfst` files that a KafScale bucket lacks.
 
-They are KafScale's formats under KafScale's keys, so that its own readers use them as well. A
-sound file is never written over; one that is damaged, or contradicts its segment, is replaced. A
-help without its segment is half a pair: it is named and left alone. So is a damaged segment.
+They have KafScale's formats and keys, so that its own readers use them as well. A sound file is
+never overwritten; one that is damaged, or contradicts its segment, is replaced. An index file
+without its segment (half a pair) is reported and left alone, and so is a damaged segment.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from neve.records.arrow import to_arrow_batches
 from neve.store.port import Store
 
 INDEX_INTERVAL = 100
-"""KafScale's own: an entry for each hundred messages, at the start of a batch."""
+"""KafScale's interval: an entry for every hundred messages, at the start of a batch."""
 
 _TIMES = struct.Struct(">4sIqqqq")
 
 
 @dataclass
 class FilesResult:
-    """What was found and done in one partition of a KafScale bucket, or would be."""
+    """What was done in one partition of a KafScale bucket, or what a dry run would do."""
 
     topic: str
     partition: int
@@ -48,14 +48,14 @@ class FilesResult:
 
 
 class ForeignBucket(NamedTuple):
-    """The segments of a KafScale bucket by partition, and its half pairs."""
+    """The segments of a KafScale bucket by partition, and index files without a segment."""
 
     partitions: dict[PartitionName, list[ForeignSegment]]
     half_pairs: list[str]
 
 
 async def list_kafscale(store: Store) -> ForeignBucket:
-    """Examine a KafScale bucket. Raises NoClusterError if it has no segment."""
+    """List the segments of a KafScale bucket. Raises NoClusterError if it has none."""
     layout = KafScaleLayout(store)
     await layout.refresh()
     names = [
@@ -75,7 +75,10 @@ async def build_kafscale_files(
     dry_run: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> FilesResult:
-    """Write what is missing beside these segments, which are one partition's."""
+    """Write the missing index files of these segments of one partition.
+
+    `progress` is called with the bytes of each segment.
+    """
     result = FilesResult(name.topic, name.partition, segments=len(segments))
     for segment in segments:
         try:
@@ -110,13 +113,13 @@ async def _complete(
 
 @dataclass(frozen=True)
 class Examined:
-    """A whole segment that passed its checks, and the times of its records."""
+    """A complete segment that passed its checks, and the time range of its records."""
 
     segment: kfs.Segment
     times: TimeRange
 
     def has(self, offsets: Column, positions: Column) -> bool:
-        """Whether every entry of an index stands at a batch of its offset."""
+        """Return whether every entry of an index points to a batch with the entry's offset."""
         batches = self.segment.batches
         at = np.searchsorted(batches.position, positions)
         at = np.minimum(at, len(batches.position) - 1)
@@ -125,7 +128,7 @@ class Examined:
         )
 
     def index(self) -> bytes:
-        """KafScale's version 1 index of it."""
+        """Return the segment's index in KafScale's version 1 format."""
         batches = self.segment.batches
         rows = [0]
         counted = 0
@@ -140,10 +143,10 @@ class Examined:
 
 
 def examine(data: memoryview, segment: ForeignSegment) -> Examined:
-    """Check a whole segment, and find the least and greatest time of its records.
+    """Check a complete segment, and find the least and greatest timestamp of its records.
 
-    DamagedError also where it holds other offsets than its key says: all readers go by the key. A
-    producer may give a record an earlier time than its batch's first, so all are decoded.
+    Raises DamagedError also if its first offset is not the one in its key, which all readers use.
+    A record may have an earlier timestamp than the first one of its batch, so all are decoded.
     """
     found = kfs.check(data, segment.key)
     facts = found.facts
@@ -158,7 +161,7 @@ def examine(data: memoryview, segment: ForeignSegment) -> Examined:
 
 
 def other_base(segment: ForeignSegment, found: int) -> DamagedError:
-    """The error for a segment whose first offset is not the one in its key."""
+    """Return the error for a segment whose first offset is not the one in its key."""
     return DamagedError(
         segment.key,
         f"its key says that it begins at offset {segment.name.base_offset}, it begins at {found}",
@@ -166,7 +169,7 @@ def other_base(segment: ForeignSegment, found: int) -> DamagedError:
 
 
 def encode_times(times: TimeRange) -> bytes:
-    """A `.kfst`."""
+    """Encode the content of a `.kfst` file."""
     return _TIMES.pack(kafscale.TIMES_MAGIC, kafscale.TIMES_VERSION, *times)
 
 
@@ -184,7 +187,10 @@ async def last_offset(store: Store, segment: ForeignSegment) -> int:
 
 
 async def sound_times(store: Store, segment: ForeignSegment, last: int) -> TimeRange | None:
-    """Return the content of the `.kfst` of a segment that ends at `last`, None if unusable."""
+    """Return the content of a segment's `.kfst`; None if it is unusable.
+
+    It is unusable if it is for other offsets than those up to `last`.
+    """
     key = segment.times_key
     if key is None:
         return None
@@ -218,7 +224,10 @@ async def _entries(store: Store, segment: ForeignSegment) -> tuple[Column, Colum
 
 
 async def _write(store: Store, key: str, data: bytes, damaged: str | None) -> None:
-    """Write an index file. One that KafScale created meanwhile is left as it is."""
+    """Write an index file, or overwrite the damaged one.
+
+    If KafScale created the missing file meanwhile, it stays as it is.
+    """
     if damaged is not None:
         await store.put(key, data)
         return

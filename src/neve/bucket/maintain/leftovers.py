@@ -1,9 +1,9 @@
-"""Removing what jobs and brokers that were killed left behind in a partition.
+"""Removes objects that killed jobs and brokers left behind in a partition.
 
-An unlisted object may be an upload that is still under way. Dooming it is still safe: its
-owner finds the doom and starts again under new keys. It costs that owner its work, so only old
-objects are doomed. Their age is measured by the store's own clock: that of the listing's newest
-object, which is never ahead of it.
+An unlisted object may be an upload in flight. Dooming it is safe: its uploader sees the doom and
+starts again under new keys. As that costs the uploader its work, only old objects are doomed. Their
+age is measured from the newest object in the listing, whose time is never ahead of the store's
+clock.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ORPHAN_AGE_MS = 3_600_000
 
 
 async def doom_orphans(opened: MaintainedPartition, *, older_than_ms: int = ORPHAN_AGE_MS) -> int:
-    """Doom a partition's unlisted objects that are older than this; how many were doomed.
+    """Doom a partition's unlisted objects that are older than this, and return their number.
 
     The collector deletes them. Numbers below a checkpoint are deleted at once: the process that
-    wrote the checkpoint ended before it could do so.
+    wrote the checkpoint ended before it could delete them.
     """
     await Series(opened.store, opened.manifest.keys, ManifestRules()).trim()
     series = opened.manifest.keys.prefix
@@ -39,7 +39,7 @@ async def doom_orphans(opened: MaintainedPartition, *, older_than_ms: int = ORPH
 
 
 def _may_be_orphan(opened: MaintainedPartition, row: ObjectInfo) -> bool:
-    """Only what committers upload: never a number or a checkpoint."""
+    """Return whether an object is a run, segment or bundle, not a number or a checkpoint."""
     if row.key.startswith(f"{opened.manifest.keys.prefix}run/"):
         return True
     return row.key.startswith(opened.prefix) and segment_name(row.key) is not None

@@ -1,9 +1,9 @@
-"""Merging small neighbouring segments of one partition into large ones.
+"""Merges small neighbouring segments of one partition into large ones.
 
-Committed the way that the leader commits: the manifest is read before the first upload, segment and
-bundle go up side by side under new keys, one manifest number lists them and dooms their inputs. A
-job may be killed at any point, and any number of them may run beside the leader, retention, repair
-and each other: the second one finds its inputs gone and gives its objects up.
+A merge commits in the same way as the leader: it reads the manifest before the first upload,
+uploads segment and bundle concurrently under new keys, and one manifest number lists them and dooms
+their inputs. A job may be killed at any point, and any number of jobs may run beside the leader,
+retention, repair and each other: a job whose inputs were merged by another abandons its objects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ATTEMPTS_MAX = 20
 
 @dataclass
 class MergeResult:
-    """What was done to one partition, or would be."""
+    """What was done to one partition, or what a dry run would do."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class MergeResult:
     collected: int = 0
     orphans: int = 0
     damaged: list[str] = field(default_factory=list)
-    """Segments that were left alone, and why."""
+    """Segments that were not merged because they cannot be read, and why."""
 
 
 async def merge_partition(
@@ -59,9 +59,10 @@ async def merge_partition(
     settings: Settings | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> MergeResult:
-    """Merge all there is to merge; `progress` is called with each input's bytes.
+    """Merge all segments that are worth merging.
 
-    With `collect`, doomed objects are deleted at once, else by the leader.
+    `progress` is called with the input bytes of each merge. With `collect`, doomed objects are
+    deleted at once, otherwise by the leader.
     """
     if not 1 <= target_bytes <= kfs.SEGMENT_BYTES_MAX:
         raise InvalidError(
@@ -82,7 +83,7 @@ async def merge_partition(
 
 
 class _Merging:
-    """One run over one partition."""
+    """One merge run over one partition."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class _Merging:
         if won:
             self._count(group)
         elif uploaded:
-            await manifest.doom(uploaded)  # what is listed after all stays
+            await manifest.doom(uploaded)  # a listed object is not doomed
         return won
 
     async def _attempt(
@@ -165,7 +166,7 @@ class _Merging:
         return await replace_segments(store, manifest, base, uploaded, replacement)
 
     async def _note_damage(self, group: list[Segment], error: DamagedError | NotFoundError) -> None:
-        """Leave alone what cannot be read. What is listed no more was only moved."""
+        """Exclude an unreadable segment from further merges, unless it is no longer listed."""
         _, listed = await listed_now(self._opened.manifest)
         keys = {row.key for row in listed}
         if isinstance(error, NotFoundError) and error.key not in keys:

@@ -1,9 +1,8 @@
-"""Which segments are worth merging: pure, from the list alone.
+"""Chooses the segments that are worth merging, from the list alone and without I/O.
 
-Neighbours are taken together from the oldest on, as many as fit into the requested size. A segment
-is rewritten only together with at least half as many bytes of others, so that a job that runs again
-and again rewrites a byte a number of times that grows with the logarithm of the size, not with the
-number of runs.
+Neighbours are grouped from the oldest on, as many as fit into the requested size. A segment is
+rewritten only together with at least half as many bytes of others. So, however often jobs run, the
+number of times that a byte is rewritten grows only with the logarithm of the size.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ from collections.abc import Collection, Sequence
 from neve.log.manifest.records import Segment
 from neve.log.segment import kfs
 
-# Of an internal partition, the last bundle could be lost: the one before it has what rebuilds it.
+# The last segments of an internal partition, which are not merged: if the last bundle is lost, the
+# one before it is needed to rebuild it.
 INTERNAL_KEPT = 2
 TIMES_THE_REST_MAX = 2
-"""How much larger than all others together a segment may be that is rewritten with them."""
+"""A segment is rewritten only if it has at most this many times the bytes of all others."""
 
 
 def merge_groups(
@@ -27,9 +27,9 @@ def merge_groups(
     imported: bool = False,
     internal: bool = False,
 ) -> list[list[Segment]]:
-    """Groups of at least two neighbours, each to become one segment of `target_bytes` at most.
+    """Return groups of two or more neighbours, each for a segment of at most `target_bytes`.
 
-    Imported segments are left alone unless requested: merging them makes a copy.
+    Imported segments are not grouped unless requested, because merging them makes a copy.
     """
     if internal:
         segments = segments[:-INTERNAL_KEPT]
@@ -56,7 +56,10 @@ def _body_bytes(segment: Segment) -> int:
 
 
 def _worth_rewriting(group: list[Segment]) -> list[Segment]:
-    """The group without what is too large beside the rest of it, at its ends; or nothing."""
+    """Return the group without segments at its ends that are too large compared to the rest.
+
+    Returns an empty list if fewer than two are left, or if one in the middle is too large.
+    """
     kept = list(group)
     while len(kept) > 1:
         size = sum(segment.bytes for segment in kept)

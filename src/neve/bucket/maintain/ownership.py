@@ -1,6 +1,6 @@
 """Takes ownership of imported segments, so that Neve may delete them.
 
-First every segment gets a bundle of Neve's own, since KafScale's index lacks most of what one has.
+First every segment gets a bundle of Neve's, since KafScale's index has only a small part of one.
 Then manifest numbers list the segments as owned and doom KafScale's index files, which are no
 longer read. Merging, retention and the collector then treat the segments like all others.
 """
@@ -22,14 +22,14 @@ from neve.log.series import PassedError
 from neve.settings import Settings
 from neve.store.port import Store
 
-# One number's worth: some 400 bytes each.
+# The segments in one manifest number, at about 400 bytes each.
 SEGMENTS_AT_ONCE = 1_000
 ATTEMPTS_MAX = 20
 
 
 @dataclass
 class OwnershipResult:
-    """What was taken over in one partition, and what could not be."""
+    """The number of segments taken over in one partition, and those that could not be."""
 
     topic: str
     partition: int

@@ -1,8 +1,8 @@
-"""Whether a topic holds what a KafScale bucket holds, once no listed key says so any more.
+"""Detects that a topic was imported from a KafScale bucket although it lists none of its keys.
 
-A merge of imported segments copies their batches byte for byte into segments of Neve's own. So a
-batch that stands in both, at the same offset and with the same checksum, shows that the topic was
-imported from there, however often it was merged, with whatever was produced since.
+A merge of imported segments copies their batches unchanged into segments of Neve's own. So a batch
+that is in both, at the same offset and with the same checksum, shows that the topic was imported
+from there, however often it was merged and whatever was produced since.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from neve.store.port import Store
 async def holds_batches_of(
     store: Store, listed: Sequence[Segment], foreign: Sequence[ForeignSegment]
 ) -> bool:
-    """Whether the first batch of one of these segments is in a listed one. One is compared."""
+    """Return whether the first batch of a foreign segment is also in a listed segment.
+
+    Only the first foreign segment whose base offset is in a listed one is compared.
+    """
     for theirs in foreign:
         base = theirs.name.base_offset
         ours = next((row for row in listed if row.base <= base <= row.last), None)
@@ -44,7 +47,7 @@ async def _first_batch(store: Store, segment: ForeignSegment) -> BatchHeader:
 
 
 async def _batch_at(store: Store, segment: Segment, base: int) -> BatchHeader | None:
-    """The batch of a segment that begins at this offset, if one does."""
+    """Return the header of the batch that begins at this offset, or None."""
     bundle = await _bundle(store, segment)
     stretch = bundle.stretch_for(base)
     data = await fetch_range_checked(
