@@ -198,7 +198,7 @@ class NeveSource:
         self._views = (parts, views)
 
     async def is_tiered_to(self, end: int) -> bool:
-        """Return whether segments hold all offsets below `end`; the next resolve skips streams then.
+        """Return whether segments hold all offsets below `end`. If so, `resolve` reads no stream.
 
         Records in segments stay committed, so streams are only needed to find the partition's end.
         """

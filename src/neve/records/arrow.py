@@ -58,16 +58,17 @@ COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value")
 """The default columns. `headers` is available on request."""
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-"""Decompressed records in one RecordBatch of `to_arrow_batches`; one Kafka batch may have more.
+"""Bytes of decompressed records in one RecordBatch of `to_arrow_batches`; a larger Kafka batch gets
+its own.
 
-A consumer that drops one before it takes the next reuses the same memory: fresh pages cost more
-than decoding.
+The size lets a consumer that drops a batch before it takes the next reuse its memory: fresh pages
+cost more than decoding.
 """
 BATCH_ROWS_MAX = 1024 * 1024
 
 INT32_MAX = 2**31 - 1
 WALK_ROWS = 256
-"""Batch headers that one call of the kernel parses."""
+"""The number of batch headers that one call of the kernel parses."""
 
 Keep = Callable[[BatchHeader], bool]
 

@@ -111,7 +111,7 @@ def parse_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHead
 def check_header(data: Buffer, position: int = 0, *, key: str = "") -> BatchHeader:
     """Return the header of a batch that is completely within `data`; skips the checksum."""
     room = len(data) - position
-    # Kafka's older formats have shorter headers: check the magic before the size.
+    # Kafka's older formats have shorter headers, so check the magic before the size.
     if _AT_MAGIC < room < HEADER_BYTES:
         _check_magic(data[position + _AT_MAGIC], position, key)
     header = parse_header(data, position, key=key)
@@ -167,7 +167,10 @@ def check_produced(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _judged(data: Buffer, position: int) -> BatchHeader:
-    """Return the error for an invalid produced batch."""
+    """Repeat the checks of `check_produced` one by one, to raise the error that applies.
+
+    Returns the header if no check fails.
+    """
     header = check_batch(data, position, key="produced batch")
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise InvalidError(
@@ -216,7 +219,7 @@ def batches_crc(data: Buffer, previous: int = 0) -> int:
 def patch(
     buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0
 ) -> None:
-    """Assign offset and epoch in place; the batch's checksum does not cover them."""
+    """Set base offset and leader epoch in place; the batch's checksum does not cover them."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + _AT_EPOCH, leader_epoch)
 
@@ -224,7 +227,7 @@ def patch(
 def patch_log_append_time(
     buffer: bytearray | memoryview, timestamp_ms: int, position: int = 0
 ) -> BatchHeader:
-    """Set the time of every record in the batch, and update the checksum.
+    """Set the log-append time of a batch, which applies to all its records; update the checksum.
 
     Returns the new header, which indexes by time need.
     """

@@ -14,7 +14,7 @@ from neve.records import kernel
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 UNITS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-"""A unit of time, and its number per millisecond."""
+"""The units of time, with their number per millisecond."""
 
 _BITS = 0
 _KEPT = {
@@ -92,7 +92,7 @@ class _Columns:
             self._allocate(fields, capacity)
 
     def _allocate(self, fields: list[tuple[int, int]], rows: int) -> None:
-        """Allocate the buffers. Ends need one entry more; validity starts with all bits set."""
+        """Allocate the buffers. Ends have one more entry than rows; all validity bits are set."""
         sizes = [(rows + 1) * row_bytes if row_bytes else rows // 8 + 1 for _, row_bytes in fields]
         aligned = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
         whole = pa.allocate_buffer(sum(aligned))
@@ -157,7 +157,7 @@ class _Columns:
 
 
 class _Headers:
-    """Return the keys and values of all headers, as buffers of exactly their size."""
+    """The keys and values of all headers, in buffers of exactly their size."""
 
     def __init__(self, count: int, result: NDArray[np.int64]) -> None:
         self._count = count

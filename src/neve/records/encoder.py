@@ -1,4 +1,4 @@
-"""The compiled encoder: rows of Arrow columns to the records of a batch.
+"""The compiled encoder from rows of Arrow columns to the records of a batch.
 
 `measure` returns how many rows fit a batch and the size of their records; `fill` writes them.
 Columns are given as addresses of Arrow's buffers, with the position of the first row in them.
@@ -24,8 +24,8 @@ from neve.records.varint import varint_bytes, write_varint
 
 Numbers: TypeAlias = NDArray[np.int64]
 
-# The fields of `columns`. Validity is 0 where nothing is null; ends are 0 where there is no column.
-# The first row lies `shift` rows behind the start of the buffers.
+# The fields of `columns`. Validity is 0 if nothing is null; ends are 0 if the column is missing.
+# The first row is `shift` rows after the start of the buffers.
 TIMES, OFFSETS, LIST_ENDS, LIST_VALID, LIST_SHIFT = range(5)
 # Where the four fields of each column of bytes start: keys, values, and the two of headers.
 KEY, VALUE, NAME, ITEM = 5, 9, 13, 17
@@ -71,7 +71,7 @@ def _time(columns: Numbers, row: int) -> int:
 
 @inlined
 def _delta(columns: Numbers, first: int, row: int) -> int:
-    """Return the difference of a row's offset to the first row's."""
+    """Return the difference between a row's offset and the first row's."""
     if columns[OFFSETS] == 0:
         return row - first
     delta: int = load_int64(columns[OFFSETS] + 8 * row) - load_int64(columns[OFFSETS] + 8 * first)
@@ -102,7 +102,7 @@ def _body_bytes(columns: Numbers, first: int, row: int) -> int:
 def measure(columns: Numbers, first: int, rows: int, bytes_max: int) -> tuple[int, int]:
     """Return how many rows from `first` on fit `bytes_max`, at least one, and their bytes.
 
-    The batch also ends before an offset that does not increase or is too far from the first.
+    Counting also stops before an offset that does not increase or is too far from the first.
     """
     total = 0
     before = -1

@@ -1,4 +1,4 @@
-"""The compiled decoder: record sections to the buffers of Arrow columns.
+"""The compiled decoder from record sections to the buffers of Arrow columns.
 
 `scan` parses and checks every record, and records each row's offset, time, and the positions of its
 key, value and headers; `copy` and `fill_headers` then copy the bytes into buffers of exactly the
@@ -35,15 +35,15 @@ from neve.records.varint import BAD, read_varint, read_varlong
 
 Numbers: TypeAlias = NDArray[np.int64]
 
-# The columns of `sections`, one row a batch: where its decompressed records lie, its header, and
-# the offsets that are wanted of it: from FROM on, below TO.
+# The columns of `sections`, which has one row per batch: the address and size of its decompressed
+# records, fields of its header, and the requested offsets, FROM <= offset < TO.
 ADDRESS, BYTES, BASE_OFFSET, LAST_DELTA, BASE_TIME, MAX_TIME, TIME_TYPE, COUNT, FROM, TO = range(10)
 
-# `walk` has other things in four of them, the position and the size of the whole batch first.
+# `walk` uses four of these columns differently: POSITION and SIZE are those of the whole batch.
 POSITION, SIZE, CRC, ATTRIBUTES = 0, 1, 8, 9
 WALK_FIELDS = 10
 
-# The fields of `columns`: addresses of buffers, 0 where a column is not wanted.
+# The fields of `columns`: addresses of buffers, or 0 if a column is not requested.
 OFFSETS, TIMES, TIMES_VALID, TIME_TYPES = range(4)
 KEY_ENDS, KEY_SOURCES, KEYS_VALID, VALUE_ENDS, VALUE_SOURCES, VALUES_VALID = range(4, 10)
 HEADER_ENDS, HEADER_SOURCES, HEADERS_VALID = range(10, 13)
@@ -232,9 +232,11 @@ def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by p
 def scan(sections: Numbers, scale: int, columns: Numbers, result: Numbers) -> int:
     """Check every record of every section; keep those with a requested offset.
 
-    The caller sets all validity bits and zeroes `result`. All buffers have space for the records
-    that the sections claim, `ends` for one more. Sources are addresses; those of headers are pairs,
-    the start and the end of their record.
+    The caller must set all validity bits and zero `result`. All buffers must have space for the
+    number of records that the sections claim, `ends` for one more. Sources are addresses; those of
+    headers are pairs: the start of the headers and the end of their record.
+
+    Returns OK, or the code of the error that ended the scan.
     """
     for ends in (KEY_ENDS, VALUE_ENDS, HEADER_ENDS):
         if columns[ends]:
@@ -305,7 +307,7 @@ def fill_headers(  # noqa: PLR0917 (kernels are called by position)
 
 
 def warm_up() -> None:
-    """Do nothing: importing this module compiles the kernel. Call this where that may take time.
+    """Do nothing. Import this module and call this where compiling the kernel may take time.
 
     The first import on a machine compiles for some seconds; later ones load the cached code.
     """

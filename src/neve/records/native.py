@@ -1,8 +1,8 @@
-"""Machine-level pieces of the record kernels: raw loads, raw copies, and where code is cached.
+"""Machine-level primitives of the record kernels: raw loads and copies, and the code cache.
 
-Kernels work on addresses: the records of one call are in many buffers, and numba counts references
-to arrays in a loop, which costs more than the loop. Nothing here checks bounds; the callers do. All
-values outside of memory are int64.
+Kernels work on addresses, because the records of one call are in many buffers, and numba counts
+references to arrays in a loop, which costs more than the loop. Nothing here checks bounds; the
+callers do. All values outside of memory are int64.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ store_int64 = _storer(_WORD)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store_double(typing: Any, address: Any, value: Any) -> Any:  # noqa: ARG001 (numba's form)
-    """Return the eight bytes of a double as an integer."""
+    """Store a double at an address."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         address, value = arguments
@@ -132,7 +132,7 @@ def compiled(signature: str) -> Callable[[Function], Function]:
 
 @functools.cache
 def _cache_folder(sources: Path) -> str:
-    """Return a folder that only this user can write; "" if there is none: then nothing is cached.
+    """Return a cache folder that only this user can write to, or "" to disable the cache.
 
     Cached code is executed, so a folder that other users can write to is never used.
     """
@@ -150,7 +150,7 @@ def _cache_folder(sources: Path) -> str:
     for parent in _cache_parents():
         folder = parent / name
         try:
-            # One by one: `parents=True` would create them with the user's umask.
+            # Created separately, because `parents=True` ignores `mode` for parent folders.
             parent.parent.mkdir(parents=True, exist_ok=True)
             parent.mkdir(mode=0o700, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -29,13 +29,13 @@ from neve.records.batch import (
 )
 
 RECORD_BYTES_MIN = 7
-"""Length, attributes, two deltas, key length, value length, header count: at least a byte each."""
+"""A byte each for length, attributes, two deltas, key length, value length and header count."""
 
 Headers: TypeAlias = tuple[tuple[str | bytes, bytes | None], ...]
 
 _INT32_BITS, _INT64_BITS = 32, 64
 _BASE_OFFSET_MAX = (1 << 63) - (1 << 31)
-"""Ensures that no offset of a batch exceeds 64 bits."""
+"""The limit that keeps all offsets of a batch within 64 bits."""
 
 
 class Record(NamedTuple):
@@ -165,7 +165,7 @@ def _decode_record(reader: _Reader, header: BatchHeader, last_delta: int) -> tup
     end = reader.position + length
     if length < 0 or end > len(reader.data):
         raise reader.damage(f"a record says it has {length} bytes")
-    reader.take(1)  # attributes, of which none is defined
+    reader.take(1)  # attributes: none are defined
     timestamp = _int64(header.base_timestamp + reader.varint(_INT64_BITS))
     if header.attributes & LOG_APPEND_TIME:
         timestamp = header.max_timestamp

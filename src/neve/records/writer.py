@@ -1,8 +1,8 @@
-"""Arrow columns as record batches, for writers.
+"""Encodes Arrow columns as record batches, for writers.
 
 Keys and values keep their nulls. Offsets count from `base_offset`; if that is None, they come from
 the column `offset`, including gaps. Times come from the column `timestamp` (a timestamp of any
-unit, truncated to milliseconds, or integers in milliseconds); a null, or a missing column, is
+unit, truncated to milliseconds, or integers in milliseconds); a null or a missing column means
 Kafka's "no timestamp", -1.
 """
 
