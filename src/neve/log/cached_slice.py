@@ -1,7 +1,7 @@
-"""Slices of committed records, and the objects that hold their bytes: in memory, or in the bucket.
+"""Slices of committed records, and the objects that hold their bytes, in memory or in the bucket.
 
-An object's bytes are dropped when the cache is full, oldest first. The logs that keep a row of it
-among their recent ones lose that row at the same moment, so no row outlives its bytes there.
+When the cache is full, it drops the bytes of the oldest object. At the same moment the object's
+rows are removed from the `recent` lists of logs, so that every row there has its bytes in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from neve.store.port import Store
 class CachedObject:
     """An object, or a stretch of one, that holds slices. `data` is None once it was dropped.
 
-    The entries of its rows count positions from where `data` begins.
+    Positions in the entries of its rows are relative to the start of `data`.
     """
 
     __slots__ = ("_recents", "data", "incarnation", "key", "number")
@@ -33,11 +33,11 @@ class CachedObject:
         self._recents: list[deque[CachedSlice]] = []
 
     def kept_in(self, recent: deque[CachedSlice]) -> None:
-        """Remember that a row of this object is in `recent`: it is removed with the bytes."""
+        """Remember that `recent` has a row of this object, to remove it when the bytes drop."""
         self._recents.append(recent)
 
     def drop(self) -> None:
-        """Drop the bytes. Objects are dropped in the order of their commits."""
+        """Drop the bytes and their rows. Call this in the order in which objects were committed."""
         self.data = None
         for recent in self._recents:
             while recent and recent[0].cached.data is None:
@@ -46,7 +46,10 @@ class CachedObject:
 
 
 class CachedSlice(NamedTuple):
-    """Some committed batches of a partition. `since` is when this process saw them."""
+    """Some committed batches of a partition. `since` is when this process first saw them.
+
+    It is in seconds of the monotonic clock.
+    """
 
     cached: CachedObject
     entry: Slice

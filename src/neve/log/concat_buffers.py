@@ -1,7 +1,7 @@
-"""Many buffers made into one, in memory that a disk can read, without holding up other threads.
+"""Concatenates buffers in block-aligned memory, without blocking other threads.
 
-`bytes.join` keeps the interpreter's lock for all of its copying, some 20 ms for a segment, in which
-the event loop stands still. An array lets it go while it copies.
+`bytes.join` holds the GIL while it copies, about 20 ms for a segment, and blocks the event loop. A
+numpy array releases the GIL while it copies.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from neve.store.aligned_buffers import aligned_buffer
 from neve.store.port import Buffer
 
-# Smaller parts are joined first: a copy of its own costs each more than its bytes do.
+# Smaller parts are joined first, because the overhead of a copy exceeds the cost of their bytes.
 SMALL_BYTES = 16 * 1024
 RUN_BYTES = 256 * 1024
 
 
 def concat_buffers(parts: Sequence[Buffer]) -> memoryview:
-    """Return all parts back to back, as bytes that do not change any more."""
+    """Return all parts, concatenated, as a read-only buffer."""
     size = sum(map(len, parts))
     if size < RUN_BYTES:
         return memoryview(b"".join(parts))
@@ -33,7 +33,7 @@ def concat_buffers(parts: Sequence[Buffer]) -> memoryview:
 
 
 def _runs(parts: Sequence[Buffer]) -> list[Buffer]:
-    """The same bytes in parts that are worth a copy each."""
+    """Return the same bytes in parts that are large enough to be copied one by one."""
     runs: list[Buffer] = []
     small: list[Buffer] = []
     size = 0

@@ -1,7 +1,7 @@
-"""Creating a key until its fate is known.
+"""Creates a key, and retries until the outcome is known.
 
-A create that was refused although nothing is there, a conflict, a time-out: all undecided, and
-tried again with the same bytes.
+The outcome is undecided after a timeout, a conflict, or a refusal although the key does not exist.
+The create is then retried with the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from neve import runtime
 from neve.errors import ConflictError, ExistsError, NotFoundError, UnavailableError
 from neve.store.port import Buffer, Store
 
-# How long a writer retries a create whose outcome it cannot learn, before it raises.
+# How long a writer retries a create whose outcome is undecided before it raises.
 UNDECIDED_SECONDS_MAX = 60.0
 UNDECIDED_PAUSE_MS = 50
 UNDECIDED_PAUSE_MS_MAX = 2_000
@@ -22,18 +22,19 @@ Question: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 async def decide(store: Store, key: str, data: Buffer, passed: Question | None = None) -> None:
-    """Create a key with the same bytes until an object is known to be there.
+    """Create a key, and retry until an object with this key exists.
 
-    It may be another writer's: read it to decide. `passed` ends the attempt when the key no longer
-    matters.
+    The object may be another writer's: the caller must read it to find out. `passed` returns True
+    once the key no longer matters, which ends the retries. Raises UnavailableError if the outcome
+    is still undecided after UNDECIDED_SECONDS_MAX.
     """
     await _create_until(store, key, data, lambda: _is_there(store, key), passed)
 
 
 async def create_own(store: Store, key: str, data: Buffer) -> None:
-    """Create an object under a key that only we use, and know for certain that it is there.
+    """Create an object under a key that only this caller uses, and retry until it exists.
 
-    ExistsError where the key turns out to hold other bytes than ours.
+    Raises ExistsError if the key has other bytes.
     """
     await _create_until(store, key, data, lambda: _holds(store, key, data), None)
 
@@ -66,10 +67,13 @@ async def _is_there(store: Store, key: str) -> bool:
 
 
 async def _holds(store: Store, key: str, data: Buffer) -> bool:
-    """Return whether the key holds our bytes; False if it does not exist or cannot be read."""
+    """Return True if the key has these bytes; False if it does not exist or cannot be read.
+
+    Raises ExistsError if it has other bytes.
+    """
     try:
         found = await store.get_range(key, 0, len(data) + 1)
-        if found != memoryview(data):  # once more: half an answer also differs
+        if found != memoryview(data):  # read again: a truncated response also differs
             found = await store.get_range(key, 0, len(data) + 1)
     except (NotFoundError, UnavailableError):
         return False

@@ -1,9 +1,9 @@
-"""The envelope of every series object but the WAL's own: magic, version, kind, author, checksum.
+"""The envelope of every series object except WAL objects: magic, version, kind, author, checksum.
 
-The payload is JSON with a fixed schema, so that any tool can read it and no length in it can ask
-for memory that the object does not have. The envelope adds what coordination needs: the author's
-random id (it decides which writer won a number), the number and series that it claims to be, and a
-CRC-32C over all of it. docs/contributors/format.md has the bytes.
+The payload is JSON with a fixed schema, so that any tool can read it, and no length in it can make
+a reader allocate more than the object's size. The envelope adds what coordination needs: the
+author's random id (which decides which writer won a number), the number and series of the object,
+and a CRC-32C of the whole object. docs/contributors/format.md specifies the bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neve.records.crc import crc32c
 MAGIC = b"NVSR"
 VERSION = 1
 AUTHOR_BYTES = 16
-# One number, checkpoint or run. A checkpoint of 10,000 topics is some 10 MiB.
+# Of one number, checkpoint or run. A checkpoint of 10,000 topics has about 10 MiB.
 PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 
 _HEADER = struct.Struct(">4sHHQI16sI")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Kind(enum.IntEnum):
-    """What a payload is."""
+    """The kind of a payload."""
 
     CLUSTER_RECORD = 1
     CLUSTER_CHECKPOINT = 2
@@ -45,12 +45,12 @@ class Kind(enum.IntEnum):
 class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The base of every payload, and of every object inside one.
 
-    A field that this version does not know may change what the others mean: it is refused.
+    Unknown fields are rejected, because they may change the meaning of the others.
     """
 
 
 class Envelope(NamedTuple):
-    """A checked envelope: its author, and its payload still as JSON."""
+    """A checked envelope with its payload, which is still encoded as JSON."""
 
     kind: Kind
     number: int
@@ -61,7 +61,7 @@ class Envelope(NamedTuple):
 def seal_envelope(
     kind: Kind, series_prefix: str, number: int, author: bytes, payload: object
 ) -> bytes:
-    """Encode one object. `author` is the random id by which its writer knows it again."""
+    """Encode one object. `author` is the random id by which its writer recognises it."""
     body = msgspec.json.encode(payload)
     if len(body) > PAYLOAD_BYTES_MAX:
         raise InvalidError(
@@ -77,7 +77,10 @@ def seal_envelope(
 def open_envelope(
     data: bytes | memoryview, kind: Kind, series_prefix: str, number: int, key: str
 ) -> Envelope:
-    """Check everything that can be checked before the payload is decoded."""
+    """Decode an envelope and check everything that does not need the payload.
+
+    Raises DamagedError, or UnsupportedError for a newer version.
+    """
     view = memoryview(data)
     if len(view) < OVERHEAD_BYTES:
         raise DamagedError(key, f"{len(view)} bytes are too few for an envelope")
@@ -101,7 +104,7 @@ def open_envelope(
 
 
 def decode_payload(envelope: Envelope, schema: type[T] | Any, key: str) -> T:
-    """The payload as its schema. What this version does not know is refused, never skipped."""
+    """Decode the payload. Raises UnsupportedError for anything unknown, rather than skip it."""
     try:
         decoded: T = msgspec.json.decode(envelope.payload, type=schema)
     except msgspec.ValidationError as error:

@@ -1,11 +1,11 @@
-"""Reading one object, or one range of it, with its checks.
+"""Reads one object, or a range of it, and checks it.
 
-A read that fails its checks may be torn: the store returned half of an object. So damage is
-believed only after every attempt has seen it. Errors of the store are not handled here: its
-wrappers retry transient ones.
+A read that fails its checks may be torn: the store returned a part of the object. So DamagedError
+is raised only if all attempts fail. Errors of the store are not handled here, since its wrappers
+retry transient ones.
 
-A `Download` describes what to read, for the prefetching reader. Everything that is read ahead takes
-slots of the store by `through_free_slots`.
+A `Download` describes what the prefetching reader shall read. All read-ahead uses slots of the
+store only through `through_free_slots`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from neve.store.port import Store
 
 T = TypeVar("T")
 
-# Torn reads are rare and independent: three in a row are damage.
+# Torn reads are rare and independent, so three in a row mean damage.
 ATTEMPTS_DEFAULT = 3
-# A part of 4 MiB takes some 3 ms on 10 Gbit/s beside some 15 ms of latency: eight at once fill it.
+# A part takes about 3 ms at 10 Gbit/s after about 15 ms of latency: eight at once fill the network.
 PART_BYTES_DEFAULT = 4 * MIB
-# A download that found no free slot tries again after this pause: short beside a get's latency.
+# A download that found no free slot retries after this pause, which is short next to a get.
 SLOT_PAUSE_SECONDS = 0.01
 # Checking fewer bytes takes less time than handing them to a thread.
 CHECKED_AT_ONCE_BYTES = 256 * KIB
@@ -42,9 +42,10 @@ async def fetch_checked(
     *,
     attempts: int = ATTEMPTS_DEFAULT,
 ) -> T:
-    """The whole object, decoded. The last attempt's DamagedError is raised.
+    """Read a whole object and return what `decode` makes of it.
 
-    One of more than `bytes_max` bytes is damaged, and not read.
+    Raises the DamagedError of the last attempt. An object of more than `bytes_max` bytes counts as
+    damaged and is not read.
     """
 
     async def read() -> T:
@@ -62,7 +63,10 @@ async def fetch_range_checked(
     *,
     attempts: int = ATTEMPTS_DEFAULT,
 ) -> T:
-    """What `check` makes of bytes start to end, all of which must be there."""
+    """Read the bytes from start to end and return what `check` makes of them.
+
+    Raises DamagedError if the object ends earlier.
+    """
 
     async def read() -> T:
         return await checked(check, await read_range(store, key, start, end))
@@ -78,7 +82,7 @@ async def fetch_prefix_checked(
     *,
     attempts: int = ATTEMPTS_DEFAULT,
 ) -> T:
-    """What `check` makes of an object's first `length` bytes, or of all where it has fewer."""
+    """Read an object's first `length` bytes, or all if it has fewer; return `check`'s result."""
 
     async def read() -> T:
         return check(await store.get_range(key, 0, length))
@@ -87,14 +91,14 @@ async def fetch_prefix_checked(
 
 
 async def checked(check: Callable[[memoryview], T], data: memoryview) -> T:
-    """What `check` makes of the bytes; many of them beside the loop, for which others wait."""
+    """Return what `check` makes of the bytes. Large data is checked in a thread."""
     if len(data) < CHECKED_AT_ONCE_BYTES:
         return check(data)
     return await runtime.offload(check, data)
 
 
 async def read_range(store: Store, key: str, start: int, end: int) -> memoryview:
-    """One read of exactly this range: an answer that is too short is damage."""
+    """Read exactly this range once. Raises DamagedError if the response is shorter."""
     data = await store.get_range(key, start, end)
     if len(data) != end - start:
         raise DamagedError(key, f"requested bytes {start} to {end}, received {len(data)} bytes")
@@ -139,7 +143,7 @@ async def through_free_slots(
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Generic[T]):
-    """One thing to download. `size_bytes` is what it is counted as before its size is known."""
+    """One item to download. `size_bytes` is the size to count until the true one is known."""
 
     key: str
     size_bytes: int
@@ -148,7 +152,7 @@ class Download(Generic[T]):
 
 
 def whole_object(key: str, size_bytes: int, decode: Callable[[memoryview], T]) -> Download[T]:
-    """An object that is read and decoded whole. `decode` raises DamagedError for a bad read."""
+    """Return the download of a whole object. `decode` raises DamagedError for a bad read."""
 
     async def fetch(store: Store) -> T:
         return decode(await store.get(key))
@@ -157,7 +161,7 @@ def whole_object(key: str, size_bytes: int, decode: Callable[[memoryview], T]) -
 
 
 def byte_range(key: str, start: int, end: int) -> Download[memoryview]:
-    """Bytes start to end of an object. A shorter answer counts as a torn read."""
+    """Return the download of the bytes from start to end. A shorter response is a torn read."""
     fetch = functools.partial(read_range, key=key, start=start, end=end)
     return Download(key=key, size_bytes=end - start, fetch=fetch, start=start)
 
@@ -165,7 +169,7 @@ def byte_range(key: str, start: int, end: int) -> Download[memoryview]:
 def split_ranges(
     key: str, size: int, part_bytes: int = PART_BYTES_DEFAULT, start: int = 0
 ) -> list[Download[memoryview]]:
-    """An object of `size` bytes, from `start` on, as ranges of at most `part_bytes`."""
+    """Return downloads of at most `part_bytes` each for an object of `size` bytes, from `start`."""
     if part_bytes < 1:
         raise InvalidError(f"{key}: it cannot be split into parts of {part_bytes} bytes")
     return [

@@ -32,7 +32,8 @@ from neve.log.remote import RemoteStorage, bare_bundle, encode_indexes
 from neve.log.segment.bundle import Bundle, decode_foreign
 from neve.settings import CacheSettings
 
-# Loaded entries that wait to be written. Past it a slow disk costs cache entries, not memory.
+# Loaded entries that wait to be written. Further ones are not written: a slow disk must not fill
+# the memory.
 WRITES_PENDING_MAX = 64
 
 
@@ -48,7 +49,7 @@ class IndexCacheCounters:
 
 
 class IndexCache:
-    """Bundles by segment. Made by `open`; `aclose` ends what it does in the background."""
+    """Bundles by segment. Create it with `open`; `aclose` ends its background work."""
 
     def __init__(
         self, remote: RemoteStorage, folder: EntryFolder | None, memory_bytes: int
@@ -65,7 +66,7 @@ class IndexCache:
 
     @classmethod
     async def open(cls, remote: RemoteStorage, settings: CacheSettings) -> IndexCache:
-        """Open the cache with the entries of an earlier process. Stray files are removed."""
+        """Open the cache with the entries of an earlier process, and remove temporary files."""
         if not settings.index_folder:
             return cls(remote, None, settings.index_memory_bytes)
         folder = await EntryFolder.open(Path(settings.index_folder), settings.index_bytes)
@@ -81,7 +82,7 @@ class IndexCache:
 
     @property
     def file_bytes(self) -> int:
-        """What the files take, half-written and not yet removed ones included."""
+        """The bytes of all files, including half-written ones and those being removed."""
         return self._folder.bytes if self._folder else 0
 
     async def get(self, segment: Segment) -> Bundle:
@@ -140,7 +141,7 @@ class IndexCache:
             loading.set_result(load.result())
         else:
             loading.set_exception(failure)
-            loading.exception()  # seen, even where every waiter has gone away
+            loading.exception()  # marks it as retrieved, even if no reader waits any more
 
     def _count_failure(self, _failure: BaseException) -> None:
         self.counters.load_failures += 1
@@ -152,7 +153,7 @@ class IndexCache:
         try:
             bundle = decode_foreign(data, key, segment.bytes)
         except DamagedError:
-            # The entry is as it was written, and not this segment's: another bucket's, perhaps.
+            # The entry is intact but does not fit the segment: perhaps it is of another bucket.
             assert self._folder is not None
             self._folder.discard(key)
             return None
@@ -178,7 +179,7 @@ class IndexCache:
 
 
 class _Memory:
-    """Decoded bundles, the ones used last, bounded in bytes."""
+    """The most recently used decoded bundles, up to a limit in bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

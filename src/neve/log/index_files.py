@@ -1,10 +1,10 @@
-"""The files of the index cache: one a bundle, bounded in bytes, checked when read.
+"""The files of the index cache: one per bundle, limited in total bytes, checked when read.
 
 An entry is a header (magic, version, lengths), the bundle's key, the bundle, and a CRC-32C of all
-that. Its file is named by a hash of the key, since keys are longer than file names may be. The
-format is private to this machine: an entry of another version is fetched again.
+of it. Its file name is a hash of the key, because keys may be too long for file names. The format
+is private to this machine: a bundle whose entry has another version is fetched again.
 
-Only this class writes into the folder. It counts every byte there, also of files that are being
+Only `EntryFolder` writes to the folder. It counts every byte there, including files that are being
 written or removed, and makes room before it writes.
 """
 
@@ -35,7 +35,7 @@ _TRAILER = struct.Struct(">I")
 
 @dataclass
 class FileCounters:
-    """What happened to the files."""
+    """Counters of damaged and evicted entries, and of failed file operations."""
 
     damaged: int = 0
     evicted: int = 0
@@ -49,7 +49,7 @@ def encode_entry(key: str, data: bytes) -> bytes:
 
 
 def decode_entry(key: str, entry: bytes) -> memoryview | None:
-    """The bundle in an entry; None for one that is cut, damaged, or of another key or version."""
+    """Return the bundle in an entry; None if it is damaged, or of another key or version."""
     name = key.encode()
     start = _HEADER.size + len(name)
     length = len(entry) - start - _TRAILER.size
@@ -62,7 +62,7 @@ def decode_entry(key: str, entry: bytes) -> memoryview | None:
 
 
 class EntryFolder:
-    """The entries of one folder, the ones used longest ago first."""
+    """The entries of one folder, the least recently used first."""
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
         self.counters = FileCounters()
@@ -71,15 +71,19 @@ class EntryFolder:
         self._bytes_max = bytes_max
         self._entries: OrderedDict[str, int] = OrderedDict()
         self._entries_bytes = 0
-        # Files that are no entries any more and still there, and the task that removes them.
+        # Files of removed entries that still exist, and the task that deletes them.
         self._leaving: dict[str, int] = {}
         self._remover: asyncio.Task[None] | None = None
-        # One write at a time: room that one has made is not taken by another.
+        # One write at a time, so that another write cannot take the room that one has made.
         self._writing = asyncio.Lock()
 
     @classmethod
     async def open(cls, folder: Path, bytes_max: int) -> EntryFolder:
-        """Take over what is there: stray files of a crash go, and what is above the bound."""
+        """Open a folder with the entries in it.
+
+        Removes temporary files of a crash, and the oldest entries above `bytes_max`. Raises
+        InvalidError if the folder cannot be used.
+        """
         opened = cls(folder, bytes_max)
         try:
             found = await runtime.offload(_prepare, folder)
@@ -95,13 +99,13 @@ class EntryFolder:
         return opened
 
     def touch(self, key: str) -> None:
-        """Note that an entry was of use, so that it stays longer."""
+        """Mark an entry as the most recently used."""
         name = _name(key)
         if name in self._entries:
             self._entries.move_to_end(name)
 
     async def read(self, key: str) -> memoryview | None:
-        """The bundle, or None where it has to be fetched. A bad entry is removed."""
+        """Return the bundle, or None if it must be fetched. A bad entry is removed."""
         name = _name(key)
         if name not in self._entries:
             return None
@@ -120,7 +124,7 @@ class EntryFolder:
         return data
 
     async def write(self, key: str, data: bytes) -> None:
-        """Keep a bundle, if there can be room for it. Trouble is counted, not raised."""
+        """Write a bundle, if it fits. Disk errors are counted, not raised."""
         name, entry = _name(key), encode_entry(key, data)
         if len(entry) > self._bytes_max:
             return
@@ -137,7 +141,7 @@ class EntryFolder:
                 self._add(name, len(entry))
 
     def discard(self, key: str) -> None:
-        """Forget an entry now and remove its file in the background."""
+        """Remove an entry now and its file in the background."""
         self._remove(_name(key))
 
     async def settle(self) -> None:
@@ -146,9 +150,9 @@ class EntryFolder:
             await asyncio.wait([self._remover])
 
     async def _make_room(self, name: str, size: int) -> bool:
-        """Whether `size` bytes may be written under `name` now."""
+        """Evict entries to make room, and return whether `size` bytes can be written now."""
         self._evict_down_to(self._bytes_max - size)
-        # A file that still goes away would take the new one of its name with it.
+        # A pending removal of a file with this name would remove the new file.
         if name in self._leaving or self.bytes + size > self._bytes_max:
             await self.settle()
         return self.bytes + size <= self._bytes_max
@@ -180,7 +184,7 @@ class EntryFolder:
                 if name in gone:
                     self.bytes -= size
                 else:
-                    self.counters.failures += 1  # it is still there, and goes on counting
+                    self.counters.failures += 1  # the file still exists, so its bytes still count
 
 
 def _name(key: str) -> str:
@@ -188,7 +192,10 @@ def _name(key: str) -> str:
 
 
 def _prepare(folder: Path) -> list[tuple[str, int]]:
-    """Make the folder, remove half-written files, and give name and size of each entry by age."""
+    """Create the folder and remove half-written files.
+
+    Returns the name and size of each entry, the least recently used first.
+    """
     make_private(folder)
     found: list[tuple[int, str, int]] = []
     for path in folder.iterdir():
@@ -201,7 +208,7 @@ def _prepare(folder: Path) -> list[tuple[str, int]]:
 
 
 def _unlink_all(folder: Path, names: list[str]) -> set[str]:
-    """Remove files; those that are gone afterwards."""
+    """Remove files, and return the names of those that no longer exist."""
     gone: set[str] = set()
     for name in names:
         with contextlib.suppress(OSError):
@@ -212,7 +219,7 @@ def _unlink_all(folder: Path, names: list[str]) -> set[str]:
 
 def _read(path: Path) -> bytes:
     entry = path.read_bytes()
-    # The order of use outlives the process as the files' own times.
+    # The modification time keeps the order of use across restarts.
     with contextlib.suppress(OSError):
         os.utime(path)
     return entry

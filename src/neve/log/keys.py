@@ -1,7 +1,7 @@
-"""Every key of the bucket: one format and one parse each.
+"""Formats and parses all keys of a bucket. No other module does.
 
 Keys are flat and their numbers have a fixed width, so that sorting keys sorts numbers and no key is
-the folder of another. Nothing else in Neve builds or takes apart a key.
+the folder of another.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from neve import runtime
 
 NUMBER_DIGITS = 20
-# A folder store cannot have a path component above 255 bytes, and a topic's name may have 249:
-# keys carry its beginning for people to read, and the id distinguishes topics.
+# Parts of a path are limited to 255 bytes, and a topic's name may have 249. Keys contain the start
+# of the name for people; the id distinguishes topics.
 TOPIC_NAME_SHOWN = 200
 
 CLUSTER_LOG_PREFIX = "meta/log/"
 WAL_PREFIX = "wal/"
 TOPICS_PREFIX = "topics/"
 
-# Python's \d also takes other scripts' digits, which no key of ours has.
+# Python's \d also matches digits of other scripts, which keys never contain.
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
 _ROLLUP = re.compile(r"rollup/([0-9]{20})-[0-9a-f]{16}")
 _SEGMENT = re.compile(r"segment-([0-9]{20})-([0-9]{20})-([0-9a-f]{16})\.(kfs|index)")
@@ -30,7 +30,7 @@ _STREAM = re.compile(r"wal/([0-9]{20})/")
 
 @dataclass(frozen=True)
 class SeriesKeys:
-    """The keys of one numbered series: numbers, and checkpoints that sum up what is below them."""
+    """The keys of one numbered series: numbers, and checkpoints that fold all numbers below."""
 
     prefix: str
 
@@ -39,14 +39,14 @@ class SeriesKeys:
 
     @property
     def checkpoints(self) -> str:
-        """The prefix under which all checkpoints of the series lie."""
+        """The prefix of all checkpoints of the series."""
         return f"{self.prefix}checkpoint/"
 
     def checkpoint(self, number: int) -> str:
         return f"{self.prefix}checkpoint/{number:020d}"
 
     def number_of(self, key: str) -> int | None:
-        """The number that a key of this series stands for; None for any other key."""
+        """Return the number in a key of this series; None for any other key."""
         return _number_after(key, self.prefix)
 
     def checkpoint_of(self, key: str) -> int | None:
@@ -71,7 +71,7 @@ def manifest(topic: str, topic_id: bytes, partition: int) -> SeriesKeys:
 
 
 def topic_prefix(topic: str, topic_id: bytes) -> str:
-    """The keys of a topic. A topic created again has another id, so other keys."""
+    """Return the prefix of a topic's keys. A topic that is created again has another id."""
     return f"{TOPICS_PREFIX}{topic[:TOPIC_NAME_SHOWN]}.{topic_id.hex()}/"
 
 
@@ -80,7 +80,7 @@ def segment_prefix(topic: str, topic_id: bytes, partition: int) -> str:
 
 
 def new_segment_key(prefix: str, base_offset: int, incarnation: int, suffix: str) -> str:
-    """A key that was never used before, for a `.kfs` or an `.index`."""
+    """Return a new, unique key for a `.kfs` or an `.index`."""
     return (
         f"{prefix}segment-{base_offset:020d}-{incarnation:020d}-{runtime.token(8).hex()}.{suffix}"
     )
@@ -88,7 +88,7 @@ def new_segment_key(prefix: str, base_offset: int, incarnation: int, suffix: str
 
 @dataclass(frozen=True)
 class SegmentName:
-    """What a segment's or bundle's key says by itself."""
+    """The parts of a segment's or bundle's key."""
 
     base_offset: int
     incarnation: int
@@ -104,12 +104,12 @@ def segment_name(key: str) -> SegmentName | None:
 
 
 def new_run_key(series: SeriesKeys) -> str:
-    """A key for an immutable run of a manifest's segments."""
+    """Return a new, unique key for a run of a manifest's segments."""
     return f"{series.prefix}run/{runtime.token(8).hex()}"
 
 
 def new_rollup_key(stream: SeriesKeys, checkpoint: int) -> str:
-    """A key for a roll-up made for one checkpoint of the stream, and for no other."""
+    """Return a new, unique key for a roll-up that belongs to one checkpoint of the stream."""
     return f"{stream.prefix}rollup/{checkpoint:020d}-{runtime.token(8).hex()}"
 
 
@@ -122,14 +122,14 @@ def rollup_checkpoint(stream: SeriesKeys, key: str) -> int | None:
 
 
 def stream_of(key: str) -> int | None:
-    """The incarnation whose stream a key belongs to."""
+    """Return the incarnation in a key of a WAL stream; None for any other key."""
     found = _STREAM.match(key)
     return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
 class PartitionName:
-    """Which partition a key under topics/ belongs to."""
+    """The partition that a key under `topics/` belongs to."""
 
     topic_shown: str
     topic_id: bytes

@@ -1,4 +1,4 @@
-"""Where the records of a leader epoch end, as a client that lost its place asks."""
+"""Finds the end of a leader epoch, for clients that check their position after a new leader."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ UNDEFINED = -1
 
 
 class EpochEnd(NamedTuple):
-    """Return the greatest epoch up to the requested one and its end offset; -1: unknown."""
+    """The greatest epoch up to the requested one, and its end offset; both are -1 if unknown."""
 
     epoch: int
     end_offset: int
 
 
 def end_of_epoch(starts: Sequence[EpochStart], epoch: int, end_offset: int) -> EpochEnd:
-    """Kafka's rule. The newest epoch ends where the log does; one above it is not known here.
+    """Return the end of an epoch by Kafka's rules.
 
-    An epoch before all that are known ends where the first of them begins.
+    The newest epoch ends at the end of the log, and a greater one is unknown. An epoch before the
+    first known one ends where the first known one begins.
     """
     above = bisect.bisect_right(starts, epoch, key=lambda row: row.epoch)
     if epoch < 0 or (above == len(starts) and (not starts or starts[-1].epoch != epoch)):

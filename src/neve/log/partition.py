@@ -1,10 +1,10 @@
-"""The leader's log of one partition: appended, committed, tiered.
+"""The leader's log of one partition: appending, committing and tiering records.
 
-Offsets are assigned on append, in place, once the producer's sequence was checked. The high
-watermark moves when the WAL commits, and only then do readers see a record. The untiered rest is a
-list of slices (`log/untiered.py`); what is in memory, tiered or not, is among `recent`.
+Append checks the producer's sequence and assigns offsets in place. When the WAL commits, the high
+watermark moves, and only then can readers see a record. Committed records that are not tiered yet
+are a list of slices (`log/untiered.py`). `recent` lists the slices in memory, tiered or not.
 
-One task at a time tiers a partition; everything else here is an ordinary call.
+One task at a time tiers a partition. Most other methods are synchronous.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Watcher: TypeAlias = Callable[["PartitionLog"], None]
 
 
 class Appended(NamedTuple):
-    """The response to a producer once `commit` is decided. A duplicate has its first offsets."""
+    """The result of an append. A duplicate has the offsets and commit of its first append."""
 
     base_offset: int
     last_offset: int
@@ -55,7 +55,7 @@ class Appended(NamedTuple):
 class PartitionLog:
     """One partition under one leader epoch.
 
-    `resolve` finds out where the slices of a stream are now, and calls `moved` with the result.
+    `resolve` finds the objects that hold a stream's slices now, and calls `moved` with the result.
     """
 
     def __init__(
@@ -99,16 +99,16 @@ class PartitionLog:
             writer.incarnation,
             settings,
         )
-        # What holds at the tiered offset: where the next bundle starts from.
+        # Producers, epochs and state table at `_history_at`, from which the next bundle is built.
         self.tiered_history = History(self.name, state=() if self.is_internal else None)
         self._history_at = 0
         self.configure(settings)
 
     def configure(self, settings: SegmentSettings) -> None:
-        """Tier by these from now on."""
+        """Use these settings for tiering from now on."""
         self._settings = settings
-        # A little above segment.bytes: this pays for the manifest's checkpoints, so that tiering
-        # takes at most three PUTs for each segment.bytes written, however fast they come.
+        # A little more than segment.bytes, to make up for the manifest's checkpoints: tiering
+        # takes at most three PUTs per segment.bytes written, however fast records arrive.
         self._segment_bytes = settings.bytes + settings.bytes // (2 * settings.checkpoint_numbers)
         self.segments.configure(settings)
 
@@ -121,15 +121,16 @@ class PartitionLog:
         end: History | None = None,
         in_memory: Sequence[tuple[CachedObject, Slice]] = (),
     ) -> None:
-        """Take over what predecessors left: the log goes on where it ends.
+        """Start from the state that previous leaders left, and append at the end of `tail`.
 
-        `history` holds at the offset `tiered`; at the manifest's tiered offset where none is given.
-        `end` is that with the tail taken in, and `in_memory` what was kept of the tail's bytes.
+        `history` is the history at offset `tiered`, by default the manifest's tiered offset. `end`
+        is the history at the end of the tail, by default the same, and `in_memory` are the slices
+        of the tail whose bytes were kept in memory.
         """
         now = runtime.monotonic()
         objects: dict[str, CachedObject] = {}
         for incarnation, item, entry in tail.slices:
-            # The bytes of small objects come with their directories, and no cache counts them.
+            # Without the bytes that were read with small objects: no cache counts them.
             at = objects.setdefault(
                 item.key, CachedObject(item.key, incarnation, item.number, None)
             )
@@ -148,21 +149,21 @@ class PartitionLog:
     def _known_producers(self, entries: Sequence[ProducerEntry]) -> Producers:
         return Producers(entries, self._producer_settings, memory=self._producer_memory)
 
-    # -- what is where -----------------------------------------------------------------------
+    # -- offsets -----------------------------------------------------------------------------
 
     @property
     def tiered_offset(self) -> int:
-        """Below this, a won manifest number covers everything."""
+        """The offset below which all committed records are in listed segments, or were deleted."""
         return self.manifest.state.next
 
     @property
     def start_offset(self) -> int:
-        """The first offset that readers may ask for: retention and DeleteRecords move it."""
+        """The first offset that readers may request. Retention and DeleteRecords move it."""
         return self.manifest.state.start
 
     @property
     def tail(self) -> deque[CachedSlice]:
-        """The committed slices that are not wholly in segments."""
+        """The committed slices that are not completely in segments."""
         return self.untiered.rows
 
     @property
@@ -175,9 +176,10 @@ class PartitionLog:
 
     @property
     def state_floor(self) -> int:
-        """The lowest offset that must stay for the table's sake; only internal partitions have any.
+        """The offset above which retention must not move the log's start.
 
-        That is the last segment but one: should the last bundle be lost, it is rebuilt from there.
+        An internal partition keeps its last two segments: if the last bundle is lost, its state
+        table is rebuilt from the segment before. For other partitions this is the high watermark.
         """
         state = self.manifest.state
         if not self.is_internal:
@@ -198,10 +200,10 @@ class PartitionLog:
     ) -> Appended:
         """Assign offsets to one checked batch, in place, and hand it to the WAL.
 
-        `header` is the batch's own, if the caller has it. For a duplicate, returns the first
-        batch's offsets and commit. Raises OutOfOrderSequenceError, DuplicateSequenceError or
-        ProducerFencedError for the batch of an idempotent producer, and FullError if the caller
-        has to wait, unless it did so before (`admitted`).
+        `header` is the batch's header, if the caller has parsed it. For a duplicate, returns the
+        first append's offsets and commit. For an idempotent producer, raises
+        OutOfOrderSequenceError, DuplicateSequenceError or ProducerFencedError. Raises FullError if
+        the WAL has no room and the caller must wait, unless it has done so (`admitted`).
         """
         if self.closed is not None:
             raise self.closed
@@ -232,7 +234,7 @@ class PartitionLog:
         return self._recovered_commit
 
     def committed(self, cached: CachedObject, entry: Slice) -> None:
-        """The WAL committed a slice of ours. Called in the order of offsets."""
+        """Take in a slice that the WAL committed. The WAL calls this in the order of offsets."""
         row = CachedSlice(cached, entry, runtime.monotonic())
         self.untiered.hold(row)
         self._remember(row)
@@ -241,7 +243,7 @@ class PartitionLog:
             self._notify()
 
     def _remember(self, row: CachedSlice) -> None:
-        if row.cached.data is not None:  # a cache without room drops it at once
+        if row.cached.data is not None:  # None if the cache had no room for it
             self.recent.append(row)
             row.cached.kept_in(self.recent)
 
@@ -256,7 +258,7 @@ class PartitionLog:
         for watcher in tuple(self._watchers):
             try:
                 watcher(self)
-            except Exception as failure:  # a reader's mistake must not end the stream
+            except Exception as failure:  # a reader's bug must not end the stream
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": f"a watcher of {self.name} failed", "exception": failure}
                 )
@@ -270,7 +272,7 @@ class PartitionLog:
             self.producers.uncount()
 
     def moved(self, incarnation: int, below: int, fresh: list[tuple[CachedObject, Slice]]) -> None:
-        """Replace rows of a stream's numbers below `below` and of its older roll-ups."""
+        """Replace the rows of a stream's numbers below `below` and of its roll-ups by `fresh`."""
         self.untiered.moved(incarnation, below, fresh)
 
     # -- tiering -----------------------------------------------------------------------------
@@ -284,11 +286,15 @@ class PartitionLog:
 
     @property
     def next_segment_bytes(self) -> int:
-        """How large a segment would be that is tiered now."""
+        """The size in bytes of a segment that would be tiered now."""
         return min(self.untiered.bytes, self._segment_bytes)
 
     async def tier(self) -> bool:
-        """Turn the oldest committed records, segment.bytes of them, into a segment; if it did."""
+        """Tier the oldest committed records, up to about segment.bytes, as one segment.
+
+        Returns True if a segment was written; False if there is nothing to tier, or another process
+        tiered these records.
+        """
         async with self._tiering:
             batches = await self._untiered_batches(self._segment_bytes)
             if not batches:
@@ -308,7 +314,7 @@ class PartitionLog:
             return written is not None
 
     async def _untiered_batches(self, target_bytes: int | None) -> list[Buffer]:
-        """The oldest untiered batches, with the history brought to where they begin."""
+        """Return the oldest untiered batches, and bring the history to the offset of the first."""
         for _ in range(TIERING_ATTEMPTS_MAX):
             if self._history_at != self.tiered_offset:
                 await self._adopt_history()
@@ -325,14 +331,17 @@ class PartitionLog:
         )
 
     async def _adopt_history(self) -> None:
-        """Another process tiered for us: its last bundle has the state at the tiered offset."""
+        """Load the history at the tiered offset after another process tiered the partition."""
         self.tiered_history, self._history_at = await load_history(
             self._store, self.manifest, self.name
         )
         self.untiered.drop_tiered()
 
     async def load_state(self) -> dict[bytes, bytes]:
-        """The table of an internal partition: that of the last bundle and all committed since."""
+        """Return an internal partition's state table, with all committed records applied.
+
+        Raises InvalidError if the partition is not internal.
+        """
         if self.tiered_history.state is None:
             raise InvalidError(f"{self.name} is not an internal partition: it keeps no table")
         async with self._tiering:

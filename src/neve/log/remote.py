@@ -1,10 +1,10 @@
 """The port to the indexes of tiered segments.
 
-Kafka's tiered storage has such a port. This one also fetches several kinds of index at once, so
-that a cold segment costs one request and not one per kind. An implementation needs only
-`fetch_index`: by default the others call it for each kind, leave out a kind that is absent, and
-raise every other error. `BucketRemoteStorage` is Neve's implementation. All indexes of a segment
-are one object there, so they take one get.
+Kafka's tiered storage has a similar port. This one also fetches several kinds of index at once, so
+that a cold segment needs one request instead of one per kind. An implementation needs only
+`fetch_index`: by default the other methods call it for each kind, leave out a kind that is absent,
+and raise every other error. `BucketRemoteStorage` is Neve's implementation. There, all indexes of a
+segment are one object and take one get.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class BucketRemoteStorage(RemoteStorage):
 
 
 async def load_bundle(store: Store, segment: Segment) -> Bundle:
-    """Return a listed segment's bundle, past all caches. See `read_bundle`."""
+    """Read a listed segment's bundle without caches. See `read_bundle`."""
     return await read_bundle(store, segment, lambda bundle: bundle)
 
 
@@ -103,10 +103,10 @@ async def read_bundle(store: Store, segment: Segment, take: Callable[[Bundle], T
 
 
 def bare_bundle(segment: Segment) -> Bundle:
-    """Return the index of a segment that has none: its first batch, so that it is one stretch.
+    """Return a minimal index for a segment without one: one stretch from its first batch on.
 
-    The stretch is checked batch by batch. The checksum in the segment's footer covers more, so read
-    all of such a segment as a whole.
+    Reading the stretch checks each batch. The checksum in the segment's footer covers more, so
+    readers should read all of such a segment as a whole.
     """
     interval = min(max(segment.records, 1), INDEX_INTERVAL_MAX)
     offsets, positions = np.array([segment.base]), np.array([kfs.HEADER_BYTES])
@@ -120,7 +120,7 @@ def encode_indexes(segment: Segment, indexes: Mapping[Section, Buffer]) -> bytes
         raise IndexAbsentError(segment, Section.OFFSET)
     offset_index = bytes(indexes[Section.OFFSET])
     if Section.CHECKSUM not in indexes:
-        return offset_index  # KafScale's: without the checksums, a directory would be refused
+        return offset_index  # KafScale's: a bundle with a directory must have checksums
     others = {kind: bytes(data) for kind, data in indexes.items()}
     del others[Section.OFFSET]
     return frame.encode_bundle(offset_index, others)

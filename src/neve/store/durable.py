@@ -24,7 +24,7 @@ from pathlib import Path
 
 from neve.errors import StoreFailedError
 
-# Enough for every object of a busy tail. An entry is some 200 bytes; one forgotten costs a sync.
+# Enough for every object of a busy tail. An entry takes about 200 bytes; a forgotten one, a sync.
 FILES_REMEMBERED_MAX = 65_536
 # Folders whose syncs may be shared; those that were synced longest ago are forgotten.
 FOLDERS_REMEMBERED_MAX = 1_024

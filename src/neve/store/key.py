@@ -1,7 +1,7 @@
 """Validation of keys: the same rules for every store, so that a bucket can move between stores.
 
-A key is relative. Its parts are not empty and neither `.` nor `..`. It contains no control
-characters. It fits both S3 (1,024 bytes in total) and a file system (255 bytes per part).
+A key is relative. No part is empty, `.` or `..`, and no character is a control character. A key
+fits both S3 (1,024 bytes in total) and a file system (255 bytes per part).
 """
 
 from __future__ import annotations
