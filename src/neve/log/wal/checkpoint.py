@@ -1,8 +1,8 @@
-"""The checkpoint of a WAL stream: the sum of its numbers below n, for later readers.
+"""The checkpoint of a WAL stream: the state after its numbers below n, which may then be deleted.
 
-It names the roll-ups that hold what was still untiered, all of them uploaded for this checkpoint
-alone, and keeps every partition's next offset: a reader whose tail falls short of it knows that it
-must resolve again.
+It names the roll-ups that hold the records still untiered, all of them uploaded for this checkpoint
+only, and has every partition's next offset: a reader whose tail ends below that offset must resolve
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neve.store.port import Store
 
 
 class PartitionEnd(Stored, frozen=True):
-    """How far a partition's offsets go in the numbers below the checkpoint."""
+    """A partition's next offset after the numbers below the checkpoint, and its leader epoch."""
 
     topic_id: str
     partition: int
@@ -33,14 +33,14 @@ class PartitionEnd(Stored, frozen=True):
 
 
 class WalCheckpoint(Stored, frozen=True):
-    """The payload."""
+    """The payload of a checkpoint: keys of roll-ups, and the ends of partitions."""
 
     rollups: tuple[str, ...] = ()
     partitions: tuple[PartitionEnd, ...] = ()
 
 
 async def read_checkpoint(store: Store, keys: SeriesKeys, number: int) -> WalCheckpoint | None:
-    """A checkpoint's payload; None where it is not there (a greater one replaced it)."""
+    """Read a checkpoint's payload; None if it does not exist because a greater one replaced it."""
     key = keys.checkpoint(number)
 
     def decode(data: memoryview) -> WalCheckpoint:
@@ -57,12 +57,12 @@ async def read_checkpoint(store: Store, keys: SeriesKeys, number: int) -> WalChe
 async def write_checkpoint(
     store: Store, keys: SeriesKeys, number: int, payload: WalCheckpoint
 ) -> bool:
-    """Create a checkpoint; False where another one is there already, which counts instead."""
+    """Create a checkpoint. Returns False if a different one already exists, which is then valid."""
     author = runtime.token(AUTHOR_BYTES)
     data = seal_envelope(Kind.WAL_CHECKPOINT, keys.prefix, number, author, payload)
     try:
         await store.create(keys.checkpoint(number), data)
     except ExistsError:
-        # Ours, if an earlier attempt landed: then it names what we uploaded, and so counts as won.
+        # If an earlier attempt took effect, it is ours and names the roll-ups that we uploaded.
         return await read_checkpoint(store, keys, number) == payload
     return True

@@ -1,12 +1,12 @@
-"""The bytes of a WAL object, of a seal and of a roll-up: one encoder, one decoder, pure.
+"""Encodes and decodes WAL objects, seals and roll-ups. Pure.
 
 Layout: header, directory of slices, the directory's checksum, slices. The directory comes first, so
-one small ranged read finds one partition's bytes. Every byte is under a checksum that is verified
-before the byte is believed, whether an object is read whole or by range: the header has its own,
-the directory's covers header and directory, each slice's stands in the directory.
+one small ranged read finds one partition's bytes. Every byte is covered by a checksum that is
+verified before the byte is used, whether an object is read whole or by range: the header has its
+own, the directory's covers header and directory, and each slice's is in the directory.
 
-An object says which number of which stream it is; found under another key it counts as damaged.
-docs/contributors/format.md has the layout to the byte.
+An object contains its stream and number; under another key it counts as damaged.
+docs/contributors/format.md specifies the bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MAGIC = b"NVWL"
 VERSION = 1
 AUTHOR_BYTES = 16
 TOPIC_ID_BYTES = 16
-# A directory of this many slices has 64 MB: the most that a hostile count can make a reader fetch.
+# A directory of this many slices has 64 MB: the most that an invalid count can make a reader fetch.
 SLICES_MAX = 1_000_000
-# Up to this many slices a plain loop is quicker than columns.
+# Up to this many slices, a plain loop is faster than arrays.
 FEW_SLICES = 16
 # Parts smaller than this on average are joined before their checksum is computed.
 SMALL_PART_BYTES = 4 * 1024
@@ -43,7 +43,7 @@ _ENTRY = struct.Struct(">16siiqqqQII")
 HEADER_BYTES = _HEADER.size + _CRC.size
 ENTRY_BYTES = _ENTRY.size
 DIRECTORY_CRC_BYTES = _CRC.size
-# A seal has no slices; whatever holds records is larger.
+# A seal has no slices; objects with records are larger.
 SEAL_BYTES = HEADER_BYTES + DIRECTORY_CRC_BYTES
 
 Columns: TypeAlias = np.ndarray[Any, np.dtype[np.void]]
@@ -64,7 +64,7 @@ _ENTRY_COLUMNS = np.dtype(
 
 
 class Kind(enum.IntEnum):
-    """What an object of a stream is."""
+    """The kind of an object of a stream."""
 
     DATA = 1
     SEAL = 2
@@ -84,9 +84,9 @@ class Header(NamedTuple):
 
 
 class SliceMeta(NamedTuple):
-    """What a writer says about one slice: record batches of one partition under one epoch.
+    """A writer's description of one slice: record batches of one partition under one epoch.
 
-    `max_timestamp` is the greatest that the headers of its batches name.
+    `max_timestamp` is the greatest one in the headers of its batches.
     """
 
     topic_id: bytes
@@ -123,24 +123,24 @@ class WalObject(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """An object as the buffers that lie back to back in it, and its directory."""
+    """An object as consecutive buffers, and its directory."""
 
     parts: list[Buffer]
     slices: tuple[Slice, ...]
 
     @property
     def data(self) -> memoryview:
-        """The object's bytes in one piece, copied from the parts."""
+        """The object's bytes in one buffer, copied from the parts."""
         return concat_buffers(self.parts)
 
 
 def directory_bytes(header: Header) -> int:
-    """How long a prefix of the object `decode_directory` needs."""
+    """Return how many bytes from the start of the object `decode_directory` needs."""
     return _directory_bytes(header.slice_count)
 
 
 def object_bytes(header: Header) -> int:
-    """How long the whole object is."""
+    """Return the size of the whole object."""
     return directory_bytes(header) + header.body_bytes
 
 
@@ -157,7 +157,10 @@ def encode(
     author: bytes,
     created_ms: int,
 ) -> Encoded:
-    """One object. The parts of a slice are whole batches."""
+    """Encode one object. The parts of a slice are whole batches.
+
+    Raises InvalidError if the slices break a rule of the format.
+    """
     directory_end = _directory_bytes(len(slices))
     directory, parts, body_bytes = _encode_directory(slices, directory_end)
     problem = _counts_problem(kind, len(slices), body_bytes) or _directory_problem(
@@ -185,20 +188,20 @@ def encode(
 def _encode_directory(
     slices: Sequence[tuple[SliceMeta, Sequence[Buffer]]], directory_end: int
 ) -> tuple[bytes, list[Buffer], int]:
-    """The directory, the parts of which the body is made, and how long that is."""
+    """Return the encoded entries, the parts of the body, and the body's size."""
     entries: list[bytes] = []
     body: list[Buffer] = []
     position = directory_end
     for meta, parts in slices:
         length = sum(map(len, parts))
         if length < len(parts) * SMALL_PART_BYTES:
-            # A call for each small part takes longer than to copy them and go over them once.
+            # A checksum call for each small part takes longer than joining them first.
             parts = (b"".join(parts),)  # noqa: PLW2901
         checksum = 0
         for part in parts:
             checksum = batches_crc(part, checksum)
         body += parts
-        # Looked at before it is packed: an entry has no room for a greater length.
+        # Checked before packing, because a greater length does not fit an entry.
         if position + length > OBJECT_BYTES_MAX:
             raise InvalidError(f"a WAL object has at most {OBJECT_BYTES_MAX} bytes: cut it earlier")
         _exactly(meta.topic_id, TOPIC_ID_BYTES, "a topic's id")
@@ -208,7 +211,7 @@ def _encode_directory(
 
 
 def encode_seal(*, incarnation: int, number: int, author: bytes, created_ms: int) -> memoryview:
-    """The object that ends a stream where its owner may still be writing."""
+    """Return a seal: the object that ends a stream whose owner may still be writing."""
     return encode(
         Kind.SEAL,
         (),
@@ -222,7 +225,7 @@ def encode_seal(*, incarnation: int, number: int, author: bytes, created_ms: int
 def decode_header(
     data: Buffer, key: str, *, incarnation: int, number: int, rollup: bool = False
 ) -> Header:
-    """Check the first HEADER_BYTES of an object; `data` may go on behind them."""
+    """Decode and check the first HEADER_BYTES of an object; `data` may continue after them."""
     if len(data) < HEADER_BYTES:
         raise DamagedError(key, f"{len(data)} bytes are too few for a WAL object's header")
     view = memoryview(data)
@@ -250,7 +253,7 @@ def decode_header(
 def decode_directory(
     data: Buffer, key: str, *, incarnation: int, number: int, rollup: bool = False
 ) -> WalObject:
-    """Check header and directory, from the first `directory_bytes(header)` bytes or more."""
+    """Decode and check header and directory, which need `directory_bytes(header)` bytes."""
     header = decode_header(data, key, incarnation=incarnation, number=number, rollup=rollup)
     end = directory_bytes(header)
     if len(data) < end:
@@ -270,7 +273,7 @@ def decode_directory(
 def decode(
     data: Buffer, key: str, *, incarnation: int, number: int, rollup: bool = False
 ) -> WalObject:
-    """Check a whole object, every slice included."""
+    """Decode a whole object, and check it including every slice."""
     decoded = decode_directory(data, key, incarnation=incarnation, number=number, rollup=rollup)
     if len(data) != object_bytes(decoded.header):
         raise DamagedError(
@@ -283,7 +286,7 @@ def decode(
 
 
 def slice_bytes(entry: Slice, data: Buffer, key: str) -> memoryview:
-    """Check a ranged read of `entry.position` to `entry.end`, and give it back."""
+    """Check a ranged read from `entry.position` to `entry.end`, and return it."""
     if len(data) != entry.length:
         raise DamagedError(
             key, f"{len(data)} bytes at {entry.position} where a slice has {entry.length}"
@@ -294,7 +297,7 @@ def slice_bytes(entry: Slice, data: Buffer, key: str) -> memoryview:
 
 
 def check_slice(entry: Slice, data: Buffer, key: str) -> None:
-    """Check that a slice's batches are what its entry says: offsets, epoch, time, checksums."""
+    """Check that a slice's batches match its entry: offsets, epoch, timestamp, checksums."""
     view = slice_bytes(entry, data, key)
     position, max_timestamp, next_offset = 0, None, entry.base_offset
     while position < len(view):
@@ -339,7 +342,7 @@ def _counts_problem(kind: Kind, slice_count: int, body_bytes: int) -> str:
 
 
 def _directory_problem(kind: Kind, columns: Columns, directory_end: int, body_bytes: int) -> str:
-    """Why a directory contradicts itself; empty where it does not."""
+    """Return why a directory is inconsistent; an empty string if it is consistent."""
     if len(columns) == 0:
         return ""
     if len(columns) <= FEW_SLICES:
@@ -361,7 +364,7 @@ def _directory_problem(kind: Kind, columns: Columns, directory_end: int, body_by
 def _few_slices_problem(
     kind: Kind, rows: list[tuple[int, ...]], directory_end: int, body_bytes: int
 ) -> str:
-    """The same in a loop, which is faster than arrays for a few slices."""
+    """Do the same in a loop, which is faster than arrays for a few slices."""
     end = directory_end
     if (total := sum(row[8] for row in rows)) != body_bytes:
         return f"its slices have {total} bytes, its body {body_bytes}"
@@ -384,7 +387,7 @@ def _few_slices_problem(
 
 
 def _order_problem(kind: Kind, columns: Columns) -> str:
-    """Slices of one partition ascend; those of a roll-up are also sorted by partition."""
+    """Check that slices of a partition ascend, and those of a roll-up are sorted by partition."""
     partition, low, high = (
         columns[name].astype(native)
         for name, native in (("partition", "i4"), ("topic_id_low", "u8"), ("topic_id_high", "u8"))

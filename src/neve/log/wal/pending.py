@@ -1,4 +1,4 @@
-"""What is on its way into a WAL stream: open objects, objects being uploaded, and their commits."""
+"""Uncommitted data of a WAL stream: open objects, objects being uploaded, and their commits."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from neve.store.port import Buffer
 
 
 class Commit:
-    """When, and whether, what was appended is committed. Shared by all records of one object."""
+    """The outcome of an append: committed or refused. Shared by all records of one object."""
 
     __slots__ = ("_future", "number")
 
     def __init__(self) -> None:
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Marks a failure as seen: it is not an error if no caller waits for the commit.
+        # Marks a failure as retrieved: it is not an error if no caller waits for the commit.
         self._future.add_done_callback(lambda future: future.cancelled() or future.exception())
         self.number = -1
 
     async def wait(self) -> None:
-        """Return when committed; raise FencedError, or what else ended the stream."""
+        """Return once committed. Raises FencedError, or the other error that ended the stream."""
         await asyncio.shield(self._future)
 
     @property
@@ -36,12 +36,12 @@ class Commit:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it was refused; None where it is committed, or not decided yet."""
+        """The error if it was refused; None if it is committed or not decided yet."""
         decided = self._future.done() and not self._future.cancelled()
         return self._future.exception() if decided else None
 
     def then(self, call: Callable[[asyncio.Future[None]], None]) -> None:
-        """Call back when decided, without a task of its own."""
+        """Call `call` once decided, without a task."""
         self._future.add_done_callback(call)
 
     def succeed(self) -> None:
@@ -63,9 +63,9 @@ class _OpenSlice:
 
 @dataclass(slots=True)
 class OpenObject:
-    """What one of the next objects will hold. `ready` says that it need not wait for more.
+    """The content of one of the next objects. `ready` is set once it need not wait for more.
 
-    `closed` is the same for appends: each batch checks it, and an attribute is quicker.
+    `closed` has the same meaning for appends: each batch checks it, and an attribute is faster.
     """
 
     opened_at: float
@@ -76,7 +76,7 @@ class OpenObject:
     _slices: dict[tuple[bytes, int, int], _OpenSlice] = field(default_factory=dict)
 
     def add(self, meta: SliceMeta, batch: Buffer) -> int:
-        """Take a batch in; how large the object is then."""
+        """Add a batch. Returns the total bytes of batches in the object."""
         topic_id, partition, leader_epoch, base_offset, last_offset, max_timestamp = meta
         key = (topic_id, partition, leader_epoch)
         found = self._slices.get(key)
@@ -90,12 +90,12 @@ class OpenObject:
         return self.size_bytes
 
     def close(self) -> None:
-        """It takes no more and need not wait."""
+        """Take no more batches and do not wait any longer."""
         self.closed = True
         self.ready.set()
 
     def rows(self) -> list[tuple[SliceMeta, list[Buffer]]]:
-        """Everything in it, as the object's encoder takes it."""
+        """Return the slices and their batches, as the object's encoder takes them."""
         return [
             (SliceMeta(*key, row.base_offset, row.last_offset, row.max_timestamp), row.parts)
             for key, row in self._slices.items()
@@ -104,7 +104,7 @@ class OpenObject:
 
 @dataclass(slots=True)
 class Flight:
-    """One object being uploaded. `size_bytes` is what it counts for in the buffer."""
+    """One object being uploaded. `size_bytes` are the bytes it counts for in the buffer."""
 
     number: int
     commit: Commit

@@ -1,9 +1,9 @@
-"""Reading a WAL stream: the checkpoint, its roll-ups, then numbers in order up to the first gap.
+"""Reads a WAL stream: the checkpoint, its roll-ups, then numbers in order up to the first gap.
 
-What lies beyond a missing number or a seal is neither committed nor closed and is thrown away,
-even if it was fetched. A read is valid only after a check of the greatest checkpoint;
-where that moved above what was read, the reader starts again from it. So two readers differ only
-in how far along they are, never in content.
+Objects after a missing number or a seal are not committed and are ignored, even if they were
+downloaded. A read is valid only after a check of the greatest checkpoint; if that moved above what
+was read, the reader starts again from it. So two readers may reach different positions, but never
+see different content.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from neve.log.wal.object import Kind, Slice, WalObject
 from neve.settings import PrefetchSettings
 from neve.store.port import Store
 
-# One ranged get of this size brings the directory of a thousand slices, or a small object whole.
+# One ranged get of this size returns the directory of a thousand slices, or a whole small object.
 DIRECTORY_READ_BYTES = 64 * 1024
-# Bytes that one read of a tail keeps of objects that such a get returned whole.
+# Total bytes that one read of a tail keeps of objects that such gets returned whole.
 TAIL_DATA_BYTES_MAX = 32 * 1024 * 1024
 # An object of more than this is not read whole before its header and directory are checked.
 WHOLE_BYTES_MAX = 2 * TAIL_DATA_BYTES_MAX
-# How far one read goes beyond the end at its start: a live writer may be faster than the reader,
-# which then would never reach the end.
+# Numbers that one read continues past the end as listed at its start. Without a limit, a reader
+# that is slower than a live writer would never reach the end.
 READ_ON_NUMBERS_MAX = 64
 # Restarts from a new checkpoint before a read gives up.
 RESTARTS_MAX = 100
@@ -44,7 +44,7 @@ RESTARTS_MAX = 100
 class TailObject(NamedTuple):
     """One object of a stream's tail: a number, or a roll-up (`number` is None).
 
-    `data` is there where the whole object has been read.
+    `data` is set if the whole object was read.
     """
 
     key: str
@@ -61,10 +61,10 @@ PartitionId = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class StreamTail:
-    """All of a stream that is committed and not behind its checkpoint, as once read.
+    """The committed content of a stream: its checkpoint's roll-ups, and the numbers from there on.
 
-    `position` is the first number not in it; `sealed` says that it is the stream's end. What `more`
-    gives begins where its reader was, not at the checkpoint.
+    `position` is the first number not in it; if `sealed`, it is the stream's end. `more` returns a
+    tail that begins at the position of the one before, with `from_checkpoint` unset.
     """
 
     incarnation: int
@@ -76,12 +76,12 @@ class StreamTail:
     from_checkpoint: bool = True
 
     def of(self, topic_id: bytes, partition: int) -> Iterator[tuple[TailObject, Slice]]:
-        """One partition's slices, in the order of their offsets."""
+        """Yield one partition's slices, in the order of their offsets."""
         yield from self._by_partition.get((topic_id, partition), ())
 
     @functools.cached_property
     def _by_partition(self) -> dict[PartitionId, list[tuple[TailObject, Slice]]]:
-        # Asked for each of thousands of partitions, a walk through all slices would never end.
+        # A walk through all slices for each of thousands of partitions would take far too long.
         found: dict[PartitionId, list[tuple[TailObject, Slice]]] = {}
         for item in self.objects:
             for entry in item.slices:
@@ -93,14 +93,14 @@ class _Seal(NamedTuple):
     number: int
 
 
-# Objects in order, the first number not among them, and whether a seal stands there.
+# Objects in order, the first number not among them, and whether that number is a seal.
 _Read = tuple[list[TailObject], int, bool]
 
 
 class WalReader:
-    """Reads one stream. Holds no state: what was read is in the tails that it gives out.
+    """Reads one stream. It keeps no state: the returned tails have everything that was read.
 
-    A caller that reads the same streams again passes `known`, and reads only what is new.
+    A caller that reads the same streams repeatedly passes `known`, to read only new objects.
     """
 
     def __init__(
@@ -117,16 +117,16 @@ class WalReader:
         self.keys: SeriesKeys = wal_stream(incarnation)
 
     async def tail(self, *, whole: bool = False) -> StreamTail:
-        """The stream from its greatest checkpoint to the first number that is missing or a seal.
+        """Read the stream from its greatest checkpoint to the first missing number or seal.
 
-        With `whole`, objects are read to their last byte; otherwise their directories only.
+        With `whole`, objects are read completely; otherwise only their directories.
         """
         for _ in range(RESTARTS_MAX):
             number = await greatest_checkpoint(self._store, self.keys) or 0
             try:
                 loaded = await self._from_checkpoint(number, whole=whole)
                 if loaded is None:
-                    continue  # a greater checkpoint replaced this one as we read
+                    continue  # a greater checkpoint replaced this one during the read
                 ends, rollups = loaded
                 objects, position, sealed = await self._listed_numbers(number, whole=whole)
             except DamagedError:
@@ -141,9 +141,9 @@ class WalReader:
         raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be read")
 
     async def more(self, tail: StreamTail, *, whole: bool = False) -> StreamTail | None:
-        """What was committed since `tail`, as a tail of its own: all of it, or a good deal.
+        """Return what was committed since `tail`, at most READ_ON_NUMBERS_MAX numbers.
 
-        None where a checkpoint has passed where it was: the reader must resolve again.
+        Returns None if a checkpoint has passed the position of `tail`: resolve again.
         """
         if tail.sealed:
             return dataclasses.replace(tail, objects=(), ends={}, from_checkpoint=False)
@@ -160,7 +160,7 @@ class WalReader:
         )
 
     async def end(self) -> tuple[int, int] | None:
-        """Where a sealed stream ends, and its greatest checkpoint; None where it is not sealed.
+        """Return a sealed stream's end and its greatest checkpoint; None if it is not sealed.
 
         Roll-ups are not read, so this works on a stream whose records are all tiered.
         """
@@ -172,7 +172,10 @@ class WalReader:
         raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be read")
 
     async def slice_data(self, item: TailObject, entry: Slice) -> memoryview:
-        """The batches of one slice, checked. NotFoundError: it was rolled up or tiered; resolve."""
+        """Read and check the batches of one slice.
+
+        Raises NotFoundError if the slice was rolled up or tiered: resolve again.
+        """
         if item.data is not None:
             return item.data[entry.position : entry.end]
         return await fetch_range_checked(
@@ -184,7 +187,7 @@ class WalReader:
         )
 
     async def slices_data(self, item: TailObject, entries: Sequence[Slice]) -> list[memoryview]:
-        """Several slices of one object, checked, in as few requests as they lie apart."""
+        """Read and check several slices of one object. Nearby slices share a request."""
         if item.data is not None:
             return [item.data[entry.position : entry.end] for entry in entries]
         ranges = [(entry.position, entry.end) for entry in entries]
@@ -229,10 +232,10 @@ class WalReader:
         return TailObject(key, None, decoded.slices, data)
 
     async def _listed_numbers(self, start: int, *, whole: bool) -> _Read:
-        """Numbers in order from `start`, read ahead as far as a listing shows them.
+        """Read numbers in order from `start`, with read-ahead for those that a listing shows.
 
-        The listing only says what to download early. What counts is what is there when it is read,
-        in order: what was downloaded beyond a gap or a seal is thrown away.
+        The listing only decides what to download early. The result depends on the objects as they
+        are when they are read: those downloaded after a gap or a seal are ignored.
         """
         rows = await self._store.list(self.keys.prefix, self._before(start))
         sizes = {self.keys.number_of(row.key): row.size for row in rows}
@@ -258,7 +261,7 @@ class WalReader:
         return [*objects, *more], position, sealed
 
     def _remembered(self, start: int, listed: Mapping[int | None, int]) -> list[TailObject]:
-        """Those at the beginning that are known and still there."""
+        """Return the first listed numbers, as far as they are all in the cache."""
         found: list[TailObject] = []
         while self._known is not None and start + len(found) in listed:
             item = self._known.get(self.keys.number(start + len(found)))
@@ -271,7 +274,7 @@ class WalReader:
         return self.keys.number(number - 1) if number > 0 else ""
 
     async def _numbers_from(self, start: int, *, whole: bool) -> _Read:
-        """Some numbers in order from `start`, one at a time: for a reader that is near the end."""
+        """Read some numbers in order from `start`, one at a time, for a reader near the end."""
         objects: list[TailObject] = []
         while len(objects) < READ_ON_NUMBERS_MAX:
             item = await self._number(self._store, number=start + len(objects), whole=whole)
@@ -296,7 +299,7 @@ class WalReader:
     async def _object(
         self, store: Store, key: str, number: int, *, whole: bool, rollup: bool = False
     ) -> tuple[WalObject, memoryview | None]:
-        """Header and directory, and the data where all of it was read."""
+        """Read header and directory; also returns the data if the whole object was read."""
 
         def decode_whole(data: memoryview) -> tuple[WalObject, memoryview | None]:
             decoded = wal_object.decode(
@@ -305,8 +308,8 @@ class WalReader:
             return decoded, data
 
         if whole:
-            # A damaged slice fails the readers of its own partition only. A very large object is
-            # read slice by slice, on demand.
+            # If a slice is damaged, or the object is very large, read only the directory: the
+            # slices are then read on demand, and damage affects only its own partition.
             with contextlib.suppress(DamagedError):
                 return await fetch_checked(store, key, WHOLE_BYTES_MAX, decode_whole)
         return await self._directory(store, key, number, rollup=rollup)
@@ -338,7 +341,7 @@ class WalReader:
 
 
 def _is_whole(found: WalObject, data: memoryview, key: str) -> bool:
-    """Whether a read that was to bring the directory has brought all slices too, undamaged."""
+    """Return whether a read of the directory also returned all slices, undamaged."""
     if len(data) != wal_object.object_bytes(found.header):
         return False
     try:
@@ -356,7 +359,7 @@ def _ends(payload: WalCheckpoint) -> dict[PartitionId, PartitionEnd]:
 def next_offsets(
     ends: Mapping[PartitionId, PartitionEnd], objects: Sequence[TailObject]
 ) -> dict[PartitionId, PartitionEnd]:
-    """Every partition's next offset after these objects, as the next checkpoint keeps it."""
+    """Return every partition's next offset after these objects, for the next checkpoint."""
     after = dict(ends)
     for item in objects:
         for entry in item.slices:

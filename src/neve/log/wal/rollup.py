@@ -1,12 +1,12 @@
-"""Roll-ups: what is still untiered in a stream's oldest objects, rewritten into one, by partition.
+"""Roll-ups: rewrite the untiered slices of a stream's oldest objects, sorted by partition.
 
-A roll-up is made for one checkpoint, carries its number in its key, and is named by no other: the
-next checkpoint rewrites what is still untiered. So a slow partition pins nothing, and the keys and
-the greatest checkpoint alone show what may be deleted.
+A roll-up belongs to one checkpoint and has its number in the key; the next checkpoint rewrites what
+is still untiered then. So a slow partition does not keep old objects alive, and the keys and the
+greatest checkpoint suffice to find what may be deleted.
 
-The owner of a live stream does this past its bounds; after a seal, any successor does it up to the
-stream's end. Several at once are harmless: one checkpoint is created, the other roll-ups are waste
-that the next trim removes.
+The owner of a live stream rolls it up when it exceeds its limits; after a seal, any successor does,
+up to the stream's end. Several processes may do so at once: one checkpoint is created, and the next
+trim removes the other roll-ups.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from neve.log.wal.reader import PartitionId, StreamTail, TailObject, WalReader, 
 from neve.store.deletion import DELETES_BESIDE_CLIENTS, delete_all
 from neve.store.port import Buffer, Store
 
-# The offset up to which a partition is tiered by a manifest number that was won.
+# Returns the offset up to which won manifest numbers tiered a partition.
 # None: the partition is gone and its records are dropped.
 TieredOffset = Callable[[bytes, int], int | None]
-# Whether all of a slice was given up for lost by a manifest number that was won.
+# Returns whether won manifest numbers gave a whole slice up for lost.
 GivenUp = Callable[[Slice], bool]
 ReadSlice = Callable[[TailObject, Slice], Coroutine[None, None, memoryview]]
 
-# A roll-up is built in memory, so this bounds what building one takes; a checkpoint names several.
+# A roll-up is built in memory, so this limits the memory; a checkpoint may name several.
 ROLLUP_BYTES_MAX = 16 * 1024 * 1024
-# Objects read at once. They may be read nearly whole to find a few slices in each.
+# Objects read concurrently. Almost all of each may be read for a few slices.
 READ_OBJECTS = 8
-# Slices read at once through the caller's `read`: each is a task, and there may be 100,000.
+# Slices read concurrently with the caller's `read`: each is a task, and there may be 100,000.
 READ_SLICES = 500
 
 
@@ -50,24 +50,24 @@ async def roll_up(
     read: ReadSlice | None = None,
     given_up: GivenUp = lambda _: False,
 ) -> list[TailObject] | None:
-    """Checkpoint a stream at `upto`; its roll-ups, or None where another's checkpoint was first.
+    """Write a checkpoint at `upto`. Returns its roll-ups, or None if another checkpoint was first.
 
-    Every number below `upto` must be committed, and `tail` must hold all of them. `tiered` is asked
-    once per partition, and only what won manifest numbers cover may be left out. `read` is for a
-    caller that has slices in memory. Slices that are `given_up` are left out, so that skipped
-    damage blocks nothing.
+    Every number below `upto` must be committed, and `tail` must hold all of them. `tiered` is
+    called once per partition; slices entirely below its result are left out. `read` is for a caller
+    that has slices in memory. Slices that are `given_up` are left out too, so that skipped damage
+    does not prevent roll-ups.
     """
     covered = _covered(reader, tail, upto)
     ends = next_offsets(tail.ends, covered)
     known = {partition: tiered(*partition) for partition in sorted(ends)}
-    # Beside the event loop: there may be 100,000 slices.
+    # In a thread, because there may be 100,000 slices.
     parts = await runtime.offload(_planned, covered, known, given_up)
     try:
         rollups = [await _upload(store, reader, upto, part, read) for part in parts]
     except NotFoundError:
         if await greatest_checkpoint(store, reader.keys, above=tail.checkpoint) is None:
             raise
-        return None  # another checkpoint was first and its objects are trimmed
+        return None  # another checkpoint was first, and a trim removed the objects below it
     partitions = tuple(row for name, row in sorted(ends.items()) if known[name] is not None)
     payload = WalCheckpoint(tuple(item.key for item in rollups), partitions)
     won = await write_checkpoint(store, reader.keys, upto, payload)
@@ -75,7 +75,10 @@ async def roll_up(
 
 
 def _covered(reader: WalReader, tail: StreamTail, upto: int) -> list[TailObject]:
-    """What a checkpoint at `upto` has to sum up. All of it must be in the tail, or it is lost."""
+    """Return the objects that a checkpoint at `upto` replaces.
+
+    Raises InvalidError unless all of them are in the tail: their records would be lost.
+    """
     covered = [item for item in tail.objects if item.number is None or item.number < upto]
     numbers = [item.number for item in covered if item.number is not None]
     expected = list(range(tail.checkpoint, upto))
@@ -88,11 +91,11 @@ def _covered(reader: WalReader, tail: StreamTail, upto: int) -> list[TailObject]
 
 
 async def trim(store: Store, reader: WalReader, *, end: int | None = None) -> int:
-    """Delete what the greatest checkpoint makes superfluous; how many objects went.
+    """Delete what the greatest checkpoint makes superfluous. Returns the number of objects.
 
-    Numbers below it, checkpoints below it, and roll-ups made for a lower one, or for this one
-    without being named by it. Seals above the stream's `end` go too, where the end is known; the
-    end seal and the greatest checkpoint never do.
+    These are numbers and checkpoints below it, and roll-ups made for a lower one, or for this one
+    without being named by it. If the stream's `end` is given, seals above it are deleted too. The
+    end seal and the greatest checkpoint are never deleted.
     """
     keys = reader.keys
     greatest = await greatest_checkpoint(store, keys)
@@ -138,7 +141,7 @@ def _planned(
     tiered: Mapping[PartitionId, int | None],
     given_up: GivenUp,
 ) -> list[list[UntieredSlice]]:
-    """What each roll-up is to hold."""
+    """Return the slices of each roll-up."""
     untiered = [row for row in _untiered(objects, tiered) if not given_up(row[1])]
     return _split(untiered, ROLLUP_BYTES_MAX)
 
@@ -186,7 +189,7 @@ def _encode(
 
 
 async def _read_by_object(reader: WalReader, part: list[UntieredSlice]) -> list[Buffer]:
-    """The slices of a part, read object by object: requests do not grow with the partitions."""
+    """Read the slices of a part object by object, so that many partitions share a request."""
     places: dict[str, list[int]] = {}
     for place, (item, _) in enumerate(part):
         places.setdefault(item.key, []).append(place)
@@ -195,7 +198,7 @@ async def _read_by_object(reader: WalReader, part: list[UntieredSlice]) -> list[
     async def read(at: list[int]) -> None:
         found = await reader.slices_data(part[at[0]][0], [part[place][1] for place in at])
         for place, data in zip(at, found, strict=True):
-            datas[place] = bytes(data)  # a copy, so that what was read between them is let go
+            datas[place] = bytes(data)  # a copy, so that the bytes read in between are freed
 
     objects = list(places.values())
     for start in range(0, len(objects), READ_OBJECTS):
@@ -204,7 +207,7 @@ async def _read_by_object(reader: WalReader, part: list[UntieredSlice]) -> list[
 
 
 def _joined(entries: list[Slice], datas: Sequence[Buffer]) -> list[tuple[SliceMeta, list[Buffer]]]:
-    """Neighbouring slices of one partition and epoch become one."""
+    """Join neighbouring slices of one partition and epoch."""
     rows: list[tuple[SliceMeta, list[Buffer]]] = []
     for entry, data in zip(entries, datas, strict=True):
         if not rows or not _continues(rows[-1][0], entry):

@@ -1,10 +1,10 @@
-"""Sealing a stream: how a successor ends it while its owner may still be writing.
+"""Seals a stream: a successor ends it while its owner may still be writing.
 
-Seals go to the first missing number and over the whole window beyond it at once. A live pipelined
-writer may have filled all of these by the time they arrive, so every further round reaches twice
-as far ahead: sooner or later a seal lands before the writer does, and it cannot pass. The end is
-the first number, walking in order from the greatest checkpoint, that holds a seal while every
-number before it holds data. A seal seen above a missing number decides nothing.
+The sealer creates seals at the first missing number and over the whole window after it at once. A
+live pipelined writer may have filled all of these numbers by the time they arrive, so every further
+round reaches twice as far ahead. Sooner or later a seal arrives before the writer, which cannot
+pass it. The end of the stream is the first number, in order from the greatest checkpoint, that is a
+seal while every number before it has data. A seal above a missing number decides nothing.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from neve.store.port import Store
 
 PAUSE_MS = 20
 PAUSE_MS_MAX = 2_000
-# How far ahead of a writer seals are sent at most: some seconds of its work at full speed.
+# The maximum number of seals in one round: a few seconds of a writer's work at full speed.
 REACH_NUMBERS_MAX = 2048
-# Headers read side by side: more than a writer can write in the same time, so that we gain on it.
+# Headers read concurrently: more than a writer can write in that time, so that the sealer catches
+# up.
 READ_NUMBERS_MIN = 64
 
 
 class Sealer:
-    """Ends one stream. Any number of sealers may be at it at once: all find the same end."""
+    """Ends one stream. Any number of sealers may run at once: all find the same end."""
 
     def __init__(self, store: Store, incarnation: int, *, window: int) -> None:
         self._store = store
         self._incarnation = incarnation
-        # The window, and what a writer may add to it while the seals are on their way.
+        # The window, and as many numbers as a writer may add while the seals are in flight.
         self._reach = 2 * window
         self._read_numbers = max(READ_NUMBERS_MIN, 2 * window)
         self._author = runtime.token(wal_object.AUTHOR_BYTES)
@@ -49,7 +50,7 @@ class Sealer:
         self.keys = wal_stream(incarnation)
 
     async def seal(self) -> int:
-        """Seal the stream; the number at which it ends. What was read below it is committed."""
+        """Seal the stream, and return the number at which it ends. All below it is committed."""
         try:
             while True:
                 end = await self._walk(await greatest_checkpoint(self._store, self.keys) or 0)
@@ -68,7 +69,7 @@ class Sealer:
                 return number
             above = await greatest_checkpoint(self._store, self.keys, above=number)
             if above is not None:
-                number = above  # trimmed meanwhile: what is below the checkpoint is settled
+                number = above  # trimmed meanwhile: numbers below a checkpoint are decided
                 continue
             if isinstance(found, NeveError):
                 raise found
@@ -78,15 +79,15 @@ class Sealer:
                 await backoff.pause()
 
     async def _first_without_data(self, number: int) -> tuple[int, Kind | NeveError | None]:
-        """The first number from here on that holds no data, and what is there instead.
+        """Return the first number from here on that has no data, and what is there instead.
 
-        A listing says how far to read side by side. What it shows is not believed, only read.
+        A listing decides only how many numbers to read concurrently. Every number is read.
         """
         is_first_round = True
         while True:
             frontier = await self._first_unlisted(number)
             if not is_first_round:
-                frontier = await self._stop(frontier)  # it grew while we read: its writer is alive
+                frontier = await self._stop(frontier)  # it grew meanwhile: its writer is alive
             is_first_round = False
             while number <= frontier:
                 last = min(frontier, number + self._read_numbers - 1)
@@ -97,7 +98,7 @@ class Sealer:
                     number += 1
 
     async def _stop(self, frontier: int) -> int:
-        """Get a seal in before a live writer, which cannot pass it; the number where it stands."""
+        """Create a seal ahead of a live writer, which cannot pass it. Returns the seal's number."""
         while True:
             sent, refused = self._seal_ahead(frontier), False
             while sent:
@@ -120,7 +121,7 @@ class Sealer:
         return number
 
     async def _seen(self, number: int) -> Kind | NeveError | None:
-        """Return what a number holds, or the error of reading it, in case it matters."""
+        """Return the kind of a number, or the error of reading it, which may not matter."""
         try:
             return await self._kind(number)
         except NeveError as error:
@@ -142,20 +143,20 @@ class Sealer:
         return header.kind
 
     def _seal_ahead(self, number: int) -> dict[int, asyncio.Task[bool | None]]:
-        """Send seals from a number on; they land when they do. The next time, twice as many."""
+        """Start to create seals from a number on, without waiting; twice as many the next time."""
         beyond = range(number, number + self._reach)
         self._reach = min(2 * self._reach, REACH_NUMBERS_MAX)
         return {ahead: self._tasks.start(self._create_seal_or_not(ahead)) for ahead in beyond}
 
     async def _create_seal_or_not(self, number: int) -> bool | None:
-        """The same; None where the store refuses it for good."""
+        """Do the same, but return None if the store rejects it with another error."""
         try:
             return await self._create_seal(number)
         except StoreError:
-            return None  # tried again, and raised, when it is the first missing number
+            return None  # retried, and then raised, when it is the first missing number
 
     async def _create_seal(self, number: int) -> bool:
-        """Return whether our seal is known to be there; if not, read the number to decide."""
+        """Return True if our seal was created; otherwise the caller must read the number."""
         data = wal_object.encode_seal(
             incarnation=self._incarnation,
             number=number,

@@ -1,7 +1,7 @@
 """One check of the store, shared by all callers that wait for it.
 
-A result is valid only for callers that asked before the check began. So a caller that asks during a
-check waits for the next one, together with all others that ask meanwhile.
+A result is valid only for calls that were made before the check began. So a call during a check
+waits for the next one, together with all others made meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from neve import runtime
 
 
 class SharedCheck:
-    """At most one check runs and one waits, however many callers ask."""
+    """Runs at most one check at a time; one more waits, shared by all calls made meanwhile."""
 
     def __init__(self, check: Callable[[], Awaitable[bool]]) -> None:
         self._check = check

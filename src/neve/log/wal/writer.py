@@ -1,14 +1,14 @@
 """The writer of one broker process's WAL stream: group commit, pipelined uploads, ordered commit.
 
-Records of all partitions share an object. One is cut when it has waited long enough, is large
-enough, or (without a linger) as soon as an upload slot is free and it is worth one. Several uploads
-run at once, but numbers commit in order: a record is acknowledged when its object and every one
-before it is there.
+Records of all partitions share an object. The writer uploads the open object when it has waited for
+the linger, is large enough, or (without a linger) once it has enough bytes next to the uploads in
+flight and an upload slot is free. Several uploads run at once, but numbers commit in order: a
+record is acknowledged when its object and every one before it are durable.
 
-An upload is repeated with the same bytes until its outcome is known. A seal in its place means that
-another process took over: everything from there on fails, and this stream is never written again.
-So there is no hole, and no commit past a failure. Appending does not wait for I/O: `append` is an
-ordinary call, and what is appended and not yet committed is bounded by `wal.buffer.bytes`.
+An upload is retried with the same bytes until its outcome is known. A seal in its place means that
+another process took over: all appends from there on fail, and this stream is never written again.
+So there is no gap, and no commit after a failure. `append` is synchronous and does not wait for
+I/O; `wal.buffer.bytes` limits the bytes that are appended and not yet committed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DAMAGED_READS_MAX = 6
 
 
 class CommittedObject(NamedTuple):
-    """What the stream just committed: its number, its directory, and the whole object's bytes."""
+    """An object that was just committed: its number, its directory, and its bytes."""
 
     number: int
     slices: tuple[Slice, ...]
@@ -58,10 +58,9 @@ class CommittedObject(NamedTuple):
 
 
 class WalWriter:
-    """One stream, from its first number to its end. Owned by the process whose incarnation it is.
+    """One stream, from its first number to its end. Owned by the process with this incarnation.
 
-    An object waits for `linger_ms`, and until there are `join_bytes` in it for each upload that is
-    under way.
+    An open object waits for `linger_ms`, and until it has `join_bytes` for each upload in flight.
 
     `on_commit` is called in the order of numbers, before waiting callers resume; `on_end` once,
     when the stream can no longer be written.
@@ -87,7 +86,7 @@ class WalWriter:
         self._on_commit = on_commit
         self._on_end = on_end
         self._author = runtime.token(wal_object.AUTHOR_BYTES)
-        # In the order of their numbers to be; only the last of them takes more.
+        # In the order of their future numbers; only the last one takes more batches.
         self._waiting: deque[OpenObject] = deque()
         self._flights: deque[Flight] = deque()
         self._next_number = 0
@@ -105,7 +104,7 @@ class WalWriter:
     # -- appending ---------------------------------------------------------------------------
 
     def append(self, meta: SliceMeta, batch: Buffer, *, admitted: bool = False) -> Commit:
-        """Take one partition's batch or batches; offsets of a partition must ascend.
+        """Add one partition's batch or batches to the open object; its offsets must ascend.
 
         Raises FullError if the buffer is full: await `room` and try again. An `admitted` batch is
         accepted even then: its caller checked `full` before the first batch of the request. The
@@ -144,14 +143,14 @@ class WalWriter:
         return self.buffered_bytes >= self._buffer_bytes
 
     async def room(self) -> None:
-        """Wait until there is room to append; raises when the stream has ended."""
+        """Wait until there is room to append. Raises the error if the stream has ended."""
         while self.full and self.ended is None:
             await self._change()
         if self.ended is not None:
             raise self.ended
 
     async def _change(self) -> None:
-        """Wait until some flight is decided, or what waits need not wait any longer."""
+        """Wait until an upload is decided, or an open object need not wait any longer."""
         self._changed.clear()
         await self._changed.wait()
 
@@ -169,9 +168,9 @@ class WalWriter:
                 self._appended.clear()
 
     async def _linger(self) -> None:
-        """Wait until the oldest object is large enough, old enough, or wanted.
+        """Wait until the oldest open object is large enough, old enough, or flushed.
 
-        What waits cannot commit before what is under way, so joining costs it one upload at most.
+        It cannot commit before the uploads in flight, so waiting delays it by one upload at most.
         """
         if not self._waiting:
             return
@@ -185,7 +184,10 @@ class WalWriter:
                     await oldest.ready.wait()
 
     def _window_is_full(self) -> bool:
-        """Number n is not tried before n minus the window is durable, and so all below that."""
+        """Return whether the next number must wait until the one a window below it is durable.
+
+        All numbers below that one are durable then too.
+        """
         if not self._flights:
             return False
         return self._next_number - self._flights[0].number >= self._inflight_max
@@ -193,7 +195,7 @@ class WalWriter:
     def _upload(self, filled: OpenObject) -> None:
         try:
             flight = self._cut(filled)
-        except Exception as failure:  # a failed flush fails every batch it drained
+        except Exception as failure:  # fails every batch of the object
             self.buffered_bytes -= filled.size_bytes
             filled.commit.fail(self._broke(failure, self._next_number))
             return
@@ -226,7 +228,7 @@ class WalWriter:
             self._durable(flight)
 
     async def _create(self, key: str, flight: Flight) -> None:
-        """Create the number with the same bytes until it is there and known to be ours."""
+        """Create the number, and retry with the same bytes until it is known to be ours."""
         backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         damaged_reads = 0
         while True:
@@ -242,15 +244,18 @@ class WalWriter:
                     if damaged_reads == DAMAGED_READS_MAX:
                         raise
             except (ConflictError, UnavailableError):
-                pass  # undecided: the same bytes again
+                pass  # undecided: retry with the same bytes
             await backoff.pause()
 
     async def _is_ours(self, number: int) -> bool:
-        """Return whether the number holds our object; False if that is not known yet."""
+        """Return True if the number is our object; False if that is not known yet.
+
+        Raises FencedError if it is another process's object.
+        """
         try:
             header = await self._header(number)
         except (NotFoundError, UnavailableError):
-            return False  # refused although nothing is there, or a failed read: try again
+            return False  # refused although it does not exist, or a failed read: try again
         if self._wrote(header):
             return True
         raise self._fenced_by(header, number)
@@ -294,7 +299,7 @@ class WalWriter:
             flight.commit.succeed()
 
     def _end(self, error: NeveError, number: int) -> None:
-        """Refuse everything from `number` on; what is below may still be decided and commit."""
+        """End the stream: refuse all from `number` on. Uploads below may still commit."""
         first_end = self.ended is None
         self.ended = self.ended or error
         refused = [flight for flight in self._flights if flight.number >= number]
@@ -317,7 +322,7 @@ class WalWriter:
         self._broke(failure)
 
     def _broke(self, failure: BaseException, number: int | None = None) -> NeveError:
-        """A mistake of ours must not acknowledge anything: it ends the stream like a failure."""
+        """End the stream because of a bug, so that it cannot cause false acknowledgements."""
         error = ClosedError(f"WAL stream {self.incarnation} broke: {failure!r}")
         error.__cause__ = failure
         self._end(error, self.committed_end if number is None else number)
@@ -326,24 +331,24 @@ class WalWriter:
     # -- leading, closing --------------------------------------------------------------------
 
     async def still_leading(self) -> bool:
-        """Whether no other process had taken over when the call began; else the stream has ended.
+        """Return True if no other process had taken over when the call began.
 
-        One check serves all callers that wait.
+        Otherwise the stream has ended. One check serves all callers that wait.
         """
         return self.ended is None and await self._leading_check.run()
 
     async def _check_for_seal(self) -> bool:
         """Walk from the lowest number not known to be committed to the first that is not ours.
 
-        A number that was first tried after the check began, and is ours, is proof too: a successor
-        seals the stream, and behind a seal nothing of ours is created. Without this rule, a check
+        A number of ours whose first upload began after the check is proof too: a successor seals
+        the stream, and this writer creates no number beyond a seal. Without this rule, a check
         would never catch up with a stream that is written faster than it is read.
         """
         number = self.committed_end
         untried = self._next_number
         while self.ended is None and max(number, self.committed_end) <= untried:
             number = max(number, self.committed_end)
-            # A number that was never tried can only be absent, or sealed for good.
+            # A number that was never uploaded can only be missing or a seal.
             idle = not self._flights
             try:
                 header = await self._header(number)
@@ -353,20 +358,20 @@ class WalWriter:
                     passed = await greatest_checkpoint(self._store, self.keys, above=number)
                 if passed is None:
                     break
-                number = passed  # ours was there, and was rolled up and trimmed
+                number = passed  # our object was rolled up and trimmed
                 continue
             if not self._wrote(header):
                 self._end(self._fenced_by(header, number), number)
                 return False
-            number += 1  # there, and so is all below it: committed, though not yet confirmed
+            number += 1  # durable, as is all below it, though the upload has not returned yet
         return self.ended is None
 
     def fence(self, error: NeveError) -> None:
-        """End the stream, because this process was found to be over: refuse all undecided."""
+        """End the stream, because this process is fenced: refuse all undecided appends."""
         self._end(error, self.committed_end)
 
     async def flush(self) -> None:
-        """Wait until all that was appended so far is decided; raises where it was refused."""
+        """Wait until all appends so far are committed. Raises the error if one was refused."""
         commits = [flight.commit for flight in self._flights]
         for filled in self._waiting:
             filled.close()
@@ -376,7 +381,7 @@ class WalWriter:
             await commit.wait()
 
     async def close(self) -> None:
-        """Commit what was appended if that can be done, then stop."""
+        """Commit all appends if possible, then stop."""
         try:
             if self.ended is None:
                 await self.flush()
@@ -384,7 +389,7 @@ class WalWriter:
             await self.abort()
 
     async def abort(self) -> None:
-        """Stop at once, as a crash would; all that is undecided is refused."""
+        """Stop at once, as a crash would; undecided appends are refused."""
         self._end(ClosedError(f"WAL stream {self.incarnation} was closed"), self.committed_end)
         await self._leading_check.close()
         await self._tasks.close()
