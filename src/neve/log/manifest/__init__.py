@@ -1,1 +1,1 @@
-"""The list of one partition's segments: a numbered series, its records, and how it changes."""
+"""The list of one partition's segments: a numbered series, its records, and their folding."""

@@ -1,9 +1,8 @@
 """Reads many manifests of one topic through one listing.
 
-Most requests of a manifest's reader are for numbers and checkpoints that do not exist yet; the
-listing answers those. It is a snapshot in which numbers were listed before checkpoints.
-If a listed object is gone when it is read, the manifest was trimmed meanwhile, and all further
-reads go to the store.
+Most requests of a manifest's reader are for numbers and checkpoints that do not exist yet, and the
+listing shows that without a request. Numbers were listed before checkpoints. If a listed object is
+gone when it is read, the manifest was trimmed meanwhile, and all further reads go to the store.
 """
 
 from __future__ import annotations

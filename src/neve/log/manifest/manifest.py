@@ -1,8 +1,8 @@
-"""One partition's manifest as one process sees it: reading the list, and changing it.
+"""Reads and changes one partition's manifest.
 
-A committer takes its base before its first upload, reads every number from there to the one it
-wins, and lists no key that was doomed on the way. So an orphan can be doomed and deleted while its
-upload is still in flight: the upload's owner finds the doom and starts again under new keys.
+A committer reads its base before its first upload, reads every number from there to the one it
+wins, and lists no key that was doomed in between. So an orphan can be doomed and deleted while its
+upload is still in flight: the uploader finds the doom and starts again under new keys.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ManifestView: TypeAlias = View[ManifestState]
 
 
 class DoomedError(UnavailableError):
-    """A key about to be listed was doomed meanwhile: upload again under new keys."""
+    """A key was doomed before it could be listed: upload again under new keys."""
 
 
 class Manifest:
@@ -73,11 +73,11 @@ class Manifest:
 
     @property
     def state(self) -> ManifestState:
-        """The list as last read."""
+        """The manifest's state as last read."""
         return self.view.state
 
     async def refresh(self, through: Store | None = None) -> ManifestState:
-        """Read what is new, by way of another view of the store where one is given."""
+        """Read the new numbers, from the store `through` if given, and return the newest state."""
         series = self._series
         if through is not None:
             series = Series(through, self.keys, ManifestRules())
@@ -85,12 +85,15 @@ class Manifest:
         return self.view.state
 
     def _reached(self, view: ManifestView) -> None:
-        # Two readers may overlap: the one that got further counts.
+        # Two reads may overlap: keep the newer view.
         if view.position >= self.view.position:
             self.view = view
 
     async def segments(self, first: int = 0, last: int | None = None) -> list[Segment]:
-        """The listed segments that hold any offset from first to last, in order."""
+        """Return the listed segments with an offset from first to last, in order of offsets.
+
+        The list is that of the last refresh, or newer if a run was replaced during the read.
+        """
         for _ in range(LISTING_ATTEMPTS_MAX):
             state = self.view.state
             try:
@@ -147,10 +150,10 @@ class Manifest:
         keys: Collection[str],
         make: Callable[[ManifestState], Sequence[Change]],
     ) -> Outcome[ManifestState]:
-        """Win a number for changes that list `keys`, which were uploaded after `base` was read.
+        """Write a number with changes that list `keys`, which were uploaded after `base` was read.
 
-        `make` is called with each new state until its changes are won, or it has none to make.
-        DoomedError or PassedError mean: abandon the keys and start again from a new base.
+        `make` is called with each new state until its changes are written, or it returns none. On
+        DoomedError or PassedError the caller must abandon the keys and start from a new base.
         """
 
         def derive(view: ManifestView, entries: tuple[Entry[Record], ...]) -> Record | None:
@@ -168,7 +171,10 @@ class Manifest:
     async def change(
         self, make: Callable[[ManifestState], Sequence[Change]]
     ) -> Outcome[ManifestState]:
-        """Win a number for changes that list nothing new: a doom, a start offset, a skip."""
+        """Write a number with changes that list no new keys, such as a doom, a start or a skip.
+
+        `make` is called as in `commit`.
+        """
 
         def derive(view: ManifestView) -> Record | None:
             changes = make(view.state)
@@ -181,7 +187,8 @@ class Manifest:
     async def change_at(self, base: ManifestView, changes: Sequence[Change]) -> bool:
         """Write the number directly after `base`. Returns False if another writer took it.
 
-        For changes that depend on the whole list: on False, read it again and derive them again.
+        For changes that depend on the whole list: on False, the caller must read it again and
+        derive the changes again.
         """
 
         def derive(view: ManifestView, _: tuple[Entry[Record], ...]) -> Record | None:
@@ -209,7 +216,10 @@ class Manifest:
         return True
 
     async def gather_runs(self, segments_min: int = RUN_SEGMENTS_MAX) -> bool:
-        """Move loose segments into runs where there are many; whether it did. Drops empty runs."""
+        """Move loose segments into runs if there are at least `segments_min`; drop empty runs.
+
+        Returns True if segments were moved.
+        """
         await self.drop_empty_runs()
         base = self.view
         loose = base.state.loose
@@ -232,9 +242,9 @@ class Manifest:
         return outcome.number is not None
 
     async def drop_empty_runs(self) -> bool:
-        """Take runs off the list whose segments are all gone, with the notes on them; if it did.
+        """Remove runs whose segments were all removed. Returns True if there were any.
 
-        Otherwise a log that expires would keep every run it ever had.
+        Otherwise a log with retention would keep every run for ever.
         """
 
         def make(state: ManifestState) -> Sequence[Change]:
@@ -262,9 +272,9 @@ class Manifest:
         )
 
     async def doom(self, keys: Collection[str]) -> list[str]:
-        """Doom unlisted objects, so that they may be deleted; those that were doomed.
+        """Doom unlisted objects, so that they may be deleted. Returns the keys that were doomed.
 
-        A key that is listed by the time a number is won is left alone.
+        A key that was listed before the number is written is not doomed.
         """
         for _ in range(LISTING_ATTEMPTS_MAX):
             await self.refresh()
@@ -297,12 +307,12 @@ class Manifest:
         raise UnavailableError(self.keys.prefix, "it is checkpointed faster than it can be changed")
 
     async def _in_runs(self, state: ManifestState) -> set[str]:
-        """The keys of what runs list, below the log's start too."""
+        """Return the keys of all listed segments and bundles, also below the log's start."""
         rows = await self._listed(state, 0, None)
         return {key for row in rows for key in (row.key, row.index_key) if key is not None}
 
     async def collect(self) -> list[str]:
-        """Delete what is doomed, and say so in a number; the keys that went."""
+        """Delete the doomed objects and record that in a number. Returns the deleted keys."""
         state = await self.refresh()
         greatest = await greatest_checkpoint(self._store, self.keys) or 0
         ripe = [run.key for run in state.doomed_runs if run.number < greatest]
@@ -321,7 +331,7 @@ class Manifest:
 
 
 def _clear_of_runs(segments: Sequence[Segment], runs: Sequence[Run]) -> bool:
-    """Whether segments lie outside all runs, so that a run of them overlaps none."""
+    """Return whether segments are outside all runs, so that a run of them overlaps none."""
     first, last = segments[0].base, segments[-1].last
     return all(run.last < first or run.base > last for run in runs)
 

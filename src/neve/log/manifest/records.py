@@ -1,7 +1,7 @@
-"""What a manifest's numbers and runs hold: changes to the list of one partition's segments.
+"""The payloads of a manifest's numbers and runs: changes to one partition's list of segments.
 
-A number holds one or more changes that take effect together. Every change is complete in itself:
-folding it needs no other object, so a checkpoint is a function of the numbers below it.
+A number has one or more changes that take effect together. Folding a change needs no other object,
+so a checkpoint is a function of the numbers below it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ NO_CRC = -1
 
 
 class Segment(Stored, frozen=True, kw_only=True):
-    """A segment as the manifest lists it: where it is, and enough to plan reads without a request.
+    """A segment as the manifest lists it: its keys, and what planning a read needs.
 
-    `index_key` is absent only for imported segments that have none. `owned` is false for objects
+    `index_key` is None only for imported segments without an index. `owned` is False for objects
     that were imported in place and are not Neve's to delete.
     """
 
@@ -39,17 +39,17 @@ class Segment(Stored, frozen=True, kw_only=True):
 
     @property
     def bytes_max(self) -> int:
-        """What its object may have: an imported one may have been written over since."""
+        """The maximum size of the object: an imported one may have been overwritten since."""
         return self.bytes if self.owned else SEGMENT_BYTES_MAX
 
     @property
     def index_bytes_max(self) -> int:
-        """What its bundle may have."""
+        """The maximum size of the bundle, which may also have been overwritten if imported."""
         return self.index_bytes if self.owned else FOREIGN_INDEX_BYTES_MAX
 
 
 class Removal(Stored, frozen=True, kw_only=True):
-    """A segment taken off the list, with all that folding needs to doom its objects."""
+    """A segment removed from the list, with what folding needs to doom its objects."""
 
     key: str
     base: int
@@ -78,22 +78,22 @@ class RunBody(Stored, frozen=True):
 
 
 class Add(Stored, frozen=True, tag="add"):
-    """Tiering: segments that continue the log where the listed ones end."""
+    """Tiering adds segments that continue the log where the listed ones end."""
 
     segments: tuple[Segment, ...]
 
 
 class Replace(Stored, frozen=True, tag="replace"):
-    """Merging: other segments for the same offsets. What is removed is doomed."""
+    """Merging replaces segments by others with the same offsets. The removed ones are doomed."""
 
     removed: tuple[Removal, ...]
     added: tuple[Segment, ...]
 
 
 class Reindex(Stored, frozen=True, tag="reindex"):
-    """A segment's bundle, lost or damaged, was rebuilt under a new key. The old one is doomed.
+    """A segment's lost or damaged bundle was rebuilt under a new key. The old one is doomed.
 
-    `old_index_key` is left out where the old one was imported and is not Neve's to delete.
+    `old_index_key` is None if there was no index, or it was imported and is not Neve's to delete.
     """
 
     key: str
@@ -104,33 +104,33 @@ class Reindex(Stored, frozen=True, tag="reindex"):
 
 
 class Start(Stored, frozen=True, tag="start"):
-    """The log starts at a higher offset: retention or DeleteRecords. What is removed is doomed."""
+    """Retention or DeleteRecords raises the log's start. The removed segments are doomed."""
 
     offset: int
     removed: tuple[Removal, ...] = ()
 
 
 class Doom(Stored, frozen=True, tag="doom"):
-    """Objects that no committer may list any more, so that they can be deleted."""
+    """Objects that must not be listed from now on, so that they can be deleted."""
 
     keys: tuple[str, ...]
 
 
 class Collected(Stored, frozen=True, tag="collected"):
-    """Doomed objects that were deleted: the collector need not delete them again."""
+    """Doomed objects that were deleted, so that the collector does not delete them again."""
 
     keys: tuple[str, ...]
 
 
 class Runs(Stored, frozen=True, tag="runs"):
-    """Segments move into runs, or from runs into others. A replaced run's object is doomed."""
+    """Segments move into runs, or from runs into other runs. Replaced runs are doomed."""
 
     added: tuple[Run, ...]
     replaced: tuple[str, ...] = ()
 
 
 class Skip(Stored, frozen=True, tag="skip"):
-    """Offsets given up for lost on purpose, so that readers get past damage. Never forgotten."""
+    """Offsets that an operator gave up for lost, so that readers can continue. Never removed."""
 
     first: int
     last: int
@@ -148,7 +148,7 @@ class Record(Stored, frozen=True):
 
 
 def removal(segment: Segment) -> Removal:
-    """What folding needs to know of a segment that is taken off the list."""
+    """Return the removal of a listed segment."""
     return Removal(
         key=segment.key,
         base=segment.base,

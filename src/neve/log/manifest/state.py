@@ -1,8 +1,8 @@
-"""What a manifest's numbers amount to: pure folding, and the payload of its checkpoint.
+"""The state of a manifest: how it is folded from numbers, and the payload of its checkpoints. Pure.
 
-Segments are either loose (listed here) or in runs (immutable objects). A segment in a run that was
-removed or got another index is noted here, until the run is replaced. So folding never needs the
-runs' contents, and two processes that read the same numbers write the same checkpoint.
+Segments are either loose (listed here) or in runs (immutable objects). If a segment in a run is
+removed or gets another index, the state records that until the run is replaced. So folding never
+needs the content of runs, and two processes that read the same numbers write the same checkpoint.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX
 
 
 class StateBundle(Stored, frozen=True):
-    """The bundle of the last segment there was, kept when retention removed the segment itself.
+    """The bundle of the last segment, kept when retention removed the segment itself.
 
-    It carries producer state and epoch history, which outlive the records they came from.
+    It has the producers and epochs, which must outlive the records that they come from.
     """
 
     key: str
@@ -46,19 +46,22 @@ class StateBundle(Stored, frozen=True):
 
     @property
     def bytes_max(self) -> int:
-        """What its object may have."""
+        """The maximum size of the object."""
         return self.bytes if self.owned else FOREIGN_INDEX_BYTES_MAX
 
 
 class DoomedRun(Stored, frozen=True):
-    """A replaced run: deleted once a checkpoint above `number` exists."""
+    """A replaced run. The collector deletes it once a checkpoint above `number` exists."""
 
     key: str
     number: int
 
 
 class ManifestState(Stored, frozen=True, kw_only=True):
-    """The folded manifest of one partition."""
+    """The folded manifest of one partition.
+
+    `start` is the log's first offset, and `next` the offset at which the next segment begins.
+    """
 
     start: int = 0
     next: int = 0
@@ -73,7 +76,7 @@ class ManifestState(Stored, frozen=True, kw_only=True):
 
 
 class ManifestRules:
-    """The manifest as a series."""
+    """The rules by which a manifest is a series."""
 
     record_kind: Kind = Kind.MANIFEST_RECORD
     checkpoint_kind: Kind = Kind.MANIFEST_CHECKPOINT
@@ -90,7 +93,7 @@ class ManifestRules:
 
 
 def states_since(base: ManifestState, records: Iterable[Record]) -> Iterator[ManifestState]:
-    """The base, and the state after each change since."""
+    """Yield the base, and the state after each change of these records."""
     yield base
     for record in records:
         for change in record.changes:
@@ -99,12 +102,12 @@ def states_since(base: ManifestState, records: Iterable[Record]) -> Iterator[Man
 
 
 def doomed_since(base: ManifestState, records: Iterable[Record]) -> set[str]:
-    """Every key that was doomed at the base, or by a record since, even if collected meanwhile."""
+    """Return the keys doomed at the base or by a record since, even if collected meanwhile."""
     return {key for state in states_since(base, records) for key in state.doomed}
 
 
 def empty_runs(state: ManifestState) -> tuple[str, ...]:
-    """The runs of which every segment was removed."""
+    """Return the keys of the runs of which every segment was removed."""
     gone = {row.key: row.base for row in state.removed}
     return tuple(
         run.key
@@ -140,7 +143,10 @@ def _add(state: ManifestState, number: int, change: Add) -> ManifestState:
 
 
 def _continues(state: ManifestState, base: int) -> bool:
-    """Whether all offsets missing before `base` are below the log start or skipped."""
+    """Return whether a segment at `base` continues the log.
+
+    Offsets below the log's start and skipped ones may be missing before it.
+    """
     expected = state.next
     if expected < base:
         expected = min(max(expected, state.start), base)
@@ -152,7 +158,7 @@ def _continues(state: ManifestState, base: int) -> bool:
 
 def _replace(state: ManifestState, number: int, change: Replace) -> ManifestState:
     del number
-    # Where nothing reaches the end any more, what the last bundle knows would be lost with it.
+    # If no added segment reaches the log's end, keep the last bundle for its history.
     reaches_end = any(row.last + 1 == state.next for row in change.added)
     listed = {key for row in change.added for key in (row.key, row.index_key)}
     state = _without(state, change.removed, listed, keep_last_bundle=not reaches_end)
@@ -258,13 +264,14 @@ def _without(
     *,
     keep_last_bundle: bool,
 ) -> ManifestState:
-    """Take segments off the list and doom their objects, if they are ours and not `listed` again.
+    """Remove segments from the list, and doom those objects that Neve owns.
 
-    A bundle that Neve made for an imported segment is ours, though the segment is not.
+    Keys in `listed` are listed again and not doomed. A bundle that Neve wrote for an imported
+    segment is Neve's, even though the segment is not.
     """
     keys = {row.key for row in removed}
     loose = {segment.key: segment for segment in state.loose}
-    # A removal may have been worked out before a segment got another index.
+    # A segment may have got another index after the removal was derived.
     indexes: dict[str, Segment | Reindex] = {**{row.key: row for row in state.reindexed}, **loose}
     doomed = list(state.doomed)
     bundle = state.state_bundle
