@@ -153,7 +153,7 @@ class PartitionLog:
 
     @property
     def tiered_offset(self) -> int:
-        """The offset below which all committed records are in listed segments, or were deleted."""
+        """The offset below which no record is left to tier, as of the manifest."""
         return self.manifest.state.next
 
     @property

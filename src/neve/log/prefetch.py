@@ -4,18 +4,18 @@ Recovery and catch-up readers know what they will read next. They need not wait 
 before they start another. Guarantees:
 
 - At most `prefetch.window` items are downloading, or downloaded and not yet returned. A
-  `MemoryShare` of `prefetch.bytes` bounds their bytes; one larger item passes alone. At most
+  `MemoryShare` of `prefetch.bytes` limits their bytes; a larger item is downloaded alone. At most
   `prefetch.downloads` run concurrently. The reader keeps no reference to what it has returned.
 - A transient error is retried with growing pauses. Data that fails its checks may be a torn read:
-  it is read as often as `fetch` does before the damage is believed. If a download fails for good,
-  or its task was cancelled, it is tried once more, with retries, when the consumer reaches it. If
+  it is read again as often as in `fetch` before DamagedError is raised. If all retries of a
+  download fail, or its task was cancelled, it is started once more when the consumer reaches it. If
   that fails too, the iteration cancels all other downloads, waits for them, and raises the failure.
 - Only the item that the consumer waits for queues for a slot of the store. All others go through
   the `ahead` store (`Gate.prefetching()`), which rejects them while no slot is free: reading ahead
   takes no slot from live traffic.
 - Closing ends the iteration and waits for its downloads. No task remains. Nothing is written to
-  disk. An iteration that was ended, by closing or by a second one, raises ClosedError: stopping
-  quietly would look like the end of the data.
+  disk. An iteration that was ended, by closing or by a second one, raises ClosedError, since
+  StopAsyncIteration would look like the end of the data.
 
 A large object is given as several ranges (`fetch.split_ranges`), so that its first record does not
 wait for its last byte.
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Downloaded(NamedTuple, Generic[T]):
-    """What the consumer gets: which download it was, and its data."""
+    """A finished download and its data, as the consumer gets it."""
 
     download: Download[T]
     data: T
@@ -49,7 +49,7 @@ class Downloaded(NamedTuple, Generic[T]):
 
 @dataclass
 class PrefetchCounters:
-    """What a reader did, over all its iterations."""
+    """Counters of one reader, over all its iterations."""
 
     downloads: int = 0
     retries: int = 0
@@ -91,7 +91,7 @@ class PrefetchReader:
         return iteration
 
     async def aclose(self) -> None:
-        """End the iteration and wait until nothing of it runs any more."""
+        """End the iteration and wait until all its tasks have ended."""
         self._closed = True
         for iteration in self._iterations:
             iteration.end("its reader was closed")
@@ -273,7 +273,7 @@ class Iteration(Generic[T]):
             raise ClosedError(f"this iteration yields nothing more: {self._ended}")
 
     async def _finish(self) -> None:
-        """Raise, once all items are returned, what ended the list of downloads early."""
+        """After the last item, raise the error that ended the list of downloads early, if any."""
         failure = self._source_failure
         if failure is not None:
             self.end("the list of its downloads failed")
@@ -283,7 +283,7 @@ class Iteration(Generic[T]):
     # The filler takes downloads from the list while there is room for them.
 
     async def _fill(self, downloads: Iterable[Download[T]] | AsyncIterable[Download[T]]) -> None:
-        # The bounds are those of the reader: an ended iteration must release its places first.
+        # The limits are those of the reader, so earlier iterations must release their items first.
         for iteration in self._earlier:
             await iteration.aclose()
         self._earlier = ()
@@ -317,7 +317,7 @@ class Iteration(Generic[T]):
         self._arrival.set()
 
     def _downloaded(self, item: _Item[T], _task: asyncio.Task[T] | None = None) -> None:
-        """Count a success, once: the download has ended and the true size is known."""
+        """Count a successful download once, and correct the budget by its true size."""
         if item.counted or self._ended is not None or not item.succeeded:
             return
         item.counted = True
@@ -337,13 +337,13 @@ class Iteration(Generic[T]):
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of this iteration runs any more."""
+        """Whether all tasks of this iteration have ended."""
         return self._filler.done() and all(item.task.done() for item in self._items)
 
     def end(self, reason: str) -> None:
-        """Yield nothing more and cancel what runs. `aclose` waits for it."""
+        """Yield nothing more and cancel all tasks. `aclose` waits for them."""
         if self._ended is not None:
-            return  # cancelling twice would cut short what a download does on its way out
+            return  # cancelling a task twice would interrupt its cleanup
         self._ended = reason
         self._filler.cancel()
         for item in self._items:
@@ -351,7 +351,7 @@ class Iteration(Generic[T]):
         self._arrival.set()
 
     async def aclose(self) -> None:
-        """End this iteration, wait until nothing of it runs, and free what was downloaded."""
+        """End this iteration, wait until its tasks have ended, and free what was downloaded."""
         self.end("it was closed")
         tasks: list[asyncio.Task[Any]] = [self._filler, *(item.task for item in self._items)]
         await asyncio.wait(tasks)

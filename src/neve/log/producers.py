@@ -1,15 +1,15 @@
-"""Idempotent producers at the end of a partition's log: which batch is new, which was seen before.
+"""Idempotent producers of a partition: decides which batches are new and which are duplicates.
 
-A producer numbers its records. The next batch must continue where its last one ended; a batch that
-is one of its last five is a duplicate: it gets the first one's response, once that is committed. A
-higher epoch starts again at 0, a lower one is rejected. For an unknown producer any number is
-accepted, as in Kafka: what was known may have expired.
+A producer numbers its records. Its next batch must continue where its last one ended. A batch that
+equals one of its last five is a duplicate, and gets the response of the first one once that is
+committed. A higher epoch starts again at 0, a lower one is rejected. For an unknown producer any
+number is accepted, as in Kafka, since its state may have expired.
 
-What is known here holds at the *appended* end. It is never rolled back: if the stream ends, so does
-the log that this belongs to. It is bounded by `producers.per.partition.max`, and for all partitions
-of a process by `producers.memory.bytes`: the longest silent go first, those with a batch on its way
-last. A producer that was silent for `producer.id.expiration.ms` is forgotten. All of this is looked
-at only when a producer comes that is not known, and when the log is tiered.
+The state is that at the *appended* end of the log. It is never rolled back: if the stream ends, the
+log is closed with it. Its size is limited by `producers.per.partition.max`, and for all partitions
+of a process by `producers.memory.bytes`: the producers that were idle longest are forgotten first,
+those with a batch in flight last. A producer that was idle for `producer.id.expiration.ms` is
+forgotten. These limits are enforced only when an unknown producer appends, and during tiering.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from neve.settings import ProducerSettings
 
 # Sequences wrap around: one at most this far behind counts as earlier, any other as later.
 _HALF_WAY = (SEQUENCE_MASK + 1) // 2
-# Past the bound this share goes at once, so that the oldest is rarely searched for.
+# One in this many producers is evicted at once, so that the sort by idle time is rare.
 _EVICTED_SHARE = 16
-# Producers that are examined to find one that can be forgotten.
+# Producers to examine at most in search of one that can be forgotten.
 _EXAMINED_MAX = 100
 PRODUCER_BYTES = 1024
-"""What one producer of a partition takes up, here and in the partition's history."""
+"""The memory of one producer of a partition, here and in the partition's history."""
 
 
 class OutOfOrderSequenceError(InvalidError):
-    """A batch does not continue where its producer's last one ended: one before it is missing."""
+    """A batch does not continue where its producer's last one ended: a batch is missing."""
 
 
 class DuplicateSequenceError(InvalidError):
-    """A batch was committed long ago, too long to know where: it need not be sent again."""
+    """A batch was committed, but its offsets are no longer known. It need not be sent again."""
 
 
 class ProducerFencedError(InvalidError):
@@ -49,7 +49,7 @@ class ProducerFencedError(InvalidError):
 
 
 class Duplicate(NamedTuple):
-    """A batch that is in the log already. `commit` is None if it was there before this process."""
+    """A batch that is already in the log. `commit` is None if this process did not append it."""
 
     base_offset: int
     last_offset: int
@@ -61,7 +61,7 @@ _Seen: TypeAlias = tuple[int, int, int, int, int, Commit | None]
 
 
 class _Producer:
-    """What is known of one producer under its newest epoch."""
+    """The state of one producer under its newest epoch."""
 
     __slots__ = (
         "coordinator_epoch",
@@ -85,29 +85,29 @@ class _Producer:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open, or a batch on its way: it is to be remembered."""
+        """Whether a transaction is open or a batch is in flight, so that it must be remembered."""
         commit = self.recent[-1][5] if self.recent else None
         is_on_its_way = commit is not None and not commit.done
         return is_on_its_way or self.transaction_first_offset != NO_OFFSET
 
 
 class ProducerMemory:
-    """What the producers of all partitions of a process take up together."""
+    """The memory of the producers of all partitions of a process."""
 
     def __init__(self, share: runtime.MemoryShare) -> None:
         self._share = share
-        # The longest silent first, with the partition that knows it.
+        # Each with its partition and id, the longest idle first.
         self._producers: OrderedDict[_Producer, tuple[Producers, int]] = OrderedDict()
 
     def add(self, producer: _Producer, partition: Producers, producer_id: int) -> None:
-        """Count a producer that is new. Past the bound, others are forgotten."""
+        """Count a new producer. Above the limit, forget others."""
         self._share.count(PRODUCER_BYTES)
         while self._share.used > self._share.bytes_max and self._forget_one():
             pass
         self._producers[producer] = partition, producer_id
 
     def heard(self, producer: _Producer) -> None:
-        """It was silent no longer."""
+        """Mark a producer as the most recently active."""
         self._producers.move_to_end(producer)
 
     def remove(self, producer: _Producer) -> None:
@@ -125,7 +125,7 @@ class ProducerMemory:
 
 
 class Producers:
-    """The producers of one partition. `check` changes nothing; `appended` takes a batch in."""
+    """The producers of one partition. `check` changes nothing; `appended` records a batch."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Producers:
         self._known[producer_id] = producer
 
     def _restored(self, entry: ProducerEntry) -> _Producer:
-        # When it was last heard is not known: timestamps are its own affair, and may be of old.
+        # Counts as active now: the producer's timestamps do not show when it was last active.
         producer = _Producer(entry.epoch, self._expired_at)
         producer.last_sequence = entry.last_sequence
         producer.recent = [(*batch, None) for batch in entry.recent]
@@ -166,7 +166,11 @@ class Producers:
         return producer_id in self._known
 
     def check(self, header: BatchHeader) -> Duplicate | None:
-        """Whether a producer's batch is one of its last; None: it is new and may be appended."""
+        """Return the earlier append if the batch is a duplicate, or None if it may be appended.
+
+        Raises ProducerFencedError, OutOfOrderSequenceError or DuplicateSequenceError if it must be
+        rejected, and InvalidError for a negative epoch or sequence.
+        """
         producer = self._known.get(header.producer_id)
         if (
             producer is not None
@@ -184,7 +188,7 @@ class Producers:
         return self._judge(producer, header)
 
     def _judge(self, producer: _Producer, header: BatchHeader) -> Duplicate | None:
-        """What a batch is that does not simply come next."""
+        """Do the same for a batch of a known producer that does not continue its last batch."""
         about = f"producer {header.producer_id} epoch {header.producer_epoch}"
         sequence = header.base_sequence
         if header.producer_epoch < producer.epoch:
@@ -208,7 +212,7 @@ class Producers:
         raise OutOfOrderSequenceError(f"{reason}: send what is missing, or get a new producer id")
 
     def appended(self, header: BatchHeader, base_offset: int, commit: Commit) -> None:
-        """Take in a new batch that was given its place. The header's own base offset is ignored."""
+        """Record a batch that was appended at `base_offset`. The header's offset is ignored."""
         producer = self._known.get(header.producer_id)
         epoch, sequence, delta = (
             header.producer_epoch,
@@ -223,7 +227,7 @@ class Producers:
             producer.recent = []
             producer.from_zero = sequence == 0
         elif sequence != (producer.last_sequence + 1) & SEQUENCE_MASK:
-            # It had expired, so any sequence was taken: what was known of it says nothing now.
+            # The producer had expired, so `check` accepted any sequence: its old state is void.
             producer.recent = []
             producer.from_zero = False
         last_sequence = (sequence + delta) & SEQUENCE_MASK
@@ -256,7 +260,7 @@ class Producers:
         return producer
 
     def _evict(self, count: int) -> None:
-        """Forget those that were silent longest; open ones only if there is no other."""
+        """Forget the producers that were idle longest; open ones only if there are no others."""
 
         def rank(producer_id: int) -> tuple[bool, bool, float]:
             producer = self._known[producer_id]
@@ -266,21 +270,24 @@ class Producers:
         self.forget(sorted(self._known, key=rank)[:count])
 
     def forget(self, producer_ids: Iterable[int]) -> None:
-        """Know nothing of these any more."""
+        """Remove these producers."""
         for each in producer_ids:
             producer = self._known.pop(each)
             if self._memory is not None:
                 self._memory.remove(producer)
 
     def uncount(self) -> None:
-        """Take up nothing of the process's bound any more: the log is about to go."""
+        """Release the memory that the process counts for these producers: the log is closed."""
         memory, self._memory = self._memory, None
         if memory is not None:
             for producer in self._known.values():
                 memory.remove(producer)
 
     def expire(self) -> None:
-        """Forget producers that were silent for too long. Examines all only now and then."""
+        """Forget producers that were idle for too long.
+
+        Does nothing if the last expiration was a short while ago.
+        """
         now = self._clock()
         if now - self._expired_at < self._expiration_seconds / _EVICTED_SHARE:
             return
@@ -293,12 +300,12 @@ class Producers:
         return silent_seconds >= self._expiration_seconds and not open_transaction
 
     def entries(self) -> tuple[ProducerEntry, ...]:
-        """All that are known, ascending by id, as they stand at the appended end."""
+        """Return all producers, ascending by id, with their state at the appended end."""
         return tuple(_entry(each, self._known[each]) for each in sorted(self._known))
 
 
 def _is_long_committed(producer: _Producer, last_sequence: int) -> bool:
-    """Whether a batch is older than all remembered ones and is known to be committed."""
+    """Return whether a batch is older than all remembered ones and is known to be committed."""
     if not producer.from_zero or len(producer.recent) < RECENT_BATCHES_MAX:
         return False
     oldest = producer.recent[0]

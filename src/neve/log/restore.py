@@ -1,10 +1,10 @@
-"""Restoring indexes: a missing or damaged bundle is rebuilt from its segment, never an obstacle.
+"""Restores indexes: rebuilds a missing or damaged bundle from its segment.
 
-The new bundle gets a new key and is listed through the manifest; the old one is doomed. What was
-known before the segment (producers, epochs, the table of an internal partition) comes from the
-bundle before it. Where that is lost too, the walk goes further back, to the first listed segment at
-most. What producers did before that is forgotten then. A table is not: where nothing is left that
-knows it, that is an error, since an empty one would be taken for the truth.
+The new bundle gets a new key and is listed by a manifest number, which dooms the old one. The state
+before the segment (producers, epochs, and the table of an internal partition) comes from the bundle
+before it. If that is lost too, the search continues backwards, at most to the first listed segment.
+Then producers and epochs from before that segment are forgotten. A lost table raises DamagedError
+instead, because an empty one would be taken for the real one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ATTEMPTS_MAX = 5
 
 
 async def load_history(store: Store, manifest: Manifest, name: str) -> tuple[History, int]:
-    """Return producers and epochs at the end of the tiered segments, and the offset of that end.
+    """Return the history at the end of the tiered segments, and the offset of that end.
 
-    It rebuilds what lost bundles held. The manifest may change during the call.
+    Lost bundles are rebuilt. The manifest may change during the call.
     """
     for _ in range(ATTEMPTS_MAX):
         state = manifest.state
@@ -48,7 +48,7 @@ async def load_history(store: Store, manifest: Manifest, name: str) -> tuple[His
                     continue  # a later segment's bundle holds all of its state
                 history = await _history_at_end(store, manifest, segments, name)
         except NotFoundError as error:
-            # A segment that we would rebuild a bundle from: merged or expired during the call?
+            # A segment to rebuild a bundle from is gone: was it merged or expired meanwhile?
             await manifest.refresh()
             if any(row.key == error.key for row in await manifest.segments()):
                 raise DamagedError(error.key, f"{name} lists this segment; it is gone") from error
@@ -60,7 +60,10 @@ async def load_history(store: Store, manifest: Manifest, name: str) -> tuple[His
 async def _state_kept(
     store: Store, manifest: Manifest, state: ManifestState, name: str
 ) -> History | None:
-    """What the bundle knows that outlived the last segment; None where there is none to be had."""
+    """Return the history in the bundle that was kept after the last segment was removed.
+
+    Returns None if there is no such bundle, or it is lost.
+    """
     kept = state.state_bundle
     if kept is None:
         return None
@@ -72,7 +75,7 @@ async def _state_kept(
     try:
         return await fetch_checked(store, kept.key, kept.bytes_max, take)
     except (NotFoundError, DamagedError):
-        return None  # its segment is gone: there is nothing to rebuild it from
+        return None  # it cannot be rebuilt, because its segment was removed
 
 
 async def _history_at_end(
@@ -95,9 +98,10 @@ class Before(NamedTuple):
 async def history_before(
     store: Store, manifest: Manifest, segments: Sequence[Segment], count: int, name: str
 ) -> Before:
-    """What the nearest sound bundle knows of the first `count` segments, and whose that is.
+    """Return the history in the last sound bundle of the first `count` segments.
 
-    DamagedError where an internal partition's table is lost.
+    If none is sound, it is the empty history before the first segment. Raises DamagedError if that
+    would lose an internal partition's table.
     """
     internal = is_internal_partition(manifest)
     for at in range(count, 0, -1):
@@ -131,7 +135,7 @@ def is_internal_partition(manifest: Manifest) -> bool:
 
 
 def history_of(bundle: Bundle, name: str, *, internal: bool) -> History:
-    """What a bundle knows. Without the table that it ought to have, it counts as damaged."""
+    """Return the history in a bundle. Raises DamagedError if it lacks the table it must have."""
     if internal and bundle.state is None:
         raise DamagedError(bundle.key, f"it has no STATE section, and {name} is internal")
     return History(
@@ -142,7 +146,7 @@ def history_of(bundle: Bundle, name: str, *, internal: bool) -> History:
 async def restore_bundle(
     store: Store, manifest: Manifest, segment: Segment, before: History
 ) -> Rebuilt:
-    """Rebuild one segment's bundle and list it. A damaged segment raises DamagedError."""
+    """Rebuild one segment's bundle and list it. Raises DamagedError for a damaged segment."""
     rebuilt = await fetch_checked(
         store,
         segment.key,
@@ -174,10 +178,10 @@ async def _list_bundle(store: Store, manifest: Manifest, segment: Segment, bundl
     await create_own(store, key, bundle)
 
     def make(state: ManifestState) -> Sequence[Change]:
-        # Another may have restored it, or the segment was merged or expired: nothing to list then.
+        # If another process restored it, or the segment was merged or expired, list nothing.
         if _index_now(state, segment) != (True, segment.index_key):
             return []
-        # What was imported is not ours to delete.
+        # An imported index is not Neve's to delete.
         old = segment.index_key if segment.owned else None
         return [Reindex(segment.key, segment.base, old, key, len(bundle))]
 
@@ -185,7 +189,7 @@ async def _list_bundle(store: Store, manifest: Manifest, segment: Segment, bundl
 
 
 def _own_prefix(manifest: Manifest, segment: Segment) -> str:
-    """Where the partition's own objects lie: not beside an imported segment."""
+    """Return the prefix of the partition's own objects; an imported segment has another one."""
     partition = partition_of(manifest.keys.prefix)
     if partition is None:
         return segment.key[: segment.key.rindex("/") + 1]
@@ -193,7 +197,7 @@ def _own_prefix(manifest: Manifest, segment: Segment) -> str:
 
 
 def _index_now(state: ManifestState, segment: Segment) -> tuple[bool, str | None]:
-    """Whether a segment is still listed, and with which index."""
+    """Return whether a segment is still listed, and the key of its listed index."""
     for row in state.loose:
         if row.key == segment.key:
             return True, row.index_key

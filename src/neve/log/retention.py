@@ -1,7 +1,7 @@
-"""Retention: moving a log's start, by age, by size, or on request.
+"""Retention: moves a log's start, by age, by size, or on request.
 
-The start moves in the manifest, and the segments wholly below it are doomed by the same number, so
-that a reader sees either all of a segment or none of it. Deleting the objects is the collector's.
+One manifest number moves the start and dooms the segments entirely below it, so that a reader sees
+either all of a segment or none of it. The collector deletes the objects later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ ATTEMPTS_MAX = 20
 
 
 async def move_start(manifest: Manifest, offset: int, *, end: int) -> list[Segment]:
-    """Make `offset` the log's start, if it is above; the segments that went. `end` bounds it."""
+    """Raise the log's start to `offset`, and return the segments that were dropped.
+
+    Raises InvalidError if the offset is negative or above `end`.
+    """
     if not 0 <= offset <= end:
         raise InvalidError(
             f"{manifest.keys.prefix}: a log cannot start at {offset}, it ends at {end}"
@@ -33,9 +36,12 @@ async def move_start(manifest: Manifest, offset: int, *, end: int) -> list[Segme
 
 
 def start_by_age(segments: Sequence[Segment], oldest_ms: int, start: int) -> int:
-    """Where the log starts if segments with no record from `oldest_ms` on are dropped."""
+    """Return the log's start without the oldest segments that end before `oldest_ms`.
+
+    Stops at the first segment that has a record from `oldest_ms` on.
+    """
     for segment in segments:
-        # Records may have no time at all: then their segment's own counts.
+        # Records may have no timestamp: use the time when the segment was created.
         newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
         if newest_ms >= oldest_ms:
             break
@@ -44,7 +50,10 @@ def start_by_age(segments: Sequence[Segment], oldest_ms: int, start: int) -> int
 
 
 def start_by_size(segments: Sequence[Segment], bytes_max: int, tail_bytes: int, start: int) -> int:
-    """Where the log starts if the oldest segments are dropped until it fits in `bytes_max`."""
+    """Return the log's start after dropping the oldest segments that `bytes_max` can spare.
+
+    The log keeps at least `bytes_max` bytes, as in Kafka.
+    """
     size = tail_bytes + sum(segment.bytes for segment in segments)
     for segment in segments:
         if size - segment.bytes < bytes_max:

@@ -1,12 +1,12 @@
-"""The one primitive of coordination: a numbered series of objects, each created once.
+"""The only primitive of coordination: a numbered series of objects, each created once.
 
-Numbers are consecutive and never overwritten. A checkpoint at n sums up all numbers below n; only
-then may those be deleted, so a number that is missing may have been trimmed, and one that is there
-may have been put back by a late request. Hence the rule that everything here keeps: **what was
-read, missed or won is valid only if the greatest checkpoint, checked afterwards, is not above
-it.** Otherwise the reader starts again from that checkpoint.
+Numbers are consecutive and never overwritten. A checkpoint at n contains the state after all
+numbers below n; only then may those be deleted. So a missing number may have been trimmed, and an
+existing one may have been written again by a late request. Hence the rule that everything here
+follows: **a number that was read, missed or won is valid only if the greatest checkpoint, checked
+afterwards, is not above it.** Otherwise the reader starts again from that checkpoint.
 
-Reading a number decides which writer won it: every object carries its author's random id. A loser
+Every object carries its author's random id, so reading a number shows which writer won it. A loser
 derives a new proposal from the winner's state, and never sends the same record again.
 """
 
@@ -43,12 +43,12 @@ State = TypeVar("State")
 Record = TypeVar("Record")
 
 
-# Numbers that a lagging reader fetches at once.
+# Numbers that a lagging reader reads concurrently.
 READ_AHEAD_MAX = 16
 
 
 class SeriesRules(Protocol[State, Record]):
-    """What a kind of series is about: pure, no I/O."""
+    """The types and the fold function of one kind of series: pure, no I/O."""
 
     record_kind: Kind
     checkpoint_kind: Kind
@@ -56,15 +56,18 @@ class SeriesRules(Protocol[State, Record]):
     state_schema: type[State]
 
     def empty(self) -> State:
-        """What no numbers at all amount to."""
+        """Return the state before the first number."""
 
     def fold(self, state: State, number: int, record: Record) -> State:
-        """The state after one more number. The state given is not changed."""
+        """Return the state after one more number, without changing `state`.
+
+        Raises DamagedError if the record cannot follow this state.
+        """
 
 
 @dataclass(frozen=True)
 class View(Generic[State]):
-    """What has been believed: the state that all numbers below `position` amount to."""
+    """The valid state after all numbers below `position`."""
 
     position: int
     state: State
@@ -80,10 +83,10 @@ class Entry(NamedTuple, Generic[Record]):
 
 @dataclass(frozen=True)
 class Progress(Generic[State, Record]):
-    """How a view moved on: the new view, and what was read on the way.
+    """A newer view, and the numbers that were read to get there.
 
-    `entries` is None where the reader had to start again from a checkpoint, so that some numbers
-    between were never seen.
+    `entries` is None if the reader had to start again from a checkpoint, so that it did not see all
+    numbers in between.
     """
 
     view: View[State]
@@ -92,9 +95,9 @@ class Progress(Generic[State, Record]):
 
 @dataclass(frozen=True)
 class Outcome(Generic[State]):
-    """How a proposal ended: the view after it, and the number it won.
+    """The result of a proposal: the view after it, and the number that it won.
 
-    No number where the change turned out not to be needed, or was found to be there already.
+    `number` is None if the change was not needed, or had already been made.
     """
 
     view: View[State]
@@ -102,18 +105,18 @@ class Outcome(Generic[State]):
 
 
 class PassedError(UnavailableError):
-    """The greatest checkpoint passed the base of a proposal: derive it again from scratch."""
+    """The greatest checkpoint passed the base of a proposal: derive it again from a new base."""
 
 
 async def greatest_checkpoint(store: Store, keys: SeriesKeys, above: int = -1) -> int | None:
-    """The number of the greatest checkpoint above a given one; None if there is none."""
+    """Return the number of the greatest checkpoint above `above`; None if there is none."""
     after = keys.checkpoint(above) if above >= 0 else ""
     found = [keys.checkpoint_of(row.key) for row in await store.list(keys.checkpoints, after)]
     return max((number for number in found if number is not None), default=None)
 
 
 class Series(Generic[State, Record]):
-    """One series in a bucket. It remembers nothing: callers keep the view they have reached."""
+    """One series in a bucket. It keeps no state: callers keep the view that they have reached."""
 
     def __init__(self, store: Store, keys: SeriesKeys, rules: SeriesRules[State, Record]) -> None:
         self.store = store
@@ -121,13 +124,16 @@ class Series(Generic[State, Record]):
         self.rules = rules
 
     async def load(self) -> View[State]:
-        """The newest view, from the greatest checkpoint on."""
+        """Read the series from its greatest checkpoint on, and return the newest view."""
         greatest = await greatest_checkpoint(self.store, self.keys)
         start = await self._load_checkpoint(greatest) if greatest is not None else None
         return (await self.advance(start or View(0, self.rules.empty()))).view
 
     async def advance(self, view: View[State]) -> Progress[State, Record]:
-        """Read on from a view until a number is missing, then check the greatest checkpoint."""
+        """Read from a view on until a number is missing, then check the greatest checkpoint.
+
+        Raises DamagedError or UnsupportedError if a number above that checkpoint cannot be read.
+        """
         whole = True
         while True:
             entries, damage = await self._read_from(view)
@@ -143,10 +149,10 @@ class Series(Generic[State, Record]):
     async def propose(
         self, view: View[State], derive: Callable[[View[State]], Record | None]
     ) -> Outcome[State]:
-        """Bring a change about. `derive` makes the record, or None where none is needed.
+        """Write the next number. `derive` returns its record, or None if no change is needed.
 
-        It is called again after every loss, and if a checkpoint hid the winner: it must see from
-        the state itself whether its change is already there.
+        `derive` is called again whenever another writer won the number, and if a checkpoint hid the
+        winner. So it must detect from the state whether its change has already been made.
         """
         return await self._propose(view, lambda reached, _: derive(reached), from_base=False)
 
@@ -157,8 +163,8 @@ class Series(Generic[State, Record]):
     ) -> Outcome[State]:
         """Propose a change that depends on every number since `base`.
 
-        `derive` gets all of them. Raises PassedError if a checkpoint hid some: what was proposed
-        until then may or may not have taken effect.
+        `derive` gets all of them. Raises PassedError if a checkpoint hid some: an earlier proposal
+        of this call may or may not have taken effect.
         """
         return await self._propose(base, derive, from_base=True)
 
@@ -189,7 +195,7 @@ class Series(Generic[State, Record]):
             sent = await self._send(view.position, record)
 
     def _check_that_it_folds(self, view: View[State], record: Record) -> None:
-        """Once written, a record that cannot be folded would stop every reader for ever."""
+        """Raise InvalidError for a record that cannot be folded: it would stop every reader."""
         try:
             self.rules.fold(view.state, view.position, record)
         except DamagedError as error:
@@ -198,7 +204,7 @@ class Series(Generic[State, Record]):
             ) from error
 
     async def _send(self, number: int, record: Record) -> bytes:
-        """Create a number until something is known to be there, or was; the id it was sent with."""
+        """Create a number, and retry until it exists or was trimmed. Returns the author id used."""
         key = self.keys.number(number)
         author = runtime.token(AUTHOR_BYTES)
         data = seal_envelope(self.rules.record_kind, self.keys.prefix, number, author, record)
@@ -209,7 +215,7 @@ class Series(Generic[State, Record]):
         return await greatest_checkpoint(self.store, self.keys, above=number) is not None
 
     async def checkpoint(self, view: View[State]) -> None:
-        """Write down what all numbers below the view's position amount to."""
+        """Write a checkpoint of the view."""
         if view.position == 0:
             return
         author = runtime.token(AUTHOR_BYTES)
@@ -218,10 +224,10 @@ class Series(Generic[State, Record]):
         try:
             await self.store.create(self.keys.checkpoint(view.position), data)
         except ExistsError:
-            return  # a function of the numbers below: another writer's is the same
+            return  # another writer's is equal: it is a function of the numbers below
 
     async def trim(self) -> int:
-        """Delete numbers and checkpoints below the greatest checkpoint; how many went."""
+        """Delete numbers and checkpoints below the greatest checkpoint. Returns their number."""
         greatest = await greatest_checkpoint(self.store, self.keys)
         if greatest is None:
             return 0
@@ -235,7 +241,7 @@ class Series(Generic[State, Record]):
         return len(doomed)
 
     async def read(self, number: int) -> Entry[Record] | None:
-        """One number as it stands now, not yet believed; None if it is missing."""
+        """Read one number; None if it is missing. Valid only after a check of the checkpoint."""
         key = self.keys.number(number)
 
         def decode(data: memoryview) -> Entry[Record]:
@@ -251,9 +257,10 @@ class Series(Generic[State, Record]):
     async def _read_from(
         self, view: View[State]
     ) -> tuple[list[Entry[Record]], DamagedError | UnsupportedError | None]:
-        """The numbers up to the first missing or unreadable one, and why that is unreadable.
+        """Read the numbers up to the first missing or unreadable one.
 
-        The latter is not raised here: below the greatest checkpoint it does not matter.
+        Returns the error of an unreadable one rather than raise it, because it does not matter
+        below the greatest checkpoint.
         """
         entries: list[Entry[Record]] = []
         width = 1
@@ -265,7 +272,7 @@ class Series(Generic[State, Record]):
                 if outcome is None or not isinstance(outcome, Entry):
                     return entries, outcome
                 entries.append(outcome)
-            # A reader that lags reads several at once; one at the end requests few in vain.
+            # Start with one: a reader near the end then requests few numbers that do not exist.
             width = min(2 * width, READ_AHEAD_MAX)
 
     async def _read_or_error(
@@ -286,7 +293,7 @@ class Series(Generic[State, Record]):
         return View(view.position + len(entries), state)
 
     async def _load_checkpoint(self, number: int) -> View[State] | None:
-        """A checkpoint's view; None if a greater one has replaced it meanwhile."""
+        """Read a checkpoint's view; None if a greater checkpoint has replaced it meanwhile."""
         key = self.keys.checkpoint(number)
 
         def decode(data: memoryview) -> State:

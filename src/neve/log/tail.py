@@ -1,9 +1,9 @@
-"""A partition's tail: the committed records that are not in segments yet, wherever they lie.
+"""A partition's tail: the committed records that are not in segments yet, from all its streams.
 
-The order of reading is what makes it right: streams first (checkpoint, then numbers), the newest
-manifest **afterwards**. The other way round, a leader that tiers and trims in between would hide
-records, and offsets would be given out twice. A gap, or a shortfall against the next offset that a
-stream's checkpoint keeps, means that something moved while we read: resolve again.
+The order of reading is essential: streams first (checkpoint, then numbers), the newest manifest
+**afterwards**. In the other order, a leader that tiers and trims in between would hide records, and
+offsets would be assigned twice. A gap, or an end below the next offset in a stream's checkpoint,
+means that records moved during the read: resolve again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neve.store.port import Store
 
 
 class StreamPart(Protocol):
-    """Which stretch of which stream may hold a partition's records, and under which epoch."""
+    """The numbers of a stream that may hold a partition's records of one leader epoch."""
 
     @property
     def epoch(self) -> int: ...
@@ -64,7 +64,7 @@ async def read_streams(
     whole: bool = False,
     prefetch: PrefetchSettings | None = None,
 ) -> dict[int, StreamTail]:
-    """The tails of several streams, side by side."""
+    """Read the tails of several streams concurrently."""
     wanted = sorted(set(incarnations))
     tails = await runtime.gather(
         *(WalReader(store, incarnation, prefetch).tail(whole=whole) for incarnation in wanted)
@@ -81,7 +81,7 @@ def assemble(
 ) -> PartitionTail | None:
     """Return one partition's tail, from streams and a manifest read after them.
 
-    Returns None if something moved in between: resolve again. The tail begins at the tiered offset
+    Returns None if records moved in between: resolve again. The tail begins at the tiered offset
     even if the log starts above it: a new leader needs deleted records for the partition's history.
     """
     next_offset = manifest.next
@@ -138,5 +138,5 @@ def _slices(
 
 
 def _given_up(manifest: ManifestState, first: int, end: int) -> bool:
-    """Whether all offsets from first up to end lie below the log's start, or were skipped."""
+    """Return whether all offsets from first up to end are below the log's start or skipped."""
     return is_skipped(manifest.skips, max(first, manifest.start), end)

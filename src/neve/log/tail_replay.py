@@ -1,4 +1,4 @@
-"""Reading the bytes of partitions' tails: their history, and the bytes that the cache can keep.
+"""Replays the tails of partitions: folds their history, and fills the cache with their bytes.
 
 A new leader must know the producers of a partition up to the last committed batch, so it walks the
 batches of the tail once. The prefetching reader downloads them in the order of offsets for each
@@ -40,7 +40,10 @@ _LENGTH_END = 12
 
 
 class TailReplay:
-    """One partition's tail while it is read. `history` holds at `at`, and at the end afterwards."""
+    """One partition's tail while it is read.
+
+    `history` is the history at offset `at`, and after the replay that at the tail's end.
+    """
 
     def __init__(self, name: str, tail: PartitionTail, history: History, at: int) -> None:
         self.tail = tail
@@ -51,7 +54,7 @@ class TailReplay:
         self._due = at
 
     def take(self, entry: Slice, data: memoryview, key: str) -> None:
-        """Walk the batches of the next slice."""
+        """Fold the batches of the next slice into the history."""
         self._begin(entry)
         position, end = 0, len(data)
         while position < end:
@@ -64,12 +67,12 @@ class TailReplay:
         self._due = max(self._due, entry.last_offset + 1)
 
     def _begin(self, entry: Slice) -> None:
-        """All batches of a slice have one epoch, also those that are passed over."""
+        """Note the epoch of a slice: all its batches have it, including those passed over."""
         if entry.last_offset >= self._due:
             self.history.epochs.begin(entry.leader_epoch, max(entry.base_offset, self._due))
 
     def give_up(self, entry: Slice) -> None:
-        """Pass over a slice that cannot be read: its producers are unknown."""
+        """Pass over a damaged slice. Forget all producers, since those of the slice are unknown."""
         self._begin(entry)
         self.history = History(self._name, (), self.history.epochs.starts)
         self._due = max(self._due, entry.last_offset + 1)
@@ -81,7 +84,7 @@ class _SliceToRead(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Slices of one object that one request brings."""
+    """Slices of one object that one request reads."""
 
     incarnation: int
     item: TailObject
@@ -110,10 +113,13 @@ async def replay_tails(
     prefetch: PrefetchSettings,
     keep: Callable[[CachedObject], None],
 ) -> None:
-    """Bring each replay to its tail's end, or note on it which object is missing."""
+    """Run each replay to its tail's end, or set its `missing` to the error of a missing object.
+
+    `keep` gets each object that was read, and may drop its bytes.
+    """
     rounds = [_by_stream(replay.tail.slices) for replay in replays]
-    # A partition's parts lie in one stream after the other, and two partitions may have them in
-    # opposite orders: so the first parts of all are read first, then the second ones, and so on.
+    # A tail may be in several streams, one after the other, and two partitions may have them in
+    # opposite orders. So read the first stream of each partition, then the second, and so on.
     for parts in itertools.zip_longest(*rounds):
         wanted = [
             (row, replay) for replay, rows in zip(replays, parts, strict=True) for row in rows or ()
@@ -131,7 +137,7 @@ def _by_stream(slices: Sequence[TailSlice]) -> list[list[TailSlice]]:
 def _stretches(
     wanted: list[tuple[TailSlice, TailReplay]], tails: Mapping[int, StreamTail]
 ) -> Iterator[_Stretch]:
-    """What to read, in the order of streams, of their objects, and within these."""
+    """Yield the stretches to read, in the order of streams, objects and positions."""
     by_object: dict[tuple[int, str], list[_SliceToRead]] = {}
     for row, replay in wanted:
         by_object.setdefault((row.incarnation, row.item.key), []).append(
@@ -165,7 +171,10 @@ def _download(stretch: _Stretch) -> Download[_Read]:
 
 
 async def _fetch(store: Store, *, stretch: _Stretch) -> _Read:
-    """Damage and a missing object are part of the answer: they concern some partitions only."""
+    """Read and check a stretch. Damage and a missing object are part of the result, not raised.
+
+    They concern only the partitions with slices there.
+    """
     damaged: tuple[Slice, ...] = ()
     data = memoryview(b"")
     for _ in range(ATTEMPTS_DEFAULT):
@@ -215,6 +224,6 @@ def _take(read: _Read, keep: Callable[[CachedObject], None]) -> None:
         else:
             replay.take(entry, read.data[start : start + entry.length], item.key)
         if cached.data is None:
-            replay.in_memory.clear()  # what is in memory reaches to the end, without a hole
+            replay.in_memory.clear()  # the slices in memory must reach to the end without a gap
         else:
             replay.in_memory.append((cached, entry._replace(position=start)))

@@ -1,8 +1,9 @@
-"""Tiering: committed records of one partition become a segment and its bundle.
+"""Tiering: writes committed records of one partition as a segment and its bundle.
 
-The manifest is read before the first upload (the base), the two objects are uploaded side by side,
-and a manifest number lists them. If the keys were doomed meanwhile, or a checkpoint hid what
-happened since the base, they are abandoned, never deleted, and the run starts again under new ones.
+The writer reads the manifest (the base) before the first upload, uploads the two objects
+concurrently, and lists them by a manifest number. If the keys were doomed meanwhile, or a
+checkpoint hid changes since the base, it abandons them without deleting them, and starts again with
+new keys.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ ATTEMPTS_MAX = 5
 
 
 class Tiered(NamedTuple):
-    """A segment that a won manifest number lists, and what holds at its end."""
+    """A segment that a won manifest number lists, and the history at its end."""
 
     segment: Segment
     history: History
 
 
 class SegmentWriter:
-    """Builds and commits segments of one partition. Its runs must not overlap."""
+    """Builds and commits segments of one partition. Calls of `write` must not overlap."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class SegmentWriter:
         self._settings = settings
 
     def configure(self, settings: SegmentSettings) -> None:
-        """Go on with these, from the next segment on."""
+        """Use these settings from the next segment on."""
         self._settings = settings
 
     async def write(
@@ -65,11 +66,12 @@ class SegmentWriter:
         tiered: int | None = None,
         known: Container[int] | None = None,
     ) -> Tiered | None:
-        """Tier batches that begin at the manifest's end; None if others have done so meanwhile.
+        """Tier batches that begin at the manifest's tiered offset.
 
-        `before` is what holds at the tiered offset. Where the caller gives that (`tiered`), nothing
-        is written if the manifest has moved on since: the history would miss the batches between.
-        Producers that are not `known` any more are left out of the bundle.
+        Returns None if another process has tiered them meanwhile. `before` is the history at the
+        tiered offset. With `tiered`, nothing is written if the manifest's tiered offset differs:
+        the history would miss the batches in between. With `known`, the bundle leaves out all other
+        producers.
         """
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -102,7 +104,7 @@ class SegmentWriter:
             if state.next != base.state.next:
                 return []
             if segment.last < state.start:
-                # Deleted before it was tiered: only what its bundle knows is kept.
+                # Deleted before it was tiered: keep only the history in its bundle.
                 return [Add((segment,)), Start(state.start, (removal(segment),))]
             return [Add((segment,))]
 
@@ -138,7 +140,7 @@ class _Built(NamedTuple):
 def _build(
     batches: Sequence[Buffer], history: History, known: Container[int] | None, interval: int
 ) -> _Built:
-    """Everything about a segment that takes a processor and not the network."""
+    """Do the CPU work for a segment: build it and its bundle, and add its batches to `history`."""
     first = check_header(batches[0], 0, key="the segment being built")
     segment = kfs.build(first.base_offset, runtime.now_ms(), batches, observe=history.observe)
     if known is not None:

@@ -1,8 +1,8 @@
-"""The committed records of one partition that are not in segments yet: where they are, their bytes.
+"""The committed records of one partition that are not in segments yet.
 
-A list of slices, each in memory or at a range of a stream's object. Roll-ups move them: the node
-reports its own, and if another process's object is gone, the stream is resolved again. A slice that
-is nowhere raises an error that names it; no slice is ever passed over.
+They are a list of slices, each in memory or in a range of a stream's object. Roll-ups move slices:
+the node calls `moved` for its own roll-ups, and if an object of another process is gone, the stream
+is resolved again. A slice that cannot be found raises an error; no slice is silently left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from neve.records.batch import walk
 from neve.store.port import Buffer, Store
 
 WALKED_AT_ONCE = 1_000
-"""Batches examined between two yields to other tasks: a segment may hold 100,000s of tiny ones."""
+"""Batches examined before other tasks may run: a segment may have 100,000s of tiny batches."""
 
 
 class _Cut(NamedTuple):
@@ -36,8 +36,8 @@ class _Cut(NamedTuple):
 class Untiered:
     """The slices from the manifest's tiered offset to the high watermark, in order.
 
-    `recent` is the log's own list of slices in memory: they are taken from there where they can.
-    `resolve` finds out where the slices of a stream are now, and calls `moved` with the result.
+    `recent` is the log's list of slices in memory, which are preferred. `resolve` finds the objects
+    that hold a stream's slices now, and calls `moved` with the result.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Untiered:
         self.bytes = 0
 
     async def resolve(self, incarnation: int) -> None:
-        """Find out where a stream's slices lie now: an object of it is not there any more."""
+        """Find the objects that hold a stream's slices now, because one of its objects is gone."""
         await self._resolve(incarnation)
 
     def hold(self, row: CachedSlice) -> None:
@@ -68,14 +68,14 @@ class Untiered:
     def moved(
         self, incarnation: int, below: int, fresh: Sequence[tuple[CachedObject, Slice]]
     ) -> None:
-        """Replace rows of a stream's numbers below `below` and of its older roll-ups."""
+        """Replace the rows of a stream's numbers below `below` and of its roll-ups by `fresh`."""
 
         def stays(row: CachedSlice) -> bool:
             other = row.cached.incarnation != incarnation
             return other or (row.cached.number is not None and row.cached.number >= below)
 
         for cached, _ in fresh:
-            cached.drop()  # bytes read with a directory: no cache counts them
+            cached.drop()  # bytes that were read with a directory: no cache counts them
         since = self.rows[0].since if self.rows else runtime.monotonic()
         next_offset = self._manifest.state.next
         rows = [row for row in self.rows if stays(row)]
@@ -94,7 +94,7 @@ class Untiered:
         self.bytes = sum(row.entry.length - self._tiered_of(row) for row in self.rows)
 
     def _tiered_of(self, row: CachedSlice) -> int:
-        """How many bytes of a slice are in a segment already: those before our last cut."""
+        """Return how many bytes of a slice are already in a segment: those before the last cut."""
         offset, position = self._last_cut
         inside = row.entry.base_offset < offset <= row.entry.last_offset
         if not inside or offset != self._manifest.state.next:
@@ -106,9 +106,9 @@ class Untiered:
     async def oldest_batches(self, target_bytes: int | None) -> list[Buffer]:
         """Return the oldest untiered batches, up to the one that reaches `target_bytes`, or all.
 
-        With a number of bytes they fit one segment, whatever the number. Those that lie back to
-        back come as one buffer. Also those below the log's start: no reader sees them, but their
-        producers are remembered.
+        With `target_bytes`, the batches always fit one segment. Adjacent batches are one buffer.
+        Includes batches below the log's start: readers do not see them, but their producers must be
+        remembered.
         """
         next_offset, size = self._manifest.state.next, 0
         rows: list[CachedSlice] = []
@@ -118,7 +118,7 @@ class Untiered:
             if row.entry.last_offset >= next_offset and not self._is_skipped(row.entry):
                 rows.append(row)
                 size += row.entry.length - self._tiered_of(row)
-        # Taken before anything is waited for: the cache may drop them meanwhile.
+        # Taken before the first await, during which the cache may drop them.
         in_memory = [row.in_memory() for row in rows]
         missing = [row for row, data in zip(rows, in_memory, strict=True) if data is None]
         read = iter(await runtime.gather(*(self._data_if_needed(row) for row in missing)))
@@ -126,7 +126,10 @@ class Untiered:
         return await self._cut(rows, datas, next_offset, target_bytes)
 
     def _nearest_rows(self, next_offset: int) -> list[CachedSlice]:
-        """From memory if all of it is there: what a roll-up moved may well be."""
+        """Return the rows in memory if they have all the records, otherwise the untiered rows.
+
+        After a roll-up the untiered rows are in the bucket, while the records may be in memory.
+        """
         recent = self._recent
         if not recent or recent[0].entry.base_offset > next_offset:
             return list(self.rows)
@@ -142,7 +145,7 @@ class Untiered:
             return await self._data(row)
         except (DamagedError, LostRangeError):
             if row.entry.last_offset < self._manifest.state.start:
-                return memoryview(b"")  # deleted for readers anyway
+                return memoryview(b"")  # below the log's start: no reader misses it
             raise
 
     async def _cut(
@@ -172,7 +175,8 @@ class Untiered:
                     # A slice that moved may hold more than was requested.
                     next_offset = header.next_offset
             if end:
-                runs.append(data[start:end])  # offsets ascend: from the first one returned, all are
+                # Offsets ascend, so all batches after the first selected one are selected too.
+                runs.append(data[start:end])
         if target_bytes is not None:
             self._last_cut = _Cut(next_offset, self._position_of(next_offset, bases, sizes))
         return runs
@@ -183,12 +187,12 @@ class Untiered:
         if row is None or not bases:
             return 0
         first = row.entry.base_offset
-        # What is in memory may be cut otherwise than what a roll-up holds, and begin later.
+        # A slice in memory may begin later than the roll-up's slice with the same offset.
         before = self._tiered_of(row) if bases[0] > first else 0
         return before + sum(size for base, size in zip(bases, sizes, strict=True) if base >= first)
 
     def _check_that_it_joins(self, next_offset: int, base: int) -> None:
-        """A segment with a hole would hide committed records for ever."""
+        """Raise LostRangeError if offsets are missing: a segment with a gap would hide them."""
         state = self._manifest.state
         if not is_skipped(state.skips, max(next_offset, state.start), base):
             raise LostRangeError(

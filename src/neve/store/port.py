@@ -20,7 +20,7 @@ OBJECT_BYTES_MAX = 2**31 - 1
 class ObjectInfo(NamedTuple):
     """One row of a listing. `modified_ms` is from the store's clock.
 
-    It only serves to estimate the age of orphans and to check clocks; no coordination depends on it.
+    It serves only to estimate the age of orphans and to check clocks, never for coordination.
     """
 
     key: str

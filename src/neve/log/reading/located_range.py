@@ -1,8 +1,8 @@
 """Byte ranges of objects that are downloaded and checked as one.
 
 A segment is read in ranges of whole stretches, which its index verifies. A range ends at the first
-index entry at or behind a multiple of the part size. So two readers that start at different offsets
-soon want the same ranges, and one download serves both. A slice is one range. A segment without a
+index entry at or after a multiple of the part size. So two readers that start at different offsets
+soon read the same ranges, and one download serves both. A slice is one range. A segment without a
 usable index is one range too: it is checked by its footer and against its manifest entry.
 """
 
@@ -31,7 +31,7 @@ FIRST_BYTES_MIN = 64 * 1024
 
 
 class CheckedBytes(NamedTuple):
-    """Whole batches of a range. `end_offset` is the offset behind the last batch.
+    """Whole batches of a range. `end_offset` is the offset after the last batch.
 
     It is below the range's own `end_offset` if a foreign segment holds fewer offsets than listed.
     """
@@ -45,8 +45,8 @@ class LocatedRange:
     """Bytes `start` to `end` of an object: the offsets from `first_offset` up to `end_offset`.
 
     `source` identifies the segment or slice: one WAL object has slices of many partitions. `check`
-    verifies the downloaded bytes and raises DamagedError. `whole` ranges are the entire object,
-    whatever its size turns out to be.
+    verifies the downloaded bytes and raises DamagedError. A `whole` range is the entire object,
+    even if its size differs from the listed one.
     """
 
     source: tuple[str, int]
@@ -93,7 +93,7 @@ def whole_range(segment: Segment) -> LocatedRange:
     """Locate a segment that is read without its index."""
 
     def check(data: memoryview) -> CheckedBytes:
-        # KafScale's segments may overlap: the next one then holds the offsets behind this one's.
+        # KafScale's segments may overlap: the next one then holds the offsets after this one's.
         facts = check_whole(segment, data, may_reach_further=not segment.owned).facts
         body = data[kfs.HEADER_BYTES : len(data) - kfs.FOOTER_BYTES]
         return CheckedBytes(body, facts.last_offset + 1)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class RecordChunk(NamedTuple):
-    """Whole, checked batches in the order of their offsets, as views that lie behind each other.
+    """Whole, checked batches in the order of their offsets, as consecutive views.
 
     The records from `first_offset` up to, not including, `next_offset` were read; batches at the
     edges may hold others. Continue at `next_offset`. A broker's chunk begins at the base offset of

@@ -1,4 +1,4 @@
-"""From the spans of a plan to downloads of record chunks, for readers that read a whole plan."""
+"""Turns the spans of a plan into downloads of record chunks, for readers of whole plans."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from neve.log.manifest.skips import OffsetRange, clipped_skips, without
 from neve.log.wal.object import Slice
 
 TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
-"""Bounds of timestamps that are not known."""
+"""The range of timestamps that are not known."""
 
 
 class StoredSlice(Protocol):
@@ -81,7 +81,7 @@ class Span(NamedTuple):
 
     @property
     def times(self) -> tuple[int, int]:
-        """Return bounds for all timestamps: the least and the greatest.
+        """The least and the greatest timestamp that a record of the span may have.
 
         Tiering and merging see batch headers only, and a producer may give a record an earlier
         timestamp than its batch's first. So a least timestamp is known for imported segments only.
@@ -136,7 +136,7 @@ def plan_spans(
 def spans_within(
     first: int, end: int, segments: Iterable[Segment], slices: Iterable[StoredSlice]
 ) -> Iterator[Span]:
-    """Yield what segments, and then slices, hold of a range. Spans may overlap."""
+    """Yield the spans of a range in segments, and then those in slices. Spans may overlap."""
     for holders in (segments, slices):
         for holder in holders:
             base, behind = held_offsets(holder)

@@ -1,1 +1,1 @@
-"""What a leader reads its partitions with: memory, WAL objects, roll-ups and segments alike."""
+"""The leader's readers of its partitions, from memory, WAL objects, roll-ups and segments."""

@@ -1,9 +1,9 @@
-"""Finding batches within bytes that hold many, without walking from their start each time.
+"""Finds batches within bytes that hold many, without walking from their start each time.
 
-Batches are back to back, and only their length fields show where the next one begins. A map walks
-over them once, as far as requested, and notes one position per NOTED_EVERY_BYTES. A search then
-takes a few steps, and the map's memory is bounded by the size of the bytes. It also notes where
-readers cut, because they continue there. A map does not hold the bytes: caches may drop them.
+Batches are adjacent, and only their length fields show where the next one begins. A map walks over
+them once, as far as requested, and notes one position per NOTED_EVERY_BYTES. A search then takes a
+few steps, and the map's memory is bounded by the size of the bytes. The map also notes where chunks
+ended, because readers continue there. It does not hold the bytes, so that caches can drop them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ NOTED_EVERY_BYTES = 16 * 1024
 CUTS_MAX = 32
 LENGTH_MIN = HEADER_BYTES - LENGTH_END
 
-# Base offset, length, and behind epoch, magic, checksum and attributes the last offset's delta.
+# Base offset, length, and (after epoch, magic, checksum and attributes) the last offset delta.
 _STEP = struct.Struct(">qi11xi")
 
 
 class Cut(NamedTuple):
-    """Whole batches: bytes from start to end, the first base offset, the offset behind the last."""
+    """Whole batches: bytes from start to end, the first base offset, the offset after the last."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class BatchMap:
         self._key = key
         self._positions = [0]
         self._bases = [base_offset]
-        # The offset behind the batch before each noted one.
+        # The offset after the batch before each noted one.
         self._ends = [base_offset]
         self._cuts: dict[int, int] = {}
 
@@ -76,7 +76,7 @@ class BatchMap:
     ) -> tuple[int, int, int]:
         """Find the first batch whose last offset (or whose base) is at or above `offset`.
 
-        Returns its position, its base, and the offset behind the batch before it.
+        Returns its position, its base, and the offset after the batch before it.
         """
         position = self._cuts.get(offset)
         if position is not None:
@@ -98,7 +98,7 @@ class BatchMap:
     def _fitting(
         self, data: memoryview, start: int, first: int, stop: int, *, at_least_one: bool
     ) -> tuple[int, int]:
-        """Return where the last batch that fits before `stop` ends, and the offset behind it."""
+        """Return where the last batch that fits before `stop` ends, and the offset after it."""
         size, note_at = len(data), self._positions[-1] + NOTED_EVERY_BYTES
         noted = bisect_right(self._positions, stop) - 1
         position, following = self._positions[noted], self._ends[noted]

@@ -1,8 +1,8 @@
-"""Finding a record by time within one batch. Pure.
+"""Finds a record by time within one batch. Pure.
 
-A producer decides what its batch decompresses to: a few KiB may become gigabytes. So a batch is
-decoded record by record, none is kept, and only up to a bound. For a larger batch the result is its
-first offset: a reader that starts there misses nothing.
+A batch of a few KiB may decompress to gigabytes. So a batch is decoded record by record, only up to
+a limit, and no record is kept. For a larger batch the result is its first offset: a reader that
+starts there misses nothing.
 """
 
 from __future__ import annotations

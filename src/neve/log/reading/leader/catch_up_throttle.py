@@ -1,9 +1,9 @@
 """Throttles catch-up reads while live traffic is served.
 
-A consumer that catches up takes records as fast as it can, and so a whole processor. Without live
+A consumer that catches up reads as fast as it can, and can occupy a whole CPU core. Without live
 traffic it may. While records are produced, or read from memory, catch-up reads wait once this
-process has used its share of a processor, so that live traffic keeps its latency. The wait is
-bounded: catch-up reads make progress however busy the process is.
+process has used a share of a core, so that live traffic keeps its latency. The wait is limited, so
+that catch-up reads make progress however busy the process is.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ PAUSE_SECONDS_MAX = 0.02
 class CatchUpThrottle:
     """Decides when a catch-up reader gets its next chunk.
 
-    `hot_work` counts work for live traffic: while it grows, there is some. `share` is the part of
-    one processor up to which catch-up reads are served beside live traffic; 0 means no bound.
+    `hot_work` returns a count of work for live traffic, which grows while there is any. `share` is
+    the part of one CPU core that this process may use before catch-up reads wait during live
+    traffic; 0 means no limit.
     """
 
     def __init__(self, hot_work: Callable[[], int], share: float) -> None:

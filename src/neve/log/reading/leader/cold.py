@@ -1,8 +1,8 @@
-"""Reading what is not in memory, with a budget and a queue of its own.
+"""Reads records that are not in memory, with a budget and a queue of their own.
 
 Reads wait in order, so that any number of lagging consumers stays within `fetch.catchup.*` and does
-not slow down live traffic. A chunk continues from block to block and into memory while that needs
-no waiting.
+not slow down live traffic. A chunk continues from block to block and into memory as long as that
+needs no waiting.
 
 A reader that is cancelled leaves its cursor: its download continues, and is used when the reader
 returns, or dropped when it does not. So a reader makes progress even if the store is slower than
@@ -33,7 +33,7 @@ from neve.store.port import Store
 
 @dataclass
 class ColdCounters:
-    """Reads of lagging readers, how many were read ahead, and how often they resolved again."""
+    """Counters: reads, reads served from read-ahead, and resolves because an object was gone."""
 
     reads: int = 0
     ahead_hits: int = 0
@@ -198,7 +198,7 @@ class ColdReader:
         return block
 
     def _consumed(self, cursor: Cursor, at: int, max_bytes: int) -> RecordChunk | None:
-        """Return a chunk of what has arrived and move the cursor behind it; None: no batch here."""
+        """Return a chunk of the downloaded blocks and move the cursor past it; None: no batch."""
         log = cursor.log
         limit = next_skip(log.manifest.state.skips, at)
         parts: list[memoryview] = []

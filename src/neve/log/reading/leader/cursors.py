@@ -38,7 +38,7 @@ class Cursor:
 
     @property
     def planned_to(self) -> int:
-        """The offset behind the last block."""
+        """The offset after the last block."""
         return self.blocks[-1].located.end_offset if self.blocks else self.next_offset
 
     def move_to(self, offset: int) -> Block | None:

@@ -1,4 +1,4 @@
-"""Where an offset of a led log lies, and how its readers resolve again when an object is gone."""
+"""Finds the object that holds an offset of a led log, and resolves again if an object is gone."""
 
 from __future__ import annotations
 

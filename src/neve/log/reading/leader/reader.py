@@ -1,4 +1,4 @@
-"""`LogReader`: what a broker reads all its partitions with.
+"""`LogReader`: a broker's reader of all partitions that it leads.
 
 `read_now` never waits: it serves the tail in memory, and what was read ahead, within microseconds.
 `read` waits for the store if necessary, in the queue of catch-up reads. Both return whole,

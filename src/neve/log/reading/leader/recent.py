@@ -1,4 +1,4 @@
-"""Reading from memory: the newest committed slices, which tailing consumers want.
+"""Reads from memory: the newest committed slices, which tailing consumers request.
 
 A slice is returned as one view, however many batches it has. The search begins at the newest slice,
 because tailing readers are there. Only a read that starts or stops within a slice needs a map of

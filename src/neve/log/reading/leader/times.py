@@ -1,4 +1,4 @@
-"""Finding the exact record for a time, with as few reads as possible.
+"""Finds the exact record for a time, with as few reads as possible.
 
 Segments, runs and slices are listed with their greatest timestamp, and a segment's TIMESTAMP index
 shows where to begin. A few batches remain, and one of them is decoded: in a thread and one at a
