@@ -1,12 +1,13 @@
 """The index bundle (`.index`): everything that is indexed about one segment, in one object.
 
-It begins with KafScale's version 1 offset index, whose reader stops behind its entries; a directory
-and Neve's further sections follow there. The CHECKSUM section cuts the segment into stretches, from
-one index entry to the next, so that a ranged read of whole stretches is verified like a whole one.
+It begins with KafScale's version 1 offset index. KafScale's reader stops after its entries, where a
+directory and Neve's other sections follow. The CHECKSUM section has a checksum for each stretch of
+the segment, from one index entry to the next, so that a ranged read of whole stretches is verified
+like a read of the whole segment.
 
 KafScale's own `.index` files have no directory. `decode_foreign` reads them; stretches are then
-checked by their batches, which leaves what a batch's own checksum leaves: base offset and epoch.
-docs/contributors/format.md has the layout to the byte.
+checked batch by batch, which does not cover the base offset and leader epoch of a batch.
+docs/contributors/format.md specifies the bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from neve.records.crc import crc32c
 
 
 class Stretch(NamedTuple):
-    """The batches from one index entry to the next. `crc` is None where the bundle has none."""
+    """The batches from one index entry to the next. `crc` is None if the bundle has none."""
 
     entry: int
     base_offset: int
@@ -103,11 +104,14 @@ class Bundle:
 
     @property
     def kinds(self) -> tuple[Section, ...]:
-        """The kinds that are there, of those that this version knows."""
+        """The kinds of the bundle's sections, except those unknown to this version."""
         return (Section.OFFSET, *(kind for kind in Section if kind in self._places))
 
     def section(self, kind: Section) -> memoryview | None:
-        """The checked payload of one kind, still encoded; None where it is absent."""
+        """Return the checked payload of one kind, still encoded; None if it is absent.
+
+        Raises DamagedError, or UnsupportedError for a newer version of the section.
+        """
         if kind is Section.OFFSET:
             return self._data[
                 : frame.INDEX_HEADER_BYTES + len(self.offsets) * frame.INDEX_ENTRY_BYTES
@@ -126,20 +130,20 @@ class Bundle:
         return payload
 
     def check_all(self) -> None:
-        """Check every section, also those that this version does not know."""
+        """Check every section, including kinds unknown to this version."""
         for kind, place in self._places.items():
             self._payload(place, str(kind))
         for each in ("timestamps", "transactions", "producers", "epochs", "state"):
             getattr(self, each)
 
     def stretch_for(self, offset: int) -> Stretch:
-        """Where `offset` is if the segment has it: the nearest stretch where it is outside."""
+        """Return the stretch of an offset; the first or last one if it is outside the segment."""
         return self._stretch(
             int(np.searchsorted(self.offsets, max(offset, self.offsets[0]), "right")) - 1
         )
 
     def stretches(self, from_offset: int, to_offset: int) -> list[Stretch]:
-        """All stretches that may hold an offset of `from_offset` up to, not with, `to_offset`."""
+        """Return the stretches that may have offsets from `from_offset` to before `to_offset`."""
         end = int(np.searchsorted(self.offsets, to_offset, "left"))
         if end == 0 or from_offset >= to_offset:
             return []
@@ -150,16 +154,17 @@ class Bundle:
         return [self._stretch(index) for index in range(first, end)]
 
     def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """Where to scan from for the first record at or past `timestamp`; None if none is here.
+        """Return the offset to scan from for the first record at or past `timestamp`.
 
-        Without a TIMESTAMP section that is the segment's start.
+        Returns None if there is no such record. Without a TIMESTAMP section, returns the segment's
+        first offset.
         """
         if self.timestamps is None:
             return int(self.offsets[0])
         return self.timestamps.offset_to_scan(timestamp)
 
     def verify_stretch(self, stretch: Stretch, data: Buffer, segment_key: str) -> memoryview:
-        """Check a ranged read of `stretch.start` to `stretch.end`, and give it back."""
+        """Check a ranged read from `stretch.start` to `stretch.end`, and return it."""
         view = memoryview(data)
         if len(view) != stretch.end - stretch.start:
             raise DamagedError(
@@ -178,7 +183,7 @@ class Bundle:
     def verify_range(
         self, stretches: Sequence[Stretch], data: Buffer, segment_key: str
     ) -> memoryview:
-        """Check one ranged read over stretches that lie back to back."""
+        """Check one ranged read over adjacent stretches, and return it."""
         view = memoryview(data)
         start = stretches[0].start
         if len(view) != stretches[-1].end - start:
@@ -191,13 +196,13 @@ class Bundle:
         return view
 
     def verify_header(self, data: Buffer, segment_key: str) -> kfs.SegmentHeader:
-        """Check a ranged read of the segment's first HEADER_BYTES."""
+        """Check and decode a ranged read of the segment's first HEADER_BYTES."""
         wanted = self.checksums.header_crc if self.checksums else None
         self._verify_edge(data, kfs.HEADER_BYTES, wanted, segment_key)
         return kfs.decode_header(data, segment_key)
 
     def verify_footer(self, data: Buffer, segment_key: str) -> kfs.SegmentFooter:
-        """Check a ranged read of the segment's last FOOTER_BYTES."""
+        """Check and decode a ranged read of the segment's last FOOTER_BYTES."""
         wanted = self.checksums.footer_crc if self.checksums else None
         self._verify_edge(data, kfs.FOOTER_BYTES, wanted, segment_key)
         return kfs.decode_footer(data, segment_key)
@@ -217,7 +222,7 @@ class Bundle:
         )
 
     def _check_batches(self, stretch: Stretch, view: memoryview, segment_key: str) -> None:
-        """All that can be checked of a stretch without a checksum of its own."""
+        """Check a stretch without a checksum by its batches: their checksums and offsets."""
         last = stretch.entry + 1 == len(self.offsets)
         bound = kfs.OFFSET_MAX if last else int(self.offsets[stretch.entry + 1]) - 1
         position, next_offset = 0, stretch.base_offset
@@ -257,9 +262,9 @@ class Bundle:
 
 
 def decode_bundle(data: Buffer, key: str, segment_bytes: int | None = None) -> Bundle:
-    """Check a bundle that Neve wrote: offset index, directory and checksums now, the rest later.
+    """Decode a bundle that Neve wrote: offset index, directory and checksums now, the rest later.
 
-    `segment_bytes`, where the caller knows it, must be what the bundle says.
+    Raises DamagedError if it is inconsistent, or not for a segment of `segment_bytes`, if given.
     """
     view = memoryview(data)
     entries = frame.decode_offset_index(view, key)
@@ -269,7 +274,10 @@ def decode_bundle(data: Buffer, key: str, segment_bytes: int | None = None) -> B
 
 
 def decode_foreign(data: Buffer, key: str, segment_bytes: int) -> Bundle:
-    """Read an `.index` that KafScale may have written: what follows its entries may be anything."""
+    """Decode an `.index` that KafScale may have written. Ignores unknown bytes after its entries.
+
+    If a directory of Neve follows the entries, it is decoded as a bundle.
+    """
     view = memoryview(data)
     entries = frame.decode_offset_index(view, key)
     rest = view[frame.INDEX_HEADER_BYTES + len(entries[0]) * frame.INDEX_ENTRY_BYTES :]
@@ -287,7 +295,7 @@ def build_bundle(
     transactions: Sequence[sections.AbortedTransaction] = (),
     state: Sequence[sections.StateRow] | None = None,
 ) -> bytes:
-    """The bundle of a segment: `producers`, `epochs` and `state` as they stand at its end."""
+    """Encode the bundle of a segment. `producers`, `epochs` and `state` are those at its end."""
     rows = _indexed_batches(segment.batches, interval)
     offsets, positions = segment.batches.base_offset[rows], segment.batches.position[rows]
     offset_index = frame.encode_offset_index(offsets, positions, interval)
@@ -307,7 +315,7 @@ def build_bundle(
 
 
 def _indexed_batches(batches: kfs.BatchColumns, interval: int) -> Column:
-    """The first batch, then each first one after at least `interval` messages."""
+    """Return the rows of batches to index: the first one, then one per `interval` messages."""
     if not 1 <= interval <= 2**31 - 1:
         raise InvalidError(f"an index interval of {interval} messages: choose at least 1")
     before = np.cumsum(batches.record_count) - batches.record_count

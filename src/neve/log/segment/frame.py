@@ -1,7 +1,7 @@
 """The frame of a bundle: the offset index that KafScale reads too, and the directory of sections.
 
-Counts are held against the bytes that are there before anything is made of them. What a section
-holds is not checked here.
+Counts are checked against the actual number of bytes before they are used. The content of sections
+is not checked here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIRECTORY_MAGIC = b"NVIX"
 DIRECTORY_VERSION = 1
 # Positions of sections are unsigned 32-bit numbers; half of that is more than any state needs.
 BUNDLE_BYTES_MAX = 2**31 - 1
-# An index that was imported has 12 bytes for each batch of its segment, and a batch at least 61.
+# An imported index has 12 bytes per batch of its segment, and a batch has at least 61 bytes.
 FOREIGN_INDEX_BYTES_MAX = 512 * 1024 * 1024
 
 _INDEX_HEADER = struct.Struct(">4sHiiH")
@@ -38,7 +38,7 @@ DIRECTORY_ENTRY_BYTES = _DIRECTORY_ENTRY.size
 
 
 class Place(NamedTuple):
-    """One section as the directory has it."""
+    """One section's entry in the directory."""
 
     version: int
     position: int
@@ -47,14 +47,14 @@ class Place(NamedTuple):
 
 
 def encode_offset_index(offsets: Column, positions: Column, interval: int) -> bytes:
-    """KafScale's version 1 `.index`, which is also a bundle's beginning."""
+    """Encode KafScale's version 1 `.index`, which is also the start of a bundle."""
     rows = np.empty(len(offsets), _INDEX_ENTRY)
     rows["offset"], rows["position"] = offsets, positions
     return _INDEX_HEADER.pack(INDEX_MAGIC, INDEX_VERSION, len(rows), interval, 0) + rows.tobytes()
 
 
 def encode_bundle(offset_index: bytes, payloads: dict[Section, bytes]) -> bytes:
-    """Offset index, directory and sections, in the order of their kinds."""
+    """Encode a bundle: offset index, directory, and sections in the order of their kinds."""
     kinds = sorted(payloads)
     directory = _DIRECTORY_HEADER.pack(DIRECTORY_MAGIC, DIRECTORY_VERSION, len(kinds))
     position = len(offset_index) + len(directory) + len(kinds) * _DIRECTORY_ENTRY.size + _CRC.size
@@ -72,7 +72,7 @@ def encode_bundle(offset_index: bytes, payloads: dict[Section, bytes]) -> bytes:
 
 
 def decode_offset_index(view: memoryview, key: str) -> tuple[Column, Column]:
-    """The offsets and positions of the entries; what follows them is not decoded."""
+    """Decode the offsets and positions of the entries. Ignores what follows them."""
     if len(view) < INDEX_HEADER_BYTES:
         raise DamagedError(key, f"{len(view)} bytes are too few for an index")
     magic, version, count, _, _ = _INDEX_HEADER.unpack_from(view)
@@ -94,7 +94,10 @@ def decode_offset_index(view: memoryview, key: str) -> tuple[Column, Column]:
 
 
 def decode_directory(view: memoryview, key: str, entry_count: int) -> dict[int, Place]:
-    """Where each section is, by kind, known here or not; together they fill the bundle."""
+    """Decode the place of each section, by kind, including unknown kinds.
+
+    Raises DamagedError unless the sections fill the rest of the bundle without gaps.
+    """
     start = INDEX_HEADER_BYTES + entry_count * INDEX_ENTRY_BYTES
     if len(view) < start + DIRECTORY_HEADER_BYTES:
         raise DamagedError(key, f"{len(view)} bytes are too few for a directory at {start}")

@@ -1,9 +1,9 @@
-"""What a partition's batches add up to: its producers, its leader epochs, its aborted transactions,
-and in an internal partition the newest record of each key.
+"""The history of a partition, folded from its batches.
 
-Pure and fed batch by batch, in the order of their offsets. The same folding serves the leader that
-tiers, the successor that recovers and the rebuilding of a lost bundle, so they agree. Which
-producers are too old to be kept is the caller's decision: `ProducerState.retain`.
+That is its producers, its leader epochs, its aborted transactions, and in an internal partition the
+newest record of each key. The fold is pure and takes one batch at a time, in the order of offsets.
+The leader that tiers, the successor that recovers and the rebuilding of a lost bundle all use it,
+so their results agree. The caller decides which producers have expired (`ProducerState.retain`).
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ from neve.records.reference import decode_batch
 
 NO_COORDINATOR_EPOCH = -1
 SEQUENCE_MASK = 0x7FFFFFFF
-"""Sequences have 31 bits: 0 follows the greatest."""
+"""Sequence numbers have 31 bits: 0 follows the greatest."""
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 _ABORT, _COMMIT = 0, 1
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as a control batch states it."""
+    """A control batch's record that a transaction ended."""
 
     is_abort: bool
     coordinator_epoch: int
 
 
 def decode_marker(batch: Buffer, key: str) -> Marker | None:
-    """What a control batch says; None where it does not end a transaction."""
+    """Decode a control batch; None if it does not end a transaction.
+
+    Raises DamagedError if its record is too short.
+    """
     for record in decode_batch(batch, key=key):
         try:
             _, kind = _MARKER_KEY.unpack_from(record.key or b"")
@@ -58,7 +61,7 @@ def decode_marker(batch: Buffer, key: str) -> Marker | None:
 
 
 def last_sequence_of(header: BatchHeader) -> int:
-    """The sequence number of a batch's last record; numbers start again at 0 behind the last."""
+    """Return the sequence number of a batch's last record; it wraps around to 0."""
     return (header.base_sequence + header.last_offset_delta) & SEQUENCE_MASK
 
 
@@ -67,8 +70,8 @@ class ProducerState:
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
-        # First offsets of open transactions. They begin in the order of offsets, so the first of
-        # the dictionary is always the lowest.
+        # First offsets of open transactions. They begin in the order of offsets, so the first entry
+        # is always the lowest.
         self._open = {
             entry.producer_id: entry.transaction_first_offset
             for entry in sorted(self._entries.values(), key=lambda e: e.transaction_first_offset)
@@ -83,18 +86,21 @@ class ProducerState:
         return tuple(sorted(self._entries.values()))
 
     def retain(self, known: Container[int]) -> None:
-        """Forget the producers that are not among these: the caller found them expired."""
+        """Forget all producers except these."""
         for producer_id in [each for each in self._entries if each not in known]:
             del self._entries[producer_id]
             self._open.pop(producer_id, None)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction begins; None where none is open."""
+        """The first offset of the oldest open transaction; None if none is open."""
         return next(iter(self._open.values()), None)
 
     def apply(self, header: BatchHeader, marker: Marker | None = None) -> AbortedTransaction | None:
-        """Take the next batch in. A control batch comes with its marker, or changes nothing."""
+        """Fold the next batch. Returns the transaction that it aborts, if any.
+
+        A control batch without its marker changes nothing.
+        """
         if header.producer_id < 0:
             return None
         entry = self._entries.get(header.producer_id)
@@ -125,7 +131,7 @@ class ProducerState:
         return None
 
     def _begun(self, header: BatchHeader, before: ProducerEntry | None) -> ProducerEntry:
-        """Begin a new epoch of a producer: its sequence starts again, an open transaction stays."""
+        """Return the entry for a new epoch: sequences start again, an open transaction stays."""
         return ProducerEntry(
             header.producer_id,
             header.producer_epoch,
@@ -158,7 +164,7 @@ class ProducerState:
 
 
 class LeaderEpochs:
-    """Where each leader epoch began, as the batches show it."""
+    """The first offset of each leader epoch, as seen in the batches."""
 
     def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
         self._starts = list(starts)
@@ -168,9 +174,9 @@ class LeaderEpochs:
         return tuple(self._starts)
 
     def apply(self, header: BatchHeader) -> None:
-        """Take the next batch in. An epoch that is not above the last one begins nothing.
+        """Fold the next batch. Ignores an epoch that is not above the last one.
 
-        KafScale leaves in a batch what its producer sent there, so epochs may come unset or mixed.
+        KafScale keeps the epoch that the producer sent, so epochs may be unset or out of order.
         """
         self.begin(header.leader_epoch, header.base_offset)
 
@@ -181,9 +187,9 @@ class LeaderEpochs:
 
 
 class History:
-    """Everything that is folded while a segment is built or walked: see `kfs.Observer`.
+    """All state that is folded while a segment is built or read. `observe` is a `kfs.Observer`.
 
-    `state` is the table of an internal partition, and None elsewhere.
+    `state` is the table of an internal partition, and None for others.
     """
 
     def __init__(
@@ -200,13 +206,13 @@ class History:
         self.aborted: list[AbortedTransaction] = []
 
     def copy(self, key: str) -> History:
-        """One that goes on from here by itself, without the transactions that ended so far."""
+        """Return an independent copy, without the aborted transactions so far."""
         copied = History(key, self.producers.entries(), self.epochs.starts)
         copied.state = None if self.state is None else self.state.copy()
         return copied
 
     def observe(self, header: BatchHeader, batch: Buffer) -> None:
-        """Take the next batch in."""
+        """Fold the next batch."""
         self.epochs.apply(header)
         if self.state is not None and not header.is_control:
             self.state.apply(batch, self._key)

@@ -1,4 +1,4 @@
-"""KafScale's own files, read as they are: its key layout, and the `.kfst` of a back-fill.
+"""Reads KafScale's own files: its key layout, and the `.kfst` files of a back-fill.
 
 A `.kfs` is complete by itself. Its index files `.index` and `.kfst` may be missing or damaged; one
 without its segment is a stray and is only reported.
@@ -27,7 +27,7 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class ForeignName(NamedTuple):
-    """Which segment a key belongs to. The namespace may have several parts, or none."""
+    """The segment that a key belongs to. The namespace may have several parts, or be empty."""
 
     namespace: str
     topic: str
@@ -53,7 +53,7 @@ class ForeignListing(NamedTuple):
 
 
 class TimeRange(NamedTuple):
-    """What a `.kfst` says. It has no checksum: a help to order reads by, not a proof."""
+    """The content of a `.kfst`. It has no checksum, so it may only be used to plan reads."""
 
     min_timestamp: int
     max_timestamp: int
@@ -67,7 +67,7 @@ def format_key(name: ForeignName, suffix: str) -> str:
 
 
 def parse_key(key: str) -> tuple[ForeignName, str] | None:
-    """Name and suffix; None for a key of another kind."""
+    """Return the name and suffix in a key; None for other keys."""
     found = _KEY.fullmatch(key)
     if found is None or int(found[3]) > _PARTITION_MAX or int(found[4]) > _OFFSET_MAX:
         return None
@@ -75,7 +75,7 @@ def parse_key(key: str) -> tuple[ForeignName, str] | None:
 
 
 def group_listing(listing: Iterable[tuple[str, int]]) -> ForeignListing:
-    """Put keys and sizes together into segments. Keys of other kinds are left out."""
+    """Group listed keys and sizes by segment. Ignores other keys."""
     found: dict[ForeignName, dict[str, tuple[str, int]]] = {}
     for key, size in listing:
         parsed = parse_key(key)
@@ -94,7 +94,7 @@ def group_listing(listing: Iterable[tuple[str, int]]) -> ForeignListing:
 
 
 def decode_times(data: bytes | bytearray | memoryview, key: str) -> TimeRange:
-    """A `.kfst`, checked as far as its format allows."""
+    """Decode a `.kfst`, and check it as far as its format allows."""
     if len(data) != TIMES_BYTES:
         raise DamagedError(key, f"{len(data)} bytes where a .kfst has {TIMES_BYTES}")
     magic, version, *fields = _TIMES.unpack(data)

@@ -1,9 +1,9 @@
-"""The bytes of a segment (`.kfs`): KafScale's version 1, so that either system reads the other's.
+"""Encodes and checks segments (`.kfs`): KafScale's version 1, so that both systems can read them.
 
-Header, record batches back to back, footer. The footer's checksum covers the batches, base offsets
-and leader epochs included; header and footer themselves have none in this format. A whole read
-(`check`) therefore compares them with the batches, and the bundle's CHECKSUM section covers them to
-the last byte. docs/contributors/format.md has the layout.
+Layout: header, adjacent record batches, footer. The footer's checksum covers the batches, including
+base offsets and leader epochs. This format has no checksum of header and footer themselves. A whole
+read (`check`) therefore compares them with the batches, and the bundle's CHECKSUM section covers
+every byte of them. docs/contributors/format.md specifies the bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _HEADER = struct.Struct(">4sHHqiqI")
 _FOOTER = struct.Struct(">Iq4s")
 HEADER_BYTES = _HEADER.size
 FOOTER_BYTES = _FOOTER.size
-# The batches of one segment. Any batch fits: a WAL object that holds one has more around it.
+# The batches of one segment. Any batch of a WAL object fits, since the object's header and
+# directory are larger than a segment's header and footer.
 BODY_BYTES_MAX = SEGMENT_BYTES_MAX - HEADER_BYTES - FOOTER_BYTES
 
 Column: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -40,7 +41,7 @@ Observer: TypeAlias = Callable[[BatchHeader, memoryview], object]
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says about itself before its batches."""
+    """The fields of a segment's header."""
 
     base_offset: int
     message_count: int
@@ -48,17 +49,17 @@ class SegmentHeader(NamedTuple):
 
 
 class SegmentFooter(NamedTuple):
-    """What a segment says about itself behind its batches."""
+    """The fields of a segment's footer."""
 
     body_crc: int
     last_offset: int
 
 
 class SegmentFacts(NamedTuple):
-    """What a segment's batches amount to.
+    """A summary of a segment's batches.
 
-    The timestamps are those of batch headers. A producer may give a record an earlier time than
-    its batch's first one, so only `max_timestamp` bounds the records.
+    The timestamps are those of batch headers. A producer may give a record an earlier timestamp
+    than its batch's first one, so only `max_timestamp` limits those of records.
     """
 
     base_offset: int
@@ -72,7 +73,7 @@ class SegmentFacts(NamedTuple):
 
 
 class BatchColumns(NamedTuple):
-    """One row for each batch; positions count from the start of the segment."""
+    """Columns with one row per batch; positions are relative to the start of the segment."""
 
     position: Column
     base_offset: Column
@@ -81,7 +82,7 @@ class BatchColumns(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A built or checked segment: bytes in parts that lie back to back, facts, batches."""
+    """A built or checked segment: its bytes in consecutive parts, facts, and batches."""
 
     parts: tuple[Buffer, ...]
     facts: SegmentFacts
@@ -105,10 +106,10 @@ def build(
     *,
     observe: Observer | None = None,
 ) -> Segment:
-    """A segment of `batches`, each a buffer of one or more whole batches; nothing is copied.
+    """Build a segment of `batches`, each a buffer of one or more whole batches, without copying.
 
-    The buffers must already have passed their own checks, and `base_offset` must be the first
-    batch's.
+    The batches must already have passed their own checks, and `base_offset` must be that of the
+    first one. Raises InvalidError otherwise, or if the segment would be too large.
     """
     body = tuple(batches)
     scan = _Scan("the segment being built")
@@ -130,7 +131,7 @@ def build(
 
 
 def decode_header(data: Buffer, key: str) -> SegmentHeader:
-    """The first HEADER_BYTES of a segment; `data` may go on behind them."""
+    """Decode the first HEADER_BYTES of a segment; `data` may continue after them."""
     if len(data) < HEADER_BYTES:
         raise DamagedError(key, f"{len(data)} bytes are too few for a segment's header")
     magic, version, flags, base_offset, count, created_ms, reserved = _HEADER.unpack_from(data)
@@ -151,7 +152,7 @@ def decode_header(data: Buffer, key: str) -> SegmentHeader:
 
 
 def decode_footer(data: Buffer, key: str) -> SegmentFooter:
-    """The last FOOTER_BYTES of a segment; `data` may hold more before them."""
+    """Decode the last FOOTER_BYTES of a segment; `data` may have more before them."""
     if len(data) < FOOTER_BYTES:
         raise DamagedError(key, f"{len(data)} bytes are too few for a segment's footer")
     body_crc, last_offset, magic = _FOOTER.unpack_from(data, len(data) - FOOTER_BYTES)
@@ -161,12 +162,12 @@ def decode_footer(data: Buffer, key: str) -> SegmentFooter:
 
 
 def check(data: Buffer, key: str, *, observe: Observer | None = None) -> Segment:
-    """Check a whole segment, every batch included."""
+    """Check a whole segment, including every batch. Raises DamagedError or UnsupportedError."""
     if not HEADER_BYTES + BATCH_HEADER_BYTES + FOOTER_BYTES <= len(data) <= SEGMENT_BYTES_MAX:
         raise DamagedError(key, f"no segment has {len(data)} bytes")
     header, footer = decode_header(data, key), decode_footer(data, key)
     body = memoryview(data)[HEADER_BYTES:-FOOTER_BYTES]
-    # Before the batches are walked: this also covers the fields that their own checksums do not.
+    # First, because this also covers the fields that the batches' own checksums do not.
     if crc32c(body) != footer.body_crc:
         raise DamagedError(key, "its batches do not match the checksum in its footer")
     scan = _Scan(key)
@@ -191,7 +192,7 @@ class _Scan:
         self.position = HEADER_BYTES
         self._next_offset = 0
         self._min_base_timestamp = 2**63 - 1
-        # Plain lists while scanning: an append to an array costs ten times as much.
+        # A list while scanning: appending to an array would cost ten times as much.
         self._rows: list[tuple[int, int, int, int]] = []
 
     def take(

@@ -1,8 +1,8 @@
-"""A bundle made of its segment alone, and of what was known before it.
+"""Rebuilds a bundle from its segment and the history before it.
 
-Producer state, epoch history and an internal partition's table at a segment's end are those before
-it with its batches taken in. So a lost or damaged bundle, or one that KafScale wrote, is replaced
-without asking anyone.
+The producers, epochs and (for an internal partition) table at a segment's end follow from those
+before it and its batches. So a lost or damaged bundle, or an index that KafScale wrote, can be
+replaced without further information.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from neve.records.batch import Buffer
 
 
 class Rebuilt(NamedTuple):
-    """The new bundle, the segment's facts, and what holds at its end."""
+    """The new bundle, the segment's facts, and the history at its end."""
 
     bundle: bytes
     facts: kfs.SegmentFacts
@@ -34,9 +34,10 @@ def rebuild(
     epochs: Iterable[EpochStart],
     state: Iterable[StateRow] | None = None,
 ) -> Rebuilt:
-    """Check a whole segment, every batch included, and index it.
+    """Check a whole segment, including every batch, and build its bundle.
 
-    The arguments are the state before the segment; `state` is None unless the topic is internal.
+    `producers`, `epochs` and `state` are those before the segment; `state` is None unless the topic
+    is internal.
     """
     history = History(key, producers, epochs, state)
     segment = kfs.check(data, key, observe=history.observe)
@@ -44,7 +45,7 @@ def rebuild(
 
 
 def bundle_of(segment: kfs.Segment, history: History, interval: int) -> bytes:
-    """The bundle of a segment whose batches `history` has just taken in."""
+    """Encode the bundle of a segment. `history` must be the history at the segment's end."""
     return build_bundle(
         segment,
         interval,

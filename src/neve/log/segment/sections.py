@@ -1,8 +1,8 @@
 """The sections of an index bundle: each payload has one encoder and one decoder.
 
-A payload is decoded only after its checksum in the bundle's directory held. What is refused here is
-what contradicts itself; every count is held against the bytes that are there before anything is
-made of it, so that no length can ask for memory that the bundle does not have.
+A payload is decoded only after its checksum in the bundle's directory was verified. Decoders raise
+DamagedError for inconsistent payloads. They compare every count with the actual number of bytes
+first, so that no count can make them allocate more memory than the bundle's size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neve.errors import DamagedError, InvalidError
 from neve.records.batch import Buffer
 
 RECENT_BATCHES_MAX = 5
-"""Batches a producer may have in flight: a duplicate is searched among as many."""
+"""Batches that a producer may have in flight, and that are remembered to detect duplicates."""
 NO_OFFSET = -1
 
 _COUNT = struct.Struct(">I")
@@ -51,19 +51,22 @@ VERSIONS = dict.fromkeys(Section, 1)
 
 
 class Timestamps(NamedTuple):
-    """Where the greatest timestamp so far grows, by index entry; both columns ascend."""
+    """The index entries at which the greatest timestamp so far grows; both columns ascend."""
 
     timestamp: Column
     offset: Column
 
     def offset_to_scan(self, timestamp: int) -> int | None:
-        """The entry whose stretch has the first batch at or past `timestamp`; None if none has."""
+        """Return the offset of the entry whose stretch has the first batch at or past `timestamp`.
+
+        Returns None if there is none.
+        """
         found = int(np.searchsorted(self.timestamp, timestamp))
         return int(self.offset[found]) if found < len(self.offset) else None
 
 
 class AbortedTransaction(NamedTuple):
-    """`last_offset` is that of the abort marker."""
+    """An aborted transaction. `last_offset` is that of the abort marker."""
 
     producer_id: int
     first_offset: int
@@ -72,7 +75,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class RecentBatch(NamedTuple):
-    """One of a producer's last batches, by which a duplicate is known."""
+    """One of a producer's last batches, to detect duplicates."""
 
     base_sequence: int
     last_sequence: int
@@ -110,7 +113,7 @@ class StateRow(NamedTuple):
 
 
 class Checksums(NamedTuple):
-    """CRC-32C of all of a segment, in the stretches by which it is read."""
+    """The CRC-32C of a segment's header, footer and stretches, and of its offset index."""
 
     segment_bytes: int
     last_offset: int
@@ -151,7 +154,7 @@ def decode_transactions(payload: Buffer, key: str) -> tuple[AbortedTransaction, 
 
 
 def encode_producers(producers: Sequence[ProducerEntry]) -> bytes:
-    """Sorted by producer id, so that one state has one encoding."""
+    """Encode producers sorted by id, so that equal states have equal encodings."""
     rows = [_COUNT.pack(len(producers))]
     for entry in sorted(producers):
         if len(entry.recent) > RECENT_BATCHES_MAX:
@@ -206,7 +209,7 @@ def decode_epochs(payload: Buffer, key: str) -> tuple[EpochStart, ...]:
 
 
 def encode_state(rows: Sequence[StateRow]) -> bytes:
-    """Sorted by key, so that one table has one encoding."""
+    """Encode rows sorted by key, so that equal tables have equal encodings."""
     parts = [_COUNT.pack(len(rows))]
     for key, value, timestamp in sorted(rows):
         parts += (_STATE_ROW.pack(timestamp, len(key), len(value)), key, value)
@@ -255,7 +258,7 @@ def decode_checksums(payload: Buffer, key: str) -> Checksums:
 
 
 def _counted(payload: Buffer, row_bytes: int, kind: Section, key: str) -> memoryview:
-    """The rows behind a count, once the count is known to be theirs."""
+    """Return the rows after a count. Raises DamagedError unless the count matches their size."""
     view = memoryview(payload)
     if len(view) < _COUNT.size:
         raise _damaged(kind, key, f"{len(view)} bytes are too few for a count")

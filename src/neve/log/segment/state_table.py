@@ -1,8 +1,8 @@
-"""The table of an internal partition: the newest record of each key, as its STATE section keeps it.
+"""The state table of an internal partition: the newest record of each key, as in STATE sections.
 
-Groups and their offsets live in ordinary partitions whose records have keys. Folding them onto the
-table before them, segment by segment, bounds how much is read to know what they amount to, however
-long the history is, and lets older segments expire.
+Groups and their offsets are stored in ordinary partitions whose records have keys. Each segment's
+bundle has the table at its end. So reading the current state takes only the last bundle and the
+records after it, however long the history is, and older segments can expire.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from neve.log.segment.sections import StateRow
 from neve.records.batch import Buffer
 from neve.records.reference import decode_batch
 
-# By name, as in Kafka: people have topics of their own that begin with underscores.
+# By full name, as in Kafka: users have their own topics that begin with underscores.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
 def is_internal(topic: str) -> bool:
-    """Whether a topic's partitions carry their table in their bundles."""
+    """Return whether a topic's partitions have a state table in their bundles."""
     return topic in INTERNAL_TOPICS
 
 
@@ -29,7 +29,7 @@ class StateTable:
         self._rows = {row.key: row for row in rows}
 
     def apply(self, batch: Buffer, about: str) -> None:
-        """Take the next batch in, whatever its codec. A record without a key changes nothing."""
+        """Apply the next batch, with any codec. Ignores records without a key."""
         for record in decode_batch(batch, key=about):
             if record.key is None:
                 continue

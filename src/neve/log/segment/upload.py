@@ -1,9 +1,9 @@
-"""Uploading a segment and its bundle side by side.
+"""Uploads a segment and its bundle concurrently.
 
-Neither is of use before the manifest lists both, so their order does not matter and the pair takes
-as long as its slower half. Each create is tried until it is decided: a key that is taken counts as
-ours only if the object, read back, has exactly our bytes, as after a create whose answer was lost.
-Nothing is deleted here, whatever happens: half a pair is never listed, and the collector dooms it.
+Neither is used before the manifest lists both, so their order does not matter, and the pair takes
+as long as the slower upload. Each create is retried until its outcome is known: if the key exists,
+for example because the response to a create was lost, the object must have exactly these bytes.
+Nothing is deleted here: half a pair is never listed, and repair or a merge job dooms it later.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ async def upload_pair(
     index_key: str,
     index_data: Buffer,
 ) -> None:
-    """Create both objects, or raise why one could not be, after the other has ended as well.
+    """Create both objects. If one fails, raises its error after the other upload has ended too.
 
-    The buffers are not changed before this returns.
+    The caller must not change the buffers before this returns.
     """
     pair = ((segment_key, segment_data), (index_key, index_data))
     halves = [
@@ -34,7 +34,7 @@ async def upload_pair(
     try:
         await asyncio.wait(halves)
     finally:
-        # Only where the caller was cancelled does anything still run here.
+        # An upload still runs here only if the caller was cancelled.
         for half in halves:
             half.cancel()
         await asyncio.wait(halves)
