@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """A topic. `id` is empty where the layout has none."""
+    """A topic. `id` is empty if the layout has no topic ids."""
 
     name: str
     id: str
@@ -126,7 +126,7 @@ class Selection:
         return self.from_timestamp is not None or self.to_timestamp is not None
 
     def includes(self, timestamp: int) -> bool:
-        """Whether the selection includes a record with this timestamp."""
+        """Return whether the time bounds include a record with this timestamp."""
         after = self.from_timestamp is None or timestamp >= self.from_timestamp
         return after and (self.to_timestamp is None or timestamp < self.to_timestamp)
 

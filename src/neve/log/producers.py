@@ -26,7 +26,7 @@ from neve.log.wal.pending import Commit
 from neve.records.batch import NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from neve.settings import ProducerSettings
 
-# Sequences wrap around: one at most this far behind counts as earlier, any other as later.
+# Sequences wrap around: one up to this far below another counts as earlier, any other as later.
 _HALF_WAY = (SEQUENCE_MASK + 1) // 2
 # One in this many producers is evicted at once, so that the sort by idle time is rare.
 _EVICTED_SHARE = 16

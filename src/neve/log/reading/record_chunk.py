@@ -1,4 +1,4 @@
-"""What a read yields."""
+"""The unit in which reads return records."""
 
 from __future__ import annotations
 

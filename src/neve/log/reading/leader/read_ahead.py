@@ -20,7 +20,7 @@ from neve.log.reading.leader.recent import row_holding
 from neve.log.reading.located_range import LocatedRange, segment_range, slice_range
 from neve.log.reading.segment_indexes import SegmentIndexes
 
-# Eight gets of 4 MiB, 15 ms each, come to some 2 GB/s: more than one connection takes.
+# Eight concurrent gets of 4 MiB, 15 ms each, read about 2 GB/s: more than a connection transfers.
 PARTS_AHEAD_MAX = 8
 
 

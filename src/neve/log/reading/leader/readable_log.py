@@ -24,7 +24,7 @@ class OffsetOutOfRangeError(NeveError):
 
 
 class ReadableLog(Protocol):
-    """What readers use of `PartitionLog`."""
+    """The attributes of `PartitionLog` that readers use."""
 
     @property
     def name(self) -> str: ...
