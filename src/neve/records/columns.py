@@ -184,7 +184,7 @@ class _Headers:
             raise DamagedError(key, kernel.REASONS[code])
 
     def array(self, result: NDArray[np.int64]) -> pa.Array:
-        nulls = int(result[kernel.NULL_VALUES])
+        nulls = int(result[kernel.NULL_HEADER_VALUES])
         values = [self._valid if nulls else None, self._value_ends, self._values]
         return pa.StructArray.from_arrays(
             [

@@ -51,8 +51,8 @@ COLUMN_FIELDS = 13
 
 # The fields of `result`.
 ROWS, ERROR_SECTION, ERROR_POSITION, NULL_TIMES, NULL_KEYS, NULL_VALUES = range(6)
-HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES = range(6, 9)
-RESULT_FIELDS = 9
+HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, NULL_HEADER_VALUES = range(6, 10)
+RESULT_FIELDS = 10
 
 OK, RECORD, OFFSET_DELTA, TRAILING, CHANGED = range(5)
 REASONS = {
@@ -282,11 +282,11 @@ def fill_headers(  # noqa: PLR0917 (kernels are called by position)
     values_valid: int,
     result: Numbers,
 ) -> int:
-    """Copy the headers that `scan` found; set NULL_VALUES of `result` to the number of nulls.
+    """Copy the headers that `scan` found; set NULL_HEADER_VALUES of `result`.
 
     Returns CHANGED if the records differ from what `scan` read.
     """
-    result[NULL_VALUES] = 0
+    result[NULL_HEADER_VALUES] = 0
     for row in range(rows):
         position = load_int64(columns[HEADER_SOURCES] + 16 * row)
         limit = load_int64(columns[HEADER_SOURCES] + 16 * row + 8)
@@ -302,7 +302,7 @@ def fill_headers(  # noqa: PLR0917 (kernels are called by position)
                 return CHANGED
             if size < 0:
                 _clear_bit(values_valid, index)
-                result[NULL_VALUES] += 1
+                result[NULL_HEADER_VALUES] += 1
     return OK
 
 

@@ -70,6 +70,14 @@ def test_every_field_arrives(codec: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("records", [RECORDS, RECORDS[:1], RECORDS[1:]])
+def test_the_order_of_columns_does_not_change_them(records: list[Record]) -> None:
+    names = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+    expected = to_arrow(build_batch(records), columns=names)
+    backwards = to_arrow(build_batch(records), columns=names[::-1])
+    assert backwards.select(names).equals(expected)
+
+
 def test_only_the_columns_asked_for_are_made() -> None:
     batch = to_arrow(build_batch(RECORDS), columns=("value", "offset"))
     assert batch.schema.names == ["value", "offset"]
