@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neve.bucket.facade import Bucket
-    from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName, Url
+    from neve.bucket.async_bucket import AsyncBucket, GivenSettings, LayoutName, Url
+    from neve.bucket.sync_bucket import Bucket
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "open", "open_async"]
@@ -20,7 +20,7 @@ def open(  # noqa: A001 (neve.open reads like gzip.open)
     `layout="kafscale"` reads a KafScale bucket in place. `settings` are names and values over those
     of the environment. docs/users/reader.md has the rest.
     """
-    from neve.bucket.facade import open_bucket
+    from neve.bucket.sync_bucket import open_bucket
 
     return open_bucket(url, layout=layout, settings=settings)
 
@@ -29,6 +29,6 @@ async def open_async(
     url: Url, *, layout: LayoutName = "neve", settings: GivenSettings = None
 ) -> AsyncBucket:
     """The same for asynchronous programs."""
-    from neve.bucket.reader import AsyncBucket
+    from neve.bucket.async_bucket import AsyncBucket
 
     return await AsyncBucket.connect(url, layout=layout, settings=settings)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from neve import runtime
+from neve.bucket.async_bucket import AsyncBucket
 from neve.bucket.maintain.jobs import Job, Outcome, plan_units, settings_given
-from neve.bucket.reader import AsyncBucket
 from neve.bucket.verify import Options, verify
 from neve.lake.spark.jobs import run_maintenance
 from neve.store.url import connect

@@ -14,7 +14,7 @@ import pytest
 import neve
 from neve import runtime
 from neve.bucket import follow
-from neve.bucket.reader import AsyncBucket
+from neve.bucket.async_bucket import AsyncBucket
 from neve.cli import main
 from neve.errors import DamagedError, LostRangeError, NeveError, NotFoundError
 from neve.log.index_cache import IndexCache

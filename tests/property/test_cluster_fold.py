@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from neve.cluster.records import (
     AddPartitions,
     Change,
+    ClusterRecord,
     CreateTopic,
     DeleteTopic,
     Dropped,
@@ -22,7 +23,6 @@ from neve.cluster.records import (
     Move,
     ProducerIds,
     PurgeTopic,
-    Record,
     Register,
     Release,
     SetBrokerConfigs,
@@ -90,7 +90,7 @@ logs = st.lists(changes, max_size=30)
 
 def fold(state: ClusterState, changes: list[Change], number: int = 0) -> ClusterState:
     for at, change in enumerate(changes, number):
-        state = ClusterRules().fold(state, at, Record(change))
+        state = ClusterRules().fold(state, at, ClusterRecord(change))
     return state
 
 
@@ -111,8 +111,8 @@ def test_a_checkpoint_is_as_good_as_the_numbers_below_it(
 @given(logs)
 def test_a_record_survives_its_bytes(log: list[Change]) -> None:
     for change in log:
-        record = Record(change)
-        assert msgspec.json.decode(msgspec.json.encode(record), type=Record) == record
+        record = ClusterRecord(change)
+        assert msgspec.json.decode(msgspec.json.encode(record), type=ClusterRecord) == record
 
 
 def _check_leaders(before: ClusterState, state: ClusterState) -> None:

@@ -20,7 +20,7 @@ from neve.log.manifest.records import (
     Change,
     Collected,
     Doom,
-    Record,
+    ManifestRecord,
     Reindex,
     Replace,
     Runs,
@@ -45,7 +45,7 @@ class Author:
     runs: dict[str, tuple[Segment, ...]] = field(default_factory=dict)
     doomed: dict[str, None] = field(default_factory=dict)
     ever_doomed: set[str] = field(default_factory=set)
-    records: list[Record] = field(default_factory=list)
+    records: list[ManifestRecord] = field(default_factory=list)
     named: int = 0
 
     def name(self, kind: str) -> str:
@@ -56,7 +56,7 @@ class Author:
         return sorted(self.listed.values(), key=lambda row: row.base)
 
     def write(self, change: Change) -> None:
-        record = Record((change,))
+        record = ManifestRecord((change,))
         self.state = RULES.fold(self.state, len(self.records), record)
         self.records.append(record)
 
@@ -241,7 +241,7 @@ def test_records_survive_their_envelope(seed: int, length: int) -> None:
     for record in written(seed, length).records:
         sealed = seal_envelope(Kind.MANIFEST_RECORD, "p/", 1, b"a" * 16, record)
         found = open_envelope(sealed, Kind.MANIFEST_RECORD, "p/", 1, "key")
-        assert decode_payload(found, Record, "key") == record
+        assert decode_payload(found, ManifestRecord, "key") == record
 
 
 @unhurried

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from neve import runtime
+from neve.bucket.async_bucket import AsyncBucket
 from neve.bucket.maintain.expire import expire_partition
 from neve.bucket.maintain.indexes import build_partition_indexes
 from neve.bucket.maintain.merge import merge_partition
-from neve.bucket.reader import AsyncBucket
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.errors import NeveError

@@ -11,8 +11,8 @@ from neve import runtime
 from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.errors import NeveError
+from neve.log.log_start import move_start
 from neve.log.producers import OutOfOrderSequenceError
-from neve.log.retention import move_start
 from neve.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from neve.records.reference import Record, build_batch
 from neve.settings import CacheSettings, SegmentSettings, Settings, StoreSettings, WalSettings

@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from neve import runtime
+from neve.bucket.async_bucket import AsyncBucket
 from neve.bucket.maintain.jobs import Job, do_here, plan_units, settings_given
 from neve.bucket.model import PartitionsFailedError
-from neve.bucket.reader import AsyncBucket
 from neve.bucket.verify import Options, Report, verify
 from neve.errors import LostRangeError
 from neve.settings import Settings, load

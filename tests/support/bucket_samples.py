@@ -6,8 +6,8 @@ import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+from neve.bucket.async_bucket import AsyncBucket
 from neve.bucket.model import Record
-from neve.bucket.reader import AsyncBucket
 from neve.cluster.node import Node
 from neve.errors import NeveError
 from neve.log.manifest.records import Segment, Start, removal

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from neve.cluster.node import Node
 from neve.log.index_cache import IndexCache
+from neve.log.log_start import move_start
 from neve.log.reading.leader.reader import LogReader
 from neve.log.reading.record_chunk import RecordChunk
 from neve.log.remote import BucketRemoteStorage
-from neve.log.retention import move_start
 from neve.records.reference import Record, build_batch
 from neve.settings import CacheSettings, FetchSettings, Settings
 from neve.store.port import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from neve.log.manifest.records import Change, Record, Run, Segment
+from neve.log.manifest.records import Change, ManifestRecord, Run, Segment
 from neve.log.manifest.state import ManifestRules, ManifestState
 
 
@@ -46,5 +46,5 @@ def folded(*changes: Change, base: ManifestState | None = None, number: int = 0)
     """The state after numbers that hold one change each."""
     state = ManifestState() if base is None else base
     for at, change in enumerate(changes, number):
-        state = ManifestRules().fold(state, at, Record((change,)))
+        state = ManifestRules().fold(state, at, ManifestRecord((change,)))
     return state

@@ -8,7 +8,7 @@ from typing import Any
 
 from neve import runtime
 from neve.errors import UnavailableError
-from neve.log.fetch import (
+from neve.log.downloads import (
     Download,
     whole_object,
 )

@@ -13,7 +13,7 @@ from neve.broker.admin.configs import ConfigAdmin
 from neve.broker.admin.offsets import OffsetAdmin
 from neve.broker.admin.partitions import PartitionAdmin
 from neve.broker.admin.topics import TopicAdmin
-from neve.broker.fetch.sessions import Sessions
+from neve.broker.fetch.sessions import FetchSessions
 from neve.broker.metrics import Metrics
 from neve.broker.offsets_topic import OffsetsTopic
 from neve.broker.server import Server
@@ -73,7 +73,7 @@ class Broker:
             node, self.topics, settings, advertised=advertised, store_url=self.store_url
         )
         self.metrics = Metrics()
-        self.sessions = Sessions(
+        self.sessions = FetchSessions(
             settings.fetch.sessions_max,
             settings.fetch.session_evict_ms / 1000,
             settings.fetch.session_partitions_max,

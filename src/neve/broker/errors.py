@@ -107,17 +107,17 @@ class TimestampError(InvalidError):
 # -- fetch sessions --------------------------------------------------------------------------------
 
 
-class SessionError(NeveError):
+class FetchSessionError(NeveError):
     """A fetch does not match its session: the client must start a new one."""
 
 
-class SessionNotFoundError(SessionError):
+class FetchSessionNotFoundError(FetchSessionError):
     """The session does not exist, or was evicted."""
 
 
-class SessionEpochError(SessionError):
+class FetchSessionEpochError(FetchSessionError):
     """The request is not the next one of its session."""
 
 
-class SessionTopicIdError(SessionError):
+class FetchSessionTopicIdError(FetchSessionError):
     """The session names topics by id and the request by name, or the other way round."""

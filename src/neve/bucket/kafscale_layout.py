@@ -24,7 +24,7 @@ from neve.bucket.layout import (
 from neve.bucket.model import PartitionName, TopicInfo
 from neve.cluster.log import NoClusterError, NoTopicError
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
-from neve.log.fetch import fetch_checked, fetch_range_checked
+from neve.log.downloads import fetch_checked, fetch_range_checked
 from neve.log.manifest.records import NO_CRC, Segment
 from neve.log.reading.spans import TIME_MAX, TIME_MIN
 from neve.log.segment import kafscale, kfs

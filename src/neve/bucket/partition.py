@@ -16,7 +16,7 @@ from neve import runtime
 from neve.bucket.layout import PartitionSource, Resolved
 from neve.bucket.model import EARLIEST, LATEST, PartitionName, Selection
 from neve.errors import DamagedError, LostRangeError, NeveError, NotFoundError
-from neve.log.fetch import Download
+from neve.log.downloads import Download
 from neve.log.manifest.records import Segment
 from neve.log.manifest.skips import OffsetRange
 from neve.log.prefetch import PrefetchReader

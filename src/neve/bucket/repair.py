@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from neve.bucket.verify.context import manifest_of
-from neve.bucket.verify.findings import Finding, Place, Progress, Remedy, Report
+from neve.bucket.verify.findings import Finding, PartitionRef, Progress, Remedy, Report
 from neve.bucket.verify.run import Options, TemporaryFiles, verify
 from neve.cluster.log import ClusterLog
 from neve.cluster.state import ClusterRules
@@ -72,14 +72,14 @@ class Repair:
             await self._remove_temporary()
         self._report.mark_repaired(lambda row: row.repairable and row.key in self._done)
 
-    def _with(self, remedy: Remedy, place: Place | None = None) -> list[Finding]:
+    def _with(self, remedy: Remedy, place: PartitionRef | None = None) -> list[Finding]:
         return [
             row
             for row in self._report.findings
             if row.remedy is remedy and (place is None or row.place == place)
         ]
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[PartitionRef]:
         found = [row.place for row in self._report.findings if row.remedy is not None]
         return sorted({place for place in found if place is not None})
 
@@ -93,7 +93,7 @@ class Repair:
 
     # -- a partition -------------------------------------------------------------------------
 
-    async def _partition(self, place: Place) -> None:
+    async def _partition(self, place: PartitionRef) -> None:
         manifest = manifest_of(self._store, place)
         await manifest.refresh()
         lost = self._with(Remedy.RESTORE_INDEX, place)
@@ -107,7 +107,7 @@ class Repair:
             await Series(self._store, manifest.keys, ManifestRules()).trim()
             await self._note_gone(leftovers, "removed: its checkpoint sums it up")
 
-    async def _restore(self, place: Place, manifest: Manifest, lost: set[str]) -> None:
+    async def _restore(self, place: PartitionRef, manifest: Manifest, lost: set[str]) -> None:
         """Rebuild the lost bundles in the order of offsets, since each needs the one before it."""
         segments = await manifest.segments()
         for at, segment in enumerate(segments):
@@ -124,7 +124,7 @@ class Repair:
             (await load_bundle(self._store, new)).check_all()
             self._did(str(old), f"rebuilt from {segment.key} as {new.index_key}")
 
-    async def _history_before(self, place: Place, manifest: Manifest, at: int) -> History:
+    async def _history_before(self, place: PartitionRef, manifest: Manifest, at: int) -> History:
         """Return the history at the start of segment `at`, from the nearest bundle below it.
 
         Raises DamagedError if the history has a state table and that bundle is not the one directly

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from neve import runtime
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.context import VerifyContext, manifest_of
-from neve.bucket.verify.findings import Place, Report
+from neve.bucket.verify.findings import PartitionRef, Report
 from neve.bucket.verify.stream import Streams
 from neve.bucket.verify.tail import tail_gaps
 from neve.cluster.log import ClusterLog, NoTopicError
@@ -80,7 +80,7 @@ async def skip(
 
 async def _found(
     store: Store, topic: str, partition: int
-) -> tuple[Place, PartitionState, ClusterLog]:
+) -> tuple[PartitionRef, PartitionState, ClusterLog]:
     cluster = ClusterLog(store)
     found = (await cluster.must_exist()).topic(topic)
     if found is None:
@@ -89,11 +89,15 @@ async def _found(
         raise InvalidError(
             f"topic {topic!r} has the partitions 0 to {len(found.partitions) - 1}, not {partition}"
         )
-    return Place(topic, found.topic_id, partition), found.partitions[partition], cluster
+    return PartitionRef(topic, found.topic_id, partition), found.partitions[partition], cluster
 
 
 async def _end(
-    store: Store, cluster: ClusterLog, place: Place, state: PartitionState, manifest: Manifest
+    store: Store,
+    cluster: ClusterLog,
+    place: PartitionRef,
+    state: PartitionState,
+    manifest: Manifest,
 ) -> int:
     """Return the end of the log as far as the readable objects show it."""
     streams = Streams(VerifyContext(store, cluster, Report(), Bounds()))
@@ -103,7 +107,7 @@ async def _end(
     return end
 
 
-def _check_range(place: Place, first: int, end: int, start: int, log_end: int) -> None:
+def _check_range(place: PartitionRef, first: int, end: int, start: int, log_end: int) -> None:
     if not start <= first < end <= log_end:
         raise InvalidError(
             f"{place}: offsets {first} to {end - 1} are not within the log, which has "

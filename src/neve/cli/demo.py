@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from neve import runtime
-from neve.bucket.reader import AsyncBucket
+from neve.bucket.async_bucket import AsyncBucket
 from neve.cli import listing
 from neve.cli.demo_kafka import Broker, DemoError, consume, create, produce, say
 from neve.cli.extras import INSTALL_LAKE, lake_is_installed

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
+from neve.bucket.async_bucket import AsyncBucket, LayoutName
 from neve.bucket.model import EARLIEST, Bounds, Record
-from neve.bucket.reader import AsyncBucket, LayoutName
 from neve.cli import output
 from neve.cli.record_json import Encoding, record_line
 from neve.settings import Settings

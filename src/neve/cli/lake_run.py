@@ -47,7 +47,7 @@ class RunOptions:
 
 def run_pipeline(config: PipelineConfig, folder: Path, options: RunOptions) -> int:
     """Run the pipeline until its end or until it is stopped. Returns the exit code."""
-    from neve.bucket.reader import settings_of
+    from neve.bucket.async_bucket import settings_of
     from neve.lake.pipeline.dead_letter_limit import DeadLetterLimit
     from neve.lake.pipeline.http_pages import PipelinePages
     from neve.lake.pipeline.runner import Pipeline, store_ref

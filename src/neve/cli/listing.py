@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from neve.bucket.async_bucket import AsyncBucket, LayoutName
 from neve.bucket.info import BucketInfo
-from neve.bucket.reader import AsyncBucket, LayoutName
 from neve.cli import output
 from neve.settings import Settings
 

@@ -142,7 +142,7 @@ async def _serve(settings: Settings) -> int:
 
 @contextlib.asynccontextmanager
 async def _memory_management(settings: Settings) -> AsyncIterator[None]:
-    from neve.broker.memory import stay_below
+    from neve.broker.heap_trimming import stay_below
     from neve.store.url import parse
 
     if parse(settings.broker.store).scheme == "memory":

@@ -11,6 +11,7 @@ from neve.cluster.records import (
     FEATURE_LEVEL,
     AddPartitions,
     Change,
+    ClusterRecord,
     CreateTopic,
     DeleteTopic,
     Dropped,
@@ -19,7 +20,6 @@ from neve.cluster.records import (
     Lead,
     ProducerIds,
     PurgeTopic,
-    Record,
     Register,
     SetBrokerConfigs,
     SetConfigs,
@@ -71,7 +71,9 @@ class ClusterLog:
     def __init__(self, store: Store, limits: ClusterSettings | None = None) -> None:
         self._store = store
         self._limits = limits or ClusterSettings()
-        self._series: Series[ClusterState, Record] = Series(store, cluster_log(), ClusterRules())
+        self._series: Series[ClusterState, ClusterRecord] = Series(
+            store, cluster_log(), ClusterRules()
+        )
         self._checkpointed = 0
         self.incarnation: int | None = None  # of the process that registered with this view
         self.view: View[ClusterState] = View(0, ClusterState())
@@ -114,7 +116,7 @@ class ClusterLog:
     async def _propose(self, derive: Callable[[View[ClusterState]], Change | None]) -> int | None:
         """As `propose`, for a change that depends on its own number: the view's position."""
 
-        def record(view: View[ClusterState]) -> Record | None:
+        def record(view: View[ClusterState]) -> ClusterRecord | None:
             # Check before anything is written: this version cannot interpret a newer feature level,
             # and a process that is not live must change nothing.
             _check_feature_level(view.state)
@@ -124,7 +126,7 @@ class ClusterLog:
                     f"incarnation {self.incarnation} is over: another process has taken its place"
                 )
             change = derive(view)
-            return None if change is None else Record(change)
+            return None if change is None else ClusterRecord(change)
 
         outcome = await self._series.propose(self.view, record)
         self._reached(outcome.view)

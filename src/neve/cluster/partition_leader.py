@@ -23,8 +23,8 @@ from neve.cluster.state import PartitionState
 from neve.cluster.topic_config import TopicConfig
 from neve.errors import FencedError, InvalidError, NeveError
 from neve.log.cached_slice import CachedObject
+from neve.log.log_start import move_start
 from neve.log.partition import Appended, PartitionLog
-from neve.log.retention import move_start
 from neve.log.wal.object import Slice
 from neve.records.batch import BatchHeader
 from neve.serving.logs import event

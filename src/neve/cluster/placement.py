@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable
 
 from neve.cluster.records import Move
-from neve.cluster.state import NO_LEADER, Broker, ClusterState, PartitionState, Topic
+from neve.cluster.state import NO_LEADER, BrokerRegistration, ClusterState, PartitionState, Topic
 from neve.log.wal.reader import PartitionId
 
 # A topic's id in hex, and a partition number.
 PartitionKey = tuple[str, int]
 
 
-def processes_to_expire(state: ClusterState, incarnation: int) -> list[Broker]:
+def processes_to_expire(state: ClusterState, incarnation: int) -> list[BrokerRegistration]:
     """The processes that a starting process declares dead: every other one that is live.
 
     A bucket has one broker, so another live process has crashed or is about to be replaced.
@@ -30,7 +30,7 @@ def processes_to_expire(state: ClusterState, incarnation: int) -> list[Broker]:
     return sorted(others, key=lambda row: row.incarnation)
 
 
-def replaced_processes(state: ClusterState, incarnation: int) -> list[Broker]:
+def replaced_processes(state: ClusterState, incarnation: int) -> list[BrokerRegistration]:
     """Return those of `processes_to_expire` that registered before this process.
 
     One that registered later replaces this process.

@@ -183,7 +183,7 @@ Change: TypeAlias = (
 )
 
 
-class Record(Stored, frozen=True):
+class ClusterRecord(Stored, frozen=True):
     """The payload of one number of the cluster log."""
 
     change: Change

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from neve import runtime
-from neve.cluster.state import Broker, PartitionState, StreamPart
+from neve.cluster.state import BrokerRegistration, PartitionState, StreamPart
 from neve.errors import DamagedError, NeveError, UnavailableError
 from neve.log.cached_slice import CachedObject
 from neve.log.keys import wal_stream
@@ -81,7 +81,7 @@ def raise_first(failures: Sequence[NeveError]) -> None:
 async def recover(
     store: Store,
     own: int,
-    brokers: Mapping[int, Broker],
+    brokers: Mapping[int, BrokerRegistration],
     taken: Sequence[Taken],
     *,
     prefetch: PrefetchSettings | None = None,
@@ -119,7 +119,7 @@ class _Recovery:
         self,
         store: Store,
         own: int,
-        brokers: Mapping[int, Broker],
+        brokers: Mapping[int, BrokerRegistration],
         prefetch: PrefetchSettings,
         *,
         keep: Callable[[CachedObject], None],

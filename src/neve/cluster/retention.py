@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from neve import runtime
 from neve.cluster.topic_config import TopicConfig
+from neve.log.log_start import move_start, start_by_age, start_by_size
 from neve.log.manifest.records import Segment
 from neve.log.partition import PartitionLog
-from neve.log.retention import move_start, start_by_age, start_by_size
 
 NEVER_MS = 2**63 - 1
 

@@ -18,6 +18,7 @@ import msgspec
 
 from neve.cluster.records import (
     AddPartitions,
+    ClusterRecord,
     CreateTopic,
     DeleteTopic,
     Dropped,
@@ -29,7 +30,6 @@ from neve.cluster.records import (
     Move,
     ProducerIds,
     PurgeTopic,
-    Record,
     Register,
     Release,
     SetBrokerConfigs,
@@ -43,7 +43,7 @@ from neve.log.envelope import Kind, Stored
 NO_LEADER = -1
 
 
-class Broker(Stored, frozen=True, kw_only=True):
+class BrokerRegistration(Stored, frozen=True, kw_only=True):
     """A broker process. `live` is false once its node registered again, or it was expired."""
 
     node_id: int
@@ -115,7 +115,7 @@ class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
     feature_level: int = 0
     topics: dict[str, Topic] = msgspec.field(default_factory=dict)
     deleted: dict[str, Topic] = msgspec.field(default_factory=dict)
-    brokers: dict[int, Broker] = msgspec.field(default_factory=dict)
+    brokers: dict[int, BrokerRegistration] = msgspec.field(default_factory=dict)
     id_blocks: dict[int, IdBlock] = msgspec.field(default_factory=dict)
     next_producer_id: int = 0
     broker_configs: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
@@ -172,13 +172,13 @@ class ClusterRules:
 
     record_kind: Kind = Kind.CLUSTER_RECORD
     checkpoint_kind: Kind = Kind.CLUSTER_CHECKPOINT
-    record_schema: type[Record] = Record
+    record_schema: type[ClusterRecord] = ClusterRecord
     state_schema: type[ClusterState] = ClusterState
 
     def empty(self) -> ClusterState:
         return ClusterState()
 
-    def fold(self, state: ClusterState, number: int, record: Record) -> ClusterState:
+    def fold(self, state: ClusterState, number: int, record: ClusterRecord) -> ClusterState:
         change = record.change
         if isinstance(change, Register):
             return _register(state, number, change)
@@ -197,7 +197,7 @@ def _init(state: ClusterState, change: Init) -> ClusterState:
 
 def _register(state: ClusterState, number: int, change: Register) -> ClusterState:
     earlier = [key for key, row in state.brokers.items() if row.node_id == change.node_id]
-    broker = Broker(
+    broker = BrokerRegistration(
         node_id=change.node_id,
         incarnation=number,
         session=change.session,
@@ -325,7 +325,9 @@ def _lead(state: ClusterState, change: Lead) -> ClusterState:
     return _changed_partitions(state, change.moves, functools.partial(_led, state.brokers))
 
 
-def _led(brokers: Mapping[int, Broker], partition: PartitionState, move: Move) -> PartitionState:
+def _led(
+    brokers: Mapping[int, BrokerRegistration], partition: PartitionState, move: Move
+) -> PartitionState:
     """Return the partition under its new leader; unchanged if the move does not apply."""
     has_leader = partition.leader != NO_LEADER
     if has_leader or move.epoch != partition.epoch + 1 or not is_live(brokers, move.incarnation):
@@ -354,7 +356,7 @@ def _release(state: ClusterState, change: Release) -> ClusterState:
     return _changed_partitions(state, change.handovers, handed)
 
 
-def is_live(brokers: Mapping[int, Broker], incarnation: int) -> bool:
+def is_live(brokers: Mapping[int, BrokerRegistration], incarnation: int) -> bool:
     """Whether this process is registered and was not ended."""
     broker = brokers.get(incarnation)
     return broker is not None and broker.live

@@ -25,7 +25,7 @@ from neve.cluster.placement import (
     should_lead,
 )
 from neve.cluster.recovery import raise_first, recover
-from neve.cluster.state import Broker, ClusterState, PartitionState, Topic
+from neve.cluster.state import BrokerRegistration, ClusterState, PartitionState, Topic
 from neve.cluster.stream_rollups import StreamRollups
 from neve.errors import NeveError
 from neve.log.partition import PartitionLog
@@ -91,7 +91,7 @@ class Takeover:
             await self._rollups.sweep()  # the background loops retry it
         raise_first(list(failures.values()))
 
-    def replaced(self) -> list[Broker]:
+    def replaced(self) -> list[BrokerRegistration]:
         """Live processes that this one replaces, because it could not expire them at the start."""
         return replaced_processes(self._cluster.state, self._writer.incarnation)
 
@@ -102,7 +102,7 @@ class Takeover:
         """
         await self._expire(self.replaced())
 
-    async def _expire(self, processes: Sequence[Broker]) -> None:
+    async def _expire(self, processes: Sequence[BrokerRegistration]) -> None:
         for other in processes:
             ended = {"incarnation": other.incarnation, "node": other.node_id}
             event(_log, logging.INFO, "taking over from another process", **ended)

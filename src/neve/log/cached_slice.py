@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from neve.log.fetch import fetch_range_checked
+from neve.log.downloads import fetch_range_checked
 from neve.log.wal import object as wal_object
 from neve.log.wal.object import Slice
 from neve.store.port import Store

@@ -33,7 +33,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, InvalidError, UnavailableError
-from neve.log.fetch import ATTEMPTS_DEFAULT, Download, through_free_slots
+from neve.log.downloads import ATTEMPTS_DEFAULT, Download, through_free_slots
 from neve.settings import PrefetchSettings
 from neve.store.port import Store
 

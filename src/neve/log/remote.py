@@ -17,7 +17,7 @@ import numpy as np
 
 from neve.errors import NeveError, NotFoundError
 from neve.log import keys
-from neve.log.fetch import fetch_checked
+from neve.log.downloads import fetch_checked
 from neve.log.manifest.records import Segment
 from neve.log.segment import frame, kfs
 from neve.log.segment.bundle import Bundle, decode_bundle, decode_foreign

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from neve.errors import DamagedError, NotFoundError, UnavailableError
 from neve.log.create import create_own
-from neve.log.fetch import fetch_checked
+from neve.log.downloads import fetch_checked
 from neve.log.keys import new_segment_key, partition_of, segment_name, segment_prefix
 from neve.log.manifest.manifest import DoomedError, Manifest
 from neve.log.manifest.records import Change, Reindex, Segment

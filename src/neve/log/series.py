@@ -26,6 +26,7 @@ from neve.errors import (
     UnsupportedError,
 )
 from neve.log.create import decide
+from neve.log.downloads import fetch_checked
 from neve.log.envelope import (
     AUTHOR_BYTES,
     ENVELOPE_BYTES_MAX,
@@ -34,7 +35,6 @@ from neve.log.envelope import (
     open_envelope,
     seal_envelope,
 )
-from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys
 from neve.store.deletion import delete_all
 from neve.store.port import Store

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from neve.errors import DamagedError, NotFoundError
 from neve.log.cached_slice import CachedObject
-from neve.log.fetch import ATTEMPTS_DEFAULT, PART_BYTES_DEFAULT, Download, read_range
+from neve.log.downloads import ATTEMPTS_DEFAULT, PART_BYTES_DEFAULT, Download, read_range
 from neve.log.prefetch import PrefetchReader
 from neve.log.segment.history import History
 from neve.log.tail import PartitionTail, TailSlice

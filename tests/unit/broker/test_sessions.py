@@ -9,8 +9,8 @@ import pytest
 
 from neve import runtime
 from neve.broker.error_codes import fetch_error
-from neve.broker.errors import SessionError
-from neve.broker.fetch.sessions import FINAL_EPOCH, FIRST_EPOCH, PARTITION_BYTES, Sessions
+from neve.broker.errors import FetchSessionError
+from neve.broker.fetch.sessions import FINAL_EPOCH, FIRST_EPOCH, PARTITION_BYTES, FetchSessions
 from neve.protocol.codes import ErrorCode
 
 NO_ID = bytes(16)
@@ -43,7 +43,7 @@ def names(wanted: list[Any]) -> list[tuple[str, int, int]]:
 
 
 def test_a_session_remembers_what_it_was_asked_and_takes_changes() -> None:
-    sessions = Sessions(10, 60)
+    sessions = FetchSessions(10, 60)
     begun, wanted, incremental = sessions.begin(
         request(0, FIRST_EPOCH, ("a", [asked(0), asked(1)]), ("b", [asked(0, 7)])), False
     )
@@ -61,7 +61,7 @@ def test_a_session_remembers_what_it_was_asked_and_takes_changes() -> None:
 
 
 def test_a_request_without_a_session_gets_everything_and_leaves_nothing() -> None:
-    sessions = Sessions(10, 60)
+    sessions = FetchSessions(10, 60)
     session, wanted, incremental = sessions.begin(request(0, FINAL_EPOCH, ("a", [asked(0)])), False)
     assert session is None
     assert not incremental
@@ -70,27 +70,27 @@ def test_a_request_without_a_session_gets_everything_and_leaves_nothing() -> Non
 
 
 def test_the_final_epoch_ends_a_session() -> None:
-    sessions = Sessions(10, 60)
+    sessions = FetchSessions(10, 60)
     begun, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("a", [asked(0)])), False)
     assert begun is not None
     sessions.begin(request(begun.session_id, FINAL_EPOCH, ("a", [asked(0)])), False)
-    with pytest.raises(SessionError) as refused:
+    with pytest.raises(FetchSessionError) as refused:
         sessions.begin(request(begun.session_id, 1), False)
     assert fetch_error(refused.value) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("epoch", [2, 5, 2**31 - 1])
 def test_an_epoch_out_of_turn_is_refused(epoch: int) -> None:
-    sessions = Sessions(10, 60)
+    sessions = FetchSessions(10, 60)
     begun, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("a", [asked(0)])), False)
     assert begun is not None
-    with pytest.raises(SessionError) as refused:
+    with pytest.raises(FetchSessionError) as refused:
         sessions.begin(request(begun.session_id, epoch), False)
     assert fetch_error(refused.value) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 def test_the_epoch_behind_the_last_is_one() -> None:
-    sessions = Sessions(10, 60)
+    sessions = FetchSessions(10, 60)
     begun, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("a", [asked(0)])), False)
     assert begun is not None
     begun.epoch = 2**31 - 1
@@ -99,16 +99,16 @@ def test_the_epoch_behind_the_last_is_one() -> None:
 
 
 def test_names_and_ids_do_not_mix_within_a_session() -> None:
-    sessions = Sessions(10, 60)
+    sessions = FetchSessions(10, 60)
     begun, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("a", [asked(0)])), False)
     assert begun is not None
-    with pytest.raises(SessionError) as refused:
+    with pytest.raises(FetchSessionError) as refused:
         sessions.begin(request(begun.session_id, 1), True)
     assert fetch_error(refused.value) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_who_got_records_comes_last_the_next_time() -> None:
-    sessions = Sessions(10, 60)
+    sessions = FetchSessions(10, 60)
     begun, wanted, _ = sessions.begin(
         request(0, FIRST_EPOCH, ("a", [asked(0), asked(1), asked(2)])), False
     )
@@ -120,7 +120,7 @@ def test_who_got_records_comes_last_the_next_time() -> None:
 
 def test_a_full_cache_gives_way_only_where_a_session_was_long_unused() -> None:
     async def scene() -> None:
-        sessions = Sessions(2, 60)
+        sessions = FetchSessions(2, 60)
         first, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("a", [asked(0)])), False)
         second, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("b", [asked(0)])), False)
         assert first is not None
@@ -133,18 +133,18 @@ def test_a_full_cache_gives_way_only_where_a_session_was_long_unused() -> None:
         third, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("c", [asked(0)])), False)
         assert third is not None
         assert len(sessions) == 2
-        with pytest.raises(SessionError):
+        with pytest.raises(FetchSessionError):
             sessions.begin(request(second.session_id, 1), False)
 
     runtime.simulate(scene(), seed=1)
 
 
 async def test_a_session_that_would_grow_too_large_is_given_up() -> None:
-    sessions = Sessions(10, 60, partitions_max=3)
+    sessions = FetchSessions(10, 60, partitions_max=3)
     session, _, _ = sessions.begin(request(0, FIRST_EPOCH, ("t", [asked(0), asked(1)])), False)
     assert session is not None
     sessions.begin(request(session.session_id, 1, ("t", [asked(2)])), False)
-    with pytest.raises(SessionError) as refused:
+    with pytest.raises(FetchSessionError) as refused:
         sessions.begin(request(session.session_id, 2, ("t", [asked(3)])), False)
     assert fetch_error(refused.value) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions) == 0
@@ -156,7 +156,7 @@ async def test_a_session_that_would_grow_too_large_is_given_up() -> None:
 
 
 async def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
-    sessions = Sessions(10, 60)
+    sessions = FetchSessions(10, 60)
     session, wanted, _ = sessions.begin(request(0, FIRST_EPOCH, ("x" * 250, [asked(0)])), False)
     assert session is None
     assert len(wanted) == 1
@@ -165,7 +165,7 @@ async def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
 def test_all_sessions_together_are_bounded_in_bytes_and_the_unused_make_room() -> None:
     async def check() -> None:
         share = runtime.MemoryShare("sessions", 100 * PARTITION_BYTES)
-        sessions = Sessions(1_000, 60, share=share)
+        sessions = FetchSessions(1_000, 60, share=share)
         rows = [asked(at) for at in range(40)]
         kept = [sessions.begin(request(0, FIRST_EPOCH, ("a", rows)), False)[0] for _ in range(4)]
         assert [each is not None for each in kept] == [True, True, False, False]
@@ -175,7 +175,7 @@ def test_all_sessions_together_are_bounded_in_bytes_and_the_unused_make_room() -
         assert len(sessions) == 2
         last = next(each for each in kept[1:] if each is not None)
         grown = request(last.session_id, 1, ("b", [asked(at) for at in range(90)]))
-        with pytest.raises(SessionError):
+        with pytest.raises(FetchSessionError):
             sessions.begin(grown, False)
         assert share.used <= share.bytes_max
         for session_id in list(sessions._sessions):

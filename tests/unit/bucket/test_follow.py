@@ -11,9 +11,9 @@ import pytest
 import neve
 from neve import runtime
 from neve.bucket import follow as following
+from neve.bucket.async_bucket import AsyncBucket
 from neve.bucket.follow import decoded
 from neve.bucket.model import Bounds, PartitionName, Record, Selection
-from neve.bucket.reader import AsyncBucket
 from neve.cluster.log import NoTopicError
 from neve.cluster.node import Node
 from neve.errors import DamagedError, LostRangeError

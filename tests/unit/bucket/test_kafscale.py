@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from neve.bucket.async_bucket import AsyncBucket
 from neve.bucket.model import Record
 from neve.bucket.planning import PartitionPlan
-from neve.bucket.reader import AsyncBucket
 from neve.cluster.log import NoTopicError
 from neve.errors import DamagedError, LostRangeError, UnsupportedError
 from neve.records import reference

@@ -12,7 +12,7 @@ import pytest
 
 from neve import runtime
 from neve.bucket import follow
-from neve.bucket.reader import AsyncBucket
+from neve.bucket.async_bucket import AsyncBucket
 from neve.errors import LostRangeError
 from neve.log.keys import wal_stream
 from neve.store.url import stack

@@ -18,7 +18,7 @@ from neve.cluster.node import Node
 from neve.cluster.state import Topic
 from neve.errors import NeveError
 from neve.log.keys import segment_name
-from neve.log.retention import move_start
+from neve.log.log_start import move_start
 from neve.records.reference import Record, build_batch
 from neve.settings import CacheSettings, SegmentSettings, Settings, StoreSettings, WalSettings
 from neve.store.faults import Faults, FaultyStore, Latencies, Latency

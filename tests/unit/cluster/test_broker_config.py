@@ -17,14 +17,14 @@ from neve.cluster.broker_config import (
 )
 from neve.cluster.node import Node
 from neve.cluster.records import ALL_NODES
-from neve.cluster.state import Broker, ClusterState
+from neve.cluster.state import BrokerRegistration, ClusterState
 from neve.cluster.topic_config import InvalidConfigError
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from support.node_world import small_settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "users" / "topics.md"
-NODE = Broker(node_id=7, incarnation=3, session="s", inflight=1, at_ms=0)
+NODE = BrokerRegistration(node_id=7, incarnation=3, session="s", inflight=1, at_ms=0)
 
 
 def state(**configs: dict[str, str]) -> ClusterState:

@@ -13,7 +13,7 @@ from neve.cluster.log import (
     TopicExistsError,
     check_topic_name,
 )
-from neve.cluster.records import FEATURE_LEVEL, Feature, Init, Record, SetConfigs
+from neve.cluster.records import FEATURE_LEVEL, ClusterRecord, Feature, Init, SetConfigs
 from neve.cluster.state import ClusterState
 from neve.errors import (
     ConflictError,
@@ -471,7 +471,7 @@ async def test_the_first_number_says_which_cluster_it_is() -> None:
     log = await cluster(store)
     entry = await log._series.read(0)
     assert entry is not None
-    assert isinstance(entry.record, Record)
+    assert isinstance(entry.record, ClusterRecord)
     change = entry.record.change
     assert isinstance(change, Init)
     assert change.cluster_id == log.state.cluster_id

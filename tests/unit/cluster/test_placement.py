@@ -11,14 +11,14 @@ from neve.cluster.placement import (
     should_lead,
 )
 from neve.cluster.records import Move
-from neve.cluster.state import NO_LEADER, Broker, ClusterState, PartitionState, Topic
+from neve.cluster.state import NO_LEADER, BrokerRegistration, ClusterState, PartitionState, Topic
 
 A, B = "a" * 32, "b" * 32
 OWN, OTHER, DEAD = 7, 3, 5
 
 
-def broker(incarnation: int, *, live: bool = True) -> Broker:
-    return Broker(
+def broker(incarnation: int, *, live: bool = True) -> BrokerRegistration:
+    return BrokerRegistration(
         node_id=incarnation, incarnation=incarnation, session="s", inflight=4, at_ms=1, live=live
     )
 

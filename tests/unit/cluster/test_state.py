@@ -9,6 +9,7 @@ from neve.cluster.records import (
     ALL_NODES,
     AddPartitions,
     Change,
+    ClusterRecord,
     CreateTopic,
     DeleteTopic,
     Dropped,
@@ -20,7 +21,6 @@ from neve.cluster.records import (
     Move,
     ProducerIds,
     PurgeTopic,
-    Record,
     Register,
     Release,
     SetBrokerConfigs,
@@ -36,7 +36,7 @@ A, B = "a" * 32, "b" * 32
 def folded(*changes: Change, base: ClusterState | None = None, number: int = 0) -> ClusterState:
     state = ClusterState() if base is None else base
     for at, change in enumerate(changes, number):
-        state = ClusterRules().fold(state, at, Record(change))
+        state = ClusterRules().fold(state, at, ClusterRecord(change))
     return state
 
 
@@ -297,15 +297,15 @@ def test_a_state_survives_its_checkpoint() -> None:
 
 
 def test_a_kind_or_a_field_from_the_future_is_refused() -> None:
-    known = msgspec.json.encode(Record(DeleteTopic(A)))
-    assert msgspec.json.decode(known, type=Record) == Record(DeleteTopic(A))
+    known = msgspec.json.encode(ClusterRecord(DeleteTopic(A)))
+    assert msgspec.json.decode(known, type=ClusterRecord) == ClusterRecord(DeleteTopic(A))
     for future in (
         known.replace(b"delete-topic", b"delete-tenant"),
         known.replace(b'"topic_id"', b'"reason":"?","topic_id"'),
         known.replace(b'{"change"', b'{"more":1,"change"'),
     ):
         with pytest.raises(msgspec.ValidationError):
-            msgspec.json.decode(future, type=Record)
+            msgspec.json.decode(future, type=ClusterRecord)
 
 
 def test_configs_of_brokers_are_given_and_taken_back() -> None:
@@ -338,6 +338,6 @@ def test_every_kind_of_record_can_be_folded() -> None:
         Dropped(1, (A,)),
         PurgeTopic(A),
     ]
-    union = msgspec.inspect.type_info(Record).fields[0].type.types  # type: ignore[attr-defined]
+    union = msgspec.inspect.type_info(ClusterRecord).fields[0].type.types  # type: ignore[attr-defined]
     assert {type(sample) for sample in samples} == {row.cls for row in union}
     folded(*samples)

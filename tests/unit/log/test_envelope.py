@@ -14,7 +14,7 @@ from neve.log.manifest.records import (
     Add,
     Collected,
     Doom,
-    Record,
+    ManifestRecord,
     Reindex,
     Removal,
     Replace,
@@ -32,14 +32,14 @@ from neve.records.crc import crc32c
 AUTHOR = b"a" * 16
 KIND = Kind.MANIFEST_RECORD
 KEY = "p/00000000000000000003"
-RECORD = Record((Doom(("one", "two")),))
+RECORD = ManifestRecord((Doom(("one", "two")),))
 
 
 def sealed(payload: object = RECORD) -> bytes:
     return seal_envelope(KIND, "p/", 3, AUTHOR, payload)
 
 
-def opened(data: bytes, schema: type = Record) -> object:
+def opened(data: bytes, schema: type = ManifestRecord) -> object:
     return decode_payload(open_envelope(data, KIND, "p/", 3, KEY), schema, KEY)
 
 
@@ -174,13 +174,13 @@ STATE = ManifestState(
     skips=(SKIP,),
 )
 STORED = [
-    Record((Add((SEGMENT,)),)),
-    Record((Replace((REMOVAL,), (SEGMENT,)),)),
-    Record((Reindex("s", 0, None, "i", 1),)),
-    Record((Start(1, (REMOVAL,)),)),
-    Record((Doom(("k",)), Collected(("k",)))),
-    Record((Runs((RUN,), ("q",)),)),
-    Record((SKIP,)),
+    ManifestRecord((Add((SEGMENT,)),)),
+    ManifestRecord((Replace((REMOVAL,), (SEGMENT,)),)),
+    ManifestRecord((Reindex("s", 0, None, "i", 1),)),
+    ManifestRecord((Start(1, (REMOVAL,)),)),
+    ManifestRecord((Doom(("k",)), Collected(("k",)))),
+    ManifestRecord((Runs((RUN,), ("q",)),)),
+    ManifestRecord((SKIP,)),
     RunBody((SEGMENT,)),
     STATE,
     WalCheckpoint(("k",), (PartitionEnd("00" * 16, 0, 0, 1),)),

@@ -7,9 +7,9 @@ import pytest
 from neve import runtime
 from neve.cluster.node import Node
 from neve.errors import DamagedError, InvalidError
+from neve.log.log_start import move_start
 from neve.log.partition import PartitionLog
 from neve.log.remote import load_bundle
-from neve.log.retention import move_start
 from neve.records.reference import Record, build_batch
 from neve.settings import Settings
 from support.node_world import small_settings

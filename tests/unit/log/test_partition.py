@@ -10,10 +10,10 @@ from neve import runtime
 from neve.errors import ClosedError, DamagedError, FencedError, FullError, LostRangeError
 from neve.log import untiered
 from neve.log.keys import wal_stream
+from neve.log.log_start import move_start
 from neve.log.manifest import manifest as manifest_module
 from neve.log.manifest.records import Skip
 from neve.log.partition import PartitionLog
-from neve.log.retention import move_start
 from neve.log.segment import kfs
 from neve.log.wal.reader import WalReader
 from neve.log.wal.rollup import roll_up, trim

@@ -10,12 +10,12 @@ from neve.cluster.node import Node
 from neve.errors import DamagedError, NotFoundError, UnavailableError, UnsupportedError
 from neve.log.keys import manifest as manifest_keys
 from neve.log.keys import partition_of
+from neve.log.log_start import move_start
 from neve.log.manifest import manifest as manifest_module
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Add, Replace, Segment, removal
 from neve.log.remote import load_bundle
 from neve.log.restore import load_history, restore_bundle
-from neve.log.retention import move_start
 from neve.log.segment.bundle import decode_bundle
 from neve.log.segment.history import History
 from neve.log.segment.sections import Section

@@ -12,7 +12,7 @@ from neve import runtime
 from neve.bench.storage.batches import batch_of_bytes
 from neve.bench.storage.rows import Figures, Measurement, Row
 from neve.bench.storage.slow_bucket import SlowBucket, took_seconds
-from neve.log.fetch import Download, whole_object
+from neve.log.downloads import Download, whole_object
 from neve.log.keys import wal_stream
 from neve.log.prefetch import PrefetchReader
 from neve.log.wal import object as wal_object

@@ -19,7 +19,7 @@ from neve.bench.storage.cold_segments import (
 )
 from neve.bench.storage.rows import Figures, Measurement, Row
 from neve.bench.storage.slow_bucket import LINK_BYTES_PER_SECOND, SlowBucket, took_seconds
-from neve.log.fetch import PART_BYTES_DEFAULT, Download, split_ranges
+from neve.log.downloads import PART_BYTES_DEFAULT, Download, split_ranges
 from neve.log.index_cache import IndexCache
 from neve.log.manifest.records import Segment
 from neve.log.prefetch import PrefetchReader

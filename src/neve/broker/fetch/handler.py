@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.error_codes import code_of, fetch_error
-from neve.broker.errors import SessionError
+from neve.broker.errors import FetchSessionError
 from neve.broker.fetch.partition import NOT_LEADER, FetchPartition, PartitionRead
 from neve.broker.fetch.pinned_buffers import unpin
 from neve.broker.fetch.reservation import Reservation
-from neve.broker.fetch.sessions import NO_SESSION, Session
+from neve.broker.fetch.sessions import NO_SESSION, FetchSession
 from neve.errors import DamagedError, FencedError, NeveError
 from neve.log.reading.damage import explain
 from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
@@ -58,7 +58,7 @@ def fetch(
     uses_ids = context.api_version >= _TOPIC_IDS_SINCE
     try:
         session, partitions, incremental = broker.sessions.begin(request, uses_ids)
-    except SessionError as error:
+    except FetchSessionError as error:
         return FetchResponse(error_code=fetch_error(error), session_id=NO_SESSION)
     reservation = Reservation(broker.unsent, client_keeps_up=context.client_keeps_up)
     work = _Fetch(broker, request, session, partitions, uses_ids=uses_ids, reservation=reservation)
@@ -75,7 +75,7 @@ class _Fetch:
         self,
         broker: Broker,
         request: FetchRequest,
-        session: Session | None,
+        session: FetchSession | None,
         partitions: list[FetchPartition],
         *,
         uses_ids: bool,

@@ -12,7 +12,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from neve import runtime
-from neve.broker.errors import SessionEpochError, SessionNotFoundError, SessionTopicIdError
+from neve.broker.errors import (
+    FetchSessionEpochError,
+    FetchSessionNotFoundError,
+    FetchSessionTopicIdError,
+)
 from neve.broker.fetch.partition import FetchPartition
 from neve.protocol.messages.fetch import FetchRequest
 
@@ -32,7 +36,7 @@ _SESSION_BYTES = 1_000
 PartitionKey = tuple[str, bytes, int]
 
 
-class Session:
+class FetchSession:
     """The partitions that one consumer fetches, kept from request to request."""
 
     __slots__ = ("epoch", "partitions", "session_id", "used_at", "uses_ids")
@@ -63,7 +67,7 @@ class Session:
                 self.partitions[key] = partition
 
 
-class Sessions:
+class FetchSessions:
     """The sessions of one broker."""
 
     def __init__(
@@ -77,19 +81,19 @@ class Sessions:
         self._partitions_max = partitions_max
         self._sessions_max = sessions_max
         self._evict_after_seconds = evict_after_seconds
-        self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def begin(
         self, request: FetchRequest, uses_ids: bool
-    ) -> tuple[Session | None, list[FetchPartition], bool]:
+    ) -> tuple[FetchSession | None, list[FetchPartition], bool]:
         """Find or create the session of a request.
 
         Returns the session, all partitions that it fetches, and whether to send only changes. The
-        session is None if the client must send full requests. Raises SessionError if the request
-        does not match its session.
+        session is None if the client must send full requests. Raises FetchSessionError if the
+        request does not match its session.
         """
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
@@ -100,14 +104,14 @@ class Sessions:
             return session, list(partitions.values()), False
         session = self._sessions.get(session_id)
         if session is None:
-            raise SessionNotFoundError(f"fetch session {session_id} does not exist")
+            raise FetchSessionNotFoundError(f"fetch session {session_id} does not exist")
         if session.epoch != epoch:
-            raise SessionEpochError(
+            raise FetchSessionEpochError(
                 f"the next epoch of fetch session {session_id} is {session.epoch}, not {epoch}"
             )
         if session.uses_ids != uses_ids:
             expected = "id" if session.uses_ids else "name"
-            raise SessionTopicIdError(
+            raise FetchSessionTopicIdError(
                 f"fetch session {session_id} names topics by {expected}: continue so, or start a "
                 "new session"
             )
@@ -119,7 +123,7 @@ class Sessions:
         self._share.count(session.size - before)
         if not self._may_keep(session.partitions, request) or not self._fits():
             self._drop(session_id)
-            raise SessionNotFoundError(f"fetch session {session_id} does not exist")
+            raise FetchSessionNotFoundError(f"fetch session {session_id} does not exist")
         return session, list(session.partitions.values()), True
 
     def _may_keep(
@@ -132,14 +136,14 @@ class Sessions:
 
     def _create(
         self, partitions: dict[PartitionKey, FetchPartition], uses_ids: bool
-    ) -> Session | None:
+    ) -> FetchSession | None:
         """Add a session. Returns None if it has no partitions, or the cache is full."""
         if not partitions:
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = runtime.chance().randrange(1, _SESSION_ID_MAX)
-        session = self._sessions[session_id] = Session(session_id, uses_ids, partitions)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_ids, partitions)
         self._share.count(session.size)
         if self._fits():
             return session

@@ -17,7 +17,7 @@ import numpy as np
 
 from neve import runtime
 from neve.errors import DamagedError, NotFoundError
-from neve.log.fetch import fetch_checked, fetch_range_checked
+from neve.log.downloads import fetch_checked, fetch_range_checked
 from neve.log.keys import new_segment_key
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import NO_CRC, Segment

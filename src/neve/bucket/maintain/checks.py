@@ -15,7 +15,7 @@ from neve.bucket.verify import Options, Report
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.cluster import ClusterCheck
 from neve.bucket.verify.context import VerifyContext
-from neve.bucket.verify.findings import Place, Progress
+from neve.bucket.verify.findings import PartitionRef, Progress
 from neve.bucket.verify.partition import PartitionCheck, partitions_of
 from neve.bucket.verify.run import report_strays, report_streams, walk_streams
 from neve.bucket.verify.stream import Streams
@@ -44,7 +44,7 @@ class ListedCheck:
         context = VerifyContext(
             self._store, self._cluster, Report(), self._bounds, self._options.url
         )
-        place = Place(found.name, found.topic_id, partition)
+        place = PartitionRef(found.name, found.topic_id, partition)
         check = PartitionCheck(context, place, found.partitions[partition], Streams(context))
         await check.check_listed()
         self._contexts.append(context)

@@ -18,9 +18,9 @@ from neve.bucket.neve_layout import NeveLayout
 from neve.cluster.broker_config import topic_defaults
 from neve.cluster.topic_config import TopicConfig
 from neve.errors import UnavailableError
+from neve.log.log_start import start_by_age, start_by_size
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Segment, Start, removal
-from neve.log.retention import start_by_age, start_by_size
 from neve.log.segment.state_table import is_internal
 from neve.settings import Settings
 from neve.store.port import Store

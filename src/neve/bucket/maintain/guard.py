@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 from neve import runtime
-from neve.bucket.verify.findings import Place
+from neve.bucket.verify.findings import PartitionRef
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.state import ClusterState, PartitionState, Topic
 from neve.errors import InvalidError, UnavailableError
@@ -66,7 +66,7 @@ def check_alive(cluster: ClusterLog, topic: Topic) -> None:
 class MaintainedPartition(NamedTuple):
     """One partition of a live topic, ready to be maintained."""
 
-    place: Place
+    place: PartitionRef
     topic: Topic
     state: PartitionState
     cluster: ClusterLog
@@ -110,7 +110,7 @@ async def open_partition(
     guarded = GuardedStore(store, cluster, found, purge_delay_ms=chosen.cluster.purge_delay_ms)
     manifest = Manifest(guarded, manifest_keys(found.name, found.id_bytes, partition))
     await manifest.refresh()
-    place = Place(found.name, found.topic_id, partition)
+    place = PartitionRef(found.name, found.topic_id, partition)
     return MaintainedPartition(
         place, found, found.partitions[partition], cluster, guarded, manifest
     )

@@ -16,7 +16,7 @@ import msgspec
 from neve import runtime
 from neve.bucket.maintain.kafscale_files import examine, last_offset, other_base, sound_times
 from neve.errors import DamagedError, InvalidError, NotFoundError, UnsupportedError
-from neve.log.fetch import fetch_checked, fetch_range_checked
+from neve.log.downloads import fetch_checked, fetch_range_checked
 from neve.log.manifest.records import NO_CRC, Segment, Skip
 from neve.log.reading.segment_indexes import check_fits
 from neve.log.segment import kfs

@@ -15,7 +15,7 @@ from neve.bucket.maintain.commit import listed_now, nearby
 from neve.bucket.maintain.guard import MaintainedPartition, open_partition
 from neve.errors import DamagedError, NotFoundError, UnavailableError, UnsupportedError
 from neve.log.create import create_own
-from neve.log.fetch import fetch_checked
+from neve.log.downloads import fetch_checked
 from neve.log.keys import new_segment_key, segment_name
 from neve.log.manifest.manifest import DoomedError, ManifestView
 from neve.log.manifest.records import Change, Doom, Reindex, Segment

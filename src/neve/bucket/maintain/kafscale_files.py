@@ -19,7 +19,7 @@ from neve.bucket.kafscale_layout import KafScaleLayout
 from neve.bucket.model import PartitionName
 from neve.errors import DamagedError, ExistsError, NotFoundError, UnsupportedError
 from neve.log.create import create_own
-from neve.log.fetch import fetch_checked, fetch_range_checked
+from neve.log.downloads import fetch_checked, fetch_range_checked
 from neve.log.segment import frame, kafscale, kfs
 from neve.log.segment.bundle import decode_foreign
 from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neve.errors import DamagedError, NotFoundError
-from neve.log.fetch import fetch_range_checked
+from neve.log.downloads import fetch_range_checked
 from neve.log.manifest.records import Segment
 from neve.log.remote import bare_bundle, load_bundle
 from neve.log.segment import kfs

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from neve import runtime
 from neve.bucket.verify.bounds import Bounds
-from neve.bucket.verify.findings import Finding, Place, Report, Severity
+from neve.bucket.verify.findings import Finding, PartitionRef, Report, Severity
 from neve.cluster.log import ClusterLog
 from neve.cluster.state import PartitionState
 from neve.errors import NeveError, UnsupportedError
@@ -58,29 +58,29 @@ class VerifyContext:
             self.first_strays.append((scope, found))
             self.watched_at = runtime.monotonic()
 
-    async def partition_now(self, place: Place) -> PartitionState | None:
+    async def partition_now(self, place: PartitionRef) -> PartitionState | None:
         """Refresh the cluster log and return a partition's state; None if it no longer exists."""
         topic = (await self.cluster.refresh()).topics.get(place.topic_id)
         if topic is None or place.partition >= len(topic.partitions):
             return None
         return topic.partitions[place.partition]
 
-    def skip_commands(self, place: Place, lost: Sequence[OffsetRange]) -> str:
+    def skip_commands(self, place: PartitionRef, lost: Sequence[OffsetRange]) -> str:
         """Return the shell commands that give these offsets up for lost."""
         return "; ".join(
             skip_command(self.url, place.topic, place.partition, first, end) for first, end in lost
         )
 
 
-def manifest_of(store: Store, place: Place) -> Manifest:
+def manifest_of(store: Store, place: PartitionRef) -> Manifest:
     return Manifest(store, series_of(place))
 
 
-def series_of(place: Place) -> SeriesKeys:
+def series_of(place: PartitionRef) -> SeriesKeys:
     return manifest_keys(place.topic, bytes.fromhex(place.topic_id), place.partition)
 
 
-def segments_of(place: Place) -> str:
+def segments_of(place: PartitionRef) -> str:
     """Return the key prefix of a partition's segments and bundles."""
     return segment_prefix(place.topic, bytes.fromhex(place.topic_id), place.partition)
 
@@ -92,7 +92,7 @@ def not_given_up(lost: Sequence[OffsetRange], skips: Sequence[Skip]) -> list[Off
     ]
 
 
-def unreadable(error: NeveError, key: str, place: Place | None = None) -> Finding:
+def unreadable(error: NeveError, key: str, place: PartitionRef | None = None) -> Finding:
     """Return the finding for an unreadable object that other objects depend on."""
     what = getattr(error, "reason", str(error))
     do = (

@@ -52,7 +52,7 @@ class Remedy(enum.StrEnum):
     REMOVE_PROBE = "remove-probe"
 
 
-class Place(NamedTuple):
+class PartitionRef(NamedTuple):
     """A partition of a live topic."""
 
     topic: str
@@ -76,7 +76,7 @@ class Finding:
     what: str
     do: str = ""
     remedy: Remedy | None = None
-    place: Place | None = None
+    place: PartitionRef | None = None
     incarnation: int | None = None
     lost: tuple[OffsetRange, ...] = ()
     repaired: bool = False

@@ -14,7 +14,7 @@ from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.findings import Finding, Progress, Report, Severity, shown
 from neve.bucket.verify.run import Options
 from neve.errors import DamagedError, NeveError, NotFoundError, UnsupportedError
-from neve.log.fetch import fetch_checked
+from neve.log.downloads import fetch_checked
 from neve.log.segment import kafscale, kfs
 from neve.log.segment.bundle import decode_foreign
 from neve.log.segment.frame import FOREIGN_INDEX_BYTES_MAX

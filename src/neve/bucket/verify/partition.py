@@ -19,7 +19,7 @@ from neve.bucket.verify.context import (
     series_of,
     unreadable,
 )
-from neve.bucket.verify.findings import Finding, Place, Remedy, Severity, shown
+from neve.bucket.verify.findings import Finding, PartitionRef, Remedy, Severity, shown
 from neve.bucket.verify.runs import check_run
 from neve.bucket.verify.segments import SegmentResult, check_segment
 from neve.bucket.verify.series import (
@@ -31,7 +31,7 @@ from neve.bucket.verify.series import (
 from neve.bucket.verify.stream import Streams
 from neve.cluster.state import PartitionState
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
-from neve.log.fetch import fetch_checked
+from neve.log.downloads import fetch_checked
 from neve.log.keys import segment_name
 from neve.log.manifest.records import Segment
 from neve.log.manifest.skips import OffsetRange
@@ -51,7 +51,7 @@ class PartitionCheck:
     """Checks one partition of a live topic."""
 
     def __init__(
-        self, context: VerifyContext, place: Place, state: PartitionState, streams: Streams
+        self, context: VerifyContext, place: PartitionRef, state: PartitionState, streams: Streams
     ) -> None:
         self._context = context
         self._state = state  # as of before the streams were read
@@ -405,7 +405,7 @@ class PartitionCheck:
 def partitions_of(context: VerifyContext, streams: Streams) -> list[PartitionCheck]:
     """Return a check of each partition of each live topic, as of the last cluster log read."""
     return [
-        PartitionCheck(context, Place(topic.name, topic.topic_id, number), state, streams)
+        PartitionCheck(context, PartitionRef(topic.name, topic.topic_id, number), state, streams)
         for topic in context.cluster.state.topics.values()
         for number, state in enumerate(topic.partitions)
     ]

@@ -6,8 +6,8 @@ import itertools
 
 from neve.bucket.verify.context import VerifyContext
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
+from neve.log.downloads import fetch_checked
 from neve.log.envelope import ENVELOPE_BYTES_MAX, Kind, decode_payload, open_envelope
-from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys
 from neve.log.manifest.records import Run, RunBody
 

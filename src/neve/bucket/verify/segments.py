@@ -12,7 +12,7 @@ from neve import runtime
 from neve.bucket.verify.bounds import Bounds
 from neve.bucket.verify.content import contradictions
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
-from neve.log.fetch import ATTEMPTS_DEFAULT
+from neve.log.downloads import ATTEMPTS_DEFAULT
 from neve.log.manifest.records import NO_CRC, Segment
 from neve.log.manifest.skips import OffsetRange
 from neve.log.reading.segment_indexes import check_fits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neve.bucket.verify.context import Stray
-from neve.bucket.verify.findings import Finding, Place, Remedy, Severity
+from neve.bucket.verify.findings import Finding, PartitionRef, Remedy, Severity
 from neve.log.keys import SeriesKeys
 from neve.store.port import ObjectInfo
 
@@ -16,7 +16,7 @@ def below_checkpoint(
     greatest: int,
     remedy: Remedy,
     *,
-    place: Place | None = None,
+    place: PartitionRef | None = None,
     incarnation: int | None = None,
 ) -> list[Stray]:
     """Return the numbers and checkpoints below the greatest checkpoint, which contains them."""
@@ -44,7 +44,7 @@ def number_or_checkpoint(keys: SeriesKeys, key: str) -> int | None:
 
 
 def missing_number(
-    keys: SeriesKeys, rows: Sequence[ObjectInfo], position: int, place: Place | None = None
+    keys: SeriesKeys, rows: Sequence[ObjectInfo], position: int, place: PartitionRef | None = None
 ) -> list[Finding]:
     """Return a finding if the number at `position` is missing although later ones exist.
 
@@ -68,7 +68,7 @@ def missing_number(
     ]
 
 
-def unknown_key(row: ObjectInfo, where: str, place: Place | None = None) -> Stray:
+def unknown_key(row: ObjectInfo, where: str, place: PartitionRef | None = None) -> Stray:
     """Return the stray for a key that Neve never writes. Repair does not remove such objects."""
     return Stray(
         row,

@@ -18,7 +18,7 @@ from neve.bucket.verify.findings import Finding, Remedy, Severity
 from neve.bucket.verify.series import below_checkpoint, number_or_checkpoint, unknown_key
 from neve.cluster.recovery import INFLIGHT_MAX
 from neve.errors import DamagedError, NeveError, NotFoundError, UnavailableError, UnsupportedError
-from neve.log.fetch import fetch_checked
+from neve.log.downloads import fetch_checked
 from neve.log.keys import rollup_checkpoint, wal_stream
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object

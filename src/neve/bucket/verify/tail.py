@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from neve.bucket.verify.context import VerifyContext, not_given_up, segments_of
-from neve.bucket.verify.findings import Finding, Place, Severity, shown
+from neve.bucket.verify.findings import Finding, PartitionRef, Severity, shown
 from neve.bucket.verify.stream import DamagedSlice, StreamResult
 from neve.cluster.state import StreamPart
 from neve.log.manifest.skips import OffsetRange
@@ -16,7 +16,7 @@ from neve.log.wal.reader import StreamTail
 
 
 def tail_gaps(
-    place: Place,
+    place: PartitionRef,
     parts: Sequence[StreamPart],
     tails: Mapping[int, StreamTail],
     manifest: ManifestState,
@@ -31,7 +31,7 @@ def tail_gaps(
 
 
 def gap_findings(
-    context: VerifyContext, place: Place, gaps: Sequence[OffsetRange]
+    context: VerifyContext, place: PartitionRef, gaps: Sequence[OffsetRange]
 ) -> list[Finding]:
     if not gaps:
         return []
@@ -49,7 +49,10 @@ def gap_findings(
 
 
 def slice_findings(
-    context: VerifyContext, place: Place, streams: Sequence[StreamResult], manifest: ManifestState
+    context: VerifyContext,
+    place: PartitionRef,
+    streams: Sequence[StreamResult],
+    manifest: ManifestState,
 ) -> list[Finding]:
     """Return a finding for each damaged slice of a partition, with the offsets that it loses."""
     topic_id = bytes.fromhex(place.topic_id)
@@ -62,7 +65,7 @@ def slice_findings(
 
 
 def _slice_finding(
-    context: VerifyContext, place: Place, bad: DamagedSlice, manifest: ManifestState
+    context: VerifyContext, place: PartitionRef, bad: DamagedSlice, manifest: ManifestState
 ) -> Finding:
     first = max(bad.entry.base_offset, manifest.next, manifest.start)
     held = [(first, bad.entry.last_offset + 1)] if first <= bad.entry.last_offset else []

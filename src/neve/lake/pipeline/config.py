@@ -27,7 +27,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 # Unknown fields are errors.
 
 
-class TopicConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class PipelineTopic(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One topic and its table."""
 
     topic: str
@@ -53,7 +53,7 @@ class PipelineConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
     """A whole pipeline. Table names include their namespace."""
 
     store: str
-    topics: list[TopicConfig]
+    topics: list[PipelineTopic]
     settings: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
     catalog: dict[str, Any] = msgspec.field(default_factory=dict)
     namespace: str = DEFAULT_NAMESPACE
@@ -98,7 +98,7 @@ def parse_config(given: bytes | str | Mapping[str, Any], where: str = "pipeline"
     return _checked(config, where)
 
 
-def chosen_topics(config: PipelineConfig, topic: str | None) -> list[TopicConfig]:
+def chosen_topics(config: PipelineConfig, topic: str | None) -> list[PipelineTopic]:
     """Return the topic with this name, or all topics for None."""
     found = [each for each in config.topics if topic in (None, each.topic)]
     if not found:
@@ -142,7 +142,7 @@ def _check_maintenance(config: MaintenanceConfig) -> None:
         raise InvalidError("maintenance.keep_snapshots must be 1 or more")
 
 
-def _with_table(topic: TopicConfig, namespace: str, where: str) -> TopicConfig:
+def _with_table(topic: PipelineTopic, namespace: str, where: str) -> PipelineTopic:
     """Return the topic with the full name of its table."""
     if not topic.topic:
         raise InvalidError(f"{where}: a topic without a name")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from neve.bucket.planning import PartitionPlan
 from neve.lake.pipeline.range_task import RangeResult
 from neve.lake.scan.task_planning import plan_tasks
-from neve.lake.scan.tasks import OffsetRange
+from neve.lake.scan.tasks import ScanRange
 from neve.lake.tables.progress import Progress, TopicProgress
 from neve.lake.tables.table_ref import WrittenFile
 
@@ -25,7 +25,7 @@ class MicroBatch:
     topic: str
     topic_id: str
     plans: tuple[PartitionPlan, ...]
-    ranges: tuple[OffsetRange, ...]
+    ranges: tuple[ScanRange, ...]
     whole: frozenset[int]
 
 
@@ -61,7 +61,7 @@ def next_micro_batch(
     still cannot be read, reading and writing the records after it would be wasted at every step.
     """
     waiting = {plan.partition: plan_tasks([plan], max_bytes_per_task=task_bytes) for plan in plans}
-    chosen: dict[int, list[OffsetRange]] = {number: [] for number in waiting}
+    chosen: dict[int, list[ScanRange]] = {number: [] for number in waiting}
     size = 0
     while size < batch_bytes and any(
         ranges for number, ranges in waiting.items() if number not in doubtful or not chosen[number]

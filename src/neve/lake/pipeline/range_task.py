@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from neve import runtime
 from neve.bucket.decode import COLUMNS
 from neve.bucket.model import PARTITION_ERRORS
-from neve.lake.scan.tasks import OffsetRange, StoreRef, read_range
+from neve.lake.scan.tasks import ScanRange, StoreRef, read_range
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA, KAFKA_COLUMN, KAFKA_STRUCT, TIMESTAMP
 from neve.lake.tables.data_files import write_files
 from neve.lake.tables.table_ref import TableRef, WrittenFile
@@ -53,7 +53,7 @@ class RangeResult:
     `failure` is why the range ended early; `unknown` has fields without a column in the table.
     """
 
-    task: OffsetRange
+    task: ScanRange
     end: int
     files: tuple[WrittenFile, ...] = ()
     letter_files: tuple[WrittenFile, ...] = ()
@@ -63,7 +63,7 @@ class RangeResult:
     failure: str = ""
 
 
-def run_range(work: TopicTask, task: OffsetRange) -> RangeResult:
+def run_range(work: TopicTask, task: ScanRange) -> RangeResult:
     """Read, decode and write one range."""
     reading = _Reading(work, task)
     files = write_files(work.table, reading.rows())
@@ -97,7 +97,7 @@ def _settle() -> None:
 class _Reading:
     """One pass over a range. Dead letters stay in memory: they are few, and a range is bounded."""
 
-    def __init__(self, work: TopicTask, task: OffsetRange) -> None:
+    def __init__(self, work: TopicTask, task: ScanRange) -> None:
         self._work = work
         self._task = task
         self.end = task.first

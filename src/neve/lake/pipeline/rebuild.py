@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from neve.errors import InvalidError
-from neve.lake.pipeline.config import PipelineConfig, TopicConfig, chosen_topics
+from neve.lake.pipeline.config import PipelineConfig, PipelineTopic, chosen_topics
 from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.schema_growth import grow, value_schema
 from neve.lake.tables.table_rebuild import rebuild
@@ -50,7 +50,7 @@ def rebuild_tables(
 
 
 def _rebuilt(
-    catalog: Catalog, config: TopicConfig, folder: Path | None, *, dry_run: bool
+    catalog: Catalog, config: PipelineTopic, folder: Path | None, *, dry_run: bool
 ) -> RebuildReport:
     given = value_format(config.value, folder=folder).schema()
     try:

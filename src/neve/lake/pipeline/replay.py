@@ -18,7 +18,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from neve.lake.pipeline.config import PipelineConfig, TopicConfig, chosen_topics
+from neve.lake.pipeline.config import PipelineConfig, PipelineTopic, chosen_topics
 from neve.lake.pipeline.range_task import with_origin
 from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.schema_growth import PASSES_MAX, grow, room_for, united, value_schema
@@ -71,7 +71,7 @@ def replay(
 class _Replay:
     """The replay of one topic."""
 
-    def __init__(self, catalog: Catalog, config: TopicConfig, folder: Path | None) -> None:
+    def __init__(self, catalog: Catalog, config: PipelineTopic, folder: Path | None) -> None:
         self._catalog = catalog
         self._config = config
         self._format: ValueFormat = value_format(config.value, folder=folder)

@@ -17,8 +17,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from neve import runtime
-from neve.bucket.facade import Bucket
-from neve.bucket.reader import settings_of
+from neve.bucket.async_bucket import settings_of
+from neve.bucket.sync_bucket import Bucket
 from neve.lake.pipeline.config import (
     MaintenanceConfig,
     PipelineConfig,

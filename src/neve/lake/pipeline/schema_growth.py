@@ -17,7 +17,7 @@ from pyiceberg.schema import index_by_name, sanitize_column_names
 from pyiceberg.table import Table
 
 from neve.errors import InvalidError
-from neve.lake.pipeline.config import TopicConfig
+from neve.lake.pipeline.config import PipelineTopic
 from neve.lake.tables import apply_evolution
 from neve.lake.tables.columns import KAFKA_COLUMN, table_columns, without_large_types
 from neve.lake.tables.table_creation import iceberg_schema
@@ -55,7 +55,7 @@ def value_schema(table: Table) -> pa.Schema:
     return columns.remove(columns.get_field_index(KAFKA_COLUMN))
 
 
-def grow(table: Table, config: TopicConfig, wanted: Sequence[pa.Schema]) -> bool:
+def grow(table: Table, config: PipelineTopic, wanted: Sequence[pa.Schema]) -> bool:
     """Add columns for these fields where that is safe. Returns True if the table changed."""
     before = table.metadata.current_schema_id
     if wanted:

@@ -15,10 +15,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from neve import runtime
-from neve.bucket.facade import Bucket
 from neve.bucket.model import PARTITION_ERRORS
+from neve.bucket.sync_bucket import Bucket
 from neve.errors import NeveError
-from neve.lake.pipeline.config import PipelineConfig, TopicConfig
+from neve.lake.pipeline.config import PipelineConfig, PipelineTopic
 from neve.lake.pipeline.runner import pipeline_catalog, store_ref
 from neve.lake.tables import read_progress
 from neve.lake.tables.last_commit import last_commit_of
@@ -94,7 +94,7 @@ def pipeline_status(config: PipelineConfig) -> list[TopicStatus]:
         return [_with_loss(_status(bucket, catalog, topic)) for topic in config.topics]
 
 
-def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatus:
+def _status(bucket: Bucket, catalog: Catalog, config: PipelineTopic) -> TopicStatus:
     """Return the status of one topic. A part that cannot be read does not hide the rest."""
     try:
         found = _of_table(catalog, config)
@@ -106,7 +106,7 @@ def _status(bucket: Bucket, catalog: Catalog, config: TopicConfig) -> TopicStatu
         return replace(found, error=str(error), error_ms=None)
 
 
-def _of_table(catalog: Catalog, config: TopicConfig) -> TopicStatus:
+def _of_table(catalog: Catalog, config: PipelineTopic) -> TopicStatus:
     table = _table(catalog, config.table)
     complaint = None if table is None else last_error_of(table)
     loss = None if table is None else loss_of(table)
@@ -142,7 +142,7 @@ def time_text(at_ms: int) -> str:
 
 
 def _with_topic(
-    bucket: Bucket, catalog: Catalog, config: TopicConfig, found: TopicStatus
+    bucket: Bucket, catalog: Catalog, config: PipelineTopic, found: TopicStatus
 ) -> TopicStatus:
     topic = bucket.topic(config.topic)
     table = _table(catalog, config.table)

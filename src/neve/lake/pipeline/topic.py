@@ -19,11 +19,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from neve.bucket.facade import Bucket
 from neve.bucket.model import LATEST, PARTITION_ERRORS, Offsets, TopicReplacedError
 from neve.bucket.planning import PartitionPlan
+from neve.bucket.sync_bucket import Bucket
 from neve.errors import DamagedError, InvalidError, UnavailableError
-from neve.lake.pipeline.config import TopicConfig
+from neve.lake.pipeline.config import PipelineTopic
 from neve.lake.pipeline.data_loss import NOTHING_LOST, Loss, loss_of, with_all_lost
 from neve.lake.pipeline.micro_batches import (
     BatchResult,
@@ -91,7 +91,7 @@ class TopicPipeline:
         bucket: Bucket,
         store: StoreRef,
         catalog: Catalog,
-        config: TopicConfig,
+        config: PipelineTopic,
         *,
         batch_bytes: int,
         task_bytes: int,

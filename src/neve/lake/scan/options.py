@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from neve.bucket.async_bucket import LAYOUTS
 from neve.bucket.model import EARLIEST, LATEST, OFFSET_MAX
-from neve.bucket.reader import LAYOUTS
 from neve.errors import InvalidError
 from neve.lake.scan.bounds import RowBounds
 from neve.lake.scan.positions import (

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from neve.bucket.facade import Bucket
 from neve.bucket.model import (
     EARLIEST,
     LATEST,
@@ -20,6 +19,7 @@ from neve.bucket.model import (
     raise_failures,
 )
 from neve.bucket.planning import PartitionPlan
+from neve.bucket.sync_bucket import Bucket
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError, LostRangeError
 from neve.lake.scan.bounds import RowBounds

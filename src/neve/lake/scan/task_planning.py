@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from neve.bucket.planning import PartitionPlan, PlannedSpan
-from neve.lake.scan.tasks import OffsetRange
+from neve.lake.scan.tasks import ScanRange
 from neve.settings import MIB
 
 TASK_BYTES = 128 * MIB
@@ -26,7 +26,7 @@ def plan_tasks(
     min_tasks: int = 0,
     from_timestamp: int | None = None,
     to_timestamp: int | None = None,
-) -> list[OffsetRange]:
+) -> list[ScanRange]:
     """Return ranges of at most `max_bytes_per_task`, smaller to reach `min_tasks`.
 
     The timestamps are those that the plans were made for; every task filters by them.
@@ -36,7 +36,7 @@ def plan_tasks(
     if min_tasks > 0:
         max_bytes_per_task = min(max_bytes_per_task, max(1, total // min_tasks))
     return [
-        OffsetRange(
+        ScanRange(
             plan.topic,
             plan.topic_id,
             plan.partition,
@@ -52,15 +52,15 @@ def plan_tasks(
 
 
 def pack_tasks(
-    ranges: Sequence[OffsetRange], *, pack_bytes: int = PACK_BYTES, min_tasks: int = 0
-) -> list[tuple[OffsetRange, ...]]:
+    ranges: Sequence[ScanRange], *, pack_bytes: int = PACK_BYTES, min_tasks: int = 0
+) -> list[tuple[ScanRange, ...]]:
     """Group small ranges into tasks of `pack_bytes`. Returns at least `min_tasks` if possible."""
     if len(ranges) <= min_tasks:
         return [(each,) for each in ranges]
     total = sum(each.bytes for each in ranges)
     if min_tasks > 0:
         pack_bytes = min(pack_bytes, total // min_tasks)
-    packed: list[tuple[OffsetRange, ...]] = []
+    packed: list[tuple[ScanRange, ...]] = []
     open_bytes = 0
     for each in ranges:
         if not packed or open_bytes + each.bytes > pack_bytes:

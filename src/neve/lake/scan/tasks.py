@@ -1,6 +1,6 @@
 """What one Spark task reads: an offset range of one partition, in a bucket that it opens itself.
 
-`StoreRef` and `OffsetRange` are pickled from the driver to workers. A task names offsets and not
+`StoreRef` and `ScanRange` are pickled from the driver to workers. A task names offsets and not
 objects, so it finds them even if segments were merged, tiered or rolled up since planning. The
 topic id distinguishes the planned topic from a later one with the same name.
 """
@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from neve.bucket.facade import Bucket, open_bucket
 from neve.bucket.model import TopicReplacedError
+from neve.bucket.sync_bucket import Bucket, open_bucket
 from neve.cluster.log import NoTopicError
 from neve.errors import LostRangeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OffsetRange", "StoreRef", "TopicReplacedError", "bucket_of", "read_range"]
+__all__ = ["ScanRange", "StoreRef", "TopicReplacedError", "bucket_of", "read_range"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StoreRef:
 
 
 @dataclass(frozen=True)
-class OffsetRange:
+class ScanRange:
     """Offsets from `first` to `end` (exclusive) of one partition, filtered by timestamps.
 
     `bytes` is the planned size. Timestamps are milliseconds, `to_timestamp` is exclusive.
@@ -67,7 +67,7 @@ def bucket_of(store: StoreRef) -> Bucket:
 
 
 def read_range(
-    store: StoreRef, task: OffsetRange, columns: Sequence[str]
+    store: StoreRef, task: ScanRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Read a task's records as checked Arrow batches with these columns of `neve.open`."""
     yield from bucket_of(store).arrow(
@@ -83,7 +83,7 @@ def read_range(
 
 
 def read_what_is_left(
-    store: StoreRef, task: OffsetRange, columns: Sequence[str]
+    store: StoreRef, task: ScanRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Read a task's records like `read_range`, but skip offsets that were removed meanwhile.
 
@@ -104,7 +104,7 @@ def read_what_is_left(
             task = replace(task, first=start)
 
 
-def _start_of(store: StoreRef, task: OffsetRange) -> int | None:
+def _start_of(store: StoreRef, task: ScanRange) -> int | None:
     """Return the current log start offset; None if the topic was deleted."""
     bucket = bucket_of(store)
     try:

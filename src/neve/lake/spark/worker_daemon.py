@@ -19,7 +19,7 @@ TASK_WORKER = "pyspark.worker"
 NEEDED = (
     "pyarrow",
     "pyspark.sql.datasource",
-    "neve.bucket.facade",
+    "neve.bucket.sync_bucket",
     "neve.lake.spark.source.reader",
 )
 NEEDED_BY_TASKS = ("pyarrow.compute", "neve.records.arrow", "neve.records.kernel")

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from neve.bucket.facade import Bucket
+from neve.bucket.sync_bucket import Bucket
 from neve.errors import NeveError
 from neve.lake.sql.errors import QueryError, RefusedError, UnknownNameError
 from neve.lake.sql.model import Column, Relation

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from neve.bucket.facade import Bucket
+from neve.bucket.sync_bucket import Bucket
 from neve.lake.sql.model import RelationPlan, RelationRead
 from neve.lake.sql.ranges import HIGHEST, LOWEST, Ranges
 

@@ -16,6 +16,7 @@ import msgspec
 from neve import runtime
 from neve.errors import DamagedError, NotFoundError, UnavailableError
 from neve.log.create import create_own
+from neve.log.downloads import fetch_checked
 from neve.log.envelope import (
     AUTHOR_BYTES,
     ENVELOPE_BYTES_MAX,
@@ -24,13 +25,12 @@ from neve.log.envelope import (
     open_envelope,
     seal_envelope,
 )
-from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys, new_run_key
 from neve.log.manifest.records import (
     Change,
     Collected,
     Doom,
-    Record,
+    ManifestRecord,
     Run,
     RunBody,
     Runs,
@@ -65,7 +65,7 @@ class Manifest:
 
     def __init__(self, store: Store, keys: SeriesKeys) -> None:
         self._store = store
-        self._series: Series[ManifestState, Record] = Series(store, keys, ManifestRules())
+        self._series: Series[ManifestState, ManifestRecord] = Series(store, keys, ManifestRules())
         self._runs: OrderedDict[str, tuple[Segment, ...]] = OrderedDict()
         self._checkpointed = 0
         self.keys = keys
@@ -156,13 +156,15 @@ class Manifest:
         DoomedError or PassedError the caller must abandon the keys and start from a new base.
         """
 
-        def derive(view: ManifestView, entries: tuple[Entry[Record], ...]) -> Record | None:
+        def derive(
+            view: ManifestView, entries: tuple[Entry[ManifestRecord], ...]
+        ) -> ManifestRecord | None:
             doomed = doomed_since(base.state, (entry.record for entry in entries))
             for key in keys:
                 if key in doomed:
                     raise DoomedError(key, "was doomed before it could be listed")
             changes = make(view.state)
-            return Record(tuple(changes)) if changes else None
+            return ManifestRecord(tuple(changes)) if changes else None
 
         outcome = await self._series.propose_from_base(base, derive)
         self._reached(outcome.view)
@@ -176,9 +178,9 @@ class Manifest:
         `make` is called as in `commit`.
         """
 
-        def derive(view: ManifestView) -> Record | None:
+        def derive(view: ManifestView) -> ManifestRecord | None:
             changes = make(view.state)
-            return Record(tuple(changes)) if changes else None
+            return ManifestRecord(tuple(changes)) if changes else None
 
         outcome = await self._series.propose(self.view, derive)
         self._reached(outcome.view)
@@ -191,8 +193,10 @@ class Manifest:
         derive the changes again.
         """
 
-        def derive(view: ManifestView, _: tuple[Entry[Record], ...]) -> Record | None:
-            return Record(tuple(changes)) if view.position == base.position else None
+        def derive(
+            view: ManifestView, _: tuple[Entry[ManifestRecord], ...]
+        ) -> ManifestRecord | None:
+            return ManifestRecord(tuple(changes)) if view.position == base.position else None
 
         try:
             outcome = await self._series.propose_from_base(base, derive)
@@ -287,17 +291,17 @@ class Manifest:
 
             def derive(
                 view: ManifestView,
-                entries: tuple[Entry[Record], ...],
+                entries: tuple[Entry[ManifestRecord], ...],
                 base: ManifestView = base,
                 in_runs: set[str] = in_runs,
                 doomed: list[str] = doomed,
-            ) -> Record | None:
+            ) -> ManifestRecord | None:
                 # A key may be listed and moved into a run between our base and our number.
                 taken = in_runs | set(view.state.doomed)
                 for state in states_since(base.state, (entry.record for entry in entries)):
                     taken |= _named(state)
                 doomed[:] = [key for key in keys if key not in taken]
-                return Record((Doom(tuple(doomed)),)) if doomed else None
+                return ManifestRecord((Doom(tuple(doomed)),)) if doomed else None
 
             try:
                 self._reached((await self._series.propose_from_base(base, derive)).view)

@@ -141,7 +141,7 @@ class Skip(Stored, frozen=True, tag="skip"):
 Change: TypeAlias = Add | Replace | Reindex | Start | Doom | Collected | Runs | Skip
 
 
-class Record(Stored, frozen=True):
+class ManifestRecord(Stored, frozen=True):
     """The payload of one manifest number."""
 
     changes: tuple[Change, ...]

@@ -20,7 +20,7 @@ from neve.log.manifest.records import (
     Add,
     Collected,
     Doom,
-    Record,
+    ManifestRecord,
     Reindex,
     Removal,
     Replace,
@@ -80,19 +80,19 @@ class ManifestRules:
 
     record_kind: Kind = Kind.MANIFEST_RECORD
     checkpoint_kind: Kind = Kind.MANIFEST_CHECKPOINT
-    record_schema: type[Record] = Record
+    record_schema: type[ManifestRecord] = ManifestRecord
     state_schema: type[ManifestState] = ManifestState
 
     def empty(self) -> ManifestState:
         return ManifestState()
 
-    def fold(self, state: ManifestState, number: int, record: Record) -> ManifestState:
+    def fold(self, state: ManifestState, number: int, record: ManifestRecord) -> ManifestState:
         for change in record.changes:
             state = _FOLDS[type(change)](state, number, change)
         return state
 
 
-def states_since(base: ManifestState, records: Iterable[Record]) -> Iterator[ManifestState]:
+def states_since(base: ManifestState, records: Iterable[ManifestRecord]) -> Iterator[ManifestState]:
     """Yield the base, and the state after each change of these records."""
     yield base
     for record in records:
@@ -101,7 +101,7 @@ def states_since(base: ManifestState, records: Iterable[Record]) -> Iterator[Man
             yield base
 
 
-def doomed_since(base: ManifestState, records: Iterable[Record]) -> set[str]:
+def doomed_since(base: ManifestState, records: Iterable[ManifestRecord]) -> set[str]:
     """Return the keys doomed at the base or by a record since, even if collected meanwhile."""
     return {key for state in states_since(base, records) for key in state.doomed}
 

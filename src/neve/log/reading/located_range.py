@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from neve.errors import DamagedError
-from neve.log.fetch import checked, read_range
+from neve.log.downloads import checked, read_range
 from neve.log.manifest.records import NO_CRC, Segment
 from neve.log.reading.spans import StoredSlice
 from neve.log.segment import kfs

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from neve import runtime
 from neve.errors import ClosedError, DamagedError, NotFoundError, UnsupportedError
-from neve.log.fetch import until_believed
+from neve.log.downloads import until_believed
 from neve.log.index_cache import IndexCache
 from neve.log.manifest.records import Segment
 from neve.log.reading.located_range import check_whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neve.errors import DamagedError, UnsupportedError
-from neve.log.fetch import PART_BYTES_DEFAULT, Download
+from neve.log.downloads import PART_BYTES_DEFAULT, Download
 from neve.log.manifest.records import Segment
 from neve.log.reading.located_range import (
     LocatedRange,

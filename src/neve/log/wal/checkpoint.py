@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from neve import runtime
 from neve.errors import ExistsError, NotFoundError
+from neve.log.downloads import fetch_checked
 from neve.log.envelope import (
     AUTHOR_BYTES,
     ENVELOPE_BYTES_MAX,
@@ -18,7 +19,6 @@ from neve.log.envelope import (
     open_envelope,
     seal_envelope,
 )
-from neve.log.fetch import fetch_checked
 from neve.log.keys import SeriesKeys
 from neve.store.port import Store
 

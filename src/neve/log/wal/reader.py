@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from neve import runtime
 from neve.errors import DamagedError, NotFoundError, UnavailableError
-from neve.log.fetch import Download, fetch_checked, fetch_prefix_checked, fetch_range_checked
+from neve.log.downloads import Download, fetch_checked, fetch_prefix_checked, fetch_range_checked
 from neve.log.keys import SeriesKeys, wal_stream
 from neve.log.prefetch import PrefetchReader
 from neve.log.series import greatest_checkpoint

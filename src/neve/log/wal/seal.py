@@ -20,7 +20,7 @@ from neve.errors import (
     StoreError,
     UnavailableError,
 )
-from neve.log.fetch import fetch_prefix_checked
+from neve.log.downloads import fetch_prefix_checked
 from neve.log.keys import wal_stream
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object

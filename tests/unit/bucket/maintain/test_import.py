@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from neve import runtime
+from neve.bucket.async_bucket import AsyncBucket
 from neve.bucket.maintain import import_kafscale as importing
 from neve.bucket.maintain.import_kafscale import ImportedTopic, ImportOptions, import_kafscale
 from neve.bucket.maintain.indexes import build_partition_indexes
 from neve.bucket.maintain.merge import merge_partition
 from neve.bucket.maintain.ownership import take_ownership
-from neve.bucket.reader import AsyncBucket
 from neve.bucket.verify import Options, Severity, verify
 from neve.cluster.log import ClusterLog
 from neve.cluster.node import Node
@@ -18,8 +18,8 @@ from neve.cluster.topic_rules import PartitionCountError
 from neve.errors import InvalidError, NeveError
 from neve.log.keys import CLUSTER_LOG_PREFIX, TOPICS_PREFIX
 from neve.log.keys import manifest as manifest_keys
+from neve.log.log_start import move_start
 from neve.log.manifest.manifest import Manifest
-from neve.log.retention import move_start
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Buffer, Store

@@ -8,7 +8,7 @@ from neve.errors import InvalidError
 from neve.lake.pipeline.config import (
     MaintenanceConfig,
     PipelineConfig,
-    TopicConfig,
+    PipelineTopic,
     load_config,
     parse_config,
 )
@@ -88,6 +88,6 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_every_field_is_described_with_its_default() -> None:
     text = (Path(__file__).parents[4] / "docs" / "users" / "pipeline.md").read_text()
-    for kind in (PipelineConfig, TopicConfig, MaintenanceConfig):
+    for kind in (PipelineConfig, PipelineTopic, MaintenanceConfig):
         for name in kind.__struct_fields__:
             assert f"| `{name}` |" in text, name

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from neve.bucket.facade import Bucket
 from neve.bucket.planning import PartitionPlan
+from neve.bucket.sync_bucket import Bucket
 from neve.cli import lake_run as cli
 from neve.cli import main
 from neve.errors import DamagedError

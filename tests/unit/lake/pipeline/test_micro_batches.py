@@ -4,7 +4,7 @@ from neve.bucket.planning import PartitionPlan, PlannedSpan
 from neve.errors import DamagedError
 from neve.lake.pipeline.micro_batches import MicroBatch, combine_results, next_micro_batch
 from neve.lake.pipeline.range_task import RangeResult
-from neve.lake.scan.tasks import OffsetRange
+from neve.lake.scan.tasks import ScanRange
 
 SPAN_BYTES = 100
 
@@ -22,7 +22,7 @@ def chosen(batch: MicroBatch) -> list[tuple[int, int, int]]:
     return [(each.partition, each.first, each.end) for each in batch.ranges]
 
 
-def done(task: OffsetRange, end: int | None = None, **more: object) -> RangeResult:
+def done(task: ScanRange, end: int | None = None, **more: object) -> RangeResult:
     return RangeResult(task, task.end if end is None else end, rows=1, **more)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from neve.bucket.facade import Bucket
+from neve.bucket.sync_bucket import Bucket
 from neve.errors import DamagedError, InvalidError, LostRangeError
 from neve.lake.pipeline import runner
 from neve.lake.pipeline.config import parse_config

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from neve.bucket.facade import Bucket
+from neve.bucket.sync_bucket import Bucket
 from neve.lake.pipeline import range_task
 from neve.lake.tables import catalog_of, columns, read_progress, table_creation
 from neve.lake.tables.columns import KAFKA_STRUCT

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from neve.bucket.planning import PartitionPlan, PlannedSpan
 from neve.lake.scan.task_planning import pack_tasks, plan_tasks
-from neve.lake.scan.tasks import OffsetRange, StoreRef
+from neve.lake.scan.tasks import ScanRange, StoreRef
 
 Stretch = tuple[int, int, int]  # offsets passed over before it, offsets, bytes
 
@@ -23,7 +23,7 @@ def planned(stretches: list[Stretch], partition: int = 0) -> PartitionPlan:
     return PartitionPlan("t", "id", partition, 0, due, 0, due, tuple(spans))
 
 
-def offsets_of(ranges: list[OffsetRange]) -> list[tuple[int, int]]:
+def offsets_of(ranges: list[ScanRange]) -> list[tuple[int, int]]:
     return [(each.partition, offset) for each in ranges for offset in range(each.first, each.end)]
 
 

@@ -9,7 +9,7 @@ from neve.log.manifest.records import (
     Add,
     Collected,
     Doom,
-    Record,
+    ManifestRecord,
     Reindex,
     Removal,
     Replace,
@@ -165,9 +165,9 @@ def test_dooms_are_kept_until_they_are_carried_out() -> None:
 
 def test_a_doom_collected_meanwhile_is_still_known_to_one_who_read_on() -> None:
     base = folded(Doom(("old",)))
-    records = [Record((Doom(("x",)),)), Record((Collected(("x", "old")),))]
+    records = [ManifestRecord((Doom(("x",)),)), ManifestRecord((Collected(("x", "old")),))]
     assert doomed_since(base, records) == {"old", "x"}
-    together = [Record((Doom(("y",)), Collected(("y",))))]
+    together = [ManifestRecord((Doom(("y",)), Collected(("y",))))]
     assert doomed_since(base, together) == {"old", "y"}
     assert len(list(states_since(base, together))) == 3
 
@@ -230,7 +230,7 @@ def test_a_merge_out_of_a_run_is_loose() -> None:
 
 def test_folding_changes_no_state_given_to_it() -> None:
     before = folded(Doom(("x",)), base=GATHERED)
-    copy = ManifestRules().fold(before, 9, Record(()))
+    copy = ManifestRules().fold(before, 9, ManifestRecord(()))
     folded(Start(30, (removal(A), removal(C))), Doom(("y",)), Add((segment(30),)), base=before)
     assert before == copy
 

@@ -10,7 +10,7 @@ import pytest
 
 from neve import runtime
 from neve.errors import ClosedError, InvalidError
-from neve.log.fetch import (
+from neve.log.downloads import (
     Download,
 )
 from neve.log.prefetch import PrefetchReader

@@ -8,7 +8,7 @@ import pytest
 
 from neve import runtime
 from neve.errors import ClosedError, UnavailableError
-from neve.log.fetch import (
+from neve.log.downloads import (
     Download,
     whole_object,
 )

@@ -8,7 +8,7 @@ import pytest
 
 from neve import runtime
 from neve.errors import DamagedError, NotFoundError
-from neve.log.fetch import (
+from neve.log.downloads import (
     fetch_checked,
     fetch_range_checked,
     split_ranges,

@@ -9,7 +9,7 @@ import pytest
 
 from neve import runtime, settings
 from neve.errors import ClosedError, DamagedError, InvalidError
-from neve.log.fetch import (
+from neve.log.downloads import (
     Download,
     split_ranges,
     whole_object,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from neve.bucket.facade import Bucket
+from neve.bucket.sync_bucket import Bucket
 from neve.lake.scan.options import ReadOptions
 from neve.lake.scan.selection import plan_batch
 from neve.lake.scan.task_planning import PACK_BYTES, pack_tasks, plan_tasks
-from neve.lake.scan.tasks import OffsetRange, StoreRef, bucket_of, read_range, read_what_is_left
+from neve.lake.scan.tasks import ScanRange, StoreRef, bucket_of, read_range, read_what_is_left
 from neve.lake.spark.source.columns import reader_columns, renamed
 from neve.lake.spark.source.filters import narrowed
 
@@ -26,7 +26,7 @@ PLANNING = {"prefetch.window": "1", "prefetch.downloads": "1"}
 class RangesPartition(InputPartition):  # type: ignore[misc]
     """The ranges that one Spark task reads: one, or several small ones."""
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, ranges: Sequence[ScanRange]) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
 
@@ -88,7 +88,7 @@ class FilterTakingReader(NeveReader):
         return filters
 
 
-def spark_partitions(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[InputPartition]:
+def spark_partitions(ranges: Sequence[ScanRange], options: ReadOptions) -> list[InputPartition]:
     """Group ranges into Spark's tasks. Spark needs at least one, even if it is empty."""
     pack_bytes = min(PACK_BYTES, options.max_bytes_per_partition)
     packed = pack_tasks(ranges, pack_bytes=pack_bytes, min_tasks=options.min_partitions)

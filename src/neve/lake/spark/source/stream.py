@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from neve.bucket.facade import Bucket
 from neve.bucket.model import LATEST, TopicInfo, TopicReplacedError, raise_failures
 from neve.bucket.planning import PartitionPlan
+from neve.bucket.sync_bucket import Bucket
 from neve.cluster.log import NoTopicError
 from neve.errors import LostRangeError, UnsupportedError
 from neve.lake.scan.offsets import StreamOffsets, TopicOffsets, known_offsets, limited

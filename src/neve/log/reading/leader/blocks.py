@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from neve import runtime
 from neve.errors import ClosedError, UnavailableError
-from neve.log.fetch import through_free_slots, until_believed
+from neve.log.downloads import through_free_slots, until_believed
 from neve.log.reading.leader.batch_map import BatchMap, Cut
 from neve.log.reading.located_range import CheckedBytes, LocatedRange, read_located
 from neve.store.port import Store

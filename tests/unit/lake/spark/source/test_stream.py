@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from neve.bucket.facade import Bucket
 from neve.bucket.model import TopicReplacedError
+from neve.bucket.sync_bucket import Bucket
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError, LostRangeError
 from neve.lake.scan.options import ReadOptions

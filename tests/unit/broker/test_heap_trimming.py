@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from neve import runtime
-from neve.broker.memory import (
+from neve.broker.heap_trimming import (
     CHECK_SECONDS,
     GROWN_BYTES,
     REST_SECONDS,

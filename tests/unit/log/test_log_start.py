@@ -8,8 +8,8 @@ import pytest
 from neve import runtime
 from neve.cluster.node import Node
 from neve.errors import InvalidError
+from neve.log.log_start import move_start, start_by_age, start_by_size
 from neve.log.manifest.records import Segment
-from neve.log.retention import move_start, start_by_age, start_by_size
 from support.manifest_rows import segment
 from support.node_world import TOPIC, send, small_settings, started, successor, values_of
 from support.scripted_store import ScriptedStore, first, in_simulation

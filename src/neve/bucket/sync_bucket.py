@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from neve import runtime
+from neve.bucket.async_bucket import AsyncBucket, GivenSettings, LayoutName, Partitions, Topics, Url
 from neve.bucket.decode import COLUMNS
 from neve.bucket.info import BucketInfo
 from neve.bucket.model import LATEST, Bounds, Moment, Offsets, Record, TopicInfo
 from neve.bucket.planning import PartitionPlan
-from neve.bucket.reader import AsyncBucket, GivenSettings, LayoutName, Partitions, Topics, Url
 
 if TYPE_CHECKING:
     import pyarrow as pa

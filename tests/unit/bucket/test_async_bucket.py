@@ -13,8 +13,8 @@ import pytest
 import neve
 from neve import runtime
 from neve.bucket import reader as reader_module
+from neve.bucket.async_bucket import NEAR_BYTES_MAX, AsyncBucket
 from neve.bucket.model import PartitionsFailedError, Record
-from neve.bucket.reader import NEAR_BYTES_MAX, AsyncBucket
 from neve.cluster.log import NoClusterError, NoTopicError
 from neve.errors import ClosedError, DamagedError, InvalidError, LostRangeError
 from neve.log.manifest.records import Skip

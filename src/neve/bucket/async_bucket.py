@@ -45,7 +45,7 @@ from neve.bucket.partition import PartitionReader, ReadCounters
 from neve.bucket.planning import PartitionPlan, plan_partitions
 from neve.cluster.log import NoTopicError
 from neve.errors import InvalidError, NeveError
-from neve.log.fetch import PART_BYTES_DEFAULT
+from neve.log.downloads import PART_BYTES_DEFAULT
 from neve.log.index_cache import IndexCache
 from neve.log.prefetch import PrefetchReader
 from neve.log.reading.record_chunk import RecordChunk
