@@ -162,7 +162,7 @@ _DECLARED = (
         "max.message.bytes",
         "int",
         1_048_588,
-        "the largest batch that a producer may send, as sent",
+        "the largest batch that a producer may send, as sent and as stored",
     ),
     _config(
         "message.timestamp.type",

@@ -12,7 +12,7 @@ import pytest
 
 import neve
 from neve import runtime
-from neve.bucket import reader as reader_module
+from neve.bucket import async_bucket
 from neve.bucket.async_bucket import NEAR_BYTES_MAX, AsyncBucket
 from neve.bucket.model import PartitionsFailedError, Record
 from neve.cluster.log import NoClusterError, NoTopicError
@@ -189,7 +189,7 @@ async def test_little_is_read_ahead_of_a_folder_that_is_near(
     writer = await Writer.start(str(tmp_path))
     await samples.layered(writer, "t")
     await writer.close()
-    monkeypatch.setattr(reader_module, "PrefetchReader", Noted)
+    monkeypatch.setattr(async_bucket, "PrefetchReader", Noted)
     async with await AsyncBucket.connect(tmp_path, settings=given) as bucket:
         assert await rows(bucket.read("t")) == expected("t", 0, 0, END)
     assert used == {ahead}

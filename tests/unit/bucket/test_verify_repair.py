@@ -170,9 +170,9 @@ async def test_a_key_that_is_listed_after_all_survives() -> None:
     await log.tier()
     fresh = (await writer.segments(TOPIC, 0))[-1]
     from neve.bucket.repair import Repair
-    from neve.bucket.verify.findings import Finding, Place, Remedy
+    from neve.bucket.verify.findings import Finding, PartitionRef, Remedy
 
-    place = Place(TOPIC, log.topic_id.hex(), 0)
+    place = PartitionRef(TOPIC, log.topic_id.hex(), 0)
     for key in (fresh.key, str(fresh.index_key)):
         report.add(
             Finding(severity=Severity.ORPHAN, key=key, what="?", remedy=Remedy.DOOM, place=place)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from neve import __version__
-from neve.broker import memory
+from neve.broker import heap_trimming
 from neve.cli import main
 from neve.cli import serve as serving
 from neve.errors import FencedError, InvalidError, NeveError, StoreFailedError, UnavailableError
@@ -122,7 +122,7 @@ def test_memory_is_looked_after_unless_the_bucket_is_in_it(
             ended.append(bytes_max)
 
     seen, ended = list[int](), list[int]()
-    monkeypatch.setattr(memory, "stay_below", stay_below)
+    monkeypatch.setattr(heap_trimming, "stay_below", stay_below)
     flags = ["--store", store, "--set", f"broker.memory.bytes={256 * MIB}"]
     assert main(["serve", *FREE, *flags]) == 0
     assert seen == ended == bounds
@@ -134,7 +134,7 @@ def test_that_memory_is_not_looked_after_any_more_is_told(
     async def stay_below(_: int) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(memory, "stay_below", stay_below)
+    monkeypatch.setattr(heap_trimming, "stay_below", stay_below)
     assert main(["serve", *FREE]) == 0, "it serves on"
     assert (
         "the check of broker.memory.bytes has failed and stopped: can't start"
