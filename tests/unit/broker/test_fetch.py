@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from neve.broker.fetch.handler import WAITING_PARTITION_BYTES
+from neve.broker.context import Client, Context
+from neve.broker.fetch.handler import WAITING_PARTITION_BYTES, fetch
 from neve.broker.response_queue import ResponseQueue
 from neve.cli import main
 from neve.cluster.node import Node
 from neve.errors import DamagedError
 from neve.protocol.codes import ErrorCode
+from neve.protocol.messages.fetch import FetchRequest
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
 from neve.records.batch import parse_header
 from neve.records.reference import Record, build_batch, decode_batch
@@ -72,6 +74,23 @@ async def test_a_fetch_waits_for_min_bytes_but_not_beyond_its_time() -> None:
         late = await reader.fetch("t", 0, max_wait_ms=200, min_bytes=1 << 19)
         assert values_of(late.records) == [b"x" * 1_200]
         assert 0.15 < time.monotonic() - started < 10
+
+
+async def test_a_fetch_that_is_cancelled_before_it_starts_reserves_nothing() -> None:
+    async with running_broker() as broker, Wire.to(broker) as wire:
+        await broker.node.topics.create("t", 1)
+        await wire.produce("t", batch(b"x" * 100_000))
+        part = FetchRequest.Partition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=15_000,
+            min_bytes=1 << 19,
+            max_bytes=1 << 20,
+            topics=[FetchRequest.Topic(topic="t", partitions=[part])],
+        )
+        work = fetch(broker, request, Context(12, None, Client("127.0.0.1", 1)))
+        assert asyncio.iscoroutine(work)
+        work.close()
+        assert (broker.unsent.share.used, broker.unsent.bytes_making) == (0, 0)
 
 
 async def test_where_too_much_waits_a_fetch_of_many_partitions_is_answered_at_once() -> None:

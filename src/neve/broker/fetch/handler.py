@@ -65,6 +65,8 @@ def fetch(
     work.read_memory()
     if work.is_complete:
         return work.response(incremental)
+    # A task that is cancelled before its first step runs no `finally`, so nothing may be reserved.
+    work.drop_records()
     return work.finish(incremental)
 
 
@@ -175,6 +177,7 @@ class _Fetch:
         waiting, size = self._broker.waiting, WAITING_PARTITION_BYTES * len(self._reads)
         spare = waiting.bytes_max // 4 if len(self._reads) > FEW_PARTITIONS else 0
         if not waiting.try_take(size, spare=spare):
+            self._restore_records()
             response = self.response(incremental)
             response.throttle_time_ms = min(int(self._wait_seconds * 1000), THROTTLE_MS_MAX)
             return response
@@ -184,6 +187,7 @@ class _Fetch:
                 await self._read_cold(ends_at)
             if not self._is_due and not self._lacks_room:
                 await self._wait_for_more(ends_at)
+            self._restore_records()
             if self._lacks_room:
                 await self._wait_for_room(ends_at)
             return self.response(incremental)
@@ -298,7 +302,7 @@ class _Fetch:
         for log, watcher in watchers:
             log.watch(watcher)
         self._broker.waiting_fetches[self] = None
-        self._drop_records()
+        self.drop_records()
         try:
             self._recheck(logs)
             while not self._is_due and not self._lacks_room:
@@ -312,16 +316,19 @@ class _Fetch:
             del self._broker.waiting_fetches[self]
             for log, watcher in watchers:
                 log.unwatch(watcher)
-            for read in self._reads:
-                if read.chunk is not None and read.chunk.size and not read.chunk.parts:
-                    self._reread(read)
 
-    def _drop_records(self) -> None:
-        """Keep only the sizes of records while waiting for more."""
+    def drop_records(self) -> None:
+        """Keep only the sizes of records, and reserve nothing, while waiting."""
         for read in self._reads:
             if read.chunk is not None:
                 read.chunk = read.chunk._replace(parts=[])
         self._reservation.release()
+
+    def _restore_records(self) -> None:
+        """Read the records again that `drop_records` has dropped."""
+        for read in self._reads:
+            if read.chunk is not None and read.chunk.size and not read.chunk.parts:
+                self._reread(read)
 
     def _recheck(self, logs: list[tuple[PartitionRead, PartitionLog]]) -> None:
         """Read records that were committed after the first read and before the watchers."""
