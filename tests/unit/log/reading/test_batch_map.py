@@ -40,7 +40,7 @@ def test_any_offset_and_room_give_what_a_walk_gives(
     found = BatchMap(rows[0][0], "key")
     for _ in range(3_000):
         offset = chance.randint(rows[0][0], rows[-1][1] + 2)
-        room = chance.choice([0, 1, 200, 1_000, 5_000, 1 << 20])
+        room = chance.choice([-5_000, 0, 1, 200, 1_000, 5_000, 1 << 20])
         limit = chance.choice([None, None, chance.randint(offset + 1, rows[-1][1] + 5)])
         at_least_one = chance.random() < 0.5
         wanted = [row for row in rows if row[1] >= offset and (limit is None or row[0] < limit)]

@@ -100,7 +100,7 @@ class BatchMap:
     ) -> tuple[int, int]:
         """Return where the last batch that fits before `stop` ends, and the offset after it."""
         size, note_at = len(data), self._positions[-1] + NOTED_EVERY_BYTES
-        noted = bisect_right(self._positions, stop) - 1
+        noted = max(0, bisect_right(self._positions, stop) - 1)
         position, following = self._positions[noted], self._ends[noted]
         if position <= start:
             position, following = start, first
