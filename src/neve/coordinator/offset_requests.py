@@ -264,6 +264,8 @@ class OffsetRequests:
 
     def _expire_group(self, slot: Slot) -> list[Awaitable[GroupError | None]]:
         group, offsets = slot.group, slot.offsets
+        if self._table.get(group.group_id) is not slot:
+            return []  # dropped meanwhile; the group's name may belong to a new group
         idle = Idleness(
             state=group.state,
             state_since_ms=slot.state_since_ms,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from neve import runtime
@@ -403,6 +405,21 @@ async def test_an_expiry_that_fails_is_made_up_for() -> None:
         world.log.failure = None
         await runtime.sleep(601)
         assert len(world.groups) == 0
+
+
+@in_simulation
+async def test_an_expiry_leaves_a_group_alone_that_took_the_name_of_a_dropped_one() -> None:
+    async with World(initial_rebalance_delay_ms=0) as world:
+        for at in range(400):  # the run yields after each group
+            await world.commit(("orders", 0, 1), group_id=f"other{at}")
+        first = await world.joined(id_round_trip=True)
+        run = asyncio.ensure_future(world.groups.expire())
+        await runtime.sleep(0)
+        world.groups.leave("g", [Identity(first.member_id)])
+        member_id, generation = await world.member()
+        await run
+        await world.restart()
+        assert world.groups.heartbeat("g", Identity(member_id), generation) is None
 
 
 @in_simulation
