@@ -41,6 +41,8 @@ SHOWN_CHARACTERS_MAX = 100
 """How much of a group's name a log line shows."""
 CLIENT_ID_CHARACTERS_MAX = 249
 """How much of a client's id is used in its member id, which its records contain."""
+MEMBER_ID_BYTES_MAX = NAME_BYTES_MAX + 1 + 36
+"""The limit of member ids: the instance or client id, a hyphen and a UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +251,9 @@ class Groups(OffsetRequests):
 
 
 def _name_fault(request: JoinRequest) -> GroupError | None:
-    names = [request.instance_id or "", request.protocol_type, request.member_id]
+    names = [request.instance_id or "", request.protocol_type]
     names += [name for name, _ in request.protocols]
-    if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
+    is_too_long = any(len(name.encode()) > NAME_BYTES_MAX for name in names)
+    if is_too_long or len(request.member_id.encode()) > MEMBER_ID_BYTES_MAX:
         return GroupError.NAME_TOO_LONG
     return None

@@ -276,6 +276,16 @@ async def test_absurd_names_are_refused() -> None:
 
 
 @in_simulation
+@pytest.mark.parametrize("name", [{"instance_id": "x" * 1_024}, {"client_id": "\N{SNOWMAN}" * 249}])
+async def test_a_member_id_that_was_assigned_is_accepted(name: dict[str, str]) -> None:
+    async with World(initial_rebalance_delay_ms=0) as world:
+        first = await world.joined(**name)
+        assert first.error is None
+        again = await world.joined(first.member_id, **name)
+        assert again.error is None
+
+
+@in_simulation
 async def test_what_waits_for_a_store_that_hangs_is_bounded() -> None:
     """A member that changes what it joins with has another record written, time after time."""
     async with World() as world:
