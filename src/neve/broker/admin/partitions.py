@@ -14,6 +14,7 @@ from neve.broker.errors import (
     UnknownLeaderEpochError,
     UnknownPartitionError,
 )
+from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
 
 if TYPE_CHECKING:
@@ -38,15 +39,22 @@ class LeadershipCheck:
 
     def __init__(self, still_leading: StillLeading) -> None:
         self._still_leading = still_leading
-        self._leads: bool | None = None
+        self._leads: bool | NeveError | TimeoutError | None = None
 
     async def __call__(self) -> bool:
         """Return whether this process still leads. The store is asked once.
 
-        Raises UnavailableError if the store does not answer in time.
+        Raises UnavailableError if the store does not answer in time, or TimeoutError if an earlier
+        call was cancelled by a deadline: further calls do not wait again.
         """
         if self._leads is None:
-            self._leads = await self._still_leading()
+            self._leads = TimeoutError("an earlier check of leadership took too long")
+            try:
+                self._leads = await self._still_leading()
+            except NeveError as error:
+                self._leads = error
+        if not isinstance(self._leads, bool):
+            raise self._leads
         return self._leads
 
     async def check(self, leader: PartitionLeader) -> None:
