@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from neve import runtime
 from neve.broker.admin.cluster import ClusterAdmin
 from neve.broker.admin.configs import ConfigAdmin
@@ -15,8 +17,9 @@ from neve.broker.admin.offsets import OffsetAdmin
 from neve.broker.admin.partitions import PartitionAdmin
 from neve.broker.admin.topics import TopicAdmin
 from neve.broker.context import Client, Context
+from neve.cluster.log import ClusterLog
 from neve.cluster.node import Node
-from neve.cluster.state import Topic
+from neve.cluster.state import ClusterState, Topic
 from neve.protocol.codes import ErrorCode
 from neve.protocol.compiler import AnyApi
 from neve.serving.addresses import Address
@@ -103,6 +106,20 @@ async def start_broker(
     for name, partitions in (topics or {}).items():
         await node.topics.create(name, partitions)
     return StandIn(node, settings, bucket)
+
+
+def delay_next_refresh(cluster: ClusterLog, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let the next read of the cluster log wait until the returned event is set."""
+    gate, refresh = asyncio.Event(), cluster.refresh
+    waiting = [gate]
+
+    async def delayed() -> ClusterState:
+        while waiting:
+            await waiting.pop().wait()
+        return await refresh()
+
+    monkeypatch.setattr(cluster, "refresh", delayed)
+    return gate
 
 
 async def ask(

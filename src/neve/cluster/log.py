@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -79,6 +80,8 @@ class ClusterLog:
         self.view: View[ClusterState] = View(0, ClusterState())
         self.read_at = float("-inf")  # when it was last read to its end, on our own clock
         self.on_change: Callable[[ClusterState], None] = lambda _: None
+        # Held by a change of configs that is derived from the state: one after the other.
+        self.changing_configs = asyncio.Lock()
 
     @property
     def state(self) -> ClusterState:
@@ -296,9 +299,14 @@ class ClusterLog:
 
         await self.propose(derive)
 
-    async def delete_topic(self, name: str) -> Topic:
-        """Delete a topic and return its last state. Raises NoTopicError if none has that name."""
+    async def delete_topic(self, name: str, topic_id: str | None = None) -> Topic:
+        """Delete a topic and return its last state.
+
+        Raises NoTopicError if none has that name, or if that topic has another id than `topic_id`.
+        """
         topic = await self._found(name)
+        if topic_id not in (None, topic.topic_id):
+            raise NoTopicError(f"topic {name!r} was deleted, and another one has its name now")
         topic_id = topic.topic_id
         await self.propose(
             lambda state: DeleteTopic(topic_id) if topic_id in state.topics else None

@@ -57,7 +57,11 @@ class TopicOperations:
         event(_log, logging.INFO, "topic configs changed", **given)
         return topic
 
-    async def delete(self, name: str) -> None:
-        """Delete a topic. Its logs here are closed; a purge deletes its objects later."""
-        topic = await self._cluster.delete_topic(name)
+    async def delete(self, name: str, topic_id: str | None = None) -> Topic:
+        """Delete a topic and return its last state. With `topic_id`, only if it has this id.
+
+        Its logs here are closed; a purge deletes its objects later.
+        """
+        topic = await self._cluster.delete_topic(name, topic_id)
         event(_log, logging.INFO, "topic deleted", topic=name, topic_id=topic.topic_id)
+        return topic

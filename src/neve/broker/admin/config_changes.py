@@ -27,6 +27,7 @@ from neve.errors import InvalidError
 
 if TYPE_CHECKING:
     from neve.broker.admin.changes import Changes
+    from neve.cluster.log import ClusterLog
     from neve.cluster.node import Node
     from neve.cluster.state import Topic
     from neve.settings import Settings
@@ -175,17 +176,48 @@ def _entries(text: str) -> list[str]:
 
 
 async def change_configs(
-    target: ConfigTarget, edits: Sequence[ConfigEdit], derive: Derive, changes: Changes | None
+    cluster: ClusterLog,
+    find: Callable[[], ConfigTarget],
+    edits: Sequence[ConfigEdit],
+    derive: Derive,
+    changes: Changes | None,
 ) -> None:
-    """Change the configs of a resource. Only checks the edits if `changes` is None.
+    """Change the configs of the resource that `find` returns. Only checks if `changes` is None.
 
     Raises InvalidError if the edits name a config twice, or cannot be made.
     """
     for edit, times in each_once(edits, attrgetter("name")):
         check_named_once(f"config {edit.name!r}", times)
+    _differences(find(), edits, derive)
+    if changes is not None:
+        await changes.make(partial(_change_in_turn, cluster, find, edits, derive))
+
+
+async def _change_in_turn(
+    cluster: ClusterLog,
+    find: Callable[[], ConfigTarget],
+    edits: Sequence[ConfigEdit],
+    derive: Derive,
+) -> None:
+    """Make the edits after all changes that were requested before, and on the state they left.
+
+    A change whose client has given up may still take effect: a later one must come after it, even
+    if the configs look as wanted until then.
+    """
+    async with cluster.changing_configs:
+        await cluster.refresh()
+        target = find()
+        values, removed = _differences(target, edits, derive)
+        if values or removed:
+            await target.change(values, removed)
+
+
+def _differences(
+    target: ConfigTarget, edits: Sequence[ConfigEdit], derive: Derive
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the configs to set and the configs to remove. Raises an error if they are invalid."""
     wanted = derive(target, edits)
     values = {name: value for name, value in wanted.items() if target.kept.get(name) != value}
     removed = tuple(name for name in target.kept if name not in wanted)
     target.check(values, removed)
-    if changes is not None and (values or removed):
-        await changes.make(partial(target.change, values, removed))
+    return values, removed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.admin.config_changes import (
@@ -134,7 +135,8 @@ class ConfigAdmin:
 
         Raises an error if the resource does not exist, or its configs cannot be changed like this.
         """
-        await change_configs(self._target(resource_type, name), edits, derive, changes)
+        find = partial(self._target, resource_type, name)
+        await change_configs(self._node.cluster, find, edits, derive, changes)
 
     def _target(self, resource_type: int, name: str) -> ConfigTarget:
         if _checked_type(resource_type) is ConfigResourceType.BROKER:

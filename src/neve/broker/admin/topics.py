@@ -127,10 +127,24 @@ class TopicAdmin:
         """Add partitions to a topic, up to `total`."""
         await self._node.topics.add_partitions(name, total)
 
-    async def delete(self, topic: Topic) -> None:
-        """Delete a topic. Its objects are removed later."""
+    async def delete(self, name: str) -> Topic:
+        """Delete the topic of this name and return its last state. Its objects are removed later.
+
+        Raises NoTopicError if there is none.
+        """
+        check_not_internal(name, "deleted")
+        return await self._node.topics.delete(name)
+
+    async def delete_by_id(self, topic: Topic) -> Topic:
+        """Delete this very topic: never another one that has taken its name.
+
+        Raises UnknownTopicIdError if it does not exist any more.
+        """
         check_not_internal(topic.name, "deleted")
-        await self._node.topics.delete(topic.name)
+        try:
+            return await self._node.topics.delete(topic.name, topic.topic_id)
+        except NoTopicError:
+            raise UnknownTopicIdError(topic.id_bytes) from None
 
 
 def check_not_internal(name: str, done: str) -> None:

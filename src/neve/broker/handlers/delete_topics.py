@@ -53,8 +53,11 @@ async def _row(
     name, topic_id = named
     try:
         topic = _found(broker, named, times)
-        name = topic.name
-        await changes.make(partial(broker.topics.delete, topic))
+        if name is None:
+            name = topic.name
+            topic = await changes.make(partial(broker.topics.delete_by_id, topic))
+        else:
+            topic = await changes.make(partial(broker.topics.delete, name))
     except NeveError as error:
         code, reason = admin_error(error)
         return DeleteTopicsResponse.Topic(

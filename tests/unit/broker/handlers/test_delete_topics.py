@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,7 +8,15 @@ import pytest
 from neve.broker.handlers import delete_topics
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.delete_topics import DELETE_TOPICS
-from support.broker_world import NO_ID, StandIn, ask, produce, start_broker, versions
+from support.broker_world import (
+    NO_ID,
+    StandIn,
+    ask,
+    delay_next_refresh,
+    produce,
+    start_broker,
+    versions,
+)
 
 LOWEST, HIGHEST = DELETE_TOPICS.min_version, DELETE_TOPICS.max_version
 
@@ -49,6 +58,23 @@ async def test_a_topic_is_deleted_by_its_id() -> None:
     (row,) = await told_by_id(broker, topic_id)
     assert (row.error_code, row.name, row.topic_id) == (0, "t", topic_id)
     assert broker.node.cluster.state.topic("t") is None
+    await broker.node.abort()
+
+
+async def test_deleting_by_id_spares_a_topic_that_took_the_name_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await start_broker({"t": 1})
+    topic_id = broker.topic("t").id_bytes
+    release = delay_next_refresh(broker.node.cluster, monkeypatch)
+    deleting = asyncio.ensure_future(told_by_id(broker, topic_id))
+    await asyncio.sleep(0.01)
+    await told(broker, HIGHEST, "t")
+    await broker.node.topics.create("t", 1)
+    release.set()
+    (row,) = await deleting
+    assert (row.error_code, row.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
+    assert broker.topic("t").id_bytes != topic_id
     await broker.node.abort()
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -7,9 +8,10 @@ import pytest
 
 from neve.broker.admin.config_changes import ConfigOperation
 from neve.broker.handlers import incremental_alter_configs
+from neve.cluster.log import ClusterLog
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS as API
-from support.broker_world import NODE_ID, alter, start_broker, versions
+from support.broker_world import NODE_ID, alter, delay_next_refresh, start_broker, versions
 
 LOWEST, HIGHEST = API.min_version, API.max_version
 _Request = API.Request
@@ -74,6 +76,38 @@ async def test_taking_back_what_was_not_given_is_fine() -> None:
     broker = await start_broker({"t": 1})
     (row,) = await told(broker, wanted(("retention.ms", DELETE, None)))
     assert row.error_code == 0
+    await broker.node.abort()
+
+
+async def test_a_change_comes_after_an_earlier_one_that_timed_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = await start_broker({"t": 1})
+    await broker.node.topics.set_configs("t", {"retention.ms": "1000"})
+    monkeypatch.setattr("neve.broker.admin.changes.WAIT_MS_LEAST", 50)
+    release = delay_next_refresh(broker.node.cluster, monkeypatch)
+    (late,) = await told(broker, wanted(("retention.ms", SET, "2000")))
+    assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+    monkeypatch.setattr("neve.broker.admin.changes.WAIT_MS_LEAST", 5_000)
+    again = asyncio.ensure_future(told(broker, wanted(("retention.ms", SET, "1000"))))
+    await asyncio.sleep(0.01)
+    release.set()
+    (row,) = await again
+    assert row.error_code == 0
+    while len(broker.changing):
+        await asyncio.sleep(0.001)
+    assert broker.topic("t").configs == {"retention.ms": "1000"}
+    await broker.node.abort()
+
+
+async def test_a_change_is_made_though_the_broker_has_an_older_view() -> None:
+    broker = await start_broker({"t": 1})
+    await broker.node.topics.set_configs("t", {"retention.ms": "1000"})
+    other = ClusterLog(broker.node.store)
+    await other.set_configs("t", {"retention.ms": "2000"})
+    (row,) = await told(broker, wanted(("retention.ms", SET, "1000")))
+    assert row.error_code == 0
+    assert (await other.refresh()).topic("t").configs == {"retention.ms": "1000"}
     await broker.node.abort()
 
 
