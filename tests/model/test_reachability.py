@@ -9,6 +9,7 @@ import pytest
 
 from . import manifest_model, rollup_model, series_model, wal_model
 from .manifest_model import ManifestModel
+from .membership_model import MembershipModel
 from .release_model import ReleaseModel
 from .rollup_model import RollUpModel
 from .run_model import RunModel
@@ -132,6 +133,21 @@ REACHED: tuple[tuple[str, Model[Any], Callable[[Any], bool]], ...] = (
         "O's release is refused and O is deposed",
         ReleaseModel(),
         lambda s: s.owner.phase == "deposed" and not s.fenced and len(s.log) > 1,
+    ),
+    (
+        "p comes back to the process that released it",
+        MembershipModel(rejoins=False),
+        lambda s: any(term.epoch == 2 and term.process == 0 for term in s.terms),
+    ),
+    (
+        "a restarted process serves what its earlier one had acknowledged",
+        MembershipModel(log_numbers=2),
+        lambda s: any(term.process == 2 and term.start > 0 for term in s.terms),
+    ),
+    (
+        "a process that acknowledged a record learns that it was expired",
+        MembershipModel(rejoins=False),
+        lambda s: s.processes[0].phase == "over" and s.streams[0].committed > 0,
     ),
 )
 
