@@ -150,6 +150,16 @@ EXPLORATIONS = (
     Exploration(
         "membership: 1 number, restart, 3 cluster-log numbers", MembershipModel(), mark="soak"
     ),
+    Exploration(
+        "membership: 2 numbers, window 2, no restart, 5 cluster-log numbers",
+        MembershipModel(2, log_numbers=5, rejoins=False),
+        mark="soak",
+    ),
+    Exploration(
+        "membership: 3 numbers, window 2, no restart, 4 cluster-log numbers",
+        MembershipModel(3, log_numbers=4, rejoins=False),
+        mark="soak",
+    ),
 )
 
 
