@@ -44,10 +44,10 @@ class PartitionLeader:
     __slots__ = (
         "__weakref__",
         "_config",
+        "_expires_at_ms",
         "_is_tiering",
         "_queues",
-        "_retain_at_ms",
-        "_retained_ms",
+        "_retained_at",
         "log",
     )
 
@@ -63,8 +63,8 @@ class PartitionLeader:
         self._config = config
         self._queues = queues
         self._is_tiering = False
-        self._retain_at_ms: int | None = None  # wall clock: when retention is next due
-        self._retained_ms: int | None = None  # wall clock: when retention last ran
+        self._expires_at_ms = 0  # wall clock: when records may expire next
+        self._retained_at: float | None = None  # monotonic clock: when retention last ran
         if has_earlier_streams:
             queues.with_earlier_streams[self] = None
         self.reschedule()
@@ -166,28 +166,27 @@ class PartitionLeader:
 
         Records that have expired when they arrive (they may carry any time) are kept that long too.
         """
-        retention, check_ms = self._queues.retention, self._queues.retention_check_ms
+        retention, now = self._queues.retention, runtime.monotonic()
+        check_seconds = self._queues.retention_check_ms / 1000
         if at_ms >= NEVER_MS:
             retention.drop(self)
             return
-        now_ms = runtime.now_ms()
-        if self._retained_ms is not None:
-            at_ms = max(at_ms, self._retained_ms + check_ms)
-        if at_ms <= now_ms:
-            at_ms = now_ms + check_ms
-            before_ms = self._retain_at_ms
-            if self in retention and before_ms is not None and before_ms > now_ms:
-                at_ms = min(at_ms, before_ms)  # repeated changes do not postpone it for ever
-        self._retain_at_ms = at_ms
-        seconds = (at_ms - now_ms) / 1000
-        retention.set(self, runtime.monotonic() + min(seconds, RETENTION_CHECK_SECONDS_MAX))
+        self._expires_at_ms = at_ms
+        # Only records expire by the wall clock. If it is set back, what was scheduled while it was
+        # ahead must not wait until it gets there again.
+        due = now + min((at_ms - runtime.now_ms()) / 1000, RETENTION_CHECK_SECONDS_MAX)
+        if self._retained_at is not None:
+            due = max(due, self._retained_at + check_seconds)
+        if due > now:
+            retention.set(self, due)
+        else:  # repeated changes do not postpone it for ever
+            retention.set_if_earlier(self, now + check_seconds)
 
     def retention_due(self) -> bool:
         """Whether retention is due by the wall clock. If it is not, it is scheduled again."""
-        at_ms = self._retain_at_ms or 0
-        if at_ms <= runtime.now_ms():
+        if self._expires_at_ms <= runtime.now_ms():
             return True
-        self._schedule_retention(at_ms)
+        self._schedule_retention(self._expires_at_ms)
         return False
 
     def postpone_tiering(self, seconds: float) -> None:
@@ -227,7 +226,7 @@ class PartitionLeader:
         config = self.config
         at_ms = await self._write(lambda: retain(self.log, config))
         if at_ms is not None and self.is_leading:
-            self._retained_ms = runtime.now_ms()
+            self._retained_at = runtime.monotonic()
             self.reschedule()
             self._schedule_retention(at_ms)
 

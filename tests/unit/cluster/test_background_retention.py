@@ -8,6 +8,7 @@ from neve import runtime
 from neve.cluster.node import Node
 from neve.cluster.records import SetConfigs
 from neve.log.keys import segment_prefix, topic_prefix
+from neve.runtime.context import world
 from neve.settings import ClusterSettings, MaintenanceSettings, Settings
 from support.background import segments, send, upkeep
 from support.node_world import (
@@ -78,6 +79,30 @@ async def test_a_log_that_grows_past_its_size_shrinks_but_not_at_every_segment(
             starts.add(node.leader(TOPIC, 0).log.start_offset)
         assert len(starts) <= 4
         await runtime.sleep(15)
+        assert 3 <= len(segments(store, node)) <= 4
+
+
+@in_simulation
+async def test_a_log_is_kept_small_though_the_wall_clock_was_set_back(
+    store: ScriptedStore,
+) -> None:
+    real = world.get()
+    ahead_seconds = 30 * 86_400.0
+    world.set(dataclasses.replace(real, wall=lambda: real.wall() + ahead_seconds))
+    node = await started(store, retention_settings())
+    await node.topics.set_configs(TOPIC, {"retention.bytes": "2000", "retention.ms": "-1"})
+    async with upkeep(node, retention_settings()):
+        for _ in range(20):
+            await send(node, ["a" * 500])
+            await runtime.sleep(1)
+        start = node.leader(TOPIC, 0).log.start_offset
+        assert start > 0, "retention ran while the clock was ahead"
+        ahead_seconds = 0.0
+        for _ in range(20):
+            await send(node, ["a" * 500])
+            await runtime.sleep(1)
+        await runtime.sleep(5)
+        assert node.leader(TOPIC, 0).log.start_offset > start + 15
         assert 3 <= len(segments(store, node)) <= 4
 
 
