@@ -54,31 +54,30 @@ class LedPartitions:
         self.on_led: list[Callable[[PartitionLeader], None]] = []
         self.on_lost: list[Callable[[PartitionLeader], None]] = []
 
-    def segment_settings(self, topic: Topic) -> SegmentSettings:
-        """The settings of a topic's segments; the broker's own if its configs are not valid."""
-        config = self._config(topic)
-        if isinstance(config, InvalidError):
+    def _configs(self, topic: Topic) -> tuple[TopicConfig | InvalidError, SegmentSettings]:
+        """Return a topic's config, and its segments' settings: the broker's if it is not valid."""
+        segment = self._segment
+        try:
+            config = TopicConfig.of(topic.configs, segment, self._broker_configs.topic_defaults)
+        except InvalidError as error:
             configs = str(topic.configs)
             _log.warning(
                 "topic %s: %s: its segments are made as if it had no configs", topic.name, configs
             )
-            return self._segment
-        return dataclasses.replace(self._segment, bytes=config.segment_bytes, ms=config.segment_ms)
-
-    def _config(self, topic: Topic) -> TopicConfig | InvalidError:
-        try:
-            return TopicConfig.of(topic.configs, self._segment, self._broker_configs.topic_defaults)
-        except InvalidError as error:
-            return error
+            return error, segment
+        return config, dataclasses.replace(
+            segment, bytes=config.segment_bytes, ms=config.segment_ms
+        )
 
     def add(self, topic: Topic, logs: Sequence[PartitionLog]) -> None:
-        """Lead these partitions of a topic from now on."""
-        config = self._config(topic)
+        """Lead these partitions of a topic from now on, with its current configs."""
+        config, segment = self._configs(topic)
         self._set_codec(topic, config)
         self._topics[topic.topic_id] = topic
         leaders = self._leaders.setdefault(topic.topic_id, [])
         self._memory.count(PARTITION_BYTES * len(logs))
         for log in logs:
+            log.configure(segment)
             leader = PartitionLeader(
                 log,
                 config,
@@ -122,7 +121,7 @@ class LedPartitions:
             self.codecs.pop(topic.id_bytes, None)
 
     def _configure(self, topic: Topic) -> None:
-        config, segment = self._config(topic), self.segment_settings(topic)
+        config, segment = self._configs(topic)
         self._set_codec(topic, config)
         for leader in self._leaders[topic.topic_id]:
             leader.configure(config, segment)

@@ -240,7 +240,6 @@ class Takeover:
             topic = state.topics.get(topic_id)
             if topic is None:
                 continue
-            segment = self._led.segment_settings(topic)
             for row in rows:
                 number = row[1]
                 partition = topic.partitions[number]
@@ -249,7 +248,7 @@ class Takeover:
                 log = PartitionLog(
                     self._store,
                     self._writer,
-                    segment,
+                    self._settings.segment,  # until it is led: then its topic's configs apply
                     topic=topic.name,
                     topic_id=topic.id_bytes,
                     partition=number,

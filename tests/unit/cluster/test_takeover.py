@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -22,7 +25,7 @@ from neve.store.port import Store
 from neve.store.url import stack
 from support import foreign_bucket
 from support.node_world import TOPIC, batch_of, send, small_settings, started, successor, topic_of
-from support.scripted_store import ScriptedStore, in_simulation, refuse
+from support.scripted_store import ScriptedStore, hold, in_simulation, refuse
 
 IMPORTED = "orders"
 RECORDS = 30
@@ -82,6 +85,41 @@ async def test_only_the_partitions_of_this_very_change_count_as_created() -> Non
     topic, created = await node.cluster.add_partitions(TOPIC, 3)
     assert list(created) == [2]
     assert len(topic.partitions) == 3
+    await node.abort()
+
+
+# --- changes of a topic while its partitions are recovered
+
+
+@asynccontextmanager
+async def during_recovery(store: ScriptedStore) -> AsyncIterator[Node]:
+    """A node that recovers a partition. Its manifest is read after the body has run."""
+    node = await Node.start(store, small_settings(segment_bytes=1 << 20), node_id=1, probe=False)
+    reached, goes_on = asyncio.Event(), asyncio.Event()
+    store.when("list", lambda key: "/manifest/" in key, hold(goes_on, reached))
+    leading = runtime.spawn(node.takeover.lead())
+    await reached.wait()
+    yield node
+    goes_on.set()
+    await leading
+
+
+@in_simulation
+async def test_configs_changed_during_the_recovery_are_followed() -> None:
+    store = ScriptedStore()
+    old = await started(store, small_settings(segment_bytes=1 << 20))
+    await send(old, ["a"])
+    await old.abort()
+    async with during_recovery(store) as node:
+        await node.topics.set_configs(TOPIC, {"segment.bytes": "2000", "segment.ms": "5000"})
+    log = node.leader(TOPIC, 0).log
+    assert not log.tiering_due()
+    await send(node, ["b" * 3_000])
+    assert log.tiering_due(), "by size"
+    assert await log.tier()
+    await send(node, ["c"])
+    await runtime.sleep(6)
+    assert log.tiering_due(), "by age"
     await node.abort()
 
 
