@@ -27,7 +27,7 @@ from neve.cluster.placement import (
 from neve.cluster.recovery import raise_first, recover
 from neve.cluster.state import BrokerRegistration, ClusterState, PartitionState, Topic
 from neve.cluster.stream_rollups import StreamRollups
-from neve.errors import NeveError
+from neve.errors import FencedError, NeveError
 from neve.log.partition import PartitionLog
 from neve.log.producers import ProducerMemory
 from neve.log.wal.writer import WalWriter
@@ -261,21 +261,33 @@ class Takeover:
         return logs
 
     def _add(self, logs: Sequence[PartitionLog]) -> None:
-        """Lead these logs from now on, except those that we lost during the recovery."""
-        if self._writer.ended is not None:
-            return
+        """Lead these logs from now on. Close those that we lost during the recovery."""
         for topic_id, group in itertools.groupby(logs, key=lambda log: log.topic_id):
             topic = self._cluster.state.topic_by_id(topic_id)
-            if topic is not None:
-                self._led.add(topic, [log for log in group if self._is_ours(topic, log)])
+            ours: list[PartitionLog] = []
+            for log in group:
+                loss = self._loss(topic, log)
+                if loss is None:
+                    ours.append(log)
+                else:  # otherwise its producers would stay counted
+                    log.close(loss)
+            if topic is not None and ours:
+                self._led.add(topic, ours)
         for log in logs:
             over = self._taking.pop((log.topic_id.hex(), log.partition), None)
             if over is not None:
                 over.set()
 
-    def _is_ours(self, topic: Topic, log: PartitionLog) -> bool:
+    def _loss(self, topic: Topic | None, log: PartitionLog) -> NeveError | None:
+        """Return why a recovered log is not ours to lead; None if it is."""
+        if self._writer.ended is not None:
+            return self._writer.ended
+        if topic is None:
+            return NoTopicError(f"the topic of {log.name} was deleted")
         current = topic.partitions[log.partition]
-        return current.leader == self._writer.incarnation and current.epoch == log.epoch
+        if current.leader == self._writer.incarnation and current.epoch == log.epoch:
+            return None
+        return FencedError(f"another process leads {log.name} now")
 
 
 def _topic(state: ClusterState, name: str) -> Topic:

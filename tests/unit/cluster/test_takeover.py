@@ -15,7 +15,7 @@ from neve.bucket.maintain.import_kafscale import import_kafscale
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.log import ClusterLog
 from neve.cluster.node import Node
-from neve.cluster.records import Lead, Move
+from neve.cluster.records import Handover, Lead, Move, Release
 from neve.cluster.state import ClusterState
 from neve.errors import FencedError, NeveError, UnavailableError
 from neve.settings import ClusterSettings, Settings, StoreSettings
@@ -120,6 +120,66 @@ async def test_configs_changed_during_the_recovery_are_followed() -> None:
     await send(node, ["c"])
     await runtime.sleep(6)
     assert log.tiering_due(), "by age"
+    await node.abort()
+
+
+def producer_bytes(node: Node) -> int:
+    return next(share.used for share in node.memory if share.name == "producers")
+
+
+async def with_producers(store: ScriptedStore) -> Node:
+    """A node whose process has ended, and whose log has 50 producers."""
+    node = await started(store)
+    for producer_id in range(50):
+        await send(node, ["a"], producer_id=producer_id, sequence=0)
+    assert producer_bytes(node) > 0
+    await node.abort()
+    return node
+
+
+@in_simulation
+async def test_a_topic_deleted_during_the_recovery_keeps_no_memory() -> None:
+    store = ScriptedStore()
+    await with_producers(store)
+    async with during_recovery(store) as node:
+        await node.topics.delete(TOPIC)
+    assert node.led.partitions == {}
+    assert producer_bytes(node) == 0
+    await node.abort()
+
+
+@in_simulation
+async def test_a_partition_moved_during_the_recovery_keeps_no_memory() -> None:
+    store = ScriptedStore()
+    await with_producers(store)
+    async with during_recovery(store) as node:
+        other = await Node.start(store, small_settings(), node_id=2)
+        topic = topic_of(node)
+        row = Handover(
+            topic_id=topic.topic_id,
+            partition=0,
+            epoch=topic.partitions[0].epoch,
+            end=0,
+            end_offset=50,
+            successor=other.incarnation,
+        )
+        await node.cluster.propose(lambda _: Release((row,)))
+        assert topic_of(node).partitions[0].leader == other.incarnation
+    assert node.led.partitions == {}
+    assert producer_bytes(node) == 0
+    for each in (node, other):
+        await each.abort()
+
+
+@in_simulation
+async def test_a_process_fenced_during_the_recovery_keeps_no_memory() -> None:
+    store = ScriptedStore()
+    await with_producers(store)
+    with pytest.raises(FencedError):
+        async with during_recovery(store) as node:
+            node.writer.fence(FencedError("this process is over"))
+    assert node.led.partitions == {}
+    assert producer_bytes(node) == 0
     await node.abort()
 
 
