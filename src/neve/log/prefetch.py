@@ -337,8 +337,8 @@ class Iteration(Generic[T]):
 
     @property
     def finished(self) -> bool:
-        """Whether all tasks of this iteration have ended."""
-        return self._filler.done() and all(item.task.done() for item in self._items)
+        """Whether this iteration has no task left and holds no bytes of the budget."""
+        return self._filler.done() and not self._items
 
     def end(self, reason: str) -> None:
         """Yield nothing more and cancel all tasks. `aclose` waits for them."""

@@ -158,6 +158,22 @@ async def test_a_second_iteration_ends_the_first() -> None:
 
 
 @simulated
+async def test_an_abandoned_iteration_releases_what_was_downloaded() -> None:
+    store = store_of(4)
+    async with PrefetchReader(store, PrefetchSettings(bytes=300)) as reader:
+        for _ in range(3):
+            abandoned = reader.read(downloads_of(store))
+            await anext(abandoned)
+            await runtime.sleep(1)
+            assert reader.budget.used == 300, "the others have arrived, and are not consumed"
+        async with runtime.deadline(1):
+            found = [item.download.key async for item in reader.read(downloads_of(store))]
+        assert found == names(4)
+        assert reader.budget.used == 0
+    assert reader.budget.peak == 300
+
+
+@simulated
 async def test_the_bounds_hold_across_iterations() -> None:
     async def fetch(store: Store) -> bytes:
         running.append(True)
