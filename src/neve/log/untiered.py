@@ -10,10 +10,10 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from neve import runtime
-from neve.errors import DamagedError, LostRangeError, NotFoundError
+from neve.errors import DamagedError, LostRangeError, NotFoundError, UnavailableError
 from neve.log.cached_slice import CachedObject, CachedSlice, read_slice
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.skips import is_skipped
@@ -24,6 +24,13 @@ from neve.store.port import Buffer, Store
 
 WALKED_AT_ONCE = 1_000
 """Batches examined before other tasks may run: a segment may have 100,000s of tiny batches."""
+
+READS_MAX = 10
+"""Attempts to read the oldest slices while they move."""
+
+
+_Resolved: TypeAlias = dict[int, DamagedError | None]
+"""Streams that were resolved during one read; with the error of one that is damaged."""
 
 
 class _Cut(NamedTuple):
@@ -110,7 +117,25 @@ class Untiered:
         Includes batches below the log's start: readers do not see them, but their producers must be
         remembered.
         """
-        next_offset, size = self._manifest.state.next, 0
+        next_offset = self._manifest.state.next
+        resolved: _Resolved = {}
+        for _ in range(READS_MAX):
+            rows = self._oldest_rows(next_offset, target_bytes)
+            try:
+                datas = await self._datas(rows, resolved)
+            except NotFoundError as missing:
+                gone = missing.key  # not the error: its traceback holds what was read
+            else:
+                return await self._cut(rows, datas, next_offset, target_bytes)
+            # A roll-up joins slices. Start again with those that exist now, instead of reading a
+            # joined slice once for each slice that it replaces.
+            await self._find_moved([row for row in rows if row.key == gone], resolved)
+            self._check_that_all_are_held(next_offset, rows[-1].entry.last_offset)
+        raise UnavailableError(self._name, "its slices moved at each attempt to read them")
+
+    def _oldest_rows(self, next_offset: int, target_bytes: int | None) -> list[CachedSlice]:
+        """Return the rows that hold the oldest batches, up to `target_bytes`, or all."""
+        size = 0
         rows: list[CachedSlice] = []
         for row in self._nearest_rows(next_offset):
             if target_bytes is not None and size >= target_bytes:
@@ -118,12 +143,7 @@ class Untiered:
             if row.entry.last_offset >= next_offset and not self._is_skipped(row.entry):
                 rows.append(row)
                 size += row.entry.length - self._tiered_of(row)
-        # Taken before the first await, during which the cache may drop them.
-        in_memory = [row.in_memory() for row in rows]
-        missing = [row for row, data in zip(rows, in_memory, strict=True) if data is None]
-        read = iter(await runtime.gather(*(self._data_if_needed(row) for row in missing)))
-        datas = [next(read) if data is None else data for data in in_memory]
-        return await self._cut(rows, datas, next_offset, target_bytes)
+        return rows
 
     def _nearest_rows(self, next_offset: int) -> list[CachedSlice]:
         """Return the rows in memory if they have all the records, otherwise the untiered rows.
@@ -140,13 +160,47 @@ class Untiered:
         skips = self._manifest.state.skips
         return is_skipped(skips, entry.base_offset, entry.last_offset + 1)
 
-    async def _data_if_needed(self, row: CachedSlice) -> memoryview:
+    async def _datas(self, rows: list[CachedSlice], resolved: _Resolved) -> list[memoryview]:
+        """Return the slices' bytes. Raises NotFoundError if a slice may be somewhere else now."""
+        # Taken before the first await, during which the cache may drop them.
+        in_memory = [row.in_memory() for row in rows]
+        missing = [row for row, data in zip(rows, in_memory, strict=True) if data is None]
+        read = iter(await runtime.gather(*(self._data_if_needed(row, resolved) for row in missing)))
+        return [next(read) if data is None else data for data in in_memory]
+
+    async def _data_if_needed(self, row: CachedSlice, resolved: _Resolved) -> memoryview:
         try:
-            return await self._data(row)
+            return await self._data(row, resolved)
         except (DamagedError, LostRangeError):
             if row.entry.last_offset < self._manifest.state.start:
                 return memoryview(b"")  # below the log's start: no reader misses it
             raise
+
+    async def _data(self, row: CachedSlice, resolved: _Resolved) -> memoryview:
+        try:
+            return await read_slice(self._store, row)
+        except NotFoundError as missing:
+            if row.cached.incarnation not in resolved or not self._has(row):
+                raise
+            raise resolved[row.cached.incarnation] or LostRangeError(
+                f"{self._name}: {row.key} is gone, and nothing else holds offset "
+                f"{row.entry.base_offset}: run `neve storage verify`"
+            ) from missing
+
+    async def _find_moved(self, gone: list[CachedSlice], resolved: _Resolved) -> None:
+        """Resolve the stream of slices that are gone, unless they have been moved already."""
+        if not any(self._has(row) for row in gone):
+            return
+        # A checkpoint, of another process or a late one of ours, moved the slices.
+        incarnation = gone[0].cached.incarnation
+        resolved[incarnation] = None
+        try:
+            await self._resolve(incarnation)
+        except DamagedError as damage:
+            resolved[incarnation] = damage  # slices below the log's start are not needed
+
+    def _has(self, row: CachedSlice) -> bool:
+        return any(each.cached is row.cached for each in self.rows)
 
     async def _cut(
         self,
@@ -172,7 +226,6 @@ class Untiered:
                     start = start if end else position
                     end = position + header.size
                     size += header.size
-                    # A slice that moved may hold more than was requested.
                     next_offset = header.next_offset
             if end:
                 # Offsets ascend, so all batches after the first selected one are selected too.
@@ -200,24 +253,17 @@ class Untiered:
                 "run `neve storage verify`"
             )
 
-    async def _data(self, row: CachedSlice) -> memoryview:
-        """Return a slice's bytes. If it moved during the read, read it from its new object."""
-        resolved = False
-        while True:
-            try:
-                return await read_slice(self._store, row)
-            except NotFoundError as missing:
-                found = self._holding(row.entry.base_offset)
-                if (found is None or found.cached is row.cached) and not resolved:
-                    # A checkpoint, of another process or a late one of ours, moved the slice.
-                    await self._resolve(row.cached.incarnation)
-                    resolved, found = True, self._holding(row.entry.base_offset)
-                if found is None or found.cached is row.cached:
-                    raise LostRangeError(
-                        f"{self._name}: {row.cached.key} is gone, and nothing else holds offset "
-                        f"{row.entry.base_offset}: run `neve storage verify`"
-                    ) from missing
-                row = found
+    def _check_that_all_are_held(self, next_offset: int, last: int) -> None:
+        """Raise LostRangeError if offsets up to `last` were held, and are not after a move.
+
+        A gap before the last slice is found when the batches are joined.
+        """
+        end = self.rows[-1].entry.last_offset + 1 if self.rows else next_offset
+        if end <= last and last >= self._manifest.state.start:
+            raise LostRangeError(
+                f"{self._name}: no slice holds offsets {end} to {last} any more: "
+                "run `neve storage verify`"
+            )
 
     def _holding(self, offset: int) -> CachedSlice | None:
         for row in self.rows:
