@@ -28,7 +28,7 @@ from neve.log.partition import Appended, PartitionLog
 from neve.log.wal.object import Slice
 from neve.records.batch import BatchHeader
 from neve.serving.logs import event
-from neve.settings import COPIES_OF_A_SEGMENT, SegmentSettings
+from neve.settings import SegmentSettings
 
 T = TypeVar("T")
 
@@ -207,9 +207,11 @@ class PartitionLeader:
         """Tier one segment. Returns True if a segment was written."""
         log = self.log
         self._is_tiering = True
+        # Records that arrive while it waits for memory are not part of what it waits for.
+        size = log.next_segment_bytes
         try:
-            async with self._queues.memory.taken(COPIES_OF_A_SEGMENT * log.next_segment_bytes):
-                done = bool(await self._write(log.tier))
+            async with self._queues.memory.taken(log.tiering_bytes(size)):
+                done = bool(await self._write(lambda: log.tier(size)))
             about = {"partition": log.name, "tiered_offset": log.tiered_offset, "written": done}
             event(_log, logging.DEBUG, "partition tiered", **about)
         finally:

@@ -289,14 +289,22 @@ class PartitionLog:
         """The size in bytes of a segment that would be tiered now."""
         return min(self.untiered.bytes, self._segment_bytes)
 
-    async def tier(self) -> bool:
-        """Tier the oldest committed records, up to about segment.bytes, as one segment.
+    def tiering_bytes(self, segment_bytes: int) -> int:
+        """The memory in bytes that tiering such a segment takes: slices are read as a whole.
+
+        If slices move during the read, it may take a roll-up's slice more.
+        """
+        return self.untiered.bytes_to_read(segment_bytes) + segment_bytes
+
+    async def tier(self, segment_bytes: int | None = None) -> bool:
+        """Tier the oldest committed records as one segment of about this size, or segment.bytes.
 
         Returns True if a segment was written; False if there is nothing to tier, or another process
         tiered these records.
         """
         async with self._tiering:
-            batches = await self._untiered_batches(self._segment_bytes)
+            target = self._segment_bytes if segment_bytes is None else segment_bytes
+            batches = await self._untiered_batches(target)
             if not batches:
                 return False
             self.producers.expire()

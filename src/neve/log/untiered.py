@@ -110,6 +110,11 @@ class Untiered:
 
     # -- reading -----------------------------------------------------------------------------
 
+    def bytes_to_read(self, target_bytes: int) -> int:
+        """Return the size of the slices that `oldest_batches` takes, each of them as a whole."""
+        rows = self._oldest_rows(self._manifest.state.next, target_bytes)
+        return sum(row.entry.length for row in rows)
+
     async def oldest_batches(self, target_bytes: int | None) -> list[Buffer]:
         """Return the oldest untiered batches, up to the one that reaches `target_bytes`, or all.
 

@@ -22,7 +22,7 @@ from neve.settings.declare import (
 from neve.settings.fetching import FetchSettings
 from neve.settings.groups import GroupSettings
 from neve.settings.loading import load
-from neve.settings.memory import COPIES_OF_A_SEGMENT, PARTITION_BYTES, check_memory, spare_bytes
+from neve.settings.memory import PARTITION_BYTES, check_memory, spare_bytes
 from neve.settings.serving import BrokerSettings, HttpSettings, LogSettings, TopicSettings
 from neve.settings.storage import (
     CacheSettings,
@@ -38,7 +38,6 @@ from neve.settings.tree import Settings, declared
 
 __all__ = [
     "COMMAND_VARIABLES",
-    "COPIES_OF_A_SEGMENT",
     "GIB",
     "KIB",
     "MIB",

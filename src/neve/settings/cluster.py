@@ -76,7 +76,7 @@ class MaintenanceSettings:
     tiering_memory_bytes: int = setting(
         "tiering.memory.bytes",
         128 * MIB,
-        "Memory for segments under construction, each counted twice. A larger segment is built "
-        "alone.",
+        "Memory for segments under construction: for each, its size and that of the slices that "
+        "are read for it. A larger segment is built alone.",
         minimum=0,
     )

@@ -161,6 +161,41 @@ async def test_what_segments_take_up_while_they_are_built_is_bounded() -> None:
 
 
 @in_simulation
+async def test_slices_larger_than_their_segments_are_counted_as_a_whole() -> None:
+    store = CountingStore()
+    bounded = MaintenanceSettings(tiering_concurrency=4, tiering_memory_bytes=12_000)
+    settings = dataclasses.replace(small_settings(cache_bytes=0), maintenance=bounded)
+    node = await started(store, settings, partitions=2)
+    for partition in range(2):
+        for _ in range(20):
+            await send(node, ["a" * 500], partition)
+    assert await node.rollups.roll_up()  # joins 20 slices to one of each partition
+    async with upkeep(node, settings):
+        await runtime.sleep(10)
+        assert store.most == 1
+        assert len(segments(store, node, 0)) > 1
+
+
+@in_simulation
+async def test_what_arrives_while_a_segment_waits_for_memory_is_not_in_it(
+    store: ScriptedStore,
+) -> None:
+    node = await started(store, small_settings(segment_bytes=1 << 20))
+    await send(node, ["a" * 500])
+    leader = node.leader(TOPIC, 0)
+    async with node.queues.memory.taken(node.queues.memory.bytes_max):
+        tiering = runtime.spawn(leader.tier())
+        await runtime.sleep(1)
+        await send(node, ["b" * 100_000])
+    assert await tiering
+    assert leader.log.tiered_offset == 1, "its memory was reserved for the first record"
+    assert node.queues.memory.used == 0
+    assert await leader.tier()
+    assert leader.log.tiered_offset == 2
+    await node.abort()
+
+
+@in_simulation
 async def test_a_segment_larger_than_the_bound_is_built_alone() -> None:
     store = CountingStore()
     bounded = MaintenanceSettings(tiering_concurrency=4, tiering_memory_bytes=0)
