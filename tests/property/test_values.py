@@ -19,6 +19,7 @@ from neve.lake.values.json_fast import FastJson
 from neve.lake.values.json_reference import ReferenceJsonDecoder
 from support.values_oracle import (
     FLAT,
+    NUMBERS,
     SIMPLE,
     SIMPLE_VALUES,
     VALUES,
@@ -104,6 +105,27 @@ def test_no_field_is_lost_unreported(values: list[bytes | None]) -> None:
         found = None if values[row] is None else read(values[row])
         carried |= {name for name, each in (found or {}).items() if has_statement(each)}
     assert reported == carried - {"a"}
+
+
+@QUICK
+@given(VALUES | st.lists(NUMBERS, max_size=6))
+def test_unknown_fields_have_the_types_that_inference_gives(values: list[bytes | None]) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    found = value_format({"format": "json"})
+    decoded = found.decode(pa.array(values, pa.binary()), schema)
+    good = pa.array([values[row] for row in decoded.good.to_pylist()], pa.binary())
+    inferred = {each.name: each.type for each in found.infer(good) if each.name != "a"}
+    unknown = {each.name: each.type for each in decoded.unknown or pa.schema([])}
+    assert in_one_order(unknown) == in_one_order(inferred)
+
+
+def in_one_order(types: dict[str, pa.DataType]) -> Any:
+    def ordered(type_: pa.DataType) -> Any:
+        if pa.types.is_struct(type_):
+            return in_one_order({each.name: each.type for each in type_})
+        return [ordered(type_.value_type)] if pa.types.is_list(type_) else type_
+
+    return [(name, ordered(types[name])) for name in sorted(types)]
 
 
 def has_statement(value: Any) -> bool:

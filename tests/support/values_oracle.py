@@ -350,6 +350,22 @@ VALUES = st.lists(
     max_size=12,
 )
 
+NUMBER = st.one_of(
+    st.integers(-5, 5),
+    st.sampled_from([2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64 - 1, 10**38]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0.5, 1e20, 1e38]),
+)
+NUMBERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": NUMBER,
+        "list": st.lists(NUMBER, max_size=2),
+        "object": st.dictionaries(st.sampled_from("qr"), NUMBER, max_size=2),
+    },
+).flatmap(encodings)
+"""JSON values with numbers only, of any size."""
+
 # --- for columns without anything inside
 
 SHORT_FRACTIONS = st.decimals(-(10**6), 10**6, places=3).map(float)

@@ -29,6 +29,8 @@ from neve.lake.values.times import MICROSECONDS_MAX, MICROSECONDS_MIN
 from neve.lake.values.types import TIMESTAMP, is_list
 
 _DATE_MIN, _DATE_MAX = MICROSECONDS_MIN // 86_400_000_000, MICROSECONDS_MAX // 86_400_000_000
+_INTEGERS_END = 2.0**63
+"""The double nearest to each integer past 64 bits is at least this far from 0."""
 
 
 class FastPathError(Exception):
@@ -65,12 +67,12 @@ class FastJson:
             read.validate(full=True)
             _refuse_infinite(read)
             rows = cast_nested(read, self._target, self._leaf)
+            found = surplus(read.type, self._read_as.field(0).type) if unknown else None
+            if found is not None:
+                cast_nested(read, found, _certain)
+                self.unknown.see_type(found, len(values))
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise FastPathError(str(error)) from None
-        if unknown:
-            found = surplus(read.type, self._read_as.field(0).type)
-            if found is not None:
-                self.unknown.see_type(found, len(values))
         return rows
 
     def _read(self, values: pa.BinaryArray, unexpected: str) -> pa.Table:
@@ -161,6 +163,18 @@ def _refuse_outside(array: pa.Array, least: int, most: int) -> None:
     found = pc.min_max(array)
     if found["min"].is_valid and (found["min"].as_py() < least or found["max"].as_py() > most):
         raise FastPathError("a date or time outside the years 1 to 9999")
+
+
+def _certain(array: pa.Array, type_: pa.DataType, _path: Path) -> pa.Array:
+    """Return the array of an unknown field. Raises FastPathError if its type is not certain.
+
+    The reader infers double both for fractions and for integers past 64 bits, which need a decimal.
+    """
+    if pa.types.is_floating(type_):
+        large = pc.greater_equal(pc.abs(array), _INTEGERS_END)
+        if pc.any(large).as_py() and not pc.any(pc.not_equal(pc.floor(array), array)).as_py():
+            raise FastPathError("perhaps integers past 64 bits")
+    return array
 
 
 def _refuse_odd_bytes(values: pa.BinaryArray) -> None:

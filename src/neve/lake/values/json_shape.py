@@ -53,7 +53,11 @@ class Shape:
         place.see(value)
 
     def see_type(self, type_: pa.DataType, times: int = 1) -> None:
-        """Count the kinds that an Arrow type inferred by pyarrow stands for, `times` each."""
+        """Count the kinds that an Arrow type inferred by pyarrow stands for, `times` each.
+
+        A floating type counts as fractions. pyarrow infers it for integers past 64 bits, too; the
+        caller must rule these out.
+        """
         if pa.types.is_struct(type_):
             self.count("object", times)
             for each in type_:

@@ -312,8 +312,10 @@ def test_unknown_fields_of_several_types_are_reported_with_the_prevailing_one() 
     ],
 )
 def test_a_type_is_inferred(values: list[bytes], type_: pa.DataType) -> None:
-    sample = pa.array([*(b'{"f":%b}' % value for value in values), None, b"{", b"7"], pa.binary())
+    documents = [b'{"f":%b}' % value for value in values]
+    sample = pa.array([*documents, None, b"{", b"7"], pa.binary())
     assert value_format({"format": "json"}).infer(sample) == pa.schema([("f", type_)])
+    assert decode([*documents]).unknown == pa.schema([("f", type_)])
 
 
 def test_where_types_meet_the_rarer_rows_are_bad() -> None:
