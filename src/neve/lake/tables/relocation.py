@@ -111,14 +111,16 @@ class _Relocation:
                 error
             )
         self._commit = str(commit_uuid(metadata.table_uuid))
-        content = json.loads(metadata.model_dump_json())
-        for snapshot in content["snapshots"]:
-            snapshot["manifest-list"] = self._manifest_list(snapshot["manifest-list"])
+        found = json.loads(metadata.model_dump_json())
+        lists = [self._manifest_list(each["manifest-list"]) for each in found["snapshots"]]
+        content = self._with_paths(found)
+        for snapshot, path in zip(content["snapshots"], lists, strict=True):
+            snapshot["manifest-list"] = path
         version = _VERSION.fullmatch(Path(source).name)
         number = 0 if version is None else int(version[1]) + 1
         name = f"{number:05d}-{self._commit}.metadata.json"
         target = f"{source.rpartition('/')[0]}/{name}"
-        _write(target, lambda file: file.write(json.dumps(self._with_paths(content)).encode()))
+        _write(target, lambda file: file.write(json.dumps(content).encode()))
         return target
 
     def _manifest_list(self, path: str) -> str:

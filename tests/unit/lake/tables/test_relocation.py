@@ -92,6 +92,27 @@ def test_a_moved_folder_has_its_tables_after_it_was_relocated(original: Path) ->
     assert not original.exists()
 
 
+@pytest.mark.parametrize("place", ["below", "above"])
+def test_a_folder_can_be_moved_into_or_out_of_its_old_place(original: Path, place: str) -> None:
+    lake = original / "store" / "lake"
+    aside = lake.rename(original / "aside")
+    there = lake / "v1" / "v2" if place == "below" else original / "store"
+    if place == "above":
+        lake.parent.rmdir()
+    there.parent.mkdir(parents=True, exist_ok=True)
+    aside.rename(there)
+    spec = {"folder": str(there), "warehouse": str(there)}
+    local = local_catalog(spec, "memory://x")
+    assert local is not None
+    assert relocate(local) == [NAME, f"{NAME}_dead_letters"]
+    with catalog_of(spec, "memory://x") as catalog:
+        table = table_in(catalog)
+        assert held(table) == once(0, 200)
+        assert table.location().startswith(str(there))
+        go_on(catalog, 200, 250)
+        assert held(table) == once(0, 250)
+
+
 def test_a_copy_and_its_original_go_on_without_each_other(
     original: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
