@@ -176,8 +176,9 @@ def _schema_id(value: bytes) -> int:
 
 
 @functools.lru_cache(maxsize=_DECODERS_MAX)
-def _decoder(text: str) -> AvroDecoder:
-    return AvroDecoder(avro_columns(json.loads(text)))
+def _decoder(text: str, referenced: tuple[tuple[str, str], ...] = ()) -> AvroDecoder:
+    named = {name: json.loads(each) for name, each in referenced}
+    return AvroDecoder(avro_columns(json.loads(text), named))
 
 
 def _decoder_of(registry: Registry, schema_id: int) -> AvroDecoder | str:
@@ -185,10 +186,10 @@ def _decoder_of(registry: Registry, schema_id: int) -> AvroDecoder | str:
     if schema_id == _NO_ID:
         return _NO_HEADER
     try:
-        text = registry.avro_schema(schema_id)
+        schema = registry.avro_schema(schema_id)
     except UnknownSchemaError as error:
         return str(error)
     try:
-        return _decoder(text)
+        return _decoder(schema.text, schema.referenced)
     except (InvalidError, ValueError, KeyError, TypeError) as error:
         return f"schema {schema_id} cannot be used: {error}"

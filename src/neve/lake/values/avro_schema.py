@@ -66,9 +66,14 @@ class AvroColumns:
     fast: str | None
 
 
-def avro_columns(schema: Any) -> AvroColumns:
-    """Convert a parsed schema. Raises InvalidError for a field that no column can hold."""
+def avro_columns(schema: Any, referenced: Mapping[str, Any] | None = None) -> AvroColumns:
+    """Convert a parsed schema. Raises InvalidError for a field that no column can hold.
+
+    `referenced` has the parsed schemas of types that are defined elsewhere, by full name.
+    """
     reader = _Reader()
+    for name, each in (referenced or {}).items():
+        reader.add(name, each)
     found = reader.read(schema, (), "")
     if not pa.types.is_struct(found.column):
         raise InvalidError("an Avro schema of values must be a record: its fields are the columns")
@@ -90,6 +95,10 @@ class _Reader:
     _named: dict[str, tuple[Any, str]] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
     _count: int = 0
+
+    def add(self, full: str, schema: Any) -> None:
+        """Add a named type that is defined outside of any namespace."""
+        self._named[full] = (schema, "")
 
     def read(self, schema: Any, path: Path, namespace: str) -> _Found:
         if isinstance(schema, list):

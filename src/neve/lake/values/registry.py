@@ -70,6 +70,14 @@ def _without_password(url: object) -> object:
     return f"…@{url.rpartition('@')[2]}" if isinstance(url, str) and "@" in url else url
 
 
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema as JSON text, and those that it refers to, directly or not, by full name."""
+
+    text: str
+    referenced: tuple[tuple[str, str], ...] = ()
+
+
 @functools.lru_cache(maxsize=_REGISTRIES_MAX)
 def registry_of(ref: RegistryRef) -> Registry:
     """Return this process's client for a registry, which keeps its cache between calls."""
@@ -82,22 +90,22 @@ class Registry:
     def __init__(self, ref: RegistryRef, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._ref = ref
         self._timeout_seconds = timeout_seconds
-        self._schemas: OrderedDict[int, str] = OrderedDict()
+        self._schemas: OrderedDict[int, RegisteredSchema] = OrderedDict()
         self._unknown: OrderedDict[int, tuple[float, str]] = OrderedDict()
 
-    def avro_schema(self, schema_id: int) -> str:
-        """Return a schema as JSON text. Raises UnknownSchemaError.
+    def avro_schema(self, schema_id: int) -> RegisteredSchema:
+        """Return a schema with those that it refers to. Raises UnknownSchemaError.
 
         The schema of an id never changes, so cached schemas do not expire.
         """
         if schema_id not in self._schemas:
             self._refuse_known_unknown(schema_id)
             try:
-                text = self._fetch(schema_id)
+                schema = self._fetch(schema_id)
             except UnknownSchemaError as error:
                 _keep(self._unknown, schema_id, (runtime.monotonic(), str(error)))
                 raise
-            _keep(self._schemas, schema_id, text)
+            _keep(self._schemas, schema_id, schema)
         self._schemas.move_to_end(schema_id)
         return self._schemas[schema_id]
 
@@ -106,17 +114,16 @@ class Registry:
         if found is not None and runtime.monotonic() - found[0] < UNKNOWN_SECONDS:
             raise UnknownSchemaError(found[1])
 
-    def _fetch(self, schema_id: int) -> str:
+    def _fetch(self, schema_id: int) -> RegisteredSchema:
         response = self._get(f"/schemas/ids/{schema_id}", f"schema {schema_id}")
         kind = response.get("schemaType", "AVRO")
         if kind != "AVRO":
             raise UnknownSchemaError(f"schema {schema_id} is {kind}, not AVRO")
-        named: dict[str, Any] = {}
+        named: dict[str, str] = {}
         self._gather(response.get("references") or [], named, f"schema {schema_id}")
-        schema = _schema_in(response, f"schema {schema_id}")
-        return json.dumps(_inlined(schema, named, set(), "") if named else schema)
+        return RegisteredSchema(_schema_in(response, f"schema {schema_id}"), tuple(named.items()))
 
-    def _gather(self, references: list[Any], named: dict[str, Any], what: str) -> None:
+    def _gather(self, references: list[Any], named: dict[str, str], what: str) -> None:
         """Add the schemas that a schema refers to, directly or not, to `named` by full name."""
         for each in references:
             try:
@@ -199,33 +206,9 @@ def _keep(kept: OrderedDict[int, Any], key: int, value: Any) -> None:
         kept.popitem(last=False)
 
 
-def _schema_in(response: dict[str, Any], what: str) -> Any:
+def _schema_in(response: dict[str, Any], what: str) -> str:
+    """Return a schema as JSON text in one form, so that equal schemas share a decoder."""
     try:
-        return json.loads(response["schema"])
+        return json.dumps(json.loads(response["schema"]))
     except (KeyError, TypeError, ValueError):
         raise UnknownSchemaError(f"{what} is not JSON text in the registry") from None
-
-
-def _inlined(schema: Any, named: dict[str, Any], done: set[str], namespace: str) -> Any:
-    """Return the schema with each referenced one inlined where its name first occurs."""
-    if isinstance(schema, list):
-        return [_inlined(each, named, done, namespace) for each in schema]
-    if isinstance(schema, str):
-        known = next((n for n in (f"{namespace}.{schema}", schema) if n in named), None)
-        if known is None or known in done:
-            return schema
-        done.add(known)
-        return _inlined(named[known], named, done, "")
-    if not isinstance(schema, dict):
-        return schema
-    inside = schema.get("namespace", namespace)
-    found = {
-        key: _inlined(each, named, done, inside) if key in ("type", "items", "values") else each
-        for key, each in schema.items()
-    }
-    if "fields" in schema:
-        fields = schema["fields"]
-        found["fields"] = [
-            {**each, "type": _inlined(each["type"], named, done, inside)} for each in fields
-        ]
-    return found

@@ -19,6 +19,7 @@ from neve.errors import DeniedError, InvalidError, UnavailableError
 from neve.lake.values import registry as registry_module
 from neve.lake.values import value_format
 from neve.lake.values.registry import CREDENTIALS_VARIABLE, Registry, RegistryRef, registry_of
+from neve.lake.values.types import map_of
 from unit.lake.values.fake_registry import FakeRegistry
 
 
@@ -160,6 +161,40 @@ def test_schemas_that_a_schema_refers_to_are_put_in(fake: FakeRegistry) -> None:
     schema = pa.schema([("at", pa.struct([("street", pa.string())]))])
     decoded = decode(fake, [value], schema)
     assert decoded.rows.to_pylist() == [{"at": {"street": "s"}}]
+
+
+REFERENCED = {
+    "com.x.B": {"type": "record", "name": "com.x.B", "fields": [{"name": "s", "type": "string"}]},
+    "com.x.C": {"type": "record", "name": "com.x.C", "fields": [{"name": "b", "type": "B"}]},
+    "G": {"type": "enum", "name": "G", "symbols": ["A"]},
+}
+B = pa.struct([("s", pa.string())])
+C = pa.struct([("b", B)])
+
+
+@pytest.mark.parametrize(
+    ("names", "types", "columns"),
+    [
+        ({"name": "com.x.Row"}, ["B", "com.x.B", ["null", "B"]], [B, B, B]),
+        ({"name": "com.x.Row"}, [{"type": "map", "values": "C"}, "B"], [map_of(C), B]),
+        ({"name": "Row", "namespace": "com.x"}, ["B", "string"], [B, pa.string()]),
+        ({"name": "com.x.Row", "namespace": "com.y"}, ["B"], [B]),
+        ({"name": "com.y.Row"}, ["com.x.B", "com.x.C", "com.x.B"], [B, C, B]),
+        ({"name": "com.y.Row"}, ["com.x.C", "com.x.B"], [C, B]),
+        ({"name": "Row"}, ["G", "com.x.B", "G"], [pa.string(), B, pa.string()]),
+    ],
+)
+def test_a_name_in_a_schema_is_found_as_avro_finds_it(
+    fake: FakeRegistry, names: dict[str, str], types: list[Any], columns: list[pa.DataType]
+) -> None:
+    fields = [{"name": f"f{place}", "type": type_} for place, type_ in enumerate(types)]
+    whole = {"type": "record", **names, "fields": fields}
+    fastavro.parse_schema([*REFERENCED.values(), whole])  # raises if a name is not found
+    fake.add(7, whole, references=[{"name": n, "subject": n, "version": 1} for n in REFERENCED])
+    for name, each in REFERENCED.items():
+        fake.answers[f"/subjects/{name}/versions/1"] = (200, {"schema": json.dumps(each)})
+    found = value_format({"format": "avro", "registry": fake.url})
+    assert found.infer(pa.array([struct.pack(">bI", 0, 7)], pa.binary())).types == columns
 
 
 @pytest.mark.parametrize("code", [40401, 40402])
