@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from neve.errors import InvalidError
 from neve.lake.tables.columns import DEAD_LETTER_SCHEMA
 from neve.lake.tables.commit_attempt import Attempt, attempt, propose
+from neve.lake.tables.commit_outcome import stale_reason
 from neve.lake.tables.data_files import write_files
 from neve.lake.tables.live_files import LiveFile, live_entries
 from neve.lake.tables.table_ref import WrittenFile, table_ref
@@ -38,7 +39,8 @@ def rewrite(
 
     `stays` gets batches with the columns of RECORD_ID, or with all columns. `stays_whole` may
     decide from a file's bounds that all of its letters stay, which saves reading it. `files` that
-    an earlier attempt added are not added again.
+    an earlier attempt added are not added again. Nothing is proposed if a file has become so old
+    that it may have been removed as an orphan.
     """
     ours = {file.path for file in files}
     live = list(live_entries(letters))
@@ -57,8 +59,11 @@ def rewrite(
         for batch in _batches(letters, file, None)
     )
     there = {entry.data_file.file_path for entry in live}
-    added = [file.entry() for file in files if file.path not in there]
-    added += [file.entry() for file in write_files(table_ref(letters), rest)]
+    new = [file for file in files if file.path not in there]
+    new += write_files(table_ref(letters), rest)
+    if stale_reason(letters, new):
+        return Attempt.REFUSED
+    added = [file.entry() for file in new]
     return attempt(letters, propose(letters, None, add=added, remove=removed))
 
 

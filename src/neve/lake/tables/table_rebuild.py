@@ -28,6 +28,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from neve.errors import InvalidError
 from neve.lake.tables.commit_attempt import Attempt, BusyTableError, attempt, propose, refreshed
+from neve.lake.tables.commit_outcome import stale_reason
 from neve.lake.tables.data_files import write_files
 from neve.lake.tables.history import carried_state
 from neve.lake.tables.live_files import live_entries
@@ -42,7 +43,8 @@ Path = tuple[str, ...]
 def rebuild(table: Table, types: Mapping[Path, pa.DataType]) -> int:
     """Change the columns at these paths to these types. Returns the number of rewritten rows.
 
-    A concurrent commit makes it fail without a change.
+    A concurrent commit makes it fail without a change, and so does a rebuild that takes so long
+    that its first files may have been removed as orphans.
     """
     name = ".".join(refreshed(table).name())
     live = list(live_entries(table))
@@ -60,6 +62,9 @@ def rebuild(table: Table, types: Mapping[Path, pa.DataType]) -> int:
             f"table {name}: a value cannot be converted exactly ({error}); choose a type that "
             "holds every value, such as decimal(38,2)"
         ) from error
+    reason = stale_reason(wider, new)
+    if reason:
+        raise BusyTableError(f"table {name} was not rebuilt ({reason}): run this again")
     proposal = propose(
         wider,
         carried_state(table),

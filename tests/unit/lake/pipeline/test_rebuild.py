@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
+from neve import runtime
 from neve.cli import main
 from neve.errors import InvalidError
 from neve.lake.pipeline.rebuild import rebuild_tables
@@ -28,6 +29,7 @@ from neve.lake.tables import (
     write_files,
 )
 from neve.lake.tables import table_rebuild as rebuilding_module
+from neve.lake.tables.commit_outcome import FILE_AGE_MAX_MS
 from neve.lake.tables.table_rebuild import rebuild
 from unit.lake.pipeline.pipeline_scene import Scene
 
@@ -184,6 +186,25 @@ def test_a_commit_in_between_goes_first_and_nothing_is_rebuilt(
     with pytest.raises(BusyTableError, match="stop its pipeline"):
         rebuild_tables(scene.config(with_schema({"price": "double"})))
     assert prices(scene) == [1, 3, 9]
+
+
+def test_files_old_enough_to_be_orphans_are_not_committed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = rebuilding_module.write_files
+
+    def slow(*given: Any) -> Any:
+        files = original(*given)
+        later_ms = runtime.now_ms() + FILE_AGE_MAX_MS + 1
+        monkeypatch.setattr("neve.runtime.now_ms", lambda: later_ms)
+        return files
+
+    monkeypatch.setattr(rebuilding_module, "write_files", slow)
+    with table_of(scene) as table:
+        before = table.metadata_location
+        with pytest.raises(BusyTableError, match=r"removed as orphans.*run this again"):
+            rebuild(table, {("price",): pa.float64()})
+        assert table.refresh().metadata_location == before
 
 
 def test_the_command_says_what_it_did(

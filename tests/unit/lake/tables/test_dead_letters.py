@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from neve import runtime
 from neve.lake.tables import (
     Claim,
     CommitKind,
@@ -16,8 +18,10 @@ from neve.lake.tables import (
     commit,
     commit_dead_letters,
     commit_range,
+    dead_letter_files,
     read_progress,
 )
+from neve.lake.tables.commit_outcome import FILE_AGE_MAX_MS
 from neve.lake.tables.live_files import live_entries
 from unit.lake.tables.table_scene import (
     at,
@@ -147,6 +151,30 @@ def test_decided_letters_stay_and_shared_files_are_taken_apart(catalog: Catalog)
     assert letters_held(letters) == {(0, 1): ["broken"], (0, 2): ["broken"], (0, 12): ["broken"]}
     after = [each.data_file.file_path for each in live_entries(letters)]
     assert set(before).isdisjoint(after)
+
+
+def test_files_old_enough_to_be_orphans_are_not_committed(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is suspended for more than a day, after it has rewritten a file of letters."""
+    table, letters = table_in(catalog), letters_in(catalog)
+    claim = claimed(table, letters, [1, 30], 0, 10)
+    commit(table, [], {}, at(10), claim=claim)
+    before = letters.metadata_location
+    original = dead_letter_files.write_files
+
+    def suspended(*given: Any) -> Any:
+        files = original(*given)
+        later_ms = runtime.now_ms() + FILE_AGE_MAX_MS + 1
+        monkeypatch.setattr("neve.runtime.now_ms", lambda: later_ms)
+        return files
+
+    files = written(letters, letter_rows([12]))
+    monkeypatch.setattr(dead_letter_files, "write_files", suspended)
+    outcome = commit_dead_letters(table, letters, files, at(10), at(20))
+    assert isinstance(outcome, CommitOutcome)
+    assert outcome.kind is CommitKind.STALE
+    assert letters.refresh().metadata_location == before
 
 
 def test_files_of_decided_letters_are_not_touched(catalog: Catalog) -> None:
