@@ -1,13 +1,14 @@
 """Parses the partitioning of a table.
 
 `day(_kafka.timestamp)`, `bucket(16, customer.id)`, `truncate(4, name)`, or a column's name for its
-plain value. A column inside a struct is named with dots.
+plain value. A column inside a struct is named with dots. An unquoted `bucket(16, id)` in a YAML
+list arrives as two elements, which are joined here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
@@ -24,6 +25,7 @@ from pyiceberg.transforms import (
 )
 
 from neve.errors import InvalidError
+from neve.lake.values.notation import rejoined
 
 DEFAULT_PARTITIONING = ("day(_kafka.timestamp)",)
 
@@ -40,10 +42,10 @@ _SIZED: dict[str, Callable[[int], Transform[Any, Any]]] = {
 }
 
 
-def partition_spec(partition_by: Iterable[str], schema: Schema) -> PartitionSpec:
+def partition_spec(partition_by: Sequence[str], schema: Schema) -> PartitionSpec:
     """Return the partition spec of a new table with this schema. Raises InvalidError."""
     fields: list[PartitionField] = []
-    for text in partition_by:
+    for text in map(str, rejoined(partition_by)):
         transform, column = _parsed(text)
         source = _source(text, column, schema, transform)
         fields.append(

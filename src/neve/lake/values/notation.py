@@ -2,7 +2,7 @@
 
 Braces enclose the fields of a struct, brackets the element of a list, and `map(long)` is a map from
 strings to longs. The notation can be text, or mappings and lists that YAML or JSON parsed. Inside
-braces YAML splits `decimal(10,2)` at the comma; the parts are joined here.
+braces and brackets YAML splits an unquoted `decimal(10,2)` at the comma; the parts are joined here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)", re.ASCII)
 _TOKEN = re.compile(
     r"\s*(?:(decimal\([^)]*\))|(map\s*\()|([{}\[\],:)])|\"((?:[^\"\\]|\\.)*)\"|([^\s{}\[\],:()\"]+))"
 )
-_CUT_DECIMAL = re.compile(r"decimal\(\s*\d+", re.ASCII)
 
 
 def columns_of(fields: Mapping[str, object]) -> pa.Schema:
@@ -60,28 +59,39 @@ def _type(notation: object, path: tuple[str, ...]) -> pa.DataType:
         return _struct(notation, path)
     if isinstance(notation, str):
         return _named_type(notation.strip(), path)
-    if isinstance(notation, Sequence) and len(notation) == 1:
-        return list_of(_type(notation[0], (*path, "[]")))
+    if isinstance(notation, Sequence):
+        elements = rejoined(notation)
+        if len(elements) == 1:
+            return list_of(_type(elements[0], (*path, "[]")))
     raise InvalidError(f"{shown(path)}: {notation!r} is not a type; valid types: {_KNOWN}")
 
 
 def _struct(fields: Mapping[str, object], path: tuple[str, ...]) -> pa.StructType:
     if not fields:
         raise InvalidError(f"{shown(path)} has no fields: name at least one")
-    mended = _mend_decimals(fields)
-    return struct_of([(str(name), _type(each, (*path, str(name)))) for name, each in mended])
-
-
-def _mend_decimals(fields: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Join `price: decimal(10` and the next key `2)`, which YAML makes of one decimal type."""
-    mended: list[tuple[str, object]] = []
+    whole: list[tuple[str, object]] = []
     for name, each in fields.items():
-        before = mended[-1][1] if mended else None
-        if each is None and isinstance(before, str) and _CUT_DECIMAL.fullmatch(before):
-            mended[-1] = (mended[-1][0], f"{before},{name}")
+        if each is None and whole and _is_cut(whole[-1][1]):
+            # YAML reads the rest of a type, such as `2)`, as a key without a value.
+            whole[-1] = (whole[-1][0], f"{whole[-1][1]},{name}")
         else:
-            mended.append((name, each))
-    return mended
+            whole.append((str(name), each))
+    return struct_of([(name, _type(each, (*path, name))) for name, each in whole])
+
+
+def rejoined(elements: Sequence[object]) -> list[object]:
+    """Join elements of a list that YAML split at a comma in parentheses, as in `decimal(10,2)`."""
+    whole: list[object] = []
+    for each in elements:
+        if isinstance(each, str) and whole and _is_cut(whole[-1]):
+            whole[-1] = f"{whole[-1]},{each}"
+        else:
+            whole.append(each)
+    return whole
+
+
+def _is_cut(text: object) -> bool:
+    return isinstance(text, str) and text.count("(") > text.count(")")
 
 
 def _named_type(text: str, path: tuple[str, ...]) -> pa.DataType:
@@ -90,6 +100,12 @@ def _named_type(text: str, path: tuple[str, ...]) -> pa.DataType:
     decimal = _DECIMAL.fullmatch(text)
     if decimal is not None:
         return _decimal(int(decimal[1]), int(decimal[2]), path)
+    if _is_cut(text):
+        # Of two types with the same rest YAML keeps only one rest.
+        raise InvalidError(
+            f"{shown(path)}: {text!r} is only a part of a type, because YAML splits text at commas "
+            'inside braces: put the type in quotes, such as "decimal(10,2)"'
+        )
     if text.startswith(("{", "[", "map")):
         return _type(_Reader(text).whole(), path)
     raise InvalidError(f"{shown(path)}: {text!r} is not a type; valid types: {_KNOWN}")
@@ -142,7 +158,7 @@ class _Reader:
             return {"map()": value}
         if word in "}],:)":
             raise self._error(word)
-        return word
+        return word.strip('"')
 
     def _fields(self) -> dict[str, object]:
         fields: dict[str, object] = {}

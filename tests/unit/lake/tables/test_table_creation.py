@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -91,6 +92,13 @@ def test_what_cannot_be_a_table_is_refused(
 ) -> None:
     with pytest.raises(InvalidError, match=said):
         open_table(catalog, name, value, partition_by)
+
+
+def test_partitioning_that_yaml_splits_at_a_comma_is_joined(catalog: Catalog) -> None:
+    given = yaml.safe_load("[day(_kafka.timestamp), bucket(2, number), truncate(3,text)]")
+    assert len(given) == 5
+    fields = open_table(catalog, "lake.a", VALUE, given).spec().fields
+    assert [str(each.transform) for each in fields] == ["day", "bucket[2]", "truncate[3]"]
 
 
 # --- evolution

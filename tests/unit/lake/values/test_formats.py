@@ -87,6 +87,32 @@ def test_the_notation_as_text_and_as_yaml_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("{a: decimal(10,2), b: long}", pa.decimal128(10, 2)),
+        ("{a: [decimal(10,2)], b: long}", list_of(pa.decimal128(10, 2))),
+        ("{a: [[decimal(10, 2)]], b: long}", list_of(list_of(pa.decimal128(10, 2)))),
+        ("{a: map(decimal(10,2)), b: long}", map_of(pa.decimal128(10, 2))),
+        ("{a: [map(decimal(10,2))], b: long}", list_of(map_of(pa.decimal128(10, 2)))),
+        ('{a: "decimal(10,2)", b: long}', pa.decimal128(10, 2)),
+        ('{a: "map(decimal(10,2))", b: long}', map_of(pa.decimal128(10, 2))),
+    ],
+)
+def test_types_that_yaml_splits_at_a_comma_are_joined(text: str, type_: pa.DataType) -> None:
+    columns = pa.schema([("a", type_), ("b", pa.int64())])
+    assert schema_of(yaml.safe_load(text)) == columns
+    assert schema_of(text) == columns
+
+
+def test_equal_parts_that_yaml_merges_are_refused_with_the_way_out() -> None:
+    text = "{a: decimal(10,2), b: long, c: decimal(12,2)}"
+    with pytest.raises(InvalidError, match=r"c: 'decimal\(12' is only a part .* in quotes"):
+        schema_of(yaml.safe_load(text))
+    quoted = text.replace("decimal(12,2)", '"decimal(12,2)"')
+    assert schema_of(yaml.safe_load(quoted)).types[2] == pa.decimal128(12, 2)
+
+
+@pytest.mark.parametrize(
     ("given", "reason"),
     [
         ("{id: lang}", "id: 'lang' is not a type; valid types: boolean, int, long"),
