@@ -43,7 +43,7 @@ def open_catalog(spec: Mapping[str, str], store_url: str, store: StoreSettings) 
 
     if not spec:
         try:
-            if not catalog_file(store_url).is_file():
+            if not catalog_file(store_url, store).is_file():
                 return None
         except InvalidError:
             return None  # a store in memory

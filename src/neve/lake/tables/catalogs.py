@@ -5,16 +5,18 @@ are always read and written with pyarrow.
 
 Without a specification the tables are under `lake/` in the store. The SQLite file is in the same
 place if the store is a folder. A bucket cannot hold a SQLite file, so there it is in the user's
-data folder, or in `folder`.
+data folder, or in `folder`. Such a file belongs to one store: it is refused for tables elsewhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from sqlalchemy.engine import make_url
@@ -23,8 +25,9 @@ from sqlalchemy.exc import ArgumentError
 from neve.errors import InvalidError, UnavailableError
 from neve.lake.tables.local_catalogs import (
     SQLITE_TIMEOUT_SECONDS,
-    LocalCatalog,
+    SqliteCatalog,
     check_home,
+    check_warehouse,
     local_path,
 )
 from neve.settings import StoreSettings
@@ -35,6 +38,9 @@ from neve.store.url import Location, parse
 CATALOG_NAME = "neve"
 LAKE_PREFIX = "lake"
 TYPES = ("sql", "rest", "glue")
+_CATALOG_FILE = "catalog.db"
+_NAME_CHARACTERS_MAX = 100
+_HASH_DIGITS = 16
 PYARROW_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 
 
@@ -46,15 +52,18 @@ def catalog_of(
     Raises InvalidError and UnavailableError.
     """
     kind, properties = _properties(spec, store_url, store or StoreSettings())
-    local = _local(kind, properties)
-    if local is not None:
-        check_home(local)
+    file = _sqlite(kind, properties)
+    if file is not None and file.is_local:
+        check_home(file)
+    if file is not None and "uri" not in spec:
+        check_warehouse(file)
     return _opened(kind, properties)
 
 
-def local_catalog(spec: Mapping[str, Any], store_url: str) -> LocalCatalog | None:
+def local_catalog(spec: Mapping[str, Any], store_url: str) -> SqliteCatalog | None:
     """Return the SQLite file and folder of a specification; None for any other catalog."""
-    return _local(*_properties(spec, store_url, StoreSettings()))
+    found = _sqlite(*_properties(spec, store_url, StoreSettings()))
+    return found if found is not None and found.is_local else None
 
 
 def _properties(
@@ -69,7 +78,7 @@ def _properties(
     properties = _access(store)
     folder = given.pop("folder", "")
     if kind == "sql":
-        properties |= _beside(where, store_url, folder, given)
+        properties |= _beside(where, store_url, folder, given, store)
     elif "warehouse" not in given and kind == "glue":
         properties["warehouse"] = _warehouse(where, store_url)
     properties |= given
@@ -78,8 +87,8 @@ def _properties(
     return kind, properties
 
 
-def _local(kind: str, properties: Mapping[str, str]) -> LocalCatalog | None:
-    if kind != "sql" or local_path(properties["warehouse"]) is None:
+def _sqlite(kind: str, properties: Mapping[str, str]) -> SqliteCatalog | None:
+    if kind != "sql":
         return None
     try:
         url = make_url(properties["uri"])
@@ -87,7 +96,7 @@ def _local(kind: str, properties: Mapping[str, str]) -> LocalCatalog | None:
         raise InvalidError(f"catalog uri {properties['uri']!r} is not a URL: {error}") from error
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
         return None
-    return LocalCatalog(Path(str(url.database)).absolute(), properties["warehouse"])
+    return SqliteCatalog(Path(str(url.database)).absolute(), properties["warehouse"])
 
 
 def _opened(kind: str, properties: dict[str, str]) -> Catalog:
@@ -115,10 +124,12 @@ def _text(name: str, value: object) -> str:
 # --- the default catalog of a store
 
 
-def _beside(where: Location, url: str, folder: str, given: Mapping[str, str]) -> dict[str, str]:
+def _beside(
+    where: Location, url: str, folder: str, given: Mapping[str, str], store: StoreSettings
+) -> dict[str, str]:
     found: dict[str, str] = {}
     if "uri" not in given:
-        file = catalog_file(url, folder)
+        file = catalog_file(url, store, folder)
         make_private(file.parent)
         found["uri"] = f"sqlite:///{file}?timeout={SQLITE_TIMEOUT_SECONDS}"
     if "warehouse" not in given:
@@ -132,19 +143,26 @@ def _absolute(warehouse: str) -> str:
     return warehouse if path is None or path.is_absolute() else str(path.absolute())
 
 
-def catalog_file(store_url: str, folder: str = "") -> Path:
+def catalog_file(store_url: str, store: StoreSettings, folder: str = "") -> Path:
     """Return the path of the default catalog of a store, which may not exist."""
-    return _catalog_folder(parse(store_url), store_url, folder) / "catalog.db"
-
-
-def _catalog_folder(where: Location, url: str, folder: str) -> Path:
+    where = parse(store_url)
     if folder:
-        return Path(folder).absolute()
+        return Path(folder).absolute() / _CATALOG_FILE
     if where.scheme == "file":
-        return where.folder.absolute() / LAKE_PREFIX
-    _refuse_memory(where, url)
+        return where.folder.absolute() / LAKE_PREFIX / _CATALOG_FILE
+    _refuse_memory(where, store_url)
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "neve" / LAKE_PREFIX / re.sub(r"[^A-Za-z0-9.-]+", "_", url)
+    return Path(home) / "neve" / LAKE_PREFIX / _folder_name(where, store) / _CATALOG_FILE
+
+
+def _folder_name(where: Location, store: StoreSettings) -> str:
+    """Return a name that no other bucket, prefix or endpoint has: readable text and a hash."""
+    place = _place(where)
+    endpoint = s3_endpoint(store, os.environ) if where.scheme == "s3" else store.endpoint
+    server = urlsplit(endpoint).netloc.rpartition("@")[2].lower()
+    digest = hashlib.sha256(f"{place}\n{server}".encode()).hexdigest()
+    text = re.sub(r"[^A-Za-z0-9.-]+", "_", place)
+    return f"{text[:_NAME_CHARACTERS_MAX]}-{digest[:_HASH_DIGITS]}"
 
 
 def _warehouse(where: Location, url: str) -> str:
@@ -155,9 +173,12 @@ def _warehouse(where: Location, url: str) -> str:
         raise InvalidError(
             f"{url}: name the catalog's warehouse, such as abfss://container@account/"
         )
-    return "/".join(
-        part for part in (f"{where.scheme}:/", where.name, where.prefix, "lake") if part
-    )
+    return f"{_place(where)}/{LAKE_PREFIX}"
+
+
+def _place(where: Location) -> str:
+    """Return the URL of a bucket and prefix in one form."""
+    return "/".join(part for part in (f"{where.scheme}:/", where.name, where.prefix) if part)
 
 
 def _refuse_memory(where: Location, url: str) -> None:

@@ -1,4 +1,4 @@
-"""A SQLite catalog with tables in a folder stores the place where it was created.
+"""A SQLite catalog stores where it was created and where its tables are.
 
 Iceberg's metadata has absolute paths of all files. A moved catalog refers to missing files; a
 copied one refers to files of the original, and would write among them. So a catalog is opened only
@@ -29,11 +29,16 @@ _TABLES = (
 
 
 @dataclass(frozen=True)
-class LocalCatalog:
-    """A SQLite file and the folder of its tables, by their current paths."""
+class SqliteCatalog:
+    """A SQLite file and the place of its tables, by their current paths."""
 
     file: Path
     warehouse: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the tables are in a folder, not in a bucket."""
+        return local_path(self.warehouse) is not None
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Home:
     folder: str
     warehouse: str
 
-    def is_of(self, catalog: LocalCatalog) -> bool:
+    def is_of(self, catalog: SqliteCatalog) -> bool:
         """Return True if the catalog's file is still in this folder, by any path or link."""
         return same_folder(self.folder, str(catalog.file.parent))
 
@@ -67,12 +72,9 @@ def same_folder(first: str, second: str) -> bool:
         return False  # one of them does not exist
 
 
-def check_home(catalog: LocalCatalog) -> None:
+def check_home(catalog: SqliteCatalog) -> None:
     """Raise InvalidError for a catalog created elsewhere. Stores the place of a new one."""
-    with connected(catalog) as database:
-        home = read_home(database)
-        if home is None:
-            home = _adopted(database, catalog)
+    home = _home_of(catalog)
     if home.is_of(catalog):
         return
     raise InvalidError(
@@ -83,7 +85,23 @@ def check_home(catalog: LocalCatalog) -> None:
     )
 
 
-def _adopted(database: sqlite3.Connection, catalog: LocalCatalog) -> Home:
+def check_warehouse(catalog: SqliteCatalog) -> None:
+    """Raise InvalidError for a catalog of other tables. Stores the place of a new one."""
+    home = _home_of(catalog)
+    if not same_folder(home.warehouse.rstrip("/"), catalog.warehouse.rstrip("/")):
+        raise InvalidError(
+            f"the catalog {catalog.file} is for tables under {home.warehouse}, not "
+            f"{catalog.warehouse}: name another folder for the catalog of this store, or the uri "
+            "of a database that both are to share"
+        )
+
+
+def _home_of(catalog: SqliteCatalog) -> Home:
+    with connected(catalog) as database:
+        return read_home(database) or _adopted(database, catalog)
+
+
+def _adopted(database: sqlite3.Connection, catalog: SqliteCatalog) -> Home:
     """Store the place of a catalog that is new or from an earlier Neve."""
     below = catalog.warehouse.rstrip("/") + "/"
     rows = table_rows(database)
@@ -99,7 +117,7 @@ def _adopted(database: sqlite3.Connection, catalog: LocalCatalog) -> Home:
 
 
 @contextlib.contextmanager
-def connected(catalog: LocalCatalog) -> Iterator[sqlite3.Connection]:
+def connected(catalog: SqliteCatalog) -> Iterator[sqlite3.Connection]:
     """Open the catalog's database in one transaction, committed at the end."""
     try:
         with (
@@ -122,7 +140,7 @@ def read_home(database: sqlite3.Connection) -> Home | None:
     return None if row is None else Home(*row)
 
 
-def move_home(database: sqlite3.Connection, catalog: LocalCatalog) -> None:
+def move_home(database: sqlite3.Connection, catalog: SqliteCatalog) -> None:
     """Store the current place of the catalog."""
     database.execute(
         "UPDATE neve_home SET folder = ?, warehouse = ?",

@@ -24,7 +24,7 @@ from neve.lake.tables.catalogs import local_catalog
 from neve.lake.tables.file_names import commit_uuid
 from neve.lake.tables.local_catalogs import (
     Home,
-    LocalCatalog,
+    SqliteCatalog,
     TableRow,
     connected,
     local_path,
@@ -53,7 +53,7 @@ def relocate_tables(spec: Mapping[str, Any], store_url: str) -> list[str]:
     return relocate(local)
 
 
-def relocate(catalog: LocalCatalog) -> list[str]:
+def relocate(catalog: SqliteCatalog) -> list[str]:
     """Relocate a catalog to its current place. Returns its tables; none if it is there already.
 
     Nothing else may use the catalog meanwhile. The original of a copy is not changed.
@@ -77,7 +77,7 @@ def relocate(catalog: LocalCatalog) -> list[str]:
     return [str(row) for row in rows]
 
 
-def _check(catalog: LocalCatalog, home: Home, rows: list[TableRow]) -> None:
+def _check(catalog: SqliteCatalog, home: Home, rows: list[TableRow]) -> None:
     if rows and same_folder(home.warehouse, catalog.warehouse):
         raise InvalidError(
             f"the tables of {catalog.file} are still to be in {home.warehouse}, which is where "
@@ -95,7 +95,7 @@ def _check(catalog: LocalCatalog, home: Home, rows: list[TableRow]) -> None:
 class _Relocation:
     """Rewrites one table for the paths of the new warehouse. Writes each object once."""
 
-    def __init__(self, home: Home, catalog: LocalCatalog) -> None:
+    def __init__(self, home: Home, catalog: SqliteCatalog) -> None:
         self._old = home.warehouse.rstrip("/")
         self._new = catalog.warehouse.rstrip("/")
         self._written: dict[str, tuple[str, int]] = {}

@@ -24,7 +24,9 @@ from neve.lake.tables import (
     table_ref,
     write_files,
 )
+from neve.lake.tables.catalogs import catalog_file
 from neve.settings import StoreSettings
+from neve.store.cloud import S3_ENDPOINT_VARIABLES
 from unit.lake.tables.table_scene import VALUE, at, catalog_in, letters_in, rows, table_in, written
 
 
@@ -203,6 +205,37 @@ def test_a_bucket_s_catalog_is_in_the_user_s_folder_or_a_given_one(
     given.close()
     assert (tmp_path / "mine" / "catalog.db").is_file()
     assert given.properties["warehouse"] == "s3://bucket/lake"
+
+
+def test_no_two_buckets_prefixes_or_endpoints_share_a_default_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    for name in S3_ENDPOINT_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    urls = ("prod/eu", "prod_eu", "a b", "a_b", "日本", "中国", "p/" * 150 + "p", "p/" * 151 + "p")
+    files = [catalog_file(f"s3://data/{url}", StoreSettings()) for url in urls]
+    files.append(catalog_file("gs://data/a_b", StoreSettings()))
+    for endpoint in ("http://one:9000", "http://two:9000", "http://two:9001"):
+        files.append(catalog_file("s3://data/a_b", StoreSettings(endpoint=endpoint)))
+    assert len(set(files)) == len(files)
+    assert max(len(file.parent.name) for file in files) < 255
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://two:9001")
+    assert catalog_file("s3://data/a_b/", StoreSettings()) == files[-1]
+
+
+@pytest.mark.parametrize("warehouse", [{}, {"warehouse": "tables"}])
+def test_a_folder_with_the_catalog_of_another_store_is_refused(
+    tmp_path: Path, warehouse: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = {"folder": str(tmp_path / "catalog")}
+    catalog_of({**spec, **warehouse}, "s3://bucket/one").close()
+    with pytest.raises(InvalidError, match=r"is for tables under .*(bucket/one/lake|tables), not"):
+        catalog_of(spec, "s3://bucket/two")
+    catalog_of({**spec, **warehouse}, "s3://bucket/one/").close()
+    shared = {"uri": f"sqlite:///{tmp_path}/catalog/catalog.db"}
+    catalog_of(shared, "s3://bucket/two").close()
 
 
 @pytest.mark.parametrize(
