@@ -203,7 +203,7 @@ _LAKE = (
         "offsets left to read after the last step; absent: unknown",
         *_TABLE,
     ),
-    _gauge("neve_lake_failing", "1 if the last step failed or lost offsets", *_TABLE),
+    _gauge("neve_lake_failing", "1 if the last step failed", *_TABLE),
     _gauge(
         "neve_lake_last_commit_timestamp_seconds",
         "time of this pipeline's last commit with rows or dead letters; absent: none yet",

@@ -42,7 +42,8 @@ class TopicReport:
     """Counts and errors of one topic. `failures` are those of the last run, losses included.
 
     `left` is the number of offsets still to be read, None if unknown. `failing` is the error of the
-    last step, `stepped_ms` the time when it ended.
+    last step, without losses: they do not keep the table from being filled. `stepped_ms` is the
+    time when the step ended.
     """
 
     topic: str
@@ -182,7 +183,7 @@ def _add(report: TopicReport, step: Step) -> None:
     report.lost += step.lost.offsets
     report.left = step.left
     report.failures.extend(step.complaints)
-    report.failing = "; ".join(step.complaints)
+    report.failing = "; ".join(step.failures)
     report.stepped_ms = runtime.now_ms()
     if step.rows or step.bad:
         report.commits += 1

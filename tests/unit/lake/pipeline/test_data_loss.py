@@ -17,6 +17,7 @@ from neve.cli import main
 from neve.errors import DamagedError
 from neve.lake.pipeline import topic as topic_module
 from neve.lake.pipeline.data_loss import PARTITIONS_SHOWN, loss_of
+from neve.lake.pipeline.http_pages import PipelinePages
 from neve.lake.pipeline.runner import pipeline_catalog
 from neve.lake.pipeline.status import TopicStatus, pipeline_status
 from neve.lake.tables import CommitKind, TopicProgress
@@ -58,6 +59,9 @@ def test_a_loss_fails_the_run_that_finds_it_and_no_other(scene: Scene) -> None:
         (report,) = pipeline.reports
         assert not pipeline.run_once()
         assert (report.failures, report.lost, report.rows) == ([LOST], 6, 6)
+        pages = PipelinePages()
+        pages.reports = pipeline.reports
+        assert pages.unready() is None, "the table was filled"
         assert held(scene) == [(0, 0), (0, 5), (0, 6), (1, 0), (1, 3), (1, 4), (1, 5), (1, 6)]
         scene.produce("t", [b"d"] * 2, partitions=2)
         assert pipeline.run_once(), report.failures
