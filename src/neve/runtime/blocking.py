@@ -3,6 +3,10 @@
 `BlockingRunner` lets synchronous code run coroutines and iterate over asynchronous generators from
 any thread. Closing the runner cancels what still runs. A runner that was not closed is closed when
 it is garbage collected or the process ends.
+
+The garbage collector may end an iteration in any thread, such as the loop's own or one that holds a
+lock that the loop needs. So the end of an iteration only schedules the close of its source, and
+`end_iterations` waits for it.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from neve.errors import ClosedError
-from neve.runtime.tasks import loop_factory
+from neve.runtime.tasks import Tasks, loop_factory
 
 T = TypeVar("T")
 
@@ -27,6 +31,7 @@ class BlockingRunner:
     def __init__(self, name: str = "neve") -> None:
         self._loop = _LoopThread(name)
         self._sources: dict[int, AsyncGenerator[Any, None]] = {}
+        self._closing = Tasks()
         self._finalizer = weakref.finalize(self, self._loop.stop)
 
     @property
@@ -49,8 +54,9 @@ class BlockingRunner:
             raise
 
     def iterate(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
-        """Iterate over an asynchronous generator. Leaving the iteration early closes the source.
+        """Iterate over an asynchronous generator.
 
+        Leaving the iteration early closes the source soon, without waiting for it.
         Raises ClosedError once the runner is closed, so that this is not mistaken for the end.
         """
         self._sources[id(source)] = source
@@ -62,14 +68,23 @@ class BlockingRunner:
                     return
                 yield item
         finally:
-            if self._sources.pop(id(source), None) is not None and not self.closed:
-                self.run(_close(source))
+            self._close_soon(source)
+
+    def _close_soon(self, source: AsyncGenerator[Any, None]) -> None:
+        if self._sources.pop(id(source), None) is None or self.closed:
+            return
+        closing = self._closing
+        with contextlib.suppress(RuntimeError):  # the loop has stopped, and closed its generators
+            self._loop.loop.call_soon_threadsafe(lambda: closing.start(_close(source)))
 
     def end_iterations(self) -> None:
-        """Close the sources of all unfinished iterations."""
+        """Close the sources of all unfinished iterations, and wait until all are closed.
+
+        Raises the first failure of a source to close.
+        """
         for source in list(self._sources.values()):
-            self._sources.pop(id(source), None)
-            self.run(_close(source))
+            self._close_soon(source)
+        self.run(self._closing.join())
 
     def close(self) -> None:
         """End all iterations, cancel running coroutines and stop the thread."""
