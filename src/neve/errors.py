@@ -41,7 +41,14 @@ class FullError(NeveError):
 
 
 class LostRangeError(NeveError):
-    """Offsets that were requested are missing: retention deleted them, or they were lost."""
+    """Offsets that were requested are missing: retention deleted them, or they were lost.
+
+    `log_start` is set if all offsets that are missing were removed: reading can go on from there.
+    """
+
+    def __init__(self, reason: str, *, log_start: int | None = None) -> None:
+        super().__init__(reason)
+        self.log_start = log_start
 
 
 class StoreError(NeveError):

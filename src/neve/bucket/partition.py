@@ -90,7 +90,8 @@ class PartitionReader:
                 raise LostRangeError(
                     f"{self.name}: offset {self.next} is below the log's start at "
                     f"{resolved.start}: retention or a deletion removed it; read from "
-                    f"{resolved.start} on, or from the earliest"
+                    f"{resolved.start} on, or from the earliest",
+                    log_start=resolved.start,
                 )
         return resolved
 
@@ -209,7 +210,8 @@ class PartitionReader:
         gone = f" ({key} is gone)" if key else ""
         return LostRangeError(
             f"{self.name}: the log starts at {start} now{gone}: offsets {self.next} to "
-            f"{start - 1} were removed while they were read; go on from {start}"
+            f"{start - 1} were removed while they were read; go on from {start}",
+            log_start=start,
         )
 
     async def _without_index(self, error: DamagedError) -> None:

@@ -95,21 +95,8 @@ def read_what_is_left(
             return
         except (NoTopicError, TopicReplacedError):
             return
-        except LostRangeError:
-            start = _start_of(store, task)
-            if start is None:
-                return
-            if start <= task.first:
+        except LostRangeError as error:
+            if error.log_start is None:
                 raise
-            task = replace(task, first=start)
-
-
-def _start_of(store: StoreRef, task: ScanRange) -> int | None:
-    """Return the current log start offset; None if the topic was deleted."""
-    bucket = bucket_of(store)
-    try:
-        if bucket.topic(task.topic).id != task.topic_id:
-            return None
-        return bucket.offsets(task.topic, task.partition)[0]
-    except NoTopicError:
-        return None
+            # Above all offsets that were delivered: the log's start passed the reader.
+            task = replace(task, first=error.log_start)

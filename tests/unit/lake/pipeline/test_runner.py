@@ -178,7 +178,7 @@ def test_what_retention_removed_is_no_lag(scene: Scene, monkeypatch: pytest.Monk
     def noted(self: Bucket, *args: Any, from_offset: Any = None) -> Any:
         asked.append(from_offset)
         if from_offset is not None and from_offset < 6:
-            raise LostRangeError("t-0", 0, 6)
+            raise LostRangeError("t-0: offsets 0 to 5 are lost")
         return read(self, *args, from_offset=from_offset)
 
     monkeypatch.setattr(Bucket, "plan", begins_later)
