@@ -96,22 +96,30 @@ class PartitionReader:
         return resolved
 
     async def to_end(self) -> AsyncGenerator[RecordChunk, None]:
-        """Yield all chunks from the next offset to the end as of the last resolve."""
+        """Yield all chunks from the next offset to the end as of the first complete resolve.
+
+        If the last resolve was not complete, stop where it ends and raise its failure.
+        """
         if self._resolved is None:
             await self.open()
         resolved = self._resolved
         assert resolved is not None
-        end = min(resolved.end, self.selection.to_offset)
-        while self.next < end:
+        limit, complete = self.selection.to_offset, False
+        while True:
+            if resolved.failure is None and not complete:
+                limit, complete = min(resolved.end, limit), True
+            end = limit if resolved.failure is None else min(resolved.end, limit)
+            if self.next >= end:
+                break
             try:
                 async with contextlib.aclosing(self._once(resolved, end)) as chunks:
                     async for chunk in chunks:
                         yield chunk
             except NotFoundError as error:
-                resolved = await self._resolve_again(error, end)
+                resolved = await self._resolve_again(error, limit)
             except DamagedError as error:
                 await self._without_index(error)
-        if resolved.failure is not None and end < self.selection.to_offset:
+        if resolved.failure is not None and end < limit:
             raise self._explained(resolved.failure)
 
     async def again(self) -> AsyncGenerator[RecordChunk, None]:
@@ -189,7 +197,7 @@ class PartitionReader:
 
     # -- what goes wrong ---------------------------------------------------------------------
 
-    async def _resolve_again(self, missing: NotFoundError, end: int) -> Resolved:
+    async def _resolve_again(self, missing: NotFoundError, limit: int) -> Resolved:
         """Resolve the partition again, because a listed object is gone. Raises if it is lost."""
         if self._gone.is_final(missing):
             still_listed = self._gone.is_repeated(missing)
@@ -201,7 +209,7 @@ class PartitionReader:
         resolved = self._resolved = await self._source.resolve()
         if self.next >= resolved.start:
             return resolved
-        if self._begun or self.selection.from_offset != EARLIEST or resolved.start >= end:
+        if self._begun or self.selection.from_offset != EARLIEST or resolved.start >= limit:
             raise self._overtaken(resolved.start, missing.key) from missing
         self.next = resolved.start  # nothing was delivered yet, and the earliest offset has changed
         return resolved
