@@ -39,6 +39,7 @@ RECORDS_AT_ONCE = 16 * 1024
 ARROW_BYTES_MAX = 8 * 1024 * 1024
 """Decompressed bytes of one Arrow batch: large enough to make the cost per batch negligible, here
 and in consumers, and small enough for CPU caches."""
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _REPLACEMENT = "\ufffd"
 
 
@@ -209,6 +210,8 @@ def decode_arrow(
     for found in parts_to_arrow_batches(
         _parts(chunks),
         columns=needed,
+        # Milliseconds hold every timestamp: a bound must not drop what does not fit microseconds.
+        unit="ms" if selection.by_time else "us",
         keep=_keep(selection),
         bytes_max=ARROW_BYTES_MAX,
     ):
@@ -222,20 +225,39 @@ def decode_arrow(
             else pa.repeat(pa.scalar(name.partition, pa.int32()), rows)
             if column == "partition"
             else batch.column(column)
+            if column != "timestamp"
+            else _in_micros(batch.column(column))
             for column in columns
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _in_time(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    """Return the selected rows of a batch with timestamps in milliseconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    micros = batch.column("timestamp").cast(pa.int64())
-    # A timestamp that does not fit microseconds is null: no range of a caller can include it.
+    millis = batch.column("timestamp").cast(pa.int64())
     selected = pa.repeat(pa.scalar(True), batch.num_rows)
-    if selection.from_timestamp is not None:
-        selected = pc.and_(selected, pc.greater_equal(micros, selection.from_timestamp * 1000))
-    if selection.to_timestamp is not None:
-        selected = pc.and_(selected, pc.less(micros, selection.to_timestamp * 1000))
+    first, end = selection.from_timestamp, selection.to_timestamp
+    # Bounds may be below or above all timestamps, and then do not fit their type.
+    if first is not None and first > INT64_MIN:
+        below = pa.scalar(min(first - 1, INT64_MAX), pa.int64())
+        selected = pc.and_(selected, pc.greater(millis, below))
+    if end is not None and end <= INT64_MAX:
+        selected = pc.and_(selected, pc.less(millis, pa.scalar(max(end, INT64_MIN), pa.int64())))
     return batch.filter(selected)
+
+
+def _in_micros(times: pa.Array) -> pa.Array:
+    """Return timestamps in microseconds; null where they do not fit, as without time bounds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    micros = pa.timestamp("us", "UTC")
+    if times.type == micros:
+        return times
+    most = INT64_MAX // 1000
+    millis = times.cast(pa.int64())
+    fits = pc.and_(pc.greater_equal(millis, -most), pc.less_equal(millis, most))
+    return pc.if_else(fits, times, None).cast(micros)

@@ -140,10 +140,15 @@ def _clear_bit(bits: int, row: int) -> None:
 
 
 @inlined
-def _place_time(row: int, millis: int, scale: int, most: int, columns: Numbers) -> int:
-    """Write a time in the column's unit, or null beyond `most`. Returns the number of nulls."""
+def _place_time(  # noqa: PLR0917 (called by position)
+    row: int, millis: int, scale: int, least: int, most: int, columns: Numbers
+) -> int:
+    """Write a time in the column's unit; null unless `least` <= `millis` <= `most`.
+
+    Returns the number of nulls.
+    """
     times = columns[TIMES]
-    if -most <= millis <= most:
+    if least <= millis <= most:
         store_int64(times + 8 * row, millis * scale)
         return 0
     store_int64(times + 8 * row, 0)
@@ -191,6 +196,7 @@ def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by p
     fixed_time = sections[index, MAX_TIME]
     from_offset, to_offset = sections[index, FROM], sections[index, TO]
     most = INT64_MAX // scale
+    least = -most - 1 if scale == 1 else -most
     delta_before = -1
     for _ in range(sections[index, COUNT]):
         result[ERROR_POSITION] = position - sections[index, ADDRESS]
@@ -211,7 +217,7 @@ def _scan_section(  # noqa: C901, PLR0917 (a branch for each column; called by p
             store_int64(columns[OFFSETS] + 8 * row, offset)
         if columns[TIMES]:
             millis = fixed_time if by_append else sections[index, BASE_TIME] + time_delta
-            result[NULL_TIMES] += _place_time(row, millis, scale, most, columns)
+            result[NULL_TIMES] += _place_time(row, millis, scale, least, most, columns)
         if columns[TIME_TYPES]:
             store_int32(columns[TIME_TYPES] + 4 * row, sections[index, TIME_TYPE])
         if columns[KEY_ENDS]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from neve.bucket.decode import COLUMNS, RecordDecoder, arrow_schema, decode_arrow
@@ -160,3 +161,33 @@ def test_what_lies_before_damage_is_given_and_the_damaged_object_named(plain: bo
     with pytest.raises(DamagedError, match="two is damaged"):
         found.extend(row for rows in source for row in rows)
     assert [row.offset for row in found] == list(range(10, 20))
+
+
+MOST_MICROS = 2**63 // 1000
+"""The latest timestamp in milliseconds that fits microseconds."""
+ODD_TIMES = [-(2**63), -MOST_MICROS - 1, -MOST_MICROS, -1, 0, 1000, MOST_MICROS]
+ODD_TIMES += [MOST_MICROS + 1, 1_790_000_000_000_000_000, 2**63 - 1]
+ODD_BOUNDS = [None, -(2**70), *ODD_TIMES, 10**16, 2**63, 2**70]
+
+
+@pytest.mark.parametrize("first", ODD_BOUNDS)
+@pytest.mark.parametrize("end", ODD_BOUNDS)
+def test_any_time_and_any_bound_of_time(first: int | None, end: int | None) -> None:
+    """Some times do not fit microseconds, and some bounds are beyond all times."""
+    data = b"".join(
+        build_batch([reference.Record(offset, time, None, b"v")])
+        for offset, time in enumerate(ODD_TIMES)
+    )
+    selection = Selection(from_timestamp=first, to_timestamp=end)
+    wanted = [(offset, time) for offset, time in enumerate(ODD_TIMES) if selection.includes(time)]
+    for plain in (True, False):
+        rows = decode(selection, chunk(data=data), plain=plain)
+        assert [(row.offset, row.timestamp) for row in rows] == wanted
+    micros: list[tuple[int, int | None]] = []
+    for each in decode_arrow(NAME, [chunk(data=data)], selection, ("offset", "timestamp")):
+        times = each.column("timestamp").cast(pa.int64())
+        micros += zip(each.column("offset").to_pylist(), times.to_pylist(), strict=True)
+    assert micros == [
+        (offset, 1000 * time if -MOST_MICROS <= time <= MOST_MICROS else None)
+        for offset, time in wanted
+    ]

@@ -110,6 +110,13 @@ def test_a_time_that_does_not_fit_is_null() -> None:
     assert exact.to_pylist() == [nanoseconds_by_mistake, -1]
 
 
+def test_every_time_fits_milliseconds() -> None:
+    times = [-(2**63), -1, 2**63 - 1]
+    data = b"".join(build_batch([Record(n, time, b"", b"")]) for n, time in enumerate(times))
+    assert to_arrow(data, unit="ms").column("timestamp").cast(pa.int64()).to_pylist() == times
+    assert to_arrow(data, unit="us").column("timestamp").null_count == 2
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_empty_batches_are_empty_for_all(codec: int) -> None:
     """Compaction leaves a header whose offsets are taken and whose records are gone."""
