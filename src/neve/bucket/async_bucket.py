@@ -281,7 +281,8 @@ class AsyncBucket:
         if topic is None:
             found = self._layout.topics()
         else:
-            found = [self._topic(name) for name in ([topic] if isinstance(topic, str) else topic)]
+            names = dict.fromkeys([topic] if isinstance(topic, str) else topic)
+            found = [self._topic(name) for name in names]
         if partitions is None:
             return [
                 PartitionName(each.name, number) for each in found for number in each.partitions

@@ -51,6 +51,9 @@ async def test_everything_is_read_partition_by_partition() -> None:
         assert await rows(bucket.read()) == both
         assert await rows(bucket.read("t", [1])) == expected("t", 1, 0, END)
         assert bucket.skipped == 0
+        assert await rows(bucket.read(["t", "t"])) == both
+        assert await rows(bucket.read(["t", "t"], [1, 1])) == expected("t", 1, 0, END)
+        assert [plan.partition for plan in await bucket.plan(["t", "t"])] == [0, 1]
     await writer.close()
 
 
