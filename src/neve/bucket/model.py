@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
+from neve import runtime
 from neve.errors import (
     DamagedError,
     InvalidError,
@@ -172,14 +173,14 @@ def _offset(given: int | Mapping[int, int] | None, partition: int) -> int | None
 
 
 def milliseconds(moment: Moment | None) -> int | None:
-    """Return a moment in milliseconds since 1970, as in records.
+    """Return a moment in milliseconds since 1970, as in records; a datetime is rounded up.
 
     Raises InvalidError for a datetime without a time zone.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise InvalidError(f"{moment.isoformat()} has no time zone: add one, such as UTC")
-        return round(moment.timestamp() * 1000)
+        return runtime.ms_from_wall(moment)
     if moment is not None and (not isinstance(moment, int) or isinstance(moment, bool)):
         raise InvalidError(
             f"invalid time {moment!r}: must be milliseconds since 1970 or a datetime"

@@ -20,9 +20,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeAlias
 
+from neve import runtime
 from neve.cli.output import UsageError
 
 OFFSET_MAX = TIME_MS_MAX = 2**63 - 1
@@ -235,8 +236,8 @@ def _moment(text: str, now_ms: int, length_from_ms: int | None) -> tuple[int, st
 
 def _from_iso(text: str) -> int:
     try:
-        since_1970_ms = round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
-    except (ValueError, OverflowError):
+        since_1970_ms = runtime.ms_from_wall(datetime.fromisoformat(text))
+    except ValueError:
         raise OffsetSyntaxError(f"{text} is not a valid time") from None
     return max(
         since_1970_ms, 0

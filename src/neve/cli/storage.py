@@ -118,4 +118,4 @@ def _milliseconds(flag: str, given: str | None) -> int | None:
         ) from None
     if moment.tzinfo is None:
         raise UsageError(f"{flag} {given}: add the time zone, such as Z for UTC")
-    return round(moment.timestamp() * 1000)
+    return runtime.ms_from_wall(moment)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from neve.runtime.context import chance, world
 
 JITTER_DEFAULT = 0.25
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def monotonic() -> float:
@@ -28,6 +30,14 @@ def now_ms() -> int:
 def wall_from_ms(timestamp_ms: int) -> datetime:
     """Convert a timestamp to a UTC datetime, for display."""
     return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
+
+
+def ms_from_wall(moment: datetime) -> int:
+    """Return a moment with a time zone in milliseconds since 1970, rounded up.
+
+    A range of timestamps from or up to the moment begins or ends there: timestamps are integers.
+    """
+    return -((_EPOCH - moment) // _MILLISECOND)
 
 
 async def sleep(seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -43,11 +43,21 @@ def test_what_is_no_end_is_refused(given: object) -> None:
 def test_moments_are_milliseconds() -> None:
     assert milliseconds(datetime(2026, 1, 1, tzinfo=UTC)) == 1_767_225_600_000
     assert milliseconds(17) == 17
+    assert milliseconds(datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC)) == 253_402_300_799_999
     assert milliseconds(None) is None
     with pytest.raises(InvalidError, match="no time zone"):
         milliseconds(datetime(2026, 1, 1))  # noqa: DTZ001
     with pytest.raises(InvalidError, match="invalid time"):
         milliseconds("2026")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("micros", "wanted"), [(1_010_000, 1010), (1_010_001, 1011), (1_010_999, 1011), (-1, 0)]
+)
+def test_a_moment_between_two_milliseconds_bounds_the_later_one(micros: int, wanted: int) -> None:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    selection = Bounds(from_timestamp=moment, to_timestamp=moment).of(0)
+    assert (selection.from_timestamp, selection.to_timestamp) == (wanted, wanted)
 
 
 def test_times_are_from_and_up_to() -> None:

@@ -42,6 +42,7 @@ FIRST = AtTime(NOW_MS - DAY_MS)
         ("@2026-01-01T00:00:00Z", Span(FIRST)),
         ("@2026-01-01T01:00+01:00", Span(FIRST)),
         ("@2026-01-01T00:00:00.250Z", Span(AtTime(FIRST.timestamp_ms + 250))),
+        ("@2026-01-01T00:00:00.2501Z", Span(AtTime(FIRST.timestamp_ms + 251))),
         ("@1767225600000", Span(FIRST)),
         ("@1767225600", Span(FIRST)),
         ("@-1d:", Span(FIRST)),

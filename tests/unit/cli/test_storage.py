@@ -270,6 +270,9 @@ def test_dump_of_everything_and_by_time(bucket: str, capfd: pytest.CaptureFixtur
     argv = ["--from-time", "1970-01-01T00:00:01.070Z", "--to-time", "1072"]
     _, out, _ = run(capfd, "storage", "dump", bucket, *argv)
     assert [json.loads(line)["offset"] for line in out.splitlines()] == [70, 71, 70, 71]
+    argv = ["--from-time", "1970-01-01T00:00:01.0694Z", "--to-time", "1970-01-01T00:00:01.0714Z"]
+    _, out, _ = run(capfd, "storage", "dump", bucket, *argv)
+    assert [json.loads(line)["offset"] for line in out.splitlines()] == [70, 71, 70, 71]
 
 
 def test_dump_follows_to_an_end(bucket: str, capfd: pytest.CaptureFixture[str]) -> None:
