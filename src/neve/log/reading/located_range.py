@@ -45,8 +45,8 @@ class LocatedRange:
     """Bytes `start` to `end` of an object: the offsets from `first_offset` up to `end_offset`.
 
     `source` identifies the segment or slice: one WAL object has slices of many partitions. `check`
-    verifies the downloaded bytes and raises DamagedError. A `whole` range is the entire object,
-    even if its size differs from the listed one.
+    verifies the downloaded bytes and raises DamagedError. `bundle` is the index that located the
+    range. A `whole` range is the entire object, even if its size differs from the listed one.
     """
 
     source: tuple[str, int]
@@ -57,6 +57,7 @@ class LocatedRange:
     end_offset: int
     check: Callable[[memoryview], CheckedBytes]
     segment: Segment | None = None
+    bundle: Bundle | None = None
     whole: bool = False
 
     @property
@@ -154,6 +155,7 @@ def segment_range(
         segment.last + 1 if last else int(bundle.offsets[after]),
         functools.partial(_check_stretches, segment, bundle, first, after),
         segment,
+        bundle,
     )
 
 

@@ -82,16 +82,21 @@ class SegmentIndexes:
             return await self._rebuilder.rebuild(segment)
         return bundle
 
-    async def distrust(self, segment: Segment) -> bool:
+    async def distrust(self, segment: Segment, bundle: Bundle | None = None) -> bool:
         """Stop using an index that a read of its segment contradicted.
+
+        `bundle` is that index. Several readers of a segment must give it, because one of them may
+        have replaced it already.
 
         Returns True if the read is worth another attempt, without that index; False if that was
         tried before, or the whole segment is damaged as well.
         """
         name = _id(segment)
         rebuilder = self._rebuilder
-        rebuilt = rebuilder is not None and rebuilder.known(name) is not None
-        if segment.index_key is None or rebuilt or name in self._distrusted:
+        rebuilt = None if rebuilder is None else rebuilder.known(name)
+        if rebuilt is not None:
+            return bundle is not None and bundle is not rebuilt
+        if segment.index_key is None or name in self._distrusted:
             return False
         damaged = False
         if rebuilder is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neve import runtime
@@ -9,9 +11,17 @@ from neve.errors import ClosedError, DamagedError, LostRangeError, NotFoundError
 from neve.log.manifest.records import Skip
 from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.log.reading.record_chunk import RecordChunk
+from neve.store.wrapper import Call
 from support.log_reading import World, reading
 from support.node_world import small_settings
-from support.scripted_store import ScriptedStore, changed, first, in_simulation, refuse
+from support.scripted_store import (
+    ScriptedStore,
+    Work,
+    changed,
+    first,
+    in_simulation,
+    refuse,
+)
 
 SIZES = (30, 200, 10, 90, 400, 5, 60, 70, 300, 20, 20, 20)
 
@@ -237,6 +247,34 @@ async def test_an_index_that_contradicts_its_sound_segment_is_not_believed() -> 
         # Ranged reads come back wrong three times: the segment, read whole, is sound.
         store.when("get_range", segment.key, changed(lambda data: data[::-1]), times=3)
         await world.read_all(0, 100)
+        assert store.asked("get", segment.key) == 1
+
+
+@in_simulation
+async def test_a_reader_that_is_late_with_the_same_wrong_index_reads_by_the_rebuilt_one() -> None:
+    store = ScriptedStore()
+    async with reading(store=store) as world:
+        await tiered(world)
+        segment = (await world.log.manifest.segments(0, 0))[0]
+        asked = 0
+
+        async def wrong(call: Call, work: Work) -> Any:
+            nonlocal asked
+            asked += 1
+            number = asked
+            if number == 1:  # the late reader's: it is answered when the index was rebuilt
+                await runtime.sleep(5)
+            data = await work()
+            return data if number == 5 else memoryview(bytes(data)[::-1])
+
+        # The late reader's range is wrong three times, and three times that of the other one.
+        store.when("get_range", segment.key, wrong, times=7)
+        late = runtime.spawn(world.read_checked(segment.last, 100))
+        await runtime.sleep(1)
+        await world.read_checked(segment.base, 100)
+        assert asked == 5
+        await late
+        assert asked == 7
         assert store.asked("get", segment.key) == 1
 
 

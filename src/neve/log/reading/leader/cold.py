@@ -178,10 +178,12 @@ class ColdReader:
             await block.wait()
         except DamagedError as damage:
             cursor.clear()
-            segment = block.located.segment
-            if segment is not None and await self.indexes.distrust(segment):
+            located = block.located
+            if located.segment is not None and await self.indexes.distrust(
+                located.segment, located.bundle
+            ):
                 return False
-            first, end = block.located.first_offset, block.located.end_offset
+            first, end = located.first_offset, located.end_offset
             raise unreadable(cursor.log, damage, first, end) from damage
         return True
 
