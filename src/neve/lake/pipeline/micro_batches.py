@@ -82,8 +82,13 @@ def next_micro_batch(
     )
 
 
-def combine_results(batch: MicroBatch, results: Sequence[RangeResult]) -> BatchResult:
-    """Combine the results of the ranges, which may be in any order."""
+def combine_results(
+    batch: MicroBatch, results: Sequence[RangeResult], *, started: Collection[int] = ()
+) -> BatchResult:
+    """Combine the results of the ranges, which may be in any order.
+
+    `started` are the partitions for which the table has an offset.
+    """
     kept: list[RangeResult] = []
     offsets: dict[int, int] = {}
     failures: list[str] = []
@@ -105,7 +110,10 @@ def combine_results(batch: MicroBatch, results: Sequence[RangeResult]) -> BatchR
                 break
         if plan.failure is not None:
             failures.append(f"{plan.topic}-{plan.partition}: {plan.failure}")
-        if plan.failure is None or reached > plan.first:  # a failed plan may have unknown offsets
+        # A failed plan may have unknown offsets. If they are known, a partition that begins with a
+        # failure gets its first offset: without one, it would count as new later.
+        begins = plan.partition not in started and plan.end > 0
+        if plan.failure is None or reached > plan.first or begins:
             offsets[plan.partition] = reached
     return BatchResult(
         tuple(file for each in kept for file in each.files),

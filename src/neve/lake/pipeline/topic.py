@@ -19,7 +19,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from neve.bucket.model import LATEST, PARTITION_ERRORS, Offsets, TopicReplacedError
+from neve.bucket.model import (
+    LATEST,
+    PARTITION_ERRORS,
+    Offsets,
+    PartitionName,
+    TopicReplacedError,
+    raise_failures,
+)
 from neve.bucket.planning import PartitionPlan
 from neve.bucket.sync_bucket import Bucket
 from neve.errors import DamagedError, InvalidError, UnavailableError
@@ -123,7 +130,7 @@ class TopicPipeline:
             task_bytes=self._task_bytes,
             doubtful=self._stuck,
         )
-        found = self._read(batch, table)
+        found = self._read(batch, table, expected)
         self._stuck = found.stuck
         left = _left(plans, found)
         if not _moves(expected, found.new):
@@ -171,9 +178,18 @@ class TopicPipeline:
         """Commit the current ends as start offsets, and plan from them.
 
         Without the commit, a later start would begin at later ends and skip the records between.
+        Raises the failure of a partition whose end is unknown: without an offset in the table, it
+        would count as new from then on, and begin at its first record.
         """
         plans = self._planned(topic_id, LATEST)
-        ends = {plan.partition: plan.end for plan in plans if plan.failure is None}
+        raise_failures(
+            {
+                PartitionName(plan.topic, plan.partition): plan.failure
+                for plan in plans
+                if plan.failure is not None
+            }
+        )
+        ends = {plan.partition: plan.end for plan in plans}
         commit(table, [], {}, {topic_id: TopicProgress(self.config.topic, ends)})
         return self._planned(topic_id, ends)
 
@@ -239,7 +255,9 @@ class TopicPipeline:
 
     # -- reading and committing --------------------------------------------------------------
 
-    def _read(self, batch: MicroBatch, table: Table) -> BatchResult:
+    def _read(self, batch: MicroBatch, table: Table, expected: Progress) -> BatchResult:
+        known = expected.get(batch.topic_id)
+        started = () if known is None else known.offsets
         strict = False
         for _ in range(PASSES_MAX):
             results = self._run(batch, table, strict=strict)
@@ -248,7 +266,7 @@ class TopicPipeline:
                 # Values with fields that cannot become columns are dead letters.
                 strict = True
             elif not unknown:
-                return combine_results(batch, results)
+                return combine_results(batch, results, started=started)
         raise UnavailableError(
             self.config.table, "its values have new fields each time they are read: try later"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from neve.bucket.sync_bucket import Bucket
+from neve.errors import DamagedError
 from neve.lake.pipeline import range_task
 from neve.lake.tables import catalog_of, columns, read_progress, table_creation
 from neve.lake.tables.columns import KAFKA_STRUCT
@@ -95,6 +97,58 @@ def test_the_end_of_a_topic_that_is_empty_is_written_down(
         scene.produce("t", [{"id": 1}, {"id": 2}])
         assert pipeline.run_once()
     assert [row["_kafka"]["offset"] for row in scene.rows("t")] == [0, 1]
+
+
+def _failing(
+    monkeypatch: pytest.MonkeyPatch, partition: int, bounds: dict[str, int]
+) -> contextlib.AbstractContextManager[None]:
+    """Plan a partition with these bounds and a failure, as with a damaged stream."""
+    original = Bucket.plan
+
+    def torn(*args: Any, **more: Any) -> Any:
+        plans = original(*args, **more)
+        failed = replace(
+            plans[partition], **bounds, spans=(), failure=DamagedError("wal/x", "torn")
+        )
+        return [*plans[:partition], failed, *plans[partition + 1 :]]
+
+    @contextlib.contextmanager
+    def patched() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(Bucket, "plan", torn)
+            yield
+
+    return patched()
+
+
+@pytest.mark.parametrize("end", [0, 3])
+def test_a_topic_does_not_begin_at_its_end_while_an_end_is_unknown(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    scene.produce("t", [b"old"] * 8, partitions=2)
+    with scene.pipeline({"topic": "t", "start": "latest"}) as pipeline:
+        with _failing(monkeypatch, 0, {"end": end, "first": end, "stop": end}):
+            assert not pipeline.run_once()
+            assert "wal/x is damaged: torn" in pipeline.reports[0].failures[0]
+        assert pipeline.run_once(), pipeline.reports
+        scene.produce("t", [b"new"] * 8, partitions=2)
+        assert pipeline.run_once(), pipeline.reports
+    assert [row["value"] for row in scene.rows("t")] == [b"new"] * 8
+
+
+def test_a_partition_that_fails_at_the_first_run_does_not_count_as_new_later(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets that were removed before the table's first commit are no loss."""
+    scene.produce("t", [b"a"] * 8, partitions=2)
+    scene.forget("t", 0, 2)
+    with scene.pipeline({"topic": "t"}) as pipeline:
+        with _failing(monkeypatch, 0, {"end": 2, "first": 2, "stop": 2}):
+            assert not pipeline.run_once()
+        assert pipeline.run_once(), pipeline.reports
+    origins = [row["_kafka"] for row in scene.rows("t")]
+    found = sorted((origin["partition"], origin["offset"]) for origin in origins)
+    assert found == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]
 
 
 def test_a_topic_that_is_made_again_while_it_is_planned_is_read_from_its_beginning(
