@@ -9,6 +9,15 @@ from neve.broker.admin.partitions import LeadershipCheck
 from neve.errors import UnavailableError
 
 
+async def test_a_check_serves_requests_for_partitions_that_run_at_once() -> None:
+    async def leading() -> bool:
+        await runtime.sleep(0.001)
+        return True
+
+    check = LeadershipCheck(leading)
+    assert await runtime.gather(*(check() for _ in range(3))) == [True, True, True]
+
+
 async def test_a_check_that_failed_is_not_repeated_for_the_same_request() -> None:
     checks = 0
 

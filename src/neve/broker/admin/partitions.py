@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -48,11 +49,13 @@ class LeadershipCheck:
         call was cancelled by a deadline: further calls do not wait again.
         """
         if self._leads is None:
-            self._leads = TimeoutError("an earlier check of leadership took too long")
             try:
                 self._leads = await self._still_leading()
             except NeveError as error:
                 self._leads = error
+            except asyncio.CancelledError:
+                self._leads = TimeoutError("an earlier check of leadership took too long")
+                raise
         if not isinstance(self._leads, bool):
             raise self._leads
         return self._leads
