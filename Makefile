@@ -7,7 +7,7 @@ RUN := .venv/bin
 # More workers than two cores can keep busy: many tests wait for servers, clients and clocks.
 # A file at a time: tests of one file may share a server. In the order of collection, which
 # tests/conftest.py decides; xdist would start with the files that have the most tests.
-PYTEST := $(RUN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
+PYTEST := $(RUN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes. Without compiled files each would compile all of Neve first.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -246,7 +246,7 @@ def test_a_large_request_that_had_to_wait_is_taken_when_there_is_room(tmp_path: 
                 slow.setblocking(False)
                 with contextlib.suppress(BlockingIOError):
                     slow.sendall(struct.pack(">i", MIB) + bytes(MIB - 10))
-            time.sleep(0.3)
+            assert eventually(lambda: _held_bytes(broker, "receiving") > 1.5 * MIB)
             waits.send(PRODUCE, 9, produce_request("t", batch(900_000)))
             waits._socket.settimeout(0.3)
             with pytest.raises(TimeoutError):
