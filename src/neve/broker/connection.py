@@ -41,7 +41,8 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._framing = Framing(server.scratch, server.settings.request_bytes_max)
         self._responses = ResponseQueue(server.metrics, server.unsent, self._abort)
-        self._requests = Requests(server, self, self._responses)
+        self._requests = Requests(server, self._responses)
+        self.client = Client("a client that is gone", 0)
         self._waits_for_buffer = False
         self._waits_for_turn = False
         self._stopped = False  # the broker is stopping: it takes no more requests
@@ -57,12 +58,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def peer(self) -> str:
         """The client's host and port, for log lines."""
-        return self._requests.client.peer
+        return self.client.peer
 
     @property
     def address(self) -> str:
         """The client's host."""
-        return self._requests.client.host
+        return self.client.host
 
     # -- called by the transport -------------------------------------------------------------
 
@@ -72,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=0)
         name = transport.get_extra_info("peername")
         if name:
-            self._requests.client = Client(*name[:2])
+            self.client = Client(*name[:2])
         if not self._server.admit(self):
             self.is_closing = True
             self._transport.abort()
@@ -160,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
                         self._server.receiving.wait(self, request_bytes)
                     break
                 self._timeouts.request_since = self._timeouts.active_at
-                self._requests.take(frame, self._now)
+                self._requests.take(self, frame, self._now)
                 if (late_seconds := runtime.monotonic() - turn_ends_at) > 0:
                     self.wait_for_turn(late_seconds)
         except NeveError as error:

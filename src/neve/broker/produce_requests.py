@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 class ProduceRequests:
     """Appends the batches of one connection. While `blocked`, it must get no more requests."""
 
-    def __init__(self, server: Server, connection: Connection, responses: ResponseQueue) -> None:
+    def __init__(self, server: Server, responses: ResponseQueue) -> None:
         self._server = server
-        self._connection = connection
         self._responses = responses
         self._recompressing = False
         self._waits_for_wal = False  # the WAL buffer is full
@@ -41,7 +40,9 @@ class ProduceRequests:
     def blocked(self) -> bool:
         return self._recompressing or self._waits_for_wal
 
-    def take(self, frame: Frame, header: RequestHeader, received: ReceiveTime) -> None:
+    def take(
+        self, connection: Connection, frame: Frame, header: RequestHeader, received: ReceiveTime
+    ) -> None:
         """Append the batches of a request, at once unless some must be recompressed.
 
         Takes ownership of the frame. Raises MalformedError if it does not hold a produce request.
@@ -54,55 +55,60 @@ class ProduceRequests:
         except NeveError:
             self._server.scratch.release(frame)
             raise
-        append = partial(self._append, request, header, received, buffer)
+        append = partial(self._append, connection, request, header, received, buffer=buffer)
         node = self._server.broker.node
         if node.led.codecs and (batches := batches_to_recompress(node, request)):
             self._recompressing = True
-            self._server.tasks.start(self._recompress(batches, append))
+            self._server.tasks.start(self._recompress(connection, batches, append))
         else:
             append()
 
     async def _recompress(
-        self, batches: list[BatchToRecompress], append: Callable[[Refusals], None]
+        self,
+        connection: Connection,
+        batches: list[BatchToRecompress],
+        append: Callable[[Refusals], None],
     ) -> None:
         """Recompress, then append, even if the client has closed the connection by then."""
         try:
             append(await self._server.recompression.run(batches))
         except Exception:
-            self._connection.fail("a produce request")
+            connection.fail("a produce request")
         self._recompressing = False
-        self._connection.response_ready()
+        connection.response_ready()
 
     def _append(
         self,
+        connection: Connection,
         request: ProduceRequest,
         header: RequestHeader,
         received: ReceiveTime,
-        buffer: bytearray | None,
         refused: Refusals | None = None,
+        *,
+        buffer: bytearray | None,
     ) -> None:
         response = produce(self._server.broker, request, header, received, refused)
         if buffer is not None:
             self._server.scratch.pool.give_once_decided(buffer, response.appended)
         if not response.silent:
-            self._await_commit(response)
+            self._await_commit(connection, response)
         else:
             self._responses.count_silent(response)
             if response.closes:  # a producer with acks=0 learns of an error in no other way
                 failure = f"a request with acks=0 failed: {error_name(response.error)}"
-                self._server.log_refusal(self._connection.peer, InvalidError(failure))
-                self._connection.close("produce-without-acks-failed")
+                self._server.log_refusal(connection.peer, InvalidError(failure))
+                connection.close("produce-without-acks-failed")
         if self._server.broker.is_full:
             self._waits_for_wal = True
-            self._server.wait_for_wal(self._connection)
+            self._server.wait_for_wal(connection)
 
-    def _await_commit(self, response: PendingProduce) -> None:
+    def _await_commit(self, connection: Connection, response: PendingProduce) -> None:
         self._responses.pending.append(response)
         for commit in response.commits:
             # One callback for all requests of this connection whose batches share a WAL object.
             if commit is not self._awaited:
                 self._awaited = commit
-                commit.then(self._connection.response_ready)
+                commit.then(connection.response_ready)
 
     def wal_has_room(self) -> None:
         """Note that the WAL buffer has room again."""

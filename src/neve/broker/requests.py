@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.access import authorize
-from neve.broker.context import Client, Context
+from neve.broker.context import Context
 from neve.broker.fair_queue import TURN_SECONDS, Paced
 from neve.broker.produce import ReceiveTime
 from neve.broker.produce_requests import ProduceRequests
@@ -38,19 +38,21 @@ HELD_BYTES_MAX = 1024 * 1024
 
 
 class Requests:
-    """The requests of a connection that are not finished."""
+    """The requests of a connection that are not finished.
 
-    def __init__(self, server: Server, connection: Connection, responses: ResponseQueue) -> None:
+    It keeps no reference to its connection. With a reference cycle, closed connections would live
+    until the garbage collector runs, which then stops the broker while it frees thousands of them.
+    """
+
+    def __init__(self, server: Server, responses: ResponseQueue) -> None:
         self._server = server
-        self._connection = connection
         self._responses = responses
         self._router = server.router
-        self._produces = ProduceRequests(server, connection, responses)
+        self._produces = ProduceRequests(server, responses)
         self._requests_max = server.settings.connection_requests_max
         self._reads: dict[asyncio.Task[None], None] = {}
         self._fetching = 0
         self._busy = False  # a request is running that is not pipelined
-        self.client = Client("a client that is gone", 0)
 
     @property
     def blocked(self) -> bool:
@@ -78,7 +80,7 @@ class Requests:
         for task in list(self._reads):
             task.cancel()
 
-    def take(self, frame: Frame, received: ReceiveTime) -> None:
+    def take(self, connection: Connection, frame: Frame, received: ReceiveTime) -> None:
         """Handle one request, at once or in a task of its own.
 
         Takes ownership of the frame. Raises NeveError if the connection must be closed.
@@ -90,16 +92,16 @@ class Requests:
             if route is None:
                 self._respond_unsupported(header)
                 return
-            authorize(route, self.client.principal)
+            authorize(route, connection.client.principal)
             if route.handle is None:
                 is_produce = True
             else:
-                self._handle(frame, header, route, route.handle)
+                self._handle(connection, frame, header, route, route.handle)
         finally:
             if not is_produce:
                 self._server.scratch.release(frame)
         if is_produce:
-            self._produces.take(frame, header, received)
+            self._produces.take(connection, frame, header, received)
 
     def _respond_unsupported(self, header: RequestHeader) -> None:
         """Respond to ApiVersions in an unknown version, or raise MalformedError as Kafka would."""
@@ -110,9 +112,17 @@ class Requests:
             )
         self._responses.add_ready(parts)
 
-    def _handle(self, frame: Frame, header: RequestHeader, route: Route, handle: Handler) -> None:
+    def _handle(
+        self,
+        connection: Connection,
+        frame: Frame,
+        header: RequestHeader,
+        route: Route,
+        handle: Handler,
+    ) -> None:
         version = header.api_version
-        context = Context(version, header.client_id, self.client, self._responses.client_keeps_up)
+        keeps_up = self._responses.client_keeps_up
+        context = Context(version, header.client_id, connection.client, keeps_up)
         request = route.api.Request.decode(frame.data, version, header.end)
         started = runtime.monotonic()
         result = handle(self._server.broker, request, context)
@@ -124,7 +134,9 @@ class Requests:
         self._responses.pending.append(pending)
         self._busy = not route.pipelined
         self._fetching += route.pipelined
-        task = self._server.tasks.start(self._finish(pending, result, route, header, started))
+        task = self._server.tasks.start(
+            self._finish(connection, pending, result, route, header, started=started)
+        )
         # A task that is cancelled before its first step never awaits the handler's coroutine.
         task.add_done_callback(lambda _: result.close())
         if route.only_reads:
@@ -133,13 +145,14 @@ class Requests:
 
     async def _finish(
         self,
+        connection: Connection,
         pending: HandlerResponse,
         work: Coroutine[object, None, Message],
         route: Route,
         header: RequestHeader,
+        *,
         started: float,
     ) -> None:
-        connection = self._connection
         paced = Paced(route.finish(header, work), self._server.turns, connection)
         try:
             response, parts = await paced

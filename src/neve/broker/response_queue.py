@@ -71,6 +71,10 @@ class HandlerResponse:
         return self._parts
 
 
+def _is_closed(_: str) -> None:
+    """Abort a connection that is closed already."""
+
+
 class ResponseQueue:
     """The responses of one connection. It is `full` while the client does not read them.
 
@@ -206,7 +210,8 @@ class ResponseQueue:
         self.clear()
 
     def clear(self) -> None:
-        """Drop all responses of a closed connection."""
+        """Drop all responses of a closed connection, and the reference to it."""
+        self._abort = _is_closed
         self.pending.clear()
         self.held_bytes = 0
         self.note_unsent(0)
