@@ -149,15 +149,23 @@ class Server:
             await runtime.sleep(SWEEP_SECONDS)
             now = runtime.monotonic()
             self.unsent.free_for_waiting()
-            for connection in list(self._connections):
-                connection.time_out_produces(now)
+            self._time_out_produces(now)
             if self.receiving:
                 self._check_receive_rates(now)
             if now - expired_at >= 1:
                 expired_at = now
-                idle_seconds = self.settings.connection_idle_ms / 1000
-                for connection in list(self._connections):
-                    connection.expire(now, idle_seconds)
+                self._expire(now)
+
+    # Not in the loop above: its variables would keep the last connection after it has closed.
+
+    def _time_out_produces(self, now: float) -> None:
+        for connection in list(self._connections):
+            connection.time_out_produces(now)
+
+    def _expire(self, now: float) -> None:
+        idle_seconds = self.settings.connection_idle_ms / 1000
+        for connection in list(self._connections):
+            connection.expire(now, idle_seconds)
 
     def _check_receive_rates(self, now: float) -> None:
         """Close connections that send a large request slowly while others wait for its memory."""
