@@ -8,6 +8,8 @@ RUN := .venv/bin
 # A file at a time: tests of one file may share a server. In the order of collection, which
 # tests/conftest.py decides; xdist would start with the files that have the most tests.
 PYTEST := $(RUN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+# What Spark's JVMs load, for those that tests start.
+SPARK_ARCHIVE := .tools/spark.jsa
 # Tests start hundreds of processes. Without compiled files each would compile all of Neve first.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -20,7 +22,8 @@ setup:  ## make .venv with the pinned packages (does nothing when it is current)
 demo: setup  ## show the whole of Neve, in less than two minutes
 	@$(RUN)/neve demo
 
-test: check  ## all checks and all tests except the long runs
+test: setup  ## all checks and all tests except the long runs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(SPARK_ARCHIVE) lint types layers
 	$(PYTEST)
 
 fast: setup  ## the quick tests alone, for every save
@@ -31,6 +34,9 @@ soak: setup  ## the long runs: thousands of seeds, kill loops, bad stores, a mil
 
 check: setup  ## lint, format, types and layers
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types layers
+
+$(SPARK_ARCHIVE): constraints.txt tools/spark_archive.py | setup
+	@$(RUN)/python tools/spark_archive.py
 
 lint: setup  ## lint and format alone
 	$(RUN)/ruff check
