@@ -188,7 +188,7 @@ def _append_to(
         header = patch_log_append_time(records, append_time_ms)
     else:
         _check_time(header, config, log.name, now_ms)
-    done = leader.append(records, header, admitted=True)
+    done = log.append(records, header, admitted=True)
     metrics = broker.metrics
     metrics.produce_batches += 1
     metrics.produce_records += header.record_count

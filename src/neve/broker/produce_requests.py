@@ -7,7 +7,6 @@ one connection are appended in the order in which they were sent.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from neve.broker.error_codes import error_name
@@ -35,10 +34,7 @@ class ProduceRequests:
         self._recompressing = False
         self._waits_for_wal = False  # the WAL buffer is full
         self._awaited: Commit | None = None
-
-    @property
-    def blocked(self) -> bool:
-        return self._recompressing or self._waits_for_wal
+        self.blocked = False  # while it recompresses, or waits for the WAL
 
     def take(
         self, connection: Connection, frame: Frame, header: RequestHeader, received: ReceiveTime
@@ -55,13 +51,16 @@ class ProduceRequests:
         except NeveError:
             self._server.scratch.release(frame)
             raise
-        append = partial(self._append, connection, request, header, received, buffer=buffer)
         node = self._server.broker.node
         if node.led.codecs and (batches := batches_to_recompress(node, request)):
-            self._recompressing = True
+            self.blocked = self._recompressing = True
+
+            def append(refused: Refusals) -> None:
+                self._append(connection, request, header, received, buffer, refused=refused)
+
             self._server.tasks.start(self._recompress(connection, batches, append))
         else:
-            append()
+            self._append(connection, request, header, received, buffer)
 
     async def _recompress(
         self,
@@ -75,6 +74,7 @@ class ProduceRequests:
         except Exception:
             connection.fail("a produce request")
         self._recompressing = False
+        self.blocked = self._waits_for_wal
         connection.response_ready()
 
     def _append(
@@ -83,9 +83,9 @@ class ProduceRequests:
         request: ProduceRequest,
         header: RequestHeader,
         received: ReceiveTime,
-        refused: Refusals | None = None,
-        *,
         buffer: bytearray | None,
+        *,
+        refused: Refusals | None = None,
     ) -> None:
         response = produce(self._server.broker, request, header, received, refused)
         if buffer is not None:
@@ -99,7 +99,7 @@ class ProduceRequests:
                 self._server.log_refusal(connection.peer, InvalidError(failure))
                 connection.close("produce-without-acks-failed")
         if self._server.broker.is_full:
-            self._waits_for_wal = True
+            self.blocked = self._waits_for_wal = True
             self._server.wait_for_wal(connection)
 
     def _await_commit(self, connection: Connection, response: PendingProduce) -> None:
@@ -113,3 +113,4 @@ class ProduceRequests:
     def wal_has_room(self) -> None:
         """Note that the WAL buffer has room again."""
         self._waits_for_wal = False
+        self.blocked = self._recompressing

@@ -85,11 +85,12 @@ class PartitionLeader:
         Raises InvalidError if the stored configs are not valid, FencedError after the partition was
         lost.
         """
-        if not self.is_leading:
+        config = self._config
+        if self.log.closed is not None:
             raise self._not_leading()
-        if isinstance(self._config, InvalidError):
-            raise self._config
-        return self._config
+        if isinstance(config, InvalidError):
+            raise config
+        return config
 
     def _not_leading(self) -> NeveError:
         return FencedError(f"this node does not lead {self.name}")
