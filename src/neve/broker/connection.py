@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _blocked(self) -> bool:
-        return bool(
+        return (
             self._responses.full
             or self._waits_for_buffer
             or self._waits_for_turn

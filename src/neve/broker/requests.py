@@ -57,11 +57,11 @@ class Requests:
     @property
     def blocked(self) -> bool:
         """Whether the next request must wait."""
-        return bool(
+        return (
             self._busy
             or self._produces.blocked
             or len(self._responses.pending) >= self._requests_max
-            or (self._fetching and self._fetches_enough)
+            or (self._fetching > 0 and self._fetches_enough)
             or self._responses.held_bytes >= HELD_BYTES_MAX
         )
 
