@@ -2,7 +2,9 @@
 
 In steady state a roll-up therefore reads nothing. The cached bytes, with those of tails that the
 node took over, are bounded by `tail.cache.bytes` less what state takes up. Evicted bytes are read
-by range. While the outcome of a checkpoint is unknown, the tail is dropped here and read again.
+by range. The directory of the tail, an entry for each slice, cannot be evicted: it counts as state,
+and a large one makes a roll-up due, which joins slices. While the outcome of a checkpoint is
+unknown, the tail is dropped here and read again.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ from neve.log.wal.writer import CommittedObject
 from neve.settings import Settings
 from neve.store.port import Store
 
-# Memory of a cached object, and of each of its slices, beside their bytes.
+# Memory of a cached object beside its bytes, and of each slice until a roll-up joins it.
 OBJECT_OVERHEAD_BYTES = 600
 SLICE_OVERHEAD_BYTES = 500
+# The slices make a roll-up due at this share of tail.cache.bytes, but not below this count. At the
+# whole of tail.cache.bytes it is not put off any longer: see PUT_OFF_OBJECTS.
+DIRECTORY_SHARE = 0.125
+SLICES_LEAST = 4_096
 # A roll-up copies everything untiered. It waits until the stream has grown by half of what the last
 # one copied, so that copying stays a constant share of what is written; but for at most this
 # multiple of wal.tail.objects, which bounds what a successor has to read.
@@ -44,13 +50,19 @@ class OwnStream:
         self._wal = settings.wal
         self._cache_bytes_max = settings.cache.tail_bytes
         self._memory = memory or runtime.MemoryBudget()
+        least_bytes = SLICES_LEAST * SLICE_OVERHEAD_BYTES
+        self._directory_due_bytes = max(
+            int(DIRECTORY_SHARE * settings.cache.tail_bytes), least_bytes
+        )
+        most_bytes = max(settings.cache.tail_bytes, 2 * least_bytes)
+        self._directory = self._memory.state("untiered-slices", most_bytes)
         # Our own objects by key; objects of tails that we took over by identity.
         self._cached: OrderedDict[object, tuple[CachedObject, int]] = OrderedDict()
         self.cached_bytes = 0
         self._objects_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
         self._carried_bytes = 0
-        self._covered = (0, 0)
+        self._covered = (0, 0, 0)
         self._tail: StreamTail | None = StreamTail(incarnation, 0, 0, False, ())
         self._recent: list[TailObject] = []
         self.reader = WalReader(store, incarnation, settings.prefetch)
@@ -65,16 +77,17 @@ class OwnStream:
             self._recent.append(TailObject(key, done.number, done.slices, None))
         self._objects_since_checkpoint += 1
         self._bytes_since_checkpoint += len(done.data)
-        self._keep(key, held, len(done.slices))
+        self._directory.count(len(done.slices) * SLICE_OVERHEAD_BYTES)
+        self._keep(key, held)
         return held
 
     def keep(self, held: CachedObject) -> None:
         """Cache bytes of a tail that was taken over. The oldest are evicted first."""
-        self._keep(held, held, 1)
+        self._keep(held, held, SLICE_OVERHEAD_BYTES)
 
-    def _keep(self, name: object, held: CachedObject, slices: int) -> None:
+    def _keep(self, name: object, held: CachedObject, slice_bytes: int = 0) -> None:
         assert held.data is not None
-        size = len(held.data) + OBJECT_OVERHEAD_BYTES + slices * SLICE_OVERHEAD_BYTES
+        size = len(held.data) + OBJECT_OVERHEAD_BYTES + slice_bytes
         self._cached[name] = held, size
         self.cached_bytes += size
         # The cache shrinks by what state that cannot be evicted takes up.
@@ -86,10 +99,13 @@ class OwnStream:
 
     def roll_up_due(self) -> bool:
         objects, size = self._objects_since_checkpoint, self._bytes_since_checkpoint
-        if objects < self._wal.tail_objects and size < self._wal.tail_bytes:
+        directory = self._directory.used
+        is_long = objects >= self._wal.tail_objects or directory >= self._directory_due_bytes
+        if not is_long and size < self._wal.tail_bytes:
             return False
-        worth_it = 2 * size >= self._carried_bytes
-        return worth_it or objects >= PUT_OFF_OBJECTS * self._wal.tail_objects
+        if objects >= PUT_OFF_OBJECTS * self._wal.tail_objects:
+            return True
+        return 2 * size >= self._carried_bytes or directory >= self._directory.bytes_max
 
     def roll_up_is_cheap(self, untiered_bytes: Iterable[int]) -> bool:
         """Whether a roll-up that is due soon would copy little now."""
@@ -128,16 +144,21 @@ class OwnStream:
 
     def rolling_up(self) -> None:
         """Drop the tail while a checkpoint is being written: its outcome is unknown."""
-        self._covered = (self._objects_since_checkpoint, self._bytes_since_checkpoint)
+        self._covered = (
+            self._objects_since_checkpoint,
+            self._bytes_since_checkpoint,
+            self._directory.used,
+        )
         self._tail = None
 
     def rolled_up(self, before: StreamTail, upto: int, rollups: list[TailObject]) -> None:
         """Set the tail after our checkpoint at `upto`: its roll-ups and later objects."""
         # Reset only on success: after a failure the next roll-up is due at once.
-        objects, size = self._covered
+        objects, size, directory = self._covered
         self._objects_since_checkpoint -= objects
         self._bytes_since_checkpoint -= size
-        self._covered = (0, 0)
+        self._directory.give_back(directory)
+        self._covered = (0, 0, 0)
         self._carried_bytes = sum(entry.length for item in rollups for entry in item.slices)
         later = [item for item in before.objects if item.number is not None and item.number >= upto]
         # Including partitions without a slice in the roll-ups.

@@ -7,10 +7,19 @@ import asyncio
 import pytest
 
 from neve import runtime
-from neve.cluster.own_stream import PUT_OFF_OBJECTS
+from neve.cluster.own_stream import (
+    OBJECT_OVERHEAD_BYTES,
+    PUT_OFF_OBJECTS,
+    SLICE_OVERHEAD_BYTES,
+    SLICES_LEAST,
+    OwnStream,
+)
 from neve.errors import UnavailableError
 from neve.log.keys import wal_stream
 from neve.log.wal.checkpoint import read_checkpoint
+from neve.log.wal.object import Slice
+from neve.log.wal.reader import StreamTail, TailObject
+from neve.log.wal.writer import CommittedObject
 from neve.store.wrapper import Call
 from support.node_world import TOPIC, append, send, small_settings, started, values_of
 from support.scripted_store import ScriptedStore, Work, hold, in_simulation, refuse
@@ -195,3 +204,43 @@ async def test_a_roll_up_is_made_early_where_it_carries_next_to_nothing() -> Non
     assert await node.rollups.roll_up()
     assert not node.rollups.due()
     await node.close()
+
+
+def small_slices(number: int, count: int) -> CommittedObject:
+    """An object with one record of a few bytes for each of so many partitions."""
+    rows = tuple(Slice(bytes(16), at, 0, number, number, 0, at, 1, 0) for at in range(count))
+    return CommittedObject(number, rows, memoryview(bytes(count)))
+
+
+def test_entries_of_small_slices_take_room_from_the_cache_until_they_are_rolled_up() -> None:
+    """Otherwise a million small batches would take half a gigabyte that nothing counts."""
+    memory = runtime.MemoryBudget()
+    settings = small_settings(cache_bytes=10_000_000)
+    own = OwnStream(ScriptedStore(), 1, settings, memory)
+    large = CommittedObject(0, (), memoryview(bytes(6_000_000)))
+    own.committed(large)
+    own.committed(small_slices(1, 1_000))
+    assert memory.lent_bytes == 1_000 * SLICE_OVERHEAD_BYTES
+    assert own.cached_bytes == 6_001_000 + 2 * OBJECT_OVERHEAD_BYTES
+    assert not own.roll_up_due()
+    for number in range(2, 9):
+        own.committed(small_slices(number, 1_000))
+    assert own.roll_up_due()  # it is past an eighth of the cache, and no less than SLICES_LEAST
+    assert own.cached_bytes < 4_000_000 + 20_000, "the large object was evicted"
+    before = StreamTail(1, 0, 9, False, ())
+    own.rolling_up()
+    own.rolled_up(before, 9, [])
+    assert memory.lent_bytes == 0
+    assert not own.roll_up_due()
+
+
+def test_a_roll_up_is_not_put_off_once_entries_of_slices_take_up_the_whole_cache() -> None:
+    settings = small_settings(cache_bytes=0)
+    own = OwnStream(ScriptedStore(), 1, settings)
+    carried = TailObject("x", None, (Slice(bytes(16), 0, 0, 0, 9, 0, 0, 1 << 30, 0),), None)
+    own.rolling_up()
+    own.rolled_up(StreamTail(1, 0, 0, False, ()), 0, [carried])
+    own.committed(small_slices(0, SLICES_LEAST))
+    assert not own.roll_up_due()  # it would write a gibibyte again for 4 KiB
+    own.committed(small_slices(1, SLICES_LEAST))
+    assert own.roll_up_due()
