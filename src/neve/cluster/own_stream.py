@@ -2,9 +2,9 @@
 
 In steady state a roll-up therefore reads nothing. The cached bytes, with those of tails that the
 node took over, are bounded by `tail.cache.bytes` less what state takes up. Evicted bytes are read
-by range. The directory of the tail, an entry for each slice, cannot be evicted: it counts as state,
-and a large one makes a roll-up due, which joins slices. While the outcome of a checkpoint is
-unknown, the tail is dropped here and read again.
+by range. The directory of the tail, an entry for each slice, cannot be evicted: cached bytes make
+room for it, and a large one makes a roll-up due, which joins slices. While the outcome of a
+checkpoint is unknown, the tail is dropped here and read again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from neve.store.port import Store
 # Memory of a cached object beside its bytes, and of each slice until a roll-up joins it.
 OBJECT_OVERHEAD_BYTES = 600
 SLICE_OVERHEAD_BYTES = 500
-# The slices make a roll-up due at this share of tail.cache.bytes, but not below this count. At the
-# whole of tail.cache.bytes it is not put off any longer: see PUT_OFF_OBJECTS.
+# The directory makes a roll-up due at this share of tail.cache.bytes. Once it takes up all that
+# state leaves of tail.cache.bytes, the roll-up is not put off any longer: see PUT_OFF_OBJECTS. A
+# directory of few slices has no effect, however small the cache is.
 DIRECTORY_SHARE = 0.125
 SLICES_LEAST = 4_096
 # A roll-up copies everything untiered. It waits until the stream has grown by half of what the last
@@ -50,15 +51,10 @@ class OwnStream:
         self._wal = settings.wal
         self._cache_bytes_max = settings.cache.tail_bytes
         self._memory = memory or runtime.MemoryBudget()
-        least_bytes = SLICES_LEAST * SLICE_OVERHEAD_BYTES
-        self._directory_due_bytes = max(
-            int(DIRECTORY_SHARE * settings.cache.tail_bytes), least_bytes
-        )
-        most_bytes = max(settings.cache.tail_bytes, 2 * least_bytes)
-        self._directory = self._memory.state("untiered-slices", most_bytes)
         # Our own objects by key; objects of tails that we took over by identity.
         self._cached: OrderedDict[object, tuple[CachedObject, int]] = OrderedDict()
         self.cached_bytes = 0
+        self.directory_bytes = 0
         self._objects_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
         self._carried_bytes = 0
@@ -77,7 +73,7 @@ class OwnStream:
             self._recent.append(TailObject(key, done.number, done.slices, None))
         self._objects_since_checkpoint += 1
         self._bytes_since_checkpoint += len(done.data)
-        self._directory.count(len(done.slices) * SLICE_OVERHEAD_BYTES)
+        self.directory_bytes += len(done.slices) * SLICE_OVERHEAD_BYTES
         self._keep(key, held)
         return held
 
@@ -90,22 +86,27 @@ class OwnStream:
         size = len(held.data) + OBJECT_OVERHEAD_BYTES + slice_bytes
         self._cached[name] = held, size
         self.cached_bytes += size
-        # The cache shrinks by what state that cannot be evicted takes up.
-        bytes_max = max(0, self._cache_bytes_max - self._memory.lent_bytes)
-        while self.cached_bytes > bytes_max:
+        bytes_max = self._bytes_left() - self.directory_bytes
+        while self._cached and self.cached_bytes > bytes_max:
             _, (oldest, size) = self._cached.popitem(last=False)
             self.cached_bytes -= size
             oldest.drop()
 
+    def _bytes_left(self) -> int:
+        """Return what state that cannot be evicted leaves of tail.cache.bytes."""
+        return max(0, self._cache_bytes_max - self._memory.lent_bytes)
+
     def roll_up_due(self) -> bool:
         objects, size = self._objects_since_checkpoint, self._bytes_since_checkpoint
-        directory = self._directory.used
-        is_long = objects >= self._wal.tail_objects or directory >= self._directory_due_bytes
-        if not is_long and size < self._wal.tail_bytes:
+        is_large = self._is_directory_over(DIRECTORY_SHARE * self._cache_bytes_max)
+        if objects < self._wal.tail_objects and size < self._wal.tail_bytes and not is_large:
             return False
-        if objects >= PUT_OFF_OBJECTS * self._wal.tail_objects:
+        if 2 * size >= self._carried_bytes or objects >= PUT_OFF_OBJECTS * self._wal.tail_objects:
             return True
-        return 2 * size >= self._carried_bytes or directory >= self._directory.bytes_max
+        return self._is_directory_over(self._bytes_left())
+
+    def _is_directory_over(self, bytes_max: float) -> bool:
+        return self.directory_bytes >= max(bytes_max, SLICES_LEAST * SLICE_OVERHEAD_BYTES)
 
     def roll_up_is_cheap(self, untiered_bytes: Iterable[int]) -> bool:
         """Whether a roll-up that is due soon would copy little now."""
@@ -147,7 +148,7 @@ class OwnStream:
         self._covered = (
             self._objects_since_checkpoint,
             self._bytes_since_checkpoint,
-            self._directory.used,
+            self.directory_bytes,
         )
         self._tail = None
 
@@ -157,7 +158,7 @@ class OwnStream:
         objects, size, directory = self._covered
         self._objects_since_checkpoint -= objects
         self._bytes_since_checkpoint -= size
-        self._directory.give_back(directory)
+        self.directory_bytes -= directory
         self._covered = (0, 0, 0)
         self._carried_bytes = sum(entry.length for item in rollups for entry in item.slices)
         later = [item for item in before.objects if item.number is not None and item.number >= upto]

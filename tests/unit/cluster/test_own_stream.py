@@ -214,13 +214,12 @@ def small_slices(number: int, count: int) -> CommittedObject:
 
 def test_entries_of_small_slices_take_room_from_the_cache_until_they_are_rolled_up() -> None:
     """Otherwise a million small batches would take half a gigabyte that nothing counts."""
-    memory = runtime.MemoryBudget()
     settings = small_settings(cache_bytes=10_000_000)
-    own = OwnStream(ScriptedStore(), 1, settings, memory)
+    own = OwnStream(ScriptedStore(), 1, settings)
     large = CommittedObject(0, (), memoryview(bytes(6_000_000)))
     own.committed(large)
     own.committed(small_slices(1, 1_000))
-    assert memory.lent_bytes == 1_000 * SLICE_OVERHEAD_BYTES
+    assert own.directory_bytes == 1_000 * SLICE_OVERHEAD_BYTES
     assert own.cached_bytes == 6_001_000 + 2 * OBJECT_OVERHEAD_BYTES
     assert not own.roll_up_due()
     for number in range(2, 9):
@@ -230,7 +229,7 @@ def test_entries_of_small_slices_take_room_from_the_cache_until_they_are_rolled_
     before = StreamTail(1, 0, 9, False, ())
     own.rolling_up()
     own.rolled_up(before, 9, [])
-    assert memory.lent_bytes == 0
+    assert own.directory_bytes == 0
     assert not own.roll_up_due()
 
 
@@ -240,7 +239,7 @@ def test_a_roll_up_is_not_put_off_once_entries_of_slices_take_up_the_whole_cache
     carried = TailObject("x", None, (Slice(bytes(16), 0, 0, 0, 9, 0, 0, 1 << 30, 0),), None)
     own.rolling_up()
     own.rolled_up(StreamTail(1, 0, 0, False, ()), 0, [carried])
-    own.committed(small_slices(0, SLICES_LEAST))
+    own.committed(small_slices(0, SLICES_LEAST - 1))
     assert not own.roll_up_due()  # it would write a gibibyte again for 4 KiB
-    own.committed(small_slices(1, SLICES_LEAST))
+    own.committed(small_slices(1, 1))
     assert own.roll_up_due()

@@ -12,5 +12,5 @@ def uploads_of(writer: WalWriter) -> int:
 
 
 def tail_cached_bytes(node: Node) -> int:
-    """Return the bytes of committed WAL objects that are in memory."""
-    return node.own_stream.cached_bytes
+    """Return the bytes of committed WAL objects that are in memory, and of their directory."""
+    return node.own_stream.cached_bytes + node.own_stream.directory_bytes
