@@ -29,6 +29,7 @@ SLICE_OVERHEAD_BYTES = 500
 # directory of few slices has no effect, however small the cache is.
 DIRECTORY_SHARE = 0.125
 SLICES_LEAST = 4_096
+FEW_SLICES_BYTES = SLICES_LEAST * SLICE_OVERHEAD_BYTES
 # A roll-up copies everything untiered. It waits until the stream has grown by half of what the last
 # one copied, so that copying stays a constant share of what is written; but for at most this
 # multiple of wal.tail.objects, which bounds what a successor has to read.
@@ -86,8 +87,8 @@ class OwnStream:
         size = len(held.data) + OBJECT_OVERHEAD_BYTES + slice_bytes
         self._cached[name] = held, size
         self.cached_bytes += size
-        bytes_max = self._bytes_left() - self.directory_bytes
-        while self._cached and self.cached_bytes > bytes_max:
+        bytes_max = max(0, self._bytes_left() - max(0, self.directory_bytes - FEW_SLICES_BYTES))
+        while self.cached_bytes > bytes_max:
             _, (oldest, size) = self._cached.popitem(last=False)
             self.cached_bytes -= size
             oldest.drop()
@@ -106,7 +107,7 @@ class OwnStream:
         return self._is_directory_over(self._bytes_left())
 
     def _is_directory_over(self, bytes_max: float) -> bool:
-        return self.directory_bytes >= max(bytes_max, SLICES_LEAST * SLICE_OVERHEAD_BYTES)
+        return self.directory_bytes >= max(bytes_max, FEW_SLICES_BYTES)
 
     def roll_up_is_cheap(self, untiered_bytes: Iterable[int]) -> bool:
         """Whether a roll-up that is due soon would copy little now."""

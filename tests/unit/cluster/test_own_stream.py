@@ -222,13 +222,16 @@ def test_entries_of_small_slices_take_room_from_the_cache_until_they_are_rolled_
     assert own.directory_bytes == 1_000 * SLICE_OVERHEAD_BYTES
     assert own.cached_bytes == 6_001_000 + 2 * OBJECT_OVERHEAD_BYTES
     assert not own.roll_up_due()
-    for number in range(2, 9):
+    for number in range(2, 6):
         own.committed(small_slices(number, 1_000))
     assert own.roll_up_due()  # it is past an eighth of the cache, and no less than SLICES_LEAST
-    assert own.cached_bytes < 4_000_000 + 20_000, "the large object was evicted"
-    before = StreamTail(1, 0, 9, False, ())
+    assert own.cached_bytes > 6_000_000
+    for number in range(6, 16):
+        own.committed(small_slices(number, 1_000))
+    assert own.cached_bytes < 100_000, "the large object was evicted"
+    before = StreamTail(1, 0, 16, False, ())
     own.rolling_up()
-    own.rolled_up(before, 9, [])
+    own.rolled_up(before, 16, [])
     assert own.directory_bytes == 0
     assert not own.roll_up_due()
 
