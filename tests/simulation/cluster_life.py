@@ -76,7 +76,8 @@ SETTINGS = Settings(
     segment=SegmentSettings(bytes=3 * 1024, ms=4_000, checkpoint_numbers=4, index_interval=10),
     cache=CacheSettings(tail_bytes=8 * 1024),
     groups=GroupSettings(partitions=2),
-    cluster=ClusterSettings(poll_ms=1_000, purge_delay_ms=4_000),
+    # Longer than a put may take to land (FAULTS): what lands after this delay is never removed.
+    cluster=ClusterSettings(poll_ms=1_000, purge_delay_ms=12_000),
     maintenance=MaintenanceSettings(interval_ms=500, gc_interval_ms=1_500),
 )
 LATENCIES = Latencies.of(write=Latency(8, 80), read=Latency(4, 40))
