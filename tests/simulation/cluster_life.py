@@ -211,6 +211,8 @@ async def run(raw: MemoryStore, plan: Plan) -> Report:
     background.start(_import(cluster))
     await runtime.gather(*(_produce(cluster, number) for number in range(plan.producers)))
     cluster.is_over = True
+    for process in cluster.processes:  # what waits for a paused one could not be cancelled
+        process.resume()
     await background.close()
     cluster.check()
     await _bring_in_order(cluster)
