@@ -74,6 +74,10 @@ class EndpointTypeError(InvalidError):
     """The endpoint type is unknown."""
 
 
+class NoCoordinatorError(NeveError):
+    """No broker that clients can reach leads the group's partition of the internal topic."""
+
+
 class CoordinatorTypeError(InvalidError):
     """The coordinator type is unknown."""
 
