@@ -35,6 +35,7 @@ from neve.protocol.codes import ErrorCode
 from neve.protocol.compiler import AnyApi
 from neve.protocol.messages import APIS
 from neve.store.memory import MemoryStore
+from support.broker_world import produce
 from support.node_world import release
 from support.two_brokers import (
     RACKS,
@@ -143,6 +144,65 @@ async def test_a_leader_that_clients_cannot_reach_is_not_named() -> None:
             (row,) = answer.topics[0].partitions
             assert (row.error_code, row.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
             assert (row.replica_nodes, row.isr_nodes, row.offline_replicas) == ([9], [], [9])
+        await job.abort()
+
+
+async def test_brokers_that_ended_are_fenced_until_their_node_starts_again() -> None:
+    async with two_brokers() as (one, two):
+        await produce(two, "t", 1, partition=1)  # its stream is needed, so it is remembered
+        await one.node.cluster.propose(lambda _: Expire(incarnation=two.node.incarnation))
+
+        async def shown(version: int, *, fenced: bool) -> list[tuple[Any, ...]]:
+            answer = await call(
+                one, describe_cluster, version, include_fenced_brokers=fenced, endpoint_type=1
+            )
+            return [
+                (each.broker_id, each.host, each.port, each.rack, each.is_fenced)
+                for each in answer.brokers
+            ]
+
+        (first, second) = ((*each, at == 1) for at, each in enumerate(BROKERS))
+        assert await shown(2, fenced=True) == [first, second]
+        assert await shown(2, fenced=False) == await shown(1, fenced=True) == [first]
+        again = await Node.start(
+            MemoryStore(one.bucket), SETTINGS, node_id=2, host="moved", port=9193
+        )
+        await refresh(one)
+        assert await shown(2, fenced=True) == [first, (2, "moved", 9193, None, False)]
+        await one.node.cluster.propose(lambda _: Expire(incarnation=again.incarnation))
+        (_, (node_id, host, *_)) = await shown(2, fenced=True)
+        assert (node_id, host) == (2, "host2"), "the later process wrote nothing: it is forgotten"
+        await again.abort()
+
+
+async def test_fenced_brokers_are_listed_among_the_live_ones_by_their_ids() -> None:
+    async with two_brokers() as (one, two):
+        await produce(one, "t", 1)
+        await two.node.cluster.propose(lambda _: Expire(incarnation=one.node.incarnation))
+        answer = await call(two, describe_cluster, include_fenced_brokers=True)
+        shown = [(each.broker_id, each.host, each.is_fenced) for each in answer.brokers]
+        assert shown == [(1, "host1", True), (2, "host2", False)]
+        assert answer.controller_id == 2
+
+
+async def test_a_fenced_broker_is_named_once_and_as_it_was_last() -> None:
+    async with two_brokers() as (one, two):
+        await produce(two, "t", 1, partition=1)
+        again = await Node.start(
+            MemoryStore(one.bucket), SETTINGS, node_id=2, host="moved", port=9193
+        )
+        await again.topics.create("more", 1)
+        job = await Node.start(MemoryStore(one.bucket), SETTINGS, node_id=9)
+        await job.topics.create("job", 1)
+        await refresh(one)
+        for ended in (again, job):
+            await one.node.cluster.propose(
+                lambda _, ended=ended: Expire(incarnation=ended.incarnation)  # type: ignore[misc]
+            )
+        answer = await call(one, describe_cluster, include_fenced_brokers=True)
+        shown = [(each.broker_id, each.host, each.is_fenced) for each in answer.brokers]
+        assert shown == [(1, "host1", False), (2, "moved", True)]
+        await again.abort()
         await job.abort()
 
 

@@ -78,6 +78,20 @@ class ClusterAdmin:
         """Return every broker that is alive and has an address, by node id."""
         return sorted(self._reachable().values())
 
+    def fenced_brokers(self) -> list[BrokerAddress]:
+        """Return the brokers that have ended and were not started again, by node id.
+
+        The cluster log remembers a process as long as its stream may hold untiered records.
+        """
+        registered = self._node.cluster.state.brokers
+        live = {each.node_id for each in registered.values() if each.live}
+        latest: dict[int, BrokerAddress] = {}
+        for _, each in sorted(registered.items()):
+            address = self._address(each)
+            if each.node_id not in live and address is not None:
+                latest[each.node_id] = address
+        return sorted(latest.values())
+
     def _reachable(self) -> dict[int, BrokerAddress]:
         """Return the live brokers that have an address, by incarnation: built once per state."""
         state = self._node.cluster.state
