@@ -255,6 +255,7 @@ def group_requests(group_id: str, topic_id: bytes) -> list[tuple[ModuleType, dic
     commit, fetch, delete = (APIS[key].Request for key in (8, 9, 47))
     member = {"group_id": group_id, "generation_id": 1, "member_id": "m"}
     to_commit = [commit.Partition(partition_index=0, committed_offset=1, committed_metadata="")]
+    unknown = commit.Topic(name="no", topic_id=b"?" * 16, partitions=to_commit)
     known = commit.Topic(name="t", topic_id=topic_id, partitions=to_commit)
     by_id = fetch.GroupTopic(name="t", topic_id=topic_id, partition_indexes=[0])
     protocols = [join.Protocol(name="range", metadata=b"")]
@@ -282,7 +283,7 @@ def group_requests(group_id: str, topic_id: bytes) -> list[tuple[ModuleType, dic
         ),
         (describe_groups, {"groups": [group_id]}),
         (delete_groups, {"groups_names": [group_id]}),
-        (offset_commit, {"group_id": group_id, "topics": [known]}),
+        (offset_commit, {"group_id": group_id, "topics": [known, unknown]}),
         (
             offset_fetch,
             {
