@@ -172,7 +172,9 @@ class PartitionLog:
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Return the end of a leader epoch's records, as in Kafka's OffsetForLeaderEpoch."""
-        return end_of_epoch(self.epochs, epoch, self.next_offset)
+        return end_of_epoch(
+            self.epochs, epoch, start_offset=self.start_offset, end_offset=self.next_offset
+        )
 
     @property
     def state_floor(self) -> int:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import code_of
-from neve.broker.errors import (
-    FencedLeaderEpochError,
-    NotLeaderError,
-    UnknownLeaderEpochError,
-    UnknownPartitionError,
-    UnknownTopicIdError,
-)
+from neve.broker.admin.partitions import NO_EPOCH, check_epoch
+from neve.broker.error_codes import code_of, fetch_error
+from neve.broker.errors import NotLeaderError, UnknownPartitionError, UnknownTopicIdError
+from neve.errors import NeveError
 from neve.log.reading.record_chunk import RecordChunk
 from neve.protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -24,8 +20,6 @@ NOT_LEADER = code_of(NotLeaderError)
 _NO_RECORDS = b""
 _UNKNOWN = code_of(UnknownPartitionError)
 _UNKNOWN_ID = code_of(UnknownTopicIdError)
-_FENCED_EPOCH = code_of(FencedLeaderEpochError)
-_UNKNOWN_EPOCH = code_of(UnknownLeaderEpochError)
 
 
 class FetchPartition:
@@ -87,12 +81,15 @@ class PartitionRead:
         if leader is None:
             known = 0 <= requested.index < len(topic.partitions)
             self.error = NOT_LEADER if known else _UNKNOWN
-        elif 0 <= requested.leader_epoch < leader.log.epoch:
-            self.error = _FENCED_EPOCH
-        elif requested.leader_epoch > leader.log.epoch:
-            self.error = _UNKNOWN_EPOCH
-        else:
-            self.log = leader.log
+            return
+        # Most requests name the current epoch, or none. These need no call.
+        if NO_EPOCH != requested.leader_epoch != leader.log.epoch:
+            try:
+                check_epoch(leader, requested.leader_epoch)
+            except NeveError as error:
+                self.error = fetch_error(error)
+                return
+        self.log = leader.log
 
     @property
     def has_records(self) -> bool:

@@ -47,6 +47,15 @@ async def test_an_epoch_ends_where_the_next_begins_and_the_last_at_the_end(versi
     await broker.node.abort()
 
 
+async def test_an_epoch_before_the_start_of_the_log_ends_where_the_log_begins() -> None:
+    broker = await second_epoch()
+    await produce(broker, "t", 2)
+    await broker.node.leader("t", 0).move_start(6)
+    before = await told(broker, 0)
+    assert (before.error_code, before.leader_epoch, before.end_offset) == (0, 0, 6)
+    await broker.node.abort()
+
+
 async def test_an_epoch_that_has_not_been_has_no_end() -> None:
     broker = await second_epoch()
     row = await told(broker, 9)
