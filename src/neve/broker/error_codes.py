@@ -191,6 +191,8 @@ _JOIN = {**_GROUP, GroupError.TOO_MANY_GROUPS: ErrorCode.GROUP_MAX_SIZE_REACHED}
 _OFFSET_FETCH = {**_GROUP, GroupError.TIMED_OUT: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 NO_ERROR = ErrorCode.NONE
+LEADER_CHANGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
+"""The codes after which a response names the current leader of the partition."""
 _NAMES = {int(code): code.name for code in ErrorCode}
 
 

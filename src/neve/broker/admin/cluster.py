@@ -128,6 +128,15 @@ class ClusterAdmin:
             return None
         return self._reachable().get(leader)
 
+    def find_leader(self, name: str, topic_id: bytes | None, number: int) -> CurrentLeader | None:
+        """Return the current leader of a partition of a topic with this id, or else this name.
+
+        Returns None also if there is no such topic.
+        """
+        state = self._node.cluster.state
+        topic = state.topic(name) if topic_id is None else state.topic_by_id(topic_id)
+        return None if topic is None else self.current_leader(topic, number)
+
     def partitions(self, topic: Topic, numbers: Iterable[int]) -> list[PartitionView]:
         """Return the leader and the replicas of these partitions of a topic."""
         return [self._partition(topic, number) for number in numbers]
@@ -147,3 +156,27 @@ class ClusterAdmin:
     async def new_producer_id(self) -> int:
         """Return an id that no idempotent producer of this cluster has had."""
         return await self._node.producer_ids.next()
+
+
+class NamedLeaders:
+    """The leaders that one response names for partitions which it refuses (KIP-951).
+
+    Clients then go on there without asking for metadata. `by_id` is whether topics are given by id.
+    """
+
+    def __init__(self, cluster: ClusterAdmin, *, by_id: bool) -> None:
+        self._cluster = cluster
+        self._by_id = by_id
+        self._brokers: dict[int, BrokerAddress] = {}
+
+    def find(self, name: str, topic_id: bytes, number: int) -> CurrentLeader | None:
+        """Return the current leader of a partition, or None, and note the leader's address."""
+        leader = self._cluster.find_leader(name, topic_id if self._by_id else None, number)
+        if leader is not None:
+            self._brokers[leader.broker.node_id] = leader.broker
+        return leader
+
+    @property
+    def brokers(self) -> list[BrokerAddress]:
+        """The leaders found so far, each once."""
+        return list(self._brokers.values())

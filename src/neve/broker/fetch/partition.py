@@ -104,18 +104,34 @@ class PartitionRead:
         return sent.sent_watermark != log.high_watermark or sent.sent_start != log.start_offset
 
     def response(self, *, read_committed: bool) -> FetchResponse.Partition:
-        """Build the partition's part of the response, and note for the session what it says."""
+        """Build the partition's part of the response, and note for the session what it says.
+
+        For a partition without an error: see `refusal`.
+        """
         log, requested = self.log, self.requested
-        watermark, start = (-1, -1) if log is None else (log.high_watermark, log.start_offset)
+        assert log is not None
+        watermark, start = log.high_watermark, log.start_offset
         requested.sent_watermark, requested.sent_start = watermark, start
-        if self.error:
-            watermark = -1
         return FetchResponse.Partition(
             partition_index=requested.index,
-            error_code=self.error,
             high_watermark=watermark,
             last_stable_offset=watermark,
             log_start_offset=start,
             aborted_transactions=[] if read_committed else None,
-            records=_NO_RECORDS if self.chunk is None or self.error else self.chunk.parts,
+            records=_NO_RECORDS if self.chunk is None else self.chunk.parts,
+        )
+
+    def refusal(self, *, read_committed: bool) -> FetchResponse.Partition:
+        """The same for a partition with an error: it has no records."""
+        log, requested = self.log, self.requested
+        watermark, start = (-1, -1) if log is None else (log.high_watermark, log.start_offset)
+        requested.sent_watermark, requested.sent_start = watermark, start
+        return FetchResponse.Partition(
+            partition_index=requested.index,
+            error_code=self.error,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=start,
+            aborted_transactions=[] if read_committed else None,
+            records=_NO_RECORDS,
         )
