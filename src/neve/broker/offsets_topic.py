@@ -130,9 +130,11 @@ class OffsetsTopic:
         topic = self._node.cluster.state.topic(OFFSETS_TOPIC)
         if topic is not None and leader not in self._loads:
             self.groups.spread_over(len(topic.partitions))
+            self.groups.begin_load(leader.log.partition)
             self._loads[leader] = self._tasks.start(self._load(leader), name="group load")
 
     async def _load(self, leader: PartitionLeader) -> None:
+        is_served = False
         try:
             rows = await leader.log.load_state()
             await self.groups.load(leader.log.partition, rows, _PartitionStateLog(leader))
@@ -143,8 +145,12 @@ class OffsetsTopic:
             log_line.error("the groups of %s cannot be served: %s", leader.name, error)
         else:
             self._settled.add(leader)
+            is_served = True
         finally:
-            self._loads.pop(leader, None)
+            # If the partition was lost, its groups are unloaded, or loaded under a later epoch.
+            is_current = self._loads.pop(leader, None) is not None
+            if is_current and not is_served:
+                self.groups.unload(leader.log.partition)
 
     async def close(self) -> None:
         self._is_closed = True

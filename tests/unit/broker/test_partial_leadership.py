@@ -197,10 +197,39 @@ async def test_a_partition_lost_while_its_groups_load_is_not_served(
             patched.setattr(PartitionLog, "load_state", slow)
             await release(one.node, two.node, OFFSETS_TOPIC, 1)
             await began.wait()
-        assert await commit(two, name, 1) is GroupError.NOT_COORDINATOR
+        assert await commit(two, name, 1) is GroupError.LOADING
+        assert await committed(two, name) == (GroupError.LOADING, None)
+        assert two.groups.list_groups() == (GroupError.LOADING, [])
         await release(two.node, one.node, OFFSETS_TOPIC, 1)
         go_on.set()
         await until_loaded(one)
         await runtime.sleep(0.01)
         assert await committed(two, name) == (GroupError.NOT_COORDINATOR, None)
         assert await commit(one, name, 1) is None
+
+
+async def test_a_load_that_was_cancelled_does_not_end_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(_: PartitionLog) -> dict[bytes, bytes]:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await go_on.wait()
+        raise AssertionError
+
+    async with two_brokers() as (one, two):
+        name = groups_by_partition(one)[1]
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionLog, "load_state", stubborn)
+            await release(one.node, two.node, OFFSETS_TOPIC, 1)
+            await began.wait()
+        await release(two.node, one.node, OFFSETS_TOPIC, 1)
+        await release(one.node, two.node, OFFSETS_TOPIC, 1)
+        await until_loaded(two)
+        go_on.set()
+        await runtime.sleep(0.01)
+        assert await commit(two, name, 1) is None
