@@ -120,6 +120,8 @@ class ClusterState(Stored, frozen=True, kw_only=True, dict=True):
     next_producer_id: int = 0
     broker_configs: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
     """Configs by node id. Those of `ALL_NODES` apply to nodes that do not override them."""
+    draining: tuple[int, ...] = ()
+    """The ids, in order, of nodes that should lead no partition."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""
