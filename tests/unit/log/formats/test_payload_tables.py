@@ -10,6 +10,7 @@ import msgspec
 
 from neve.cluster import records as cluster_records
 from neve.cluster import state as cluster_state
+from neve.cluster.liveness import heartbeat
 from neve.log.envelope import Stored
 from neve.log.manifest import records as manifest_records
 from neve.log.manifest import state as manifest_state
@@ -20,6 +21,7 @@ PARTS: dict[str, tuple[ModuleType, ...]] = {
     "cluster log": (cluster_records, cluster_state),
     "manifest": (manifest_records, manifest_state),
     "WAL checkpoint": (wal_checkpoint,),
+    "heartbeat": (heartbeat,),
 }
 
 
