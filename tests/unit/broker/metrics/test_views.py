@@ -28,7 +28,7 @@ from neve.settings import StoreSettings
 from neve.store.memory import MemoryStore
 from neve.store.url import Stack, stack
 from support.group_world import World
-from support.node_world import TOPIC, append, send, small_settings
+from support.node_world import TOPIC, append, create_unled, send, small_settings
 
 WITHOUT_PACE = StoreSettings(concurrency_max=4)
 
@@ -75,7 +75,7 @@ async def test_offsets_and_leaders_have_kafka_exporter_s_names_and_labels() -> N
 
 async def test_a_partition_without_a_leader_has_no_offsets_and_says_so() -> None:
     async with led(1) as (node, _):
-        await node.cluster.create_topic("unled", 1)
+        await create_unled(node, "unled", 1)
         found = await shown(partial(kafka_view, node))
     at = {"topic": "unled", "partition": "0"}
     assert value(found["kafka_topic_partition_leader"], **at) == -1
