@@ -20,10 +20,17 @@ from support.prefetching import (
 
 async def test_reading_ahead_in_real_time_beats_the_serial_loop() -> None:
     store = store_of(24, latency=lambda: 0.02)
-    start = runtime.monotonic()
-    async with PrefetchReader(store, PrefetchSettings(window=16, downloads=8)) as reader:
-        assert await read_all(reader, downloads_of(store)) == list(store.objects.values())
-    assert runtime.monotonic() - start < 24 * 0.02 / 2
+    ratios = []
+    for _ in range(3):  # other processes may take the machine for a while
+        start = runtime.monotonic()
+        for key in names(24):
+            await store.get(key)
+        serial = runtime.monotonic() - start
+        start = runtime.monotonic()
+        async with PrefetchReader(store, PrefetchSettings(window=16, downloads=8)) as reader:
+            assert await read_all(reader, downloads_of(store)) == list(store.objects.values())
+        ratios.append((runtime.monotonic() - start) / serial)
+    assert min(ratios) < 0.5
 
 
 OBJECTS = 32
