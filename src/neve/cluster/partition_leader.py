@@ -2,7 +2,7 @@
 
 A `PartitionLeader` exists from the moment this process serves the partition until it loses it: the
 topic is deleted, another process leads the partition, or this process ends. Handlers and groups
-look it up once per request and then call it.
+look it up once per request, then use its log and its config or call its methods.
 
 Background work (tiering, retention, deletion of doomed objects) writes objects of the topic. It
 obeys two bounds, so that a deleted topic can be purged: a leader whose view of the cluster log is

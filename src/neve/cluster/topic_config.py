@@ -148,7 +148,7 @@ _DECLARED = (
         "int",
         None,
         "a partition is tiered when this many bytes wait; never more than the broker's "
-        "segment.bytes at a time",
+        "segment.bytes at a time; less than 1024 counts as 1024",
         minimum=14,
     ),
     _config(
@@ -175,8 +175,8 @@ _DECLARED = (
         "message.timestamp.difference.max.ms",
         "long",
         LONG_MAX,
-        "how far a producer's time may be from the broker's, where neither of the next two is "
-        "given",
+        "how far a producer's time may be from the broker's, in each direction for which the "
+        "config below is not given",
     ),
     _config(
         "message.timestamp.before.max.ms",
