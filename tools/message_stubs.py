@@ -1,4 +1,6 @@
-"""Write the type stubs of Kafka's messages, from their descriptions in neve.protocol.messages.
+"""Write the type stubs of messages, from their descriptions in neve.protocol.
+
+These are Kafka's messages and those that brokers send each other.
 
 The classes of messages are made at run time. The stub beside each module shows them to mypy.
 """
@@ -12,7 +14,8 @@ from pathlib import Path
 from neve.protocol.compiler import Api, Message
 from neve.protocol.schema import ApiSchema, Field, Struct
 
-FOLDER = Path(__file__).resolve().parent.parent / "src" / "neve" / "protocol" / "messages"
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+FOLDERS = [SOURCES / "neve" / "protocol" / name for name in ("messages", "peers")]
 
 _TYPES = {
     "bool": "bool",
@@ -26,13 +29,14 @@ _LINE_LENGTH = 100
 
 def modules() -> list[Path]:
     """Return the modules that each describe one API."""
-    return sorted(file for file in FOLDER.glob("*.py") if file.stem != "__init__")
+    files = [file for folder in FOLDERS for file in sorted(folder.glob("*.py"))]
+    return [file for file in files if file.stem != "__init__"]
 
 
 def stub(module: Path) -> str:
     """Return the text of the stub for `module`, as `ruff format` would format it."""
     constant = module.stem.upper()
-    loaded = importlib.import_module(f"neve.protocol.messages.{module.stem}")
+    loaded = importlib.import_module(f"neve.protocol.{module.parent.name}.{module.stem}")
     api: Api[Message, Message] = getattr(loaded, constant)
     schema = api.schema
     classes = [*_message(schema, schema.request), "", *_message(schema, schema.response)]

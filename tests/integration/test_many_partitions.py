@@ -19,7 +19,7 @@ from neve.settings import ClusterSettings, MaintenanceSettings, Settings
 from neve.store.folder import FolderStore
 from neve.store.url import stack
 from support.brokers import RunningBroker, start_broker
-from support.node_world import append, batch_of
+from support.node_world import append, batch_of, take_over
 
 PARTITIONS = 2_000
 START_SECONDS_MAX = 10.0
@@ -47,7 +47,7 @@ async def test_a_topic_of_many_partitions_is_led_soon_and_idles_cheaply(tmp_path
 
     began = time.monotonic()
     node = await started(tmp_path, settings)
-    await node.takeover.lead()
+    await take_over(node)
     taken = time.monotonic() - began
     assert len(node.led.partitions) == PARTITIONS
     assert all(leader.log.next_offset == 1 for leader in node.led.partitions.values())
@@ -165,7 +165,7 @@ async def test_the_second_process_of_a_node_ends_the_first(tmp_path: Path) -> No
     upkeep = BackgroundLoops(first, settings, on_fenced=told.append)
     upkeep.start()
     second = await started(tmp_path, settings)
-    await second.takeover.lead()
+    await take_over(second)
     async with runtime.deadline(10):
         while not told:
             await runtime.sleep(0.05)

@@ -12,6 +12,7 @@ from neve import runtime
 from neve.settings import load
 from support import bucket_samples as samples
 from support.bucket_samples import QUICK, Writer, expected, shown
+from support.node_world import take_over
 from support.servers import S3Server, moto_s3  # noqa: F401 (a fixture)
 
 
@@ -37,7 +38,7 @@ async def written(url: str, given: dict[str, object]) -> None:
 async def appended(url: str, given: dict[str, object]) -> None:
     """A second node takes over and goes on."""
     writer = await Writer.start(url, 2, chosen=load(flags=given))
-    await writer.node.takeover.lead()
+    await take_over(writer.node)
     await writer.append("t", 0, 10)
     await writer.close()
 

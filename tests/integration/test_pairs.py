@@ -21,6 +21,7 @@ from neve.log.index_cache import IndexCache
 from neve.log.remote import BucketRemoteStorage
 from support import bucket_samples as samples
 from support.bucket_samples import ONE_AT_A_TIME, QUICK, Writer, expected, shown
+from support.node_world import take_over
 
 END = 80
 """Records in each partition: two segments of 20, a roll-up of 20, and 20 in plain WAL objects."""
@@ -214,7 +215,7 @@ def test_dump_writes_what_is_right_and_tells_the_rest(
 async def recover(scene: Scene, topic: str) -> Writer:
     successor = await Writer.start(scene.url, 3)
     try:
-        await successor.node.takeover.lead([topic])
+        await take_over(successor.node, [topic])
     except BaseException:
         await successor.abort()
         raise

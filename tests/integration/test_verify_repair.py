@@ -19,6 +19,7 @@ from neve.log.manifest.records import Segment
 from simulation.jobs import _upload_merged, manifest_of
 from support import bucket_samples as samples
 from support.bucket_samples import Writer
+from support.node_world import take_over
 
 TOPIC = "events"
 SETTINGS = {"segment__bytes": 1024, "segment__ms": 200, "wal__tail__objects": 16}
@@ -48,7 +49,7 @@ class LiveWriter:
     async def _write(self) -> None:
         try:
             writer = await Writer.start(self._url, chosen=samples.settings(**SETTINGS))
-            await writer.node.takeover.lead()
+            await take_over(writer.node)
             while not self._stop.is_set():
                 await writer.append(TOPIC, 1, 5)
                 self.acknowledged += 5

@@ -104,6 +104,11 @@ EXPLORATIONS = (
         "membership: 1 number, no restart, 3 cluster-log numbers, a fold that trusts epochs",
         MembershipModel(rejoins=False, rules=MembershipRules(fold_checks_epochs=False)),
     ),
+    Exploration(
+        "membership: 1 number, no restart, processes leave, 3 cluster-log numbers",
+        MembershipModel(rejoins=False, leaves=True),
+        mark="slow",
+    ),
     Exploration("series: 2 numbers, 2 changes each, reader", SeriesModel(numbers=2), mark="soak"),
     Exploration("series: 3 numbers, 2 changes each, reader", SeriesModel(), mark="soak"),
     Exploration("wal: 4 numbers, window 2, 2 sealers", WalModel(4, with_reader=False), mark="soak"),
@@ -153,6 +158,16 @@ EXPLORATIONS = (
     Exploration(
         "membership: 2 numbers, window 2, no restart, 5 cluster-log numbers",
         MembershipModel(2, log_numbers=5, rejoins=False),
+        mark="soak",
+    ),
+    Exploration(
+        "membership: 1 number, restart, processes leave, 2 cluster-log numbers",
+        MembershipModel(log_numbers=2, leaves=True),
+        mark="soak",
+    ),
+    Exploration(
+        "membership: 1 number, no restart, processes leave, 4 cluster-log numbers",
+        MembershipModel(rejoins=False, leaves=True, log_numbers=4),
         mark="soak",
     ),
     Exploration(
@@ -243,6 +258,11 @@ DROPPED = (
     _dropped("release", "stopped_owner_is_silent", release_model.FALSE_ANSWER),
     _dropped("membership", "ended_leads_nothing", membership_model.DEAD_LEADER),
     _dropped("membership", "records_move_what_they_orphan", membership_model.LEADERLESS),
+    Dropped(
+        "membership: records_move_what_they_orphan (a process leaves)",
+        _without(MembershipModel(rejoins=False, leaves=True), "records_move_what_they_orphan"),
+        membership_model.LEADERLESS,
+    ),
     _dropped("membership", "loser_starts_over", membership_model.LEADERLESS, **TWO_PROCESSES),
     Dropped(
         "membership: loser_starts_over and fold_refuses_the_dead",

@@ -31,8 +31,8 @@ class Rules:
 
 
 class Record(NamedTuple):
-    kind: str  # "release", "expire", "register"
-    process: int  # that releases p, is expired, or starts
+    kind: str  # "release", "expire", "register", "deregister"
+    process: int  # that releases p, is expired, starts, or leaves
     epoch: int  # the one that the successor would lead under; NONE if p does not move
     successor: int = NONE
     end: int = NONE  # of a release: all records of p in the stream lie before this number

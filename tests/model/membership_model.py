@@ -1,8 +1,9 @@
-"""Membership: the release of a partition, racing with expire, register and moves back.
+"""Membership: the release of a partition, racing with expire, register, leaving and moves back.
 
 Process 0 of node A leads partition p at epoch 0; process 1 of node B is live; process 2 is node A,
-started again. A live process that leads p may release it to any other live one. X, which stands for
-all of them, expires any process that it believes dead, at any time. Whoever wins p seals the
+started again. A live process that leads p may release it to any other live one. A process that
+accepts no records may leave, whether or not it has released p. X, which stands for all of them,
+expires any process that it believes dead, at any time. Whoever wins p seals the
 streams that were not released, reads their ends and serves. Every put, of data, seals and
 cluster-log numbers, may land at any later time, but a put of a cluster-log number only while that
 number is the next.
@@ -52,11 +53,12 @@ class Stream(NamedTuple):
 
 
 class Process(NamedTuple):
-    phase: str  # "absent", "idle", "recovering", "leading", "stopped", "undecided", "over"
+    # "absent", "idle", "recovering", "leading", "stopped", "undecided", "leaving", "over"
+    phase: str
     epoch: int = NONE
     position: int = 0  # in the cluster log
     at: int = NONE  # the cluster-log number that it proposed at
-    release: Record | None = None
+    proposal: Record | None = None
 
 
 class Expiry(NamedTuple):
@@ -91,6 +93,7 @@ class MembershipModel(Model[State]):
     window: int = 2
     log_numbers: int = 3
     rejoins: bool = True
+    leaves: bool = False
     rules: Rules = field(default_factory=Rules)
 
     def initial(self) -> State:
@@ -145,6 +148,8 @@ class MembershipModel(Model[State]):
             else:
                 yield from self._reading_steps(state, me, process)
                 yield from self._leader_steps(state, me, process)
+                if self.leaves:
+                    yield from self._leaving_steps(state, me, process)
         yield from self._expiry_steps(state)
 
     # -- the store -----------------------------------------------------------------------------
@@ -212,7 +217,7 @@ class MembershipModel(Model[State]):
     def _reading_steps(self, state: State, me: int, process: Process) -> Iterator[Step]:
         if process.phase == "undecided":
             yield from self._undecided_steps(state, me, process)
-        elif process.position < len(state.log):
+        elif process.phase != "leaving" and process.position < len(state.log):
             read = self._after_reading(state, me, process)
             label = f"{me} reads the cluster log up to {len(state.log)}: {read.phase}"
             yield label, _with_process(state, me, read)
@@ -231,14 +236,14 @@ class MembershipModel(Model[State]):
         return Process("idle", position=position)
 
     def _undecided_steps(self, state: State, me: int, process: Process) -> Iterator[Step]:
-        release = process.release
+        release = process.proposal
         assert release is not None
         if len(state.log) <= process.at:
             if not self.rules.stays_stopped_while_undecided:
                 resumed = Process("leading", process.epoch, process.position)
                 yield f"{me} gives up waiting, resumes p", _with_process(state, me, resumed)
             return
-        stopped = process._replace(phase="stopped", at=NONE, release=None)
+        stopped = process._replace(phase="stopped", at=NONE, proposal=None)
         read = self._after_reading(state, me, stopped)
         if read.phase != "stopped":
             yield f"{me} learns that p is no longer its own", _with_process(state, me, read)
@@ -286,9 +291,33 @@ class MembershipModel(Model[State]):
             return
         for successor in sorted(self.membership(state).live - {me}):
             record = Record("release", me, process.epoch + 1, successor, end)
-            waiting = read._replace(phase="undecided", at=len(state.log), release=record)
+            waiting = read._replace(phase="undecided", at=len(state.log), proposal=record)
             for label, following in self._proposals(state, record, f"{me} proposes"):
                 yield f"{label}: {_shown(record)}", _with_process(following, me, waiting)
+
+    def _leaving_steps(self, state: State, me: int, process: Process) -> Iterator[Step]:
+        """Leave the cluster. As with an expiry, the successor of what is left seals the stream."""
+        if process.phase == "leaving":
+            if len(state.log) <= process.at:
+                return
+            if state.log[process.at] == process.proposal or me not in self.membership(state).live:
+                gone = Process("over", position=len(state.log))
+                yield f"{me} learns that it has left", _with_process(state, me, gone)
+                return
+        elif process.phase not in ("idle", "stopped"):
+            return
+        known = self.membership(state)
+        if me not in known.live or len(known.live) == 1:
+            return
+        if process.phase == "leaving" and not self.rules.loser_starts_over:
+            record = process.proposal
+            assert record is not None
+        else:
+            successor = min(known.live - {me})
+            record = self._moving("deregister", me, successor, known, known.leader == me)
+        waiting = Process("leaving", position=process.position, at=len(state.log), proposal=record)
+        for label, following in self._proposals(state, record, f"{me} proposes {_shown(record)}"):
+            yield label, _with_process(following, me, waiting)
 
     def _recovery_steps(self, state: State, me: int, process: Process) -> Iterator[Step]:
         known = fold(state.log[: process.position], self.rules)
@@ -359,7 +388,7 @@ class MembershipModel(Model[State]):
 def _shown(record: Record) -> str:
     if record.kind == "release":
         return f"the release of p, up to {record.end}, to {record.successor}"
-    verb = "registration" if record.kind == "register" else "expiry"
+    verb = {"register": "registration", "expire": "expiry", "deregister": "departure"}[record.kind]
     moves = "" if record.epoch == NONE else f" with p to {record.successor}"
     return f"the {verb} of {record.process}{moves}"
 

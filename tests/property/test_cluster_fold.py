@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neve.cluster.fold import ClusterRules
 from neve.cluster.records import (
     AddPartitions,
     Change,
@@ -30,7 +31,7 @@ from neve.cluster.records import (
     Tiered,
     TieredPart,
 )
-from neve.cluster.state import NO_LEADER, ClusterRules, ClusterState
+from neve.cluster.state import NO_LEADER, ClusterState
 
 # Few of everything, so that records meet each other.
 topic_ids = st.sampled_from(["a" * 32, "b" * 32])

@@ -42,6 +42,7 @@ from neve.store.url import Stack, stack
 from simulation.jobs import repair
 from simulation.truth import read_all
 from support.maintenance_world import assert_clean
+from support.node_world import take_over
 
 TOPIC, PARTITIONS = "events", 2
 SETTINGS = Settings(
@@ -91,7 +92,7 @@ class Life:
             configs = {"retention.ms": "-1", "retention.bytes": str(RETENTION_BYTES)}
             self.topic = await node.cluster.create_topic(TOPIC, PARTITIONS, configs)
             self.truth = {partition: {} for partition in range(PARTITIONS)}
-        await node.takeover.lead([TOPIC])
+        await take_over(node, [TOPIC])
         self.node = node
 
     # -- the leader ----------------------------------------------------------------------------
@@ -271,7 +272,7 @@ class Life:
             await build_partition_indexes(self.raw, TOPIC, partition, settings=SETTINGS)
             await merge_partition(self.raw, TOPIC, partition, orphan_age_ms=0, settings=SETTINGS)
         node = await Node.start(self.raw, SETTINGS, node_id=9, probe=False)
-        await node.takeover.lead([TOPIC])
+        await take_over(node, [TOPIC])
         starts, logs = await read_all(self.raw, TOPIC)
         for partition, truth in self.truth.items():
             log = logs[partition]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from unittest import mock
 
 from neve.broker.admin.partitions import LeadershipCheck
+from neve.cluster import fold as cluster_fold
 from neve.cluster import log as cluster_log
+from neve.cluster import log_view
 from neve.cluster import node as cluster_node
-from neve.cluster import state as cluster_state
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.partition_leader import PartitionLeader
-from neve.cluster.placement import PartitionKey
 from neve.cluster.recovery import raise_first
-from neve.cluster.state import Topic
+from neve.cluster.state import PartitionKey, Topic
 from neve.cluster.stream_rollups import StreamRollups
 from neve.cluster.takeover import Takeover
 from neve.errors import NeveError, NotFoundError
@@ -30,7 +30,8 @@ def skip_recovery_of_a_whole_topic() -> Iterator[None]:
     async def careless(self: Takeover, topic: Topic, created: Collection[int]) -> None:
         del created
         rows = [(topic.topic_id, number) for number in range(len(topic.partitions))]
-        raise_first(list((await self._lead(rows, created=rows)).values()))
+        self._created.update(rows)
+        raise_first(list((await self._lead(rows)).values()))
 
     with mock.patch.object(Takeover, "lead_created", careless):
         yield
@@ -55,8 +56,9 @@ def lead_by_a_process_that_is_over() -> Iterator[None]:
         return True
 
     with (
-        mock.patch.object(cluster_state, "is_live", always),
+        mock.patch.object(cluster_fold, "is_live", always),
         mock.patch.object(cluster_log, "is_live", always),
+        mock.patch.object(log_view, "is_live", always),
         mock.patch.object(cluster_node, "is_live", always),
     ):
         yield
@@ -83,10 +85,10 @@ def one_take_over_at_a_time() -> Iterator[None]:
     locks: dict[Takeover, asyncio.Lock] = {}
 
     async def queued(
-        self: Takeover, wanted: Sequence[PartitionKey], created: Collection[PartitionKey] = ()
+        self: Takeover, wanted: Sequence[PartitionKey]
     ) -> dict[PartitionKey, NeveError]:
         async with locks.setdefault(self, asyncio.Lock()):
-            return await lead(self, wanted, created)
+            return await lead(self, wanted)
 
     with mock.patch.object(Takeover, "_lead", queued):
         yield

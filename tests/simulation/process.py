@@ -49,6 +49,13 @@ class Pausable(Wrapper):
                 await self._running.wait()
 
 
+async def declare_others_dead(node: Node) -> None:
+    """Let a process take over from all others, as if their watchers had found them dead."""
+    for incarnation, broker in (await node.cluster.refresh()).brokers.items():
+        if broker.live and incarnation != node.incarnation:
+            await node.cluster.expire(incarnation)
+
+
 class Process:
     """Made by `start`. `broker` is what clients would speak to."""
 
@@ -100,6 +107,7 @@ class Process:
         )
         node.on_end(self.broker._node_ended)
         try:
+            await declare_others_dead(node)
             await self.broker._lead_all()
             await self.broker.offsets_topic.load()
             self.broker.background.start()

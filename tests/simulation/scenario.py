@@ -22,6 +22,7 @@ from neve.store.url import stack
 from simulation.checker import Checker, Sent, ViolationError
 from simulation.jobs import manifest_of, merge, repair
 from simulation.truth import UnsettledError, append_to, read_all
+from support.node_world import take_over
 
 TOPIC = "events"
 # With the faults injected here most attempts succeed.
@@ -133,7 +134,7 @@ class World:
         self.nodes.append(node)
         if self.topic is None:
             self.topic = await node.cluster.create_topic(TOPIC, PARTITIONS)
-        await node.takeover.lead([TOPIC])
+        await take_over(node, [TOPIC])
         for incarnation, end in node.takeover.sealed.items():
             self.checker.sealed(incarnation, end)
         self.leader = node
@@ -169,7 +170,7 @@ async def _finish(world: World) -> None:
         await store.settle()
     node = await Node.start(world.raw, world.plan.settings, node_id=9)
     try:
-        await node.takeover.lead([TOPIC])
+        await take_over(node, [TOPIC])
         for incarnation, end in node.takeover.sealed.items():
             world.checker.sealed(incarnation, end)
         starts, logs = await read_all(world.raw, TOPIC)

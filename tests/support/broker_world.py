@@ -25,7 +25,7 @@ from neve.protocol.compiler import AnyApi
 from neve.serving.addresses import Address
 from neve.settings import Settings, TopicSettings
 from neve.store.memory import MemoryBucket, MemoryStore
-from support.node_world import batch_of, small_settings
+from support.node_world import batch_of, small_settings, take_over
 
 NODE_ID = 7
 ADVERTISED = Address("broker.test", 9092)
@@ -176,5 +176,5 @@ async def second_epoch() -> StandIn:
     broker.node = await Node.start(
         MemoryStore(broker.bucket), broker.settings, node_id=NODE_ID, host=host, port=port
     )
-    await broker.node.takeover.lead()
+    await take_over(broker.node)
     return broker

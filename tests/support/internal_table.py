@@ -6,7 +6,7 @@ from neve.cluster.node import Node
 from neve.records.reference import Record, build_batch
 from neve.settings import Settings
 from neve.store.port import Store
-from support.node_world import small_settings
+from support.node_world import small_settings, take_over
 
 TOPIC = "__consumer_offsets"
 NARROW = small_settings(segment_bytes=10)
@@ -16,7 +16,7 @@ async def led(store: Store, *, node_id: int = 1, settings: Settings = NARROW) ->
     node = await Node.start(store, settings, node_id=node_id, probe=False)
     if node.cluster.state.topic(TOPIC) is None:
         await node.topics.create(TOPIC, 1)
-    await node.takeover.lead()
+    await take_over(node)
     return node
 
 

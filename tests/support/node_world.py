@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from neve import runtime
 from neve.cluster.node import Node
-from neve.cluster.records import Handover, Release
+from neve.cluster.records import CreateTopic
 from neve.cluster.state import Topic
 from neve.errors import FencedError, NeveError
 from neve.log.partition import Appended
@@ -17,6 +17,7 @@ from neve.settings import CacheSettings, SegmentSettings, Settings, WalSettings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
 from neve.store.wrapper import Call, Wrapper
+from simulation.process import declare_others_dead
 from simulation.truth import read_all, read_log
 
 T = TypeVar("T")
@@ -87,32 +88,38 @@ async def started(
     return node
 
 
+async def create_unled(node: Node, name: str, partitions: int) -> Topic:
+    """Create a topic as older versions and imports do: its partitions have no leader yet."""
+    topic_id = runtime.token(16).hex()
+    topic = CreateTopic(name=name, topic_id=topic_id, partitions=partitions, at_ms=0)
+    await node.cluster.propose(lambda _: topic)
+    return node.cluster.state.topics[topic_id]
+
+
+async def take_over(node: Node, topics: Sequence[str] | None = None) -> None:
+    """Lead everything, once all other processes are declared dead as their watchers would."""
+    await declare_others_dead(node)
+    await node.takeover.lead(topics)
+
+
 async def successor(store: Store, settings: Settings | None = None, *, node_id: int = 2) -> Node:
     """A node that takes everything over."""
     node = await Node.start(store, settings or small_settings(), node_id=node_id)
-    await node.takeover.lead()
+    await take_over(node)
     return node
 
 
 async def release(node: Node, to: Node, topic_name: str = TOPIC, partition: int = 0) -> None:
-    """Move a partition from one live node to another, as the owner's release record does."""
+    """Move a partition from one live node to another."""
     topic = node.cluster.state.topic(topic_name)
     assert topic is not None
     log = node.leader(topic_name, partition).log
-    await node.writer.flush()
-    row = Handover(
-        topic_id=topic.topic_id,
-        partition=partition,
-        epoch=log.epoch,
-        end=node.writer.committed_end,
-        end_offset=log.high_watermark,
-        successor=to.incarnation,
-    )
-    await node.cluster.propose(lambda _: Release((row,)))
+    row = (topic.topic_id, partition)
+    assert await node.releases.release({row: to.incarnation}) == {row}
     assert node.leader_of(topic.id_bytes, partition) is None
     assert isinstance(log.closed, FencedError)
     await to.cluster.refresh()
-    assert await to.takeover.lead_unled([(topic.topic_id, partition)]) == {}
+    assert await to.takeover.lead_unled([row]) == {}
 
 
 def topic_of(node: Node) -> Topic:

@@ -30,22 +30,38 @@ async def running_broker(
     store: Store | None = None, settings: Settings | None = None, *, store_url: str = "memory://"
 ) -> AsyncIterator[Broker]:
     """A broker on a free port, on a bucket in memory unless another store is given."""
-    settings = settings or Settings()
     where = socket.socket()
     where.bind(("127.0.0.1", 0))
-    address = Address(*where.getsockname())
-    broker = await Broker.start(
-        stack(store or MemoryStore(MemoryBucket()), settings.store),
-        settings,
+    broker = await start_broker_at(
         where,
+        Address(*where.getsockname()),
+        store or MemoryStore(MemoryBucket()),
+        settings or Settings(),
         store_url=store_url,
-        advertised=address,
-        puts_cost=False,
     )
     try:
         yield broker
     finally:
         await broker.abort()
+
+
+async def start_broker_at(
+    where: Any,
+    advertised: Address,
+    store: Store,
+    settings: Settings,
+    *,
+    store_url: str = "memory://",
+) -> Broker:
+    """A broker that listens on a bound socket."""
+    return await Broker.start(
+        stack(store, settings.store),
+        settings,
+        where,
+        store_url=store_url,
+        advertised=advertised,
+        puts_cost=False,
+    )
 
 
 class Wire:
@@ -60,7 +76,13 @@ class Wire:
     @classmethod
     @contextlib.asynccontextmanager
     async def to(cls, broker: Broker) -> AsyncIterator[Wire]:
-        reader, writer = await asyncio.open_connection(*broker.advertised)
+        async with cls.to_address(broker.advertised) as wire:
+            yield wire
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to_address(cls, address: tuple[str, int]) -> AsyncIterator[Wire]:
+        reader, writer = await asyncio.open_connection(*address)
         try:
             yield cls(reader, writer)
         finally:

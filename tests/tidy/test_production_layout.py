@@ -81,7 +81,7 @@ def test_systemd_waits_for_longer_than_the_broker_takes_to_stop(
 def test_a_restart_is_prevented_where_it_does_harm(service: configparser.SectionProxy) -> None:
     prevented = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert prevented == {EXIT_USAGE, EXIT_FENCED}
-    assert f"| {EXIT_FENCED} | Another process took over" in TROUBLESHOOT
+    assert f"| {EXIT_FENCED} | Another process with this node id" in TROUBLESHOOT
 
 
 def test_the_cache_is_in_the_folder_that_systemd_creates(

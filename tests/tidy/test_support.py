@@ -1,4 +1,4 @@
-"""The page of the shared test modules lists each of them."""
+"""The page of the shared test modules lists each of them, and each package."""
 
 from __future__ import annotations
 
@@ -12,4 +12,6 @@ SUPPORT = ROOT / "tests" / "support"
 def test_the_page_lists_every_module_in_order() -> None:
     page = (SUPPORT / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
-    assert listed == sorted(file.stem for file in SUPPORT.glob("*.py") if file.stem != "__init__")
+    modules = [file.stem for file in SUPPORT.glob("*.py") if file.stem != "__init__"]
+    packages = [file.parent.name for file in SUPPORT.glob("*/__init__.py")]
+    assert listed == sorted(modules + packages)

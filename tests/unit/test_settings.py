@@ -189,12 +189,18 @@ def test_a_bad_value_is_refused_by_name_and_source(name: str, value: object, acc
     assert said == f"flags: {name} must be {accepted}, not {value!r}"
 
 
+# Settings that reach a bound of their own only if another is lowered too.
+TOGETHER = {
+    "prefetch.window": {"prefetch.downloads": 1},
+    "cluster.session.ms": {"cluster.heartbeat.ms": 50},
+}
+
+
 def test_the_bounds_themselves_are_good() -> None:
     for about in declared().values():
         for bound in (about.minimum, about.maximum):
             if bound is not None and about.name != "prefetch.downloads":
-                other = {"prefetch.downloads": 1} if about.name == "prefetch.window" else {}
-                flags = {about.name: about.kind(bound), **other}
+                flags = {about.name: about.kind(bound), **TOGETHER.get(about.name, {})}
                 assert value_of(load(flags=flags), about) == bound
 
 
@@ -335,3 +341,15 @@ def test_what_was_given_is_known_by_name(tmp_path: Path) -> None:
     assert loaded.given == {"wal.linger.ms", "store.region", "http.listen"}
     assert load().given == frozenset()
     assert load() == load(flags={"http.listen": "127.0.0.1:9464"})
+
+
+def test_the_session_time_out_covers_three_heartbeats() -> None:
+    assert "cluster.session.ms (2999) is less than 3 times cluster.heartbeat.ms (1000)" in refusal(
+        flags={"cluster.session.ms": 2_999}
+    )
+    given = load(flags={"cluster.session.ms": 3_000}).cluster
+    assert (given.session_ms, given.heartbeat_ms) == (3_000, 1_000)
+    assert load(flags={"cluster.session.ms": 500, "cluster.heartbeat.ms": 150})
+    refusal(flags={"cluster.session.ms": 499, "cluster.heartbeat.ms": 100})
+    for count in (0, 17):
+        refusal(flags={"cluster.watchers": count})

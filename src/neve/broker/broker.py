@@ -16,9 +16,11 @@ from neve.broker.admin.topics import TopicAdmin
 from neve.broker.fetch.sessions import FetchSessions
 from neve.broker.metrics import Metrics
 from neve.broker.offsets_topic import OffsetsTopic
+from neve.broker.peers import PeerConnections
 from neve.broker.server import Server
 from neve.broker.unsent_responses import UnsentResponses
 from neve.cluster.background_loops import BackgroundLoops
+from neve.cluster.membership import Membership
 from neve.cluster.node import Node
 from neve.errors import NeveError, UnavailableError
 from neve.log.index_cache import IndexCache
@@ -26,7 +28,7 @@ from neve.log.reading.leader.reader import LogReader
 from neve.log.remote import BucketRemoteStorage
 from neve.serving.addresses import Address
 from neve.serving.logs import Repeated, event
-from neve.settings import Settings
+from neve.settings import FetchSettings, Settings
 from neve.settings.masking import masked
 from neve.store.url import Stack
 
@@ -73,12 +75,7 @@ class Broker:
             node, self.topics, settings, advertised=advertised, store_url=self.store_url
         )
         self.metrics = Metrics()
-        self.sessions = FetchSessions(
-            settings.fetch.sessions_max,
-            settings.fetch.session_evict_ms / 1000,
-            settings.fetch.session_partitions_max,
-            node.memory.state("fetch-sessions", settings.fetch.sessions_bytes),
-        )
+        self.sessions = _fetch_sessions(node, settings.fetch)
         self.indexes = indexes
         self.reader = LogReader(
             stack.store,
@@ -107,6 +104,8 @@ class Broker:
         )
         self.groups = self.offsets_topic.groups
         self.background = BackgroundLoops(node, settings)
+        self.peers = PeerConnections(node.cluster, node.incarnation)
+        self.membership = Membership(node, self.peers, settings.cluster)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
         self.is_ready = False
 
@@ -121,7 +120,7 @@ class Broker:
         advertised: Address,
         puts_cost: bool,
     ) -> Broker:
-        """Register the broker, take over partitions, load the groups, and then listen."""
+        """Register the broker, listen, take over partitions, and load the groups."""
         began = runtime.monotonic()
         node = await Node.start(
             stack.store,
@@ -136,9 +135,11 @@ class Broker:
         broker = cls(stack, settings, node, indexes, store_url=store_url, advertised=advertised)
         node.on_end(broker._node_ended)
         try:
+            # Other brokers ping this one from now on, however long the recovery takes.
+            await broker.server.listen(where)
+            broker.membership.start()
             await broker._lead_all()
             await broker.offsets_topic.load()
-            await broker.server.listen(where)
             broker.background.start()
         except BaseException:
             await broker.abort()
@@ -202,11 +203,13 @@ class Broker:
         """
         self.is_ready = False
         ends_at = runtime.monotonic() + self.settings.broker.stop_grace_ms / 1000
+        await self._leave(ends_at)
         await self.server.stop_accepting()
         for waiting in list(self.waiting_fetches):
             waiting.end_wait()
         done = await self.server.drain(ends_at - runtime.monotonic())
         await self.changing.close()
+        await self.membership.close()
         await self.background.close()
         await self.offsets_topic.close()
         try:
@@ -219,20 +222,39 @@ class Broker:
         await self._close_rest(ends_at - runtime.monotonic())
         return done
 
+    async def _leave(self, ends_at: float) -> None:
+        """Release all partitions, so that other brokers serve them while this one stops."""
+        try:
+            async with runtime.deadline(max(0.0, ends_at - runtime.monotonic()) / 2):
+                await self.node.release_all()
+        except (TimeoutError, NeveError) as error:
+            log.warning("stopping without having released all partitions: %s", error)
+
     async def abort(self) -> None:
         """Stop at once, as a crash would."""
         self.is_ready = False
         await self.changing.close()
+        await self.membership.close()
         await self.background.close()
         await self.offsets_topic.close()
         await self.node.abort()
         await self._close_rest(linger_seconds=0.0)
 
     async def _close_rest(self, linger_seconds: float) -> None:
+        await self.peers.close()
         await self.server.close(linger_seconds)
         await self.reader.aclose()
         await self.indexes.aclose()
         await self.stack.close()
+
+
+def _fetch_sessions(node: Node, settings: FetchSettings) -> FetchSessions:
+    return FetchSessions(
+        settings.sessions_max,
+        settings.session_evict_ms / 1000,
+        settings.session_partitions_max,
+        node.memory.state("fetch-sessions", settings.sessions_bytes),
+    )
 
 
 def _change_failed(failure: BaseException) -> None:

@@ -21,8 +21,10 @@ from neve.broker.errors import (
     FetchSessionTopicIdError,
     InternalTopicError,
     LeaderNotAvailableError,
+    NoCoordinatorError,
     NotAuthorizedError,
     NotLeaderError,
+    OtherBrokerError,
     ProtocolMissingError,
     ReplicationFactorError,
     TimedOutError,
@@ -84,8 +86,10 @@ _REFUSALS: _Table = (
     (UnknownLeaderEpochError, ErrorCode.UNKNOWN_LEADER_EPOCH),
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (DeletedOffsetError, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (OtherBrokerError, ErrorCode.STALE_BROKER_EPOCH),
     (ControllerEndpointError, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
     (EndpointTypeError, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    (NoCoordinatorError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     (CoordinatorTypeError, ErrorCode.INVALID_REQUEST),
     (ProtocolMissingError, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     (AcksError, ErrorCode.INVALID_REQUIRED_ACKS),
@@ -189,6 +193,8 @@ _JOIN = {**_GROUP, GroupError.TOO_MANY_GROUPS: ErrorCode.GROUP_MAX_SIZE_REACHED}
 _OFFSET_FETCH = {**_GROUP, GroupError.TIMED_OUT: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 NO_ERROR = ErrorCode.NONE
+LEADER_CHANGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
+"""The codes after which a response names the current leader of the partition."""
 _NAMES = {int(code): code.name for code in ErrorCode}
 
 

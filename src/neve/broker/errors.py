@@ -66,12 +66,20 @@ class DeletedOffsetError(InvalidError):
 # -- cluster ---------------------------------------------------------------------------------------
 
 
+class OtherBrokerError(NeveError):
+    """A broker's message is meant for another broker, or for an earlier process of this one."""
+
+
 class ControllerEndpointError(InvalidError):
     """The client asks a broker for controller endpoints."""
 
 
 class EndpointTypeError(InvalidError):
     """The endpoint type is unknown."""
+
+
+class NoCoordinatorError(NeveError):
+    """No broker that clients can reach leads the group's partition of the internal topic."""
 
 
 class CoordinatorTypeError(InvalidError):

@@ -16,7 +16,7 @@ from neve import runtime
 from neve.cluster.log import TopicExistsError
 from neve.cluster.node import Node
 from neve.cluster.partition_leader import PartitionLeader
-from neve.cluster.state import NO_LEADER
+from neve.cluster.state import Topic
 from neve.coordinator.group_partition import partition_of
 from neve.coordinator.groups import Complain, Groups
 from neve.coordinator.offset_requests import TopicFacts
@@ -77,13 +77,12 @@ class OffsetsTopic:
             return False
         return all(leader in self._settled for leader in self._leaders())
 
-    def coordinator_of(self, group_id: str) -> int | None:
-        """The incarnation that leads a group's partition; None if no process does."""
+    def partition_of(self, group_id: str) -> tuple[Topic, int] | None:
+        """The internal topic, and the partition of it that keeps a group; None before it exists."""
         topic = self._node.cluster.state.topic(OFFSETS_TOPIC)
         if topic is None:
             return None
-        leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
-        return None if leader == NO_LEADER else leader
+        return topic, partition_of(group_id, len(topic.partitions))
 
     async def _create(self) -> None:
         try:
@@ -131,9 +130,11 @@ class OffsetsTopic:
         topic = self._node.cluster.state.topic(OFFSETS_TOPIC)
         if topic is not None and leader not in self._loads:
             self.groups.spread_over(len(topic.partitions))
+            self.groups.begin_load(leader.log.partition)
             self._loads[leader] = self._tasks.start(self._load(leader), name="group load")
 
     async def _load(self, leader: PartitionLeader) -> None:
+        is_served = False
         try:
             rows = await leader.log.load_state()
             await self.groups.load(leader.log.partition, rows, _PartitionStateLog(leader))
@@ -144,8 +145,12 @@ class OffsetsTopic:
             log_line.error("the groups of %s cannot be served: %s", leader.name, error)
         else:
             self._settled.add(leader)
+            is_served = True
         finally:
-            self._loads.pop(leader, None)
+            # If the partition was lost, its groups are unloaded, or loaded under a later epoch.
+            is_current = self._loads.pop(leader, None) is not None
+            if is_current and not is_served:
+                self.groups.unload(leader.log.partition)
 
     async def close(self) -> None:
         self._is_closed = True

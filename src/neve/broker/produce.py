@@ -25,6 +25,7 @@ from neve.broker.produce_response import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
+    TOPIC_IDS_SINCE,
     BatchOutcome,
     PendingProduce,
     TopicName,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from neve.cluster.state import Topic
     from neve.cluster.topic_config import TopicConfig
 
-# The first version in which requests name topics by id.
-_TOPIC_IDS_SINCE = 13
 # Clients refresh their metadata after these errors, so they get no message.
 _UNKNOWN = code_of(UnknownPartitionError)
 _UNKNOWN_ID = code_of(UnknownTopicIdError)
@@ -79,7 +78,7 @@ def produce(
     batches are committed.
     """
     acks = request.acks
-    by_id = header.api_version >= _TOPIC_IDS_SINCE
+    by_id = header.api_version >= TOPIC_IDS_SINCE
     state = broker.node.cluster.state
     rows: list[tuple[TopicName, list[BatchOutcome]]] = []
     refusal: NeveError | None = None
@@ -101,7 +100,7 @@ def produce(
             for part in parts
         ]
         rows.append((named, appended))
-    return PendingProduce(header, acks, rows, received.monotonic, request.timeout_ms)
+    return PendingProduce(header, request, rows, received.monotonic, broker.cluster)
 
 
 def _refused(index: int, error: NeveError) -> BatchOutcome:

@@ -2,6 +2,9 @@
 
 Most responses report one appended batch, and differ from one another in three numbers. They are not
 encoded field by field: the first such response for a partition is a template for all others.
+
+A response that refuses a partition because another broker leads it names that broker (KIP-951). It
+is looked up when the response is encoded: a commit may fail long after its batch arrived.
 """
 
 from __future__ import annotations
@@ -11,16 +14,19 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from neve.broker.error_codes import code_of, produce_error
+from neve.broker.admin.cluster import ClusterAdmin, NamedLeaders
+from neve.broker.error_codes import LEADER_CHANGED, code_of, produce_error
 from neve.broker.errors import TimedOutError
 from neve.broker.invalid_records import InvalidRecord, InvalidTimesError
 from neve.errors import ClosedError, NeveError
 from neve.log.wal.pending import Commit
 from neve.protocol.frames import RequestHeader, response_frame
-from neve.protocol.messages.produce import PRODUCE, ProduceResponse
+from neve.protocol.messages.produce import PRODUCE, ProduceRequest, ProduceResponse
 from neve.store.port import Buffer
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+# The first version in which requests name topics by id.
+TOPIC_IDS_SINCE = 13
 NO_TIME = -1
 # How many templates are kept: one for each version and partition.
 TEMPLATES_MAX = 4_096
@@ -64,13 +70,13 @@ class PendingProduce:
     held_bytes = 0  # its batches count in the WAL buffer
     owed = True
     __slots__ = (
+        "_cluster",
         "_correlation_id",
         "_rows",
         "_timed_out",
         "_version",
         "_waits_for_all",
         "appended",
-        "closes",
         "commits",
         "deadline",
         "error",
@@ -81,17 +87,18 @@ class PendingProduce:
     def __init__(
         self,
         header: RequestHeader,
-        acks: int,
+        request: ProduceRequest,
         rows: list[tuple[TopicName, list[BatchOutcome]]],
         started: float,
-        timeout_ms: int,
+        cluster: ClusterAdmin,
     ) -> None:
+        self._cluster = cluster
         self._version = header.api_version
         self._correlation_id = header.correlation_id
         self._rows = rows
         self._timed_out = False
         self.started = started
-        self.deadline = started + timeout_ms / 1000
+        self.deadline = started + request.timeout_ms / 1000
         self.error = 0  # the first of its errors, for metrics
         self.appended: list[Commit] = []
         doubts: list[Commit] = []
@@ -105,11 +112,15 @@ class PendingProduce:
                     self.appended.append(commit)
                 if row.in_doubt:
                     doubts.append(commit)
+        acks = request.acks
         self._waits_for_all = acks == ACKS_ALL
         self.commits = self.appended if self._waits_for_all else doubts
         self.silent = acks == ACKS_NONE
-        # With acks=0, closing the connection is the only way to report an error.
-        self.closes = self.silent and self.error != 0
+
+    @property
+    def closes(self) -> bool:
+        """Whether to close the connection: with acks=0 the only way to report an error."""
+        return self.silent and self.error != 0
 
     @property
     def ready(self) -> bool:
@@ -149,8 +160,27 @@ class PendingProduce:
             )
             for named, rows in self._rows
         ]
-        parts = ProduceResponse(responses=topics).encode(self._version)
+        response = ProduceResponse(responses=topics)
+        if self.error:
+            self._name_leaders(response)
+        parts = response.encode(self._version)
         return response_frame(PRODUCE, self._version, self._correlation_id, parts)
+
+    def _name_leaders(self, response: ProduceResponse) -> None:
+        """Name the leader of each partition that was refused because its leader has changed."""
+        leaders = NamedLeaders(self._cluster, by_id=self._version >= TOPIC_IDS_SINCE)
+        for topic in response.responses:
+            for row in topic.partition_responses:
+                if row.error_code not in LEADER_CHANGED:
+                    continue
+                leader = leaders.find(topic.name, topic.topic_id, row.index)
+                if leader is not None:
+                    row.current_leader = ProduceResponse.Leader(
+                        leader_id=leader.broker.node_id, leader_epoch=leader.epoch
+                    )
+        response.node_endpoints = [
+            ProduceResponse.Node(**each._asdict()) for each in leaders.brokers
+        ]
 
     def _partition(self, row: BatchOutcome) -> ProduceResponse.Partition:
         if row.commit is not None and (self._waits_for_all or row.in_doubt):

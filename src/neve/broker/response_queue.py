@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from neve import runtime
 from neve.broker.metrics import Metrics
 from neve.broker.produce_response import PendingProduce
-from neve.broker.tcp_state import unacknowledged_bytes
+from neve.broker.tcp_state import has_unacknowledged_bytes
 from neve.broker.unsent_responses import UnsentResponses
 from neve.protocol.messages.produce import PRODUCE
 from neve.store.port import Buffer
@@ -197,7 +197,7 @@ class ResponseQueue:
         """Whether the client has read its last large response, and all before it."""
         if self._sent_large:
             self._sent_large = False
-            self._client_keeps_up = not self.full and not unacknowledged_bytes(self.to)
+            self._client_keeps_up = not self.full and not has_unacknowledged_bytes(self.to)
         return self._client_keeps_up
 
     def has_read_more(self) -> bool:

@@ -1,4 +1,7 @@
-"""The handler of each API, and the access that it needs. Only these APIs are advertised."""
+"""The handler of each API, and the access that it needs.
+
+Those of Kafka are advertised, those between brokers are not.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ from neve.broker.handlers import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    peers,
     sync_group,
 )
 from neve.errors import UnsupportedError
@@ -71,6 +75,10 @@ from neve.protocol.messages.offset_fetch import OFFSET_FETCH
 from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from neve.protocol.messages.produce import PRODUCE
 from neve.protocol.messages.sync_group import SYNC_GROUP
+from neve.protocol.peers import PEER_APIS
+from neve.protocol.peers.ping import PING
+from neve.protocol.peers.probe import PROBE
+from neve.protocol.peers.release import RELEASE
 from neve.store.port import Buffer
 
 if TYPE_CHECKING:
@@ -141,6 +149,7 @@ _READ_GROUP = RequiredAccess(Operation.READ, Resource.GROUP)
 _DELETE_GROUP = RequiredAccess(Operation.DELETE, Resource.GROUP)
 _DESCRIBE_GROUP = RequiredAccess(Operation.DESCRIBE, Resource.GROUP)
 _DESCRIBE_CLUSTER = RequiredAccess(Operation.DESCRIBE, Resource.CLUSTER)
+_CLUSTER_ACTION = RequiredAccess(Operation.CLUSTER_ACTION, Resource.CLUSTER)
 
 _ROUTES = (
     Route(PRODUCE, None, _WRITE_TOPIC, pipelined=True),
@@ -182,6 +191,9 @@ _ROUTES = (
     _route(DESCRIBE_CLUSTER, describe_cluster.handle, _DESCRIBE_CLUSTER),
     _route(DESCRIBE_PRODUCERS, describe_producers.handle, _READ_TOPIC),
     _route(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle, _DESCRIBE_TOPIC),
+    _route(PING, peers.ping, _CLUSTER_ACTION),
+    _route(PROBE, peers.probe, _CLUSTER_ACTION),
+    _route(RELEASE, peers.release, _CLUSTER_ACTION),
 )
 
 
@@ -190,7 +202,8 @@ class Router:
 
     def __init__(self) -> None:
         self._routes = {route.api.key: route for route in _ROUTES}
-        missing = sorted(set(APIS) - set(self._routes))
+        wanted = {*APIS, *(api.key for api in PEER_APIS)}
+        missing = sorted(wanted - set(self._routes))
         assert not missing, f"no handler for APIs {missing}"
 
     def find(self, header: RequestHeader) -> Route | None:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from neve.bucket.verify.context import manifest_of
 from neve.bucket.verify.findings import Finding, PartitionRef, Progress, Remedy, Report
 from neve.bucket.verify.run import Options, TemporaryFiles, verify
+from neve.cluster.fold import ClusterRules
+from neve.cluster.liveness.heartbeat import delete_heartbeats
 from neve.cluster.log import ClusterLog
-from neve.cluster.state import ClusterRules
 from neve.cluster.streams import retire_streams
 from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.log.keys import cluster_log
@@ -65,6 +66,8 @@ class Repair:
             await self._trim_stream(incarnation)
         if self._with(Remedy.RETIRE_STREAM):
             await self._retire()
+        if self._with(Remedy.REMOVE_HEARTBEAT):
+            await self._remove_heartbeats()
         for finding in self._with(Remedy.REMOVE_PROBE):
             await self._store.delete(finding.key)
             self._did(finding.key, "removed what a probe left behind")
@@ -170,6 +173,11 @@ class Repair:
         cluster = ClusterLog(self._store)
         await retire_streams(self._store, cluster)
         await self._note_gone(self._with(Remedy.RETIRE_STREAM), "removed: its stream is over")
+
+    async def _remove_heartbeats(self) -> None:
+        await delete_heartbeats(self._store, ClusterLog(self._store))
+        found = self._with(Remedy.REMOVE_HEARTBEAT)
+        await self._note_gone(found, "removed: its process is over")
 
     async def _note_gone(self, findings: Sequence[Finding], what: str) -> None:
         for finding in findings:

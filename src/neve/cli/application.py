@@ -20,6 +20,7 @@ from neve.errors import NeveError
 EXIT_FAILED, EXIT_USAGE, EXIT_PIPE = 1, 2, 141
 COMMANDS = {
     "serve": ("serve:serve", "Serve Kafka clients from a bucket, until SIGTERM or SIGINT."),
+    "cluster": ("cluster:app", "Show the brokers of a bucket; drain and remove brokers."),
     "topic": ("topic:app", "Create, describe, alter, delete, write and read topics."),
     "group": ("group:app", "Describe consumer groups, reset their offsets, delete them."),
     "storage": ("storage:app", "Inspect, verify and repair a bucket without a broker."),

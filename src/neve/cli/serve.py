@@ -3,9 +3,13 @@
 It needs no configuration: the defaults are a bucket in `./neve-data` and clients on 127.0.0.1:9092.
 It prints one line to standard output when it is ready. Logs go to standard error.
 
+A broker that others have declared dead, because it was paused or cut off, starts again in the same
+process, as a new incarnation.
+
 Exit codes: 0 stopped by a signal, with all accepted requests committed and answered; 1 failed, or
-could not start; 2 invalid flags or settings; 3 another process took over; 4 the store does not
-accept writes; 128 plus the signal's number after a second signal, which ends the process at once.
+could not start; 2 invalid flags or settings; 3 another process with this node id was started; 4 the
+store does not accept writes; 128 plus the signal's number after a second signal, which ends the
+process at once.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from neve import __version__, runtime
 from neve.cli.output import DEFAULT_FLAGS, SettingsFlags, reading_settings
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("neve.serve")
 
-EXIT_STOPPED, EXIT_FAILED, EXIT_FENCED, EXIT_STORE = 0, 1, 3, 4
+EXIT_STOPPED, EXIT_FAILED, EXIT_FENCED, EXIT_STORE, EXIT_EXPIRED = 0, 1, 3, 4, 5
 # Time to close everything after broker.stop.grace.ms; then the process exits without waiting.
 STOP_MARGIN_SECONDS = 1.5
 # Pauses between attempts to start while the store does not respond.
@@ -78,12 +83,18 @@ def serve(
     ] = None,
     node_id: Annotated[int | None, Parameter(help="Node id of this broker. Default: 1.")] = None,
     rack: Annotated[str | None, Parameter(help="Zone of this broker.")] = None,
+    brokers: Annotated[
+        int,
+        Parameter(help="How many brokers to run on this machine, with node ids and ports in a "
+                       "row.", validator=Number(gte=1, lte=256)),
+    ] = 1,
     settings: SettingsFlags = DEFAULT_FLAGS,
 ) -> int:  # fmt: skip
     """Serve Kafka clients from a bucket, until SIGTERM or SIGINT.
 
-    Prints one line when it is ready. Exit codes: 0 stopped, 1 failed, 2 invalid flags or settings,
-    3 another process took over, 4 the store does not accept writes.
+    Brokers with the same store and different node ids form a cluster. Prints one line when it is
+    ready. Exit codes: 0 stopped, 1 failed, 2 invalid flags or settings, 3 another process with this
+    node id was started, 4 the store does not accept writes.
     """
     named = {
         "broker.store": store,
@@ -100,16 +111,48 @@ def serve(
     loaded = flags.load()
     with reading_settings():
         check_memory(loaded)
-    return runtime.run(_serve(loaded))
+    if brokers > 1:
+        from neve.cli.supervisor import supervise
+
+        return runtime.run(supervise(loaded, flags, brokers))
+    life = _Life(loaded)
+    while (code := runtime.run(life.run())) == EXIT_EXPIRED:
+        log.warning("starting again as a new incarnation")
+    return code
 
 
-async def _serve(settings: Settings) -> int:
+class _Life:
+    """The runs of one `neve serve`: a further one after each time it was declared dead.
+
+    After `was_expired` it checks that no other process of its node was started meanwhile.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.was_expired = False
+        self._backoff = runtime.Backoff(START_PAUSE_MS, START_PAUSE_MS_MAX)
+
+    async def run(self) -> int:
+        if self.was_expired:
+            await self._backoff.pause()
+        code = await _serve(self)
+        self.was_expired = code == EXIT_EXPIRED
+        return code
+
+    def listens_on(self, bound: Address) -> None:
+        """Keep the port that the system chose, so that clients find the broker again."""
+        broker = dataclasses.replace(self.settings.broker, listen=str(bound))
+        self.settings = dataclasses.replace(self.settings, broker=broker)
+
+
+async def _serve(life: _Life) -> int:
     from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
     from neve.serving import logs
     from neve.serving.addresses import address_of, advertised_address, bind, parse_address
     from neve.store.url import connect, refuse_one_zone
 
+    settings = life.settings
     with reading_settings():
         refuse_one_zone(settings.broker.store, settings.wal.durability)
         asked = parse_address("broker.listen", settings.broker.listen)
@@ -120,6 +163,7 @@ async def _serve(settings: Settings) -> int:
     where = bind("broker.listen", asked)
     with where:
         bound = address_of(where, asked)
+        life.listens_on(bound)
         with reading_settings():
             advertised = advertised_address(settings.broker.advertise, bound)
             stack = connect(settings.broker.store, settings.store)
@@ -131,8 +175,12 @@ async def _serve(settings: Settings) -> int:
             logs.event(
                 log, logging.INFO, "broker starting", version=__version__, listen=address, **about
             )
-            starting = _start(settings, stack, counted, where, asked=asked, advertised=advertised)
-            broker = await _unless(signals.asked, starting)
+            starting = _start(life, stack, counted, where, asked=asked, advertised=advertised)
+            try:
+                broker = await _unless(signals.asked, starting)
+            except FencedError as error:
+                log.error("the broker (node %d) stops: %s", settings.broker.node_id, error)
+                return _exit_code(error)
             if broker is None:
                 return EXIT_STOPPED  # stopped before it was ready
             pages.broker = broker
@@ -163,7 +211,7 @@ def _log_memory_check_failure(failure: BaseException) -> None:
 
 
 async def _start(
-    settings: Settings,
+    life: _Life,
     stack: Stack,
     counted: ObjectCounts,
     where: socket.socket,
@@ -174,11 +222,12 @@ async def _start(
     """Start the broker, retrying while the store is slow or unavailable."""
     from neve.store.url import connect
 
+    settings = life.settings
     backoff = runtime.Backoff(START_PAUSE_MS, START_PAUSE_MS_MAX)
     while True:
         counted_stack = dataclasses.replace(stack, store=counted)
         try:
-            return await _started(settings, counted_stack, where, asked, advertised)
+            return await _started(life, counted_stack, where, asked, advertised)
         except UnavailableError as error:
             log.warning("the store is unavailable, retrying the start: %s", error)
         await backoff.pause()
@@ -187,14 +236,20 @@ async def _start(
 
 
 async def _started(
-    settings: Settings, stack: Stack, where: socket.socket, asked: Address, advertised: Address
+    life: _Life, stack: Stack, where: socket.socket, asked: Address, advertised: Address
 ) -> Broker:
     from neve.broker.broker import Broker
+    from neve.cluster.log import ClusterLog
     from neve.serving.addresses import refused
     from neve.store.url import parse
 
+    settings = life.settings
     url = settings.broker.store
     try:
+        if life.was_expired:
+            cluster = ClusterLog(stack.store, settings.cluster)
+            await cluster.check_no_other_process(settings.broker.node_id)
+            life.was_expired = False
         return await Broker.start(
             stack,
             settings,
@@ -251,7 +306,11 @@ async def _outcome(broker: Broker) -> NeveError:
 def _exit_code(failure: NeveError) -> int:
     if isinstance(failure.__cause__, StoreError):
         return EXIT_STORE
-    return EXIT_FENCED if isinstance(failure, FencedError) else EXIT_FAILED
+    from neve.cluster.log import ReplacedError
+
+    if isinstance(failure, ReplacedError):
+        return EXIT_FENCED
+    return EXIT_EXPIRED if isinstance(failure, FencedError) else EXIT_FAILED
 
 
 def _explained(failure: NeveError, broker: Broker) -> str:
@@ -259,10 +318,11 @@ def _explained(failure: NeveError, broker: Broker) -> str:
     code = _exit_code(failure)
     if code == EXIT_FENCED:
         return (
-            f"the broker (node {broker.node_id}) stops: {failure}. Only one process can serve a "
-            "bucket, whatever its --node-id: stop one of the two, or give it another bucket "
-            "(--store)"
+            f"the broker (node {broker.node_id}) stops: {failure}. Each broker of a bucket needs a "
+            "--node-id of its own: stop one of the two, or give it another one"
         )
+    if code == EXIT_EXPIRED:
+        return f"the broker (node {broker.node_id}) stops: {failure}"
     if code == EXIT_STORE:
         return f"the broker stops because the store does not accept writes: {failure}"
     return f"the broker has failed: {failure}"

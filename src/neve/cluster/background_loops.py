@@ -16,9 +16,11 @@ from typing import Any
 
 from neve import runtime
 from neve.cluster.failures import Failures
+from neve.cluster.liveness.heartbeat import delete_heartbeats
 from neve.cluster.node import Node
 from neve.cluster.partition_leader import PartitionLeader
-from neve.cluster.placement import PartitionKey
+from neve.cluster.placement import is_janitor
+from neve.cluster.state import PartitionKey, level_of_all
 from neve.cluster.streams import retire_streams
 from neve.errors import DamagedError, NeveError, NotFoundError
 from neve.settings import Settings
@@ -67,7 +69,8 @@ class BackgroundLoops:
         self._begin(
             self._every(self._settings.gc_interval_ms / 1000, self._collect), "maintenance-collect"
         )
-        self._begin(self._every(self._poll_seconds, self._watch), "maintenance-watch")
+        self._begin(self._lead(), "maintenance-lead")
+        self._begin(self._watch(), "maintenance-watch")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(work, name=name)
@@ -178,11 +181,20 @@ class BackgroundLoops:
         maintenance = node.maintenance
         if maintenance.has_tiered_streams():
             await self._attempt("recording tiered streams", maintenance.record_tiered_streams)
-        if node.takeover.replaced():
-            await self._attempt("taking over from other processes", node.takeover.expire_replaced)
-        wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
-        if wanted:  # a slow take-over does not delay the next one
-            self._begin(self._lead_unled(wanted), "maintenance-lead")
+        state = node.cluster.state
+        if level_of_all(state) > state.feature_level:
+            await self._attempt("raising the feature level", node.cluster.raise_level)
+
+    async def _lead(self) -> None:
+        """Lead what the cluster log gives to this process, as soon as it has been read."""
+        node = self._node
+        while node.ended is None:
+            await node.wait_for_change(self._settings.interval_ms / 1000)
+            if node.ended is not None:
+                return
+            wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
+            if wanted:  # a slow take-over does not delay the next one
+                self._begin(self._lead_unled(wanted), "maintenance-lead-partitions")
 
     async def _lead_unled(self, wanted: Sequence[PartitionKey]) -> None:
         failures: Mapping[PartitionKey, Exception]
@@ -207,10 +219,17 @@ class BackgroundLoops:
         for leader in list(node.queues.collectable):
             if not await self._attempt(_COLLECTING % leader.name, leader.collect):
                 leader.reschedule()
-        await self._attempt("retiring streams", partial(retire_streams, node.store, node.cluster))
+        if is_janitor(node.cluster.state, node.incarnation):
+            work = partial(retire_streams, node.store, node.cluster)
+            await self._attempt("retiring streams", work)
+            work = partial(delete_heartbeats, node.store, node.cluster)
+            await self._attempt("deleting heartbeats", work)
 
     async def _watch(self) -> None:
-        await self._attempt("watching the cluster log", self._check_incarnation)
+        while self._node.ended is None:
+            await self._node.cluster.wait_until_behind(self._poll_seconds)
+            if self._node.ended is None:
+                await self._attempt("watching the cluster log", self._check_incarnation)
 
     async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""

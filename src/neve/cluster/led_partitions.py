@@ -30,8 +30,12 @@ _log = logging.getLogger(__name__)
 class LedPartitions:
     """Partition leaders by topic id and partition number.
 
-    `on_led` is called with each leader that is added, `on_lost` with each that is lost while this
-    process goes on. When the process itself ends, `clear` closes all leaders and calls neither.
+    `serving` has those that serve clients, `partitions` also those that were stopped in order to
+    be released: their last batches may still have to be committed.
+
+    `on_led` is called with each leader that begins to serve, `on_lost` with each that no longer
+    does while this process goes on. When the process itself ends, `clear` closes all leaders and
+    calls neither.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class LedPartitions:
         self._topics: dict[str, Topic] = {}
         self._leaders: dict[str, list[PartitionLeader]] = {}
         self.partitions: dict[PartitionId, PartitionLeader] = {}
+        self.serving: dict[PartitionId, PartitionLeader] = {}
         self.codecs: dict[bytes, int] = {}  # by topic id, if its batches are recompressed
         self.on_led: list[Callable[[PartitionLeader], None]] = []
         self.on_lost: list[Callable[[PartitionLeader], None]] = []
@@ -86,14 +91,37 @@ class LedPartitions:
             )
             leaders.append(leader)
             self.partitions[log.topic_id, log.partition] = leader
-            for notify in self.on_led:
-                notify(leader)
+            self._serve(leader)
         self._queues.notify()
+
+    def _serve(self, leader: PartitionLeader) -> None:
+        self.serving[leader.log.topic_id, leader.log.partition] = leader
+        for notify in self.on_led:
+            notify(leader)
+
+    def stop(self, leader: PartitionLeader) -> None:
+        """Serve a partition no longer, because it is about to be released.
+
+        Its batches that were appended can still commit. `resume` or the cluster log end this.
+        """
+        if self.serving.pop((leader.log.topic_id, leader.log.partition), None) is leader:
+            leader.stop(FencedError(f"{leader.name} is being moved to another broker"))
+            for notify in self.on_lost:
+                notify(leader)
+
+    def resume(self, leader: PartitionLeader) -> None:
+        """Serve a stopped partition again, unless it was lost meanwhile."""
+        at = (leader.log.topic_id, leader.log.partition)
+        if self.partitions.get(at) is leader and at not in self.serving:
+            leader.resume()
+            self._serve(leader)
+            self._queues.notify()
 
     def clear(self, error: NeveError) -> None:
         """Lead nothing from now on, because of `error`."""
         leaders = list(self.partitions.values())
         self.partitions.clear()
+        self.serving.clear()
         self._topics.clear()
         self._leaders.clear()
         self.codecs.clear()
@@ -146,11 +174,14 @@ class LedPartitions:
         self._leaders[topic.topic_id] = kept
 
     def _lose(self, leader: PartitionLeader, error: NeveError) -> None:
-        self.partitions.pop((leader.log.topic_id, leader.log.partition), None)
+        at = (leader.log.topic_id, leader.log.partition)
+        self.partitions.pop(at, None)
+        was_serving = self.serving.pop(at, None) is not None
         leader.close(error)
         self._memory.give_back(PARTITION_BYTES)
-        for notify in self.on_lost:
-            notify(leader)
+        if was_serving:  # otherwise `stop` has notified them
+            for notify in self.on_lost:
+                notify(leader)
 
     def may_write(self, topic_id: str) -> bool:
         """Whether this process may still write objects of a topic."""

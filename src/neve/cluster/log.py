@@ -1,22 +1,22 @@
-"""The cluster log in a bucket: reading it, and proposing changes to it."""
+"""The changes of the cluster, each proposed to the cluster log until it is decided."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from neve import runtime
-from neve.cluster.placement import PartitionKey, moves_from, moves_to
+from neve.cluster.log_view import ClusterLogView, NoClusterError, ReplacedError
+from neve.cluster.placement import leaders_of_new, moves_from, moves_to, moves_to_one
 from neve.cluster.records import (
     FEATURE_LEVEL,
     AddPartitions,
     Change,
-    ClusterRecord,
     CreateTopic,
     DeleteTopic,
+    Deregister,
     Dropped,
     Expire,
+    Feature,
     Init,
     Lead,
     ProducerIds,
@@ -24,10 +24,18 @@ from neve.cluster.records import (
     Register,
     SetBrokerConfigs,
     SetConfigs,
+    SetDraining,
     Tiered,
     TieredPart,
 )
-from neve.cluster.state import ClusterRules, ClusterState, IdBlock, Topic, is_live
+from neve.cluster.state import (
+    ClusterState,
+    IdBlock,
+    PartitionKey,
+    Topic,
+    is_live,
+    level_of_all,
+)
 from neve.cluster.topic_config import check_configs, known_config
 from neve.cluster.topic_rules import (
     PARTITIONS_MAX,
@@ -38,115 +46,28 @@ from neve.cluster.topic_rules import (
     check_partition_count,
     check_topic_name,
 )
-from neve.errors import (
-    ConflictError,
-    FencedError,
-    NeveError,
-    UnavailableError,
-    UnsupportedError,
-)
-from neve.log.keys import cluster_log
-from neve.log.series import Series, View, greatest_checkpoint
-from neve.settings import ClusterSettings
-from neve.store.port import Store
+from neve.log.series import View
 
 __all__ = [
     "PARTITIONS_MAX",
     "ClusterLog",
     "NoClusterError",
     "NoTopicError",
+    "ReplacedError",
     "TopicExistsError",
     "check_topic_name",
 ]
 
-CHECKPOINT_NUMBERS = 256
 
+class ClusterLog(ClusterLogView):
+    """The changes that a process makes to the cluster."""
 
-class NoClusterError(NeveError):
-    """There is no Neve cluster in this bucket."""
-
-
-class ClusterLog:
-    """One process's view of the cluster log. `on_change` is called with every new state."""
-
-    def __init__(self, store: Store, limits: ClusterSettings | None = None) -> None:
-        self._store = store
-        self._limits = limits or ClusterSettings()
-        self._series: Series[ClusterState, ClusterRecord] = Series(
-            store, cluster_log(), ClusterRules()
-        )
-        self._checkpointed = 0
-        self.incarnation: int | None = None  # of the process that registered with this view
-        self.view: View[ClusterState] = View(0, ClusterState())
-        self.read_at = float("-inf")  # when it was last read to its end, on our own clock
-        self.on_change: Callable[[ClusterState], None] = lambda _: None
-        # Held by a change of configs that is derived from the state: one after the other.
-        self.changing_configs = asyncio.Lock()
-
-    @property
-    def state(self) -> ClusterState:
-        return self.view.state
-
-    async def refresh(self) -> ClusterState:
-        """Read what is new."""
-        began = runtime.monotonic()
-        self._reached((await self._series.advance(self.view)).view)
-        self.read_at = max(self.read_at, began)
-        return self.view.state
-
-    async def must_exist(self) -> ClusterState:
-        """Read what is new. Raises NoClusterError if the bucket holds no cluster."""
+    async def check_no_other_process(self, node_id: int) -> None:
+        """Raise ReplacedError if a process of this node is live."""
         state = await self.refresh()
-        if not state.cluster_id:
-            raise NoClusterError(
-                "this bucket holds no Neve cluster (nothing under meta/log/): check the URL, or "
-                "pass --layout kafscale for a KafScale bucket"
-            )
-        return state
-
-    def _reached(self, view: View[ClusterState]) -> None:
-        moved = view.position > self.view.position
-        if view.position >= self.view.position:
-            self.view = view
-        _check_feature_level(self.view.state)
-        if moved:
-            self.on_change(view.state)
-
-    async def propose(self, derive: Callable[[ClusterState], Change | None]) -> int | None:
-        """Propose a change until it is decided. Returns its number; None if it was not needed."""
-        return await self._propose(lambda view: derive(view.state))
-
-    async def _propose(self, derive: Callable[[View[ClusterState]], Change | None]) -> int | None:
-        """As `propose`, for a change that depends on its own number: the view's position."""
-
-        def record(view: View[ClusterState]) -> ClusterRecord | None:
-            # Check before anything is written: this version cannot interpret a newer feature level,
-            # and a process that is not live must change nothing.
-            _check_feature_level(view.state)
-            if self.incarnation is not None and not is_live(view.state.brokers, self.incarnation):
-                self._reached(view)
-                raise FencedError(
-                    f"incarnation {self.incarnation} is over: another process has taken its place"
-                )
-            change = derive(view)
-            return None if change is None else ClusterRecord(change)
-
-        outcome = await self._series.propose(self.view, record)
-        self._reached(outcome.view)
-        # The change is decided even if the checkpoint fails; the next proposal retries it.
-        with contextlib.suppress(UnavailableError, ConflictError):
-            await self._checkpoint_if_due()
-        return outcome.number
-
-    async def _checkpoint_if_due(self) -> None:
-        if self.view.position - self._checkpointed < CHECKPOINT_NUMBERS:
-            return
-        greatest = await greatest_checkpoint(self._store, self._series.keys)
-        self._checkpointed = max(self._checkpointed, greatest or 0)
-        if self.view.position - self._checkpointed >= CHECKPOINT_NUMBERS:
-            await self._series.checkpoint(self.view)
-            self._checkpointed = self.view.position
-            await self._series.trim()
+        live = [key for key, row in state.brokers.items() if row.live and row.node_id == node_id]
+        if live:
+            raise ReplacedError(f"node {node_id} was started again as incarnation {live[0]}")
 
     async def init(self) -> ClusterState:
         """Create a cluster in the bucket, unless there is one."""
@@ -181,7 +102,8 @@ class ClusterLog:
                 host=host,
                 port=port,
                 rack=rack,
-                moves=moves_from(state, earlier, view.position),
+                level=FEATURE_LEVEL,
+                moves=moves_to_one(state, earlier, view.position),
             )
 
         number = await self._propose(derive)
@@ -190,14 +112,48 @@ class ClusterLog:
         self.incarnation = number
         return number
 
-    async def expire(self, incarnation: int, *, successor: int) -> None:
-        """Declare a process dead, and move its partitions to a successor."""
+    async def raise_level(self) -> None:
+        """Raise the feature level to the greatest that every live process knows."""
+
+        def derive(state: ClusterState) -> Change | None:
+            level = level_of_all(state)
+            return Feature(level) if level > state.feature_level else None
+
+        await self.propose(derive)
+
+    async def expire(
+        self, incarnation: int, stands: Callable[[ClusterState], bool] = lambda _: True
+    ) -> bool:
+        """Declare a process dead, and move its partitions to live ones.
+
+        Gives up if the verdict no longer `stands` in the state that the record would meet. Returns
+        True if this call has ended the process.
+        """
+
+        def derive(state: ClusterState) -> Change | None:
+            if not is_live(state.brokers, incarnation) or not stands(state):
+                return None
+            return Expire(incarnation=incarnation, moves=moves_from(state, {incarnation}))
+
+        return await self.propose(derive) is not None
+
+    async def deregister(self, incarnation: int) -> None:
+        """Record that a process leaves, and move the partitions that it still leads."""
 
         def derive(state: ClusterState) -> Change | None:
             if not is_live(state.brokers, incarnation):
                 return None
-            moves = moves_from(state, {incarnation}, successor)
-            return Expire(incarnation=incarnation, moves=moves)
+            return Deregister(incarnation=incarnation, moves=moves_from(state, {incarnation}))
+
+        await self.propose(derive)
+
+    async def set_draining(self, node_id: int, *, draining: bool) -> None:
+        """Set whether brokers of a node should lead no partitions."""
+
+        def derive(state: ClusterState) -> Change | None:
+            if (node_id in state.draining) == draining:
+                return None
+            return SetDraining(node_id=node_id, draining=draining)
 
         await self.propose(derive)
 
@@ -221,6 +177,7 @@ class ClusterLog:
                 partitions=partitions,
                 at_ms=runtime.now_ms(),
                 configs=dict(configs or {}),
+                leaders=leaders_of_new(state, sent[-1], range(partitions)),
             )
 
         await self.propose(derive)
@@ -255,7 +212,8 @@ class ClusterLog:
                 )
             check_partition_count(state, self._limits, name, total, before)
             proposed.append(before)
-            return AddPartitions(topic_id, total)
+            leaders = leaders_of_new(state, topic_id, range(before, total))
+            return AddPartitions(topic_id, total, leaders)
 
         won = await self.propose(derive) is not None
         created = range(proposed[-1], total) if won else range(0)
@@ -366,14 +324,6 @@ class ClusterLog:
             return Tiered(tuple(rows)) if rows else None
 
         await self.propose(derive)
-
-
-def _check_feature_level(state: ClusterState) -> None:
-    if state.feature_level > FEATURE_LEVEL:
-        raise UnsupportedError(
-            f"the cluster has feature level {state.feature_level} and this version knows "
-            f"{FEATURE_LEVEL}: upgrade"
-        )
 
 
 def _incarnation(state: ClusterState, session: str) -> int | None:

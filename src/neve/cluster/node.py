@@ -9,25 +9,29 @@ background work. A node starts no background task itself: `BackgroundLoops` does
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 
 from neve import runtime
 from neve.cluster.broker_config import BrokerConfigs
 from neve.cluster.led_partitions import LedPartitions
-from neve.cluster.log import ClusterLog
+from neve.cluster.log import ClusterLog, ReplacedError
 from neve.cluster.maintenance_queues import MaintenanceQueues
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.partition_maintenance import PartitionMaintenance
+from neve.cluster.placement import is_janitor, moves_from
 from neve.cluster.producer_ids import ProducerIdSource
 from neve.cluster.purge import Purge
 from neve.cluster.recovery import raise_first
+from neve.cluster.release import PartitionReleases
 from neve.cluster.state import ClusterState, is_live
 from neve.cluster.stream_rollups import StreamRollups
 from neve.cluster.streams import retire_streams
 from neve.cluster.takeover import Takeover
 from neve.cluster.topic_operations import TopicOperations
-from neve.errors import FencedError, NeveError
+from neve.errors import FencedError, NeveError, UnavailableError, UnsupportedError
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.settings import KIB, Settings, spare_bytes
 from neve.store.port import Store
@@ -57,6 +61,7 @@ class Node:
         self._end: NeveError | None = None
         self._is_closing = False
         self._on_end: list[Callable[[NeveError], None]] = []
+        self._changed = asyncio.Event()
         self.store = store
         self.cluster = cluster
         self.incarnation = incarnation
@@ -78,17 +83,16 @@ class Node:
             on_commit=self._committed,
             on_end=self._ended,
         )
-        self.rollups = StreamRollups(
-            store, settings, cluster, led=self.led, own=self.own_stream, writer=self.writer
-        )
+        own, writer = self.own_stream, self.writer
+        self.rollups = StreamRollups(store, settings, cluster, led=self.led, own=own, writer=writer)
         self.takeover = Takeover(
             store,
             settings,
             cluster,
             led=self.led,
             rollups=self.rollups,
-            own=self.own_stream,
-            writer=self.writer,
+            own=own,
+            writer=writer,
             memory=self.memory,
         )
         self.purging = Purge(
@@ -99,6 +103,7 @@ class Node:
             delay_ms=settings.cluster.purge_delay_ms,
             is_taking_over=self.takeover.is_taking,
         )
+        self.releases = PartitionReleases(cluster, self.led, writer)
         self.topics = TopicOperations(cluster, self.takeover)
         self.producer_ids = ProducerIdSource(cluster, incarnation)
         cluster.on_change = self._cluster_changed
@@ -149,7 +154,7 @@ class Node:
 
     def leader_of(self, topic_id: bytes, partition: int) -> PartitionLeader | None:
         """The leader of a partition; None if this process does not lead it."""
-        return self.led.partitions.get((topic_id, partition))
+        return self.led.serving.get((topic_id, partition))
 
     def leader(self, topic: str, partition: int) -> PartitionLeader:
         """The leader of a partition, by its topic's name. Raises FencedError if it is not ours."""
@@ -197,7 +202,8 @@ class Node:
         """Delete doomed objects and what retired streams hold. Returns how many objects."""
         await self.cluster.refresh()
         deleted, failures = await self.maintenance.collect_all()
-        deleted += await retire_streams(self.store, self.cluster)
+        if is_janitor(self.cluster.state, self.incarnation):
+            deleted += await retire_streams(self.store, self.cluster)
         raise_first(failures)
         return deleted
 
@@ -212,23 +218,32 @@ class Node:
         """Call `notify` once if the incarnation ends without `close` or `abort`."""
         self._on_end.append(notify)
 
-    def _cluster_changed(self, state: ClusterState) -> None:
+    def _cluster_changed(self, before: ClusterState, state: ClusterState) -> None:
         """Apply a new state of the cluster log. Fence our writer if we are not live in it."""
         self.led.apply(state)
+        self.takeover.cluster_changed(before, state)
+        self._changed.set()
         if not is_live(state.brokers, self.incarnation) and self.ended is None:
             self.writer.fence(self._superseded(state))
+
+    async def wait_for_change(self, seconds: float) -> None:
+        """Wait until the cluster's state changes, but no longer than `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            async with runtime.deadline(seconds):
+                await self._changed.wait()
+        self._changed.clear()
 
     def _superseded(self, state: ClusterState) -> FencedError:
         """Why our incarnation is not live in this state."""
         again = [row for row in state.brokers.values() if row.live and row.node_id == self.node_id]
         if again:
-            return FencedError(
+            return ReplacedError(
                 f"incarnation {self.incarnation} is over: node {self.node_id} was started again as "
                 f"incarnation {again[0].incarnation}"
             )
-        others = [str(row.node_id) for row in state.brokers.values() if row.live]
-        by = f"node {', '.join(others)}" if others else "another process"
-        return FencedError(f"incarnation {self.incarnation} is over: {by} has taken its place")
+        return FencedError(
+            f"incarnation {self.incarnation} is over: other brokers have declared it dead"
+        )
 
     def _ended(self, error: NeveError) -> None:
         """Lead nothing from now on: our stream has ended."""
@@ -239,10 +254,28 @@ class Node:
             for notify in self._on_end:
                 notify(error)
 
+    async def release_all(self) -> bool:
+        """Release all partitions to other live processes. Returns True if none is left.
+
+        Returns False at once if no other process is live.
+        """
+        state = self.cluster.state
+        moves = moves_from(state, {self.incarnation})
+        wanted = {(row.topic_id, row.partition): row.incarnation for row in moves}
+        if wanted:
+            await self.releases.release(wanted)
+        return not self.led.partitions
+
     async def close(self) -> None:
-        """Commit everything that was appended, then stop."""
+        """Commit everything that was appended, leave the cluster, then stop.
+
+        Partitions that were not released are moved to other live processes, or have no leader until
+        the next process starts.
+        """
         self._is_closing = True
         await self.writer.close()
+        with contextlib.suppress(UnavailableError, FencedError, UnsupportedError):
+            await self.cluster.deregister(self.incarnation)
 
     async def abort(self) -> None:
         """Stop at once, as a crash would."""

@@ -106,6 +106,17 @@ class PartitionLeader:
         self.log.close(error)
         self._queues.drop(self)
 
+    def stop(self, error: NeveError) -> None:
+        """Refuse appends and reads because of `error`, until `resume` or `close`."""
+        self.log.stop(error)
+        self._queues.drop(self)
+
+    def resume(self) -> None:
+        """Serve the partition again after `stop`."""
+        self.log.resume()
+        self._queues.with_earlier_streams[self] = None  # dropped again if there are none
+        self.reschedule()
+
     # -- records -----------------------------------------------------------------------------
 
     def append(

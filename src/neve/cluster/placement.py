@@ -1,50 +1,36 @@
-"""Placement: which process should lead which partition, decided from the cluster's state alone.
+"""Which process leads which partition next: the moves that records of the cluster log carry.
 
-Everything here is pure. `ClusterLog` proposes the moves that these functions return, and `Takeover`
-recovers the partitions that were won.
-
-This module is the one place that assumes a single broker per bucket, in three functions:
-`processes_to_expire`, `replaced_processes` and `should_lead`. All other code serves the
-partitions that its process leads and refuses the others.
+Everything here is pure. `ClusterLog` proposes these moves, and `Takeover` recovers the partitions
+that were won. `neve.cluster.balance` chooses the leaders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 
+from neve.cluster.balance import Candidate, candidates, spread
 from neve.cluster.records import Move
-from neve.cluster.state import NO_LEADER, BrokerRegistration, ClusterState, PartitionState, Topic
+from neve.cluster.state import NO_LEADER, BrokerRegistration, ClusterState, PartitionKey, Topic
 from neve.log.wal.reader import PartitionId
 
-# A topic's id in hex, and a partition number.
-PartitionKey = tuple[str, int]
+# From this feature level on, several brokers share the partitions of a bucket.
+SHARING_LEVEL = 2
 
 
 def processes_to_expire(state: ClusterState, incarnation: int) -> list[BrokerRegistration]:
-    """The processes that a starting process declares dead: every other one that is live.
+    """The processes that a starting process declares dead: those of versions that share nothing.
 
-    A bucket has one broker, so another live process has crashed or is about to be replaced.
-    Returns them by incarnation, the earliest first.
+    Such a process leads everything, answers no other broker, and expects to be replaced. Returns
+    them by incarnation, the earliest first.
     """
-    others = [row for row in state.brokers.values() if row.live and row.incarnation != incarnation]
-    return sorted(others, key=lambda row: row.incarnation)
-
-
-def replaced_processes(state: ClusterState, incarnation: int) -> list[BrokerRegistration]:
-    """Return those of `processes_to_expire` that registered before this process.
-
-    One that registered later replaces this process.
-    """
-    others = processes_to_expire(state, incarnation)
-    return [row for row in others if row.incarnation < incarnation]
-
-
-def should_lead(partition: PartitionState, incarnation: int) -> bool:
-    """Whether a live process should lead a partition: it leads it already, or no process does.
-
-    A bucket has one broker, so there is no other process to leave the partition to.
-    """
-    return partition.leader in (incarnation, NO_LEADER)
+    return sorted(
+        (
+            row
+            for row in state.brokers.values()
+            if row.live and row.level < SHARING_LEVEL and row.incarnation != incarnation
+        ),
+        key=lambda row: row.incarnation,
+    )
 
 
 def partitions_to_lead(
@@ -53,23 +39,43 @@ def partitions_to_lead(
     served: Container[PartitionId],
     topics: Iterable[Topic] | None = None,
 ) -> list[PartitionKey]:
-    """Partitions that a process should lead and does not serve yet: of these topics, or of all."""
-    return [
-        (topic.topic_id, number)
-        for topic in (state.topics.values() if topics is None else topics)
-        for number, partition in enumerate(topic.partitions)
-        if should_lead(partition, incarnation) and (topic.id_bytes, number) not in served
-    ]
+    """Partitions that a process should lead and does not serve yet: of these topics, or of all.
+
+    It should lead what the cluster log gives it, and its share of the partitions without a leader.
+    """
+    found: list[PartitionKey] = []
+    unled: list[PartitionKey] = []
+    for topic in state.topics.values() if topics is None else topics:
+        for number, partition in enumerate(topic.partitions):
+            if partition.leader == NO_LEADER:
+                unled.append((topic.topic_id, number))
+            elif partition.leader == incarnation and (topic.id_bytes, number) not in served:
+                found.append((topic.topic_id, number))
+    if unled:
+        leaders = _leaders_of(state, unled)
+        found += [row for row in unled if leaders.get(row) == incarnation]
+    return found
 
 
-def moves_from(state: ClusterState, ended: Collection[int], successor: int) -> tuple[Move, ...]:
-    """Return moves to a successor, for every partition that the ended processes lead."""
-    return tuple(
-        _move(topic, number, successor)
-        for topic in state.topics.values()
-        for number, partition in enumerate(topic.partitions)
-        if partition.leader in ended
-    )
+def leaders_of_new(state: ClusterState, topic_id: str, numbers: Iterable[int]) -> tuple[int, ...]:
+    """Return the leaders of partitions that are about to be created; none before SHARING_LEVEL."""
+    if state.feature_level < SHARING_LEVEL:
+        return ()
+    wanted = [(topic_id, number) for number in numbers]
+    leaders = _leaders_of(state, wanted)
+    return tuple(leaders[row] for row in wanted if row in leaders)
+
+
+def moves_from(state: ClusterState, ended: Collection[int]) -> tuple[Move, ...]:
+    """Return moves to live processes, for every partition that the ended processes lead."""
+    orphans = _led_by(state, ended)
+    leaders = _leaders_of(state, orphans, ended)
+    return tuple(_move(state, row, leaders[row]) for row in orphans if row in leaders)
+
+
+def moves_to_one(state: ClusterState, ended: Collection[int], successor: int) -> tuple[Move, ...]:
+    """Return moves to one successor, for every partition that the ended processes lead."""
+    return tuple(_move(state, row, successor) for row in _led_by(state, ended))
 
 
 def moves_to(
@@ -82,10 +88,43 @@ def moves_to(
         if topic is None or number >= len(topic.partitions):
             continue
         if topic.partitions[number].leader == NO_LEADER:
-            moves.append(_move(topic, number, incarnation))
+            moves.append(_move(state, (topic_id, number), incarnation))
     return tuple(moves)
 
 
-def _move(topic: Topic, number: int, incarnation: int) -> Move:
-    epoch = topic.partitions[number].epoch + 1
-    return Move(topic_id=topic.topic_id, partition=number, epoch=epoch, incarnation=incarnation)
+def is_janitor(state: ClusterState, incarnation: int) -> bool:
+    """Whether this process does the housekeeping of the whole bucket: the oldest live one does."""
+    live = (key for key, row in state.brokers.items() if row.live)
+    return min(live, default=None) == incarnation
+
+
+def _leaders_of(
+    state: ClusterState, partitions: Iterable[PartitionKey], ended: Collection[int] = ()
+) -> Mapping[PartitionKey, int]:
+    """Choose a leader for each of these partitions; none if no process is live.
+
+    Where every live node is draining, its brokers lead all the same: no other could.
+    """
+    among = [row for row in candidates(state) if row.incarnation not in ended]
+    if not among:
+        live = (row for row in state.brokers.values() if row.live and row.incarnation not in ended)
+        among = sorted(
+            (Candidate(row.incarnation, row.node_id, row.rack) for row in live),
+            key=lambda row: row.node_id,
+        )
+    return spread(state, partitions, among) if among else {}
+
+
+def _led_by(state: ClusterState, processes: Collection[int]) -> list[PartitionKey]:
+    return [
+        (topic.topic_id, number)
+        for topic in state.topics.values()
+        for number, partition in enumerate(topic.partitions)
+        if partition.leader in processes
+    ]
+
+
+def _move(state: ClusterState, row: PartitionKey, successor: int) -> Move:
+    topic_id, number = row
+    epoch = state.topics[topic_id].partitions[number].epoch + 1
+    return Move(topic_id=topic_id, partition=number, epoch=epoch, incarnation=successor)

@@ -1,7 +1,9 @@
 """The records of the cluster log: one change per number.
 
 A process stops at a kind of record that it does not know, because it cannot know what it would
-miss. The feature level prevents new kinds from being written before every broker knows them.
+miss. It ignores fields that it does not know: a field is only added if processes without it may do
+so. The feature level prevents new kinds and fields from being written before every broker knows
+them.
 """
 
 from __future__ import annotations
@@ -12,11 +14,15 @@ import msgspec
 
 from neve.log.envelope import Stored
 
-FEATURE_LEVEL = 1
+FEATURE_LEVEL = 2
 ALL_NODES = -1
 
 
-class Init(Stored, frozen=True, tag="init"):
+class ClusterStored(Stored, frozen=True, forbid_unknown_fields=False):
+    """The base of everything in the cluster log. Unknown fields are ignored: see above."""
+
+
+class Init(ClusterStored, frozen=True, tag="init"):
     """The first record: the bucket becomes a cluster."""
 
     cluster_id: str
@@ -24,7 +30,7 @@ class Init(Stored, frozen=True, tag="init"):
     at_ms: int
 
 
-class Move(Stored, frozen=True, kw_only=True):
+class Move(ClusterStored, frozen=True, kw_only=True):
     """One partition under a new leader. Its records begin at `start` of the leader's stream."""
 
     topic_id: str
@@ -34,12 +40,13 @@ class Move(Stored, frozen=True, kw_only=True):
     start: int = 0
 
 
-class Register(Stored, frozen=True, kw_only=True, tag="register"):
+class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     """A broker process starts. The record's number is its incarnation and its stream's name.
 
     It ends any earlier incarnation of the same node; `moves` moves the partitions of that one to
     the new one. `session` is random, so that the process recognises its own registration.
     `inflight` bounds how far ahead the stream may write: a process that seals it needs this.
+    `level` is the greatest feature level that the process knows.
     """
 
     node_id: int
@@ -49,10 +56,11 @@ class Register(Stored, frozen=True, kw_only=True, tag="register"):
     host: str = ""
     port: int = 0
     rack: str = ""
+    level: int = 1
     moves: tuple[Move, ...] = ()
 
 
-class Expire(Stored, frozen=True, kw_only=True, tag="expire"):
+class Expire(ClusterStored, frozen=True, kw_only=True, tag="expire"):
     """A broker process is declared dead. `moves` moves each partition that it led to a live leader.
 
     Its stream must be sealed and read before its partitions are served again.
@@ -62,24 +70,44 @@ class Expire(Stored, frozen=True, kw_only=True, tag="expire"):
     moves: tuple[Move, ...] = ()
 
 
-class CreateTopic(Stored, frozen=True, kw_only=True, tag="create-topic"):
-    """A topic is created. Its id is random and never reused, so keys that contain it are unique."""
+class Deregister(ClusterStored, frozen=True, kw_only=True, tag="deregister"):
+    """A broker process leaves, after it has released what it led. `moves` moves what is left."""
+
+    incarnation: int
+    moves: tuple[Move, ...] = ()
+
+
+class SetDraining(ClusterStored, frozen=True, kw_only=True, tag="set-draining"):
+    """From here on, brokers of this node should lead no partitions, or may lead them again."""
+
+    node_id: int
+    draining: bool
+
+
+class CreateTopic(ClusterStored, frozen=True, kw_only=True, tag="create-topic"):
+    """A topic is created. Its id is random and never reused, so keys that contain it are unique.
+
+    `leaders` are the incarnations that lead its first partitions, in their order. They have nothing
+    to recover: no other process can have written to these partitions.
+    """
 
     name: str
     topic_id: str
     partitions: int
     at_ms: int
     configs: dict[str, str] = msgspec.field(default_factory=dict)
+    leaders: tuple[int, ...] = ()
 
 
-class AddPartitions(Stored, frozen=True, tag="add-partitions"):
-    """A topic now has this many partitions in total."""
+class AddPartitions(ClusterStored, frozen=True, tag="add-partitions"):
+    """A topic now has this many partitions in total. `leaders` lead the first new ones."""
 
     topic_id: str
     partitions: int
+    leaders: tuple[int, ...] = ()
 
 
-class SetConfigs(Stored, frozen=True, tag="set-configs"):
+class SetConfigs(ClusterStored, frozen=True, tag="set-configs"):
     """Configs of one topic are set and removed."""
 
     topic_id: str
@@ -87,7 +115,7 @@ class SetConfigs(Stored, frozen=True, tag="set-configs"):
     removed: tuple[str, ...] = ()
 
 
-class SetBrokerConfigs(Stored, frozen=True, tag="set-broker-configs"):
+class SetBrokerConfigs(ClusterStored, frozen=True, tag="set-broker-configs"):
     """Configs of one node, or of all nodes (`ALL_NODES`), are set and removed."""
 
     node_id: int
@@ -95,32 +123,32 @@ class SetBrokerConfigs(Stored, frozen=True, tag="set-broker-configs"):
     removed: tuple[str, ...] = ()
 
 
-class DeleteTopic(Stored, frozen=True, tag="delete-topic"):
+class DeleteTopic(ClusterStored, frozen=True, tag="delete-topic"):
     """A topic is deleted for clients. Its objects are removed later."""
 
     topic_id: str
 
 
-class Dropped(Stored, frozen=True, tag="dropped"):
+class Dropped(ClusterStored, frozen=True, tag="dropped"):
     """A broker process writes no more objects of these deleted topics."""
 
     incarnation: int
     topic_ids: tuple[str, ...]
 
 
-class PurgeTopic(Stored, frozen=True, tag="purge-topic"):
+class PurgeTopic(ClusterStored, frozen=True, tag="purge-topic"):
     """All objects of a deleted topic have been removed."""
 
     topic_id: str
 
 
-class Lead(Stored, frozen=True, tag="lead"):
+class Lead(ClusterStored, frozen=True, tag="lead"):
     """Partitions without a leader get one. Moves of partitions with a leader change nothing."""
 
     moves: tuple[Move, ...]
 
 
-class Handover(Stored, frozen=True, kw_only=True):
+class Handover(ClusterStored, frozen=True, kw_only=True):
     """One partition that its leader releases. Its records end before `end` of its stream."""
 
     topic_id: str
@@ -131,13 +159,13 @@ class Handover(Stored, frozen=True, kw_only=True):
     successor: int
 
 
-class Release(Stored, frozen=True, tag="release"):
+class Release(ClusterStored, frozen=True, tag="release"):
     """A live leader transfers partitions, each to a named successor under the next epoch."""
 
     handovers: tuple[Handover, ...]
 
 
-class TieredPart(Stored, frozen=True):
+class TieredPart(ClusterStored, frozen=True):
     """All records of one partition in the streams of epochs up to this one are in segments."""
 
     topic_id: str
@@ -145,20 +173,20 @@ class TieredPart(Stored, frozen=True):
     epoch: int
 
 
-class Tiered(Stored, frozen=True, tag="tiered"):
+class Tiered(ClusterStored, frozen=True, tag="tiered"):
     """Old streams that partitions no longer need."""
 
     parts: tuple[TieredPart, ...]
 
 
-class ProducerIds(Stored, frozen=True, tag="producer-ids"):
+class ProducerIds(ClusterStored, frozen=True, tag="producer-ids"):
     """A block of producer ids that one broker process assigns."""
 
     incarnation: int
     count: int
 
 
-class Feature(Stored, frozen=True, tag="feature"):
+class Feature(ClusterStored, frozen=True, tag="feature"):
     """From here on, records of this feature level may be written."""
 
     level: int
@@ -168,6 +196,8 @@ Change: TypeAlias = (
     Init
     | Register
     | Expire
+    | Deregister
+    | SetDraining
     | CreateTopic
     | AddPartitions
     | SetConfigs
@@ -183,7 +213,16 @@ Change: TypeAlias = (
 )
 
 
-class ClusterRecord(Stored, frozen=True):
+class ClusterRecord(ClusterStored, frozen=True):
     """The payload of one number of the cluster log."""
 
     change: Change
+
+
+def level_of(change: Change) -> int:
+    """Return the feature level from which on a change may be written."""
+    if isinstance(change, Deregister | SetDraining):
+        return 2
+    if isinstance(change, CreateTopic | AddPartitions) and change.leaders:
+        return 2
+    return 1

@@ -17,15 +17,9 @@ from neve import runtime
 from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.own_stream import OwnStream
-from neve.cluster.placement import (
-    PartitionKey,
-    partitions_to_lead,
-    processes_to_expire,
-    replaced_processes,
-    should_lead,
-)
+from neve.cluster.placement import partitions_to_lead, processes_to_expire
 from neve.cluster.recovery import raise_first, recover
-from neve.cluster.state import BrokerRegistration, ClusterState, PartitionState, Topic
+from neve.cluster.state import ClusterState, PartitionKey, PartitionState, Topic
 from neve.cluster.stream_rollups import StreamRollups
 from neve.errors import FencedError, NeveError
 from neve.log.partition import PartitionLog
@@ -67,6 +61,7 @@ class Takeover:
             memory.state("producers", settings.producers.memory_bytes)
         )
         self._taking: dict[PartitionKey, asyncio.Event] = {}  # set when the take-over has ended
+        self._created: set[PartitionKey] = set()  # for us, and not led yet; never iterated
         self._searched: ClusterState | None = None  # the last state without a partition to lead
         self.sealed: dict[int, int] = {}  # streams that we ended, and where
 
@@ -75,15 +70,20 @@ class Takeover:
         return any(taken == topic_id for taken, _ in self._taking)
 
     async def lead(self, topics: Sequence[str] | None = None) -> None:
-        """Expire the processes that this one replaces, and lead what it should: see placement.
+        """Lead what this process should lead: see placement.
 
-        With `topics`, lead only partitions of these. A partition that cannot be recovered does not
-        stop the others. Raises NoTopicError if a topic does not exist, and the first failure of a
-        partition at the end.
+        Processes of versions that cannot share partitions are expired before. With `topics`, lead
+        only partitions of these. A partition that cannot be recovered does not stop the others.
+        Raises NoTopicError if a topic does not exist, and the first failure of a partition at the
+        end.
         """
         self._check_not_ended()
         own = self._writer.incarnation
-        await self._expire(processes_to_expire(await self._cluster.refresh(), own))
+        for other in processes_to_expire(await self._cluster.refresh(), own):
+            ended = {"incarnation": other.incarnation, "node": other.node_id}
+            event(_log, logging.INFO, "taking over from another process", **ended)
+            await self._cluster.expire(other.incarnation)
+        await self._cluster.raise_level()
         state = self._cluster.state
         chosen = None if topics is None else [_topic(state, name) for name in topics]
         failures = await self._lead(partitions_to_lead(state, own, self._led.partitions, chosen))
@@ -91,40 +91,34 @@ class Takeover:
             await self._rollups.sweep()  # the background loops retry it
         raise_first(list(failures.values()))
 
-    def replaced(self) -> list[BrokerRegistration]:
-        """Live processes that this one replaces, because it could not expire them at the start."""
-        return replaced_processes(self._cluster.state, self._writer.incarnation)
-
-    async def expire_replaced(self) -> None:
-        """Declare the processes dead that `replaced` returns.
-
-        The background loops call it: nothing else would move the partitions of those processes.
-        """
-        await self._expire(self.replaced())
-
-    async def _expire(self, processes: Sequence[BrokerRegistration]) -> None:
-        for other in processes:
-            ended = {"incarnation": other.incarnation, "node": other.node_id}
-            event(_log, logging.INFO, "taking over from another process", **ended)
-            await self._cluster.expire(other.incarnation, successor=self._writer.incarnation)
-
-    async def lead_created(self, topic: Topic, created: Collection[int]) -> None:
-        """Lead those partitions that this node has just created and should lead.
+    def cluster_changed(self, before: ClusterState, state: ClusterState) -> None:
+        """Note which partitions were created with this process as their leader.
 
         No process can have written to them under their first epoch, so there is nothing to recover.
+        """
+        own = self._writer.incarnation
+        for topic_id, topic in state.topics.items():
+            earlier = before.topics.get(topic_id)
+            if earlier is topic:
+                continue
+            first = 0 if earlier is None else len(earlier.partitions)
+            for number in range(first, len(topic.partitions)):
+                partition = topic.partitions[number]
+                if partition.leader == own and not partition.epoch:
+                    self._created.add((topic_id, number))
+
+    async def lead_created(self, topic: Topic, created: Collection[int]) -> None:
+        """Lead those partitions that were just created and that this process should lead.
+
         Other partitions of the topic are not touched: their leaders serve them, or `lead_unled`
         takes them over.
         """
         own = self._writer.incarnation
-        rows = [
-            (topic.topic_id, number)
-            for number in created
-            if should_lead(topic.partitions[number], own)
-        ]
-        if not rows:
-            return
-        self._check_not_ended()
-        raise_first(list((await self._lead(rows, created=rows)).values()))
+        wanted = partitions_to_lead(self._cluster.state, own, self._led.partitions, [topic])
+        rows = [row for row in wanted if row[1] in created]
+        if rows:
+            self._check_not_ended()
+            raise_first(list((await self._lead(rows)).values()))
 
     async def lead_unled(
         self, wanted: Sequence[PartitionKey] | None = None
@@ -156,16 +150,14 @@ class Takeover:
         if self._writer.ended is not None:
             raise self._writer.ended
 
-    async def _lead(
-        self, wanted: Sequence[PartitionKey], created: Collection[PartitionKey] = ()
-    ) -> dict[PartitionKey, NeveError]:
+    async def _lead(self, wanted: Sequence[PartitionKey]) -> dict[PartitionKey, NeveError]:
         await self._cluster.lead(self._writer.incarnation, wanted)
         while busy := [self._taking[row] for row in wanted if row in self._taking]:
             await busy[0].wait()
         failures: dict[PartitionKey, NeveError] = {}
         with self._taken(wanted):
             for _ in range(TAKE_OVERS_MAX):
-                failures = await self._take_over(wanted, frozenset(created))
+                failures = await self._take_over(wanted)
                 if not failures or not await self._streams_changed():
                     break
         return failures
@@ -188,16 +180,17 @@ class Takeover:
         before = self._cluster.state.streams()
         return (await self._cluster.refresh()).streams() != before
 
-    async def _take_over(
-        self, wanted: Sequence[PartitionKey], created: Collection[PartitionKey]
-    ) -> dict[PartitionKey, NeveError]:
+    async def _take_over(self, wanted: Sequence[PartitionKey]) -> dict[PartitionKey, NeveError]:
         """Recover partitions that are ours and not led yet. Returns the failures."""
         state = self._cluster.state
         taken = self._logs(state, wanted)
-        # The log of a partition that we created, under its first epoch, is empty.
+        # The log of a partition that was created for us, under its first epoch, is empty.
         fresh = [
-            log for row, (log, partition) in taken.items() if row in created and not partition.epoch
+            log
+            for row, (log, partition) in taken.items()
+            if row in self._created and not partition.epoch
         ]
+        self._created.difference_update(wanted)
         self._add(fresh)
         known = set(fresh)
         old = [(log, partition) for log, partition in taken.values() if log not in known]

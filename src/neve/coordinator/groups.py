@@ -105,6 +105,10 @@ class Groups(OffsetRequests):
         """Set the partition count of the internal topic, which may differ from the setting."""
         self._table.partitions = partitions
 
+    def begin_load(self, partition: int) -> None:
+        """Note that a partition's groups are being loaded: members wait, and stay here."""
+        self._table.begin_load(partition)
+
     async def load(self, partition: int, rows: Mapping[bytes, bytes], log: StateLog) -> None:
         """Start to coordinate a partition's groups, from its state table."""
         await self._table.load(partition, rows, log)

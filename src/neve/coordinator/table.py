@@ -171,6 +171,11 @@ class GroupTable:
 
     # -- loading
 
+    def begin_load(self, partition: int) -> None:
+        """Refuse a partition's groups with LOADING until `load` or `unload`."""
+        self.unload(partition)
+        self._partitions[partition] = _Partition()
+
     async def load(self, partition: int, rows: Mapping[bytes, bytes], log: StateLog) -> None:
         """Load a partition's groups and offsets from its state table, and begin to serve them.
 

@@ -1,4 +1,4 @@
-"""The envelope of every series object except WAL objects: magic, version, kind, author, checksum.
+"""The envelope of heartbeats and of all series objects except WAL objects: magic, kind, checksum.
 
 The payload is JSON with a fixed schema, so that any tool can read it, and no length in it can make
 a reader allocate more than the object's size. The envelope adds what coordination needs: the
@@ -40,6 +40,7 @@ class Kind(enum.IntEnum):
     MANIFEST_CHECKPOINT = 4
     MANIFEST_RUN = 5
     WAL_CHECKPOINT = 6
+    HEARTBEAT = 7
 
 
 class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,6 +17,7 @@ NUMBER_DIGITS = 20
 TOPIC_NAME_SHOWN = 200
 
 CLUSTER_LOG_PREFIX = "meta/log/"
+HEARTBEAT_PREFIX = "meta/heartbeat/"
 WAL_PREFIX = "wal/"
 TOPICS_PREFIX = "topics/"
 
@@ -60,6 +61,16 @@ def _number_after(key: str, prefix: str) -> int | None:
 
 def cluster_log() -> SeriesKeys:
     return SeriesKeys(CLUSTER_LOG_PREFIX)
+
+
+def heartbeat_key(incarnation: int) -> str:
+    """Return the key of a process's heartbeat: the one object that is overwritten."""
+    return f"{HEARTBEAT_PREFIX}{incarnation:020d}"
+
+
+def heartbeat_of(key: str) -> int | None:
+    """Return the incarnation in the key of a heartbeat; None for any other key."""
+    return _number_after(key, HEARTBEAT_PREFIX)
 
 
 def wal_stream(incarnation: int) -> SeriesKeys:

@@ -85,6 +85,7 @@ class PartitionLog:
         self.name = f"{topic}-{partition}"
         self.is_internal = is_internal(topic)
         self.closed: NeveError | None = None
+        self._is_over = False  # closed for good
         self.next_offset = 0
         self.high_watermark = 0
         self.recent: deque[CachedSlice] = deque()
@@ -172,7 +173,9 @@ class PartitionLog:
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Return the end of a leader epoch's records, as in Kafka's OffsetForLeaderEpoch."""
-        return end_of_epoch(self.epochs, epoch, self.next_offset)
+        return end_of_epoch(
+            self.epochs, epoch, start_offset=self.start_offset, end_offset=self.next_offset
+        )
 
     @property
     def state_floor(self) -> int:
@@ -263,13 +266,27 @@ class PartitionLog:
                     {"message": f"a watcher of {self.name} failed", "exception": failure}
                 )
 
-    def close(self, error: NeveError) -> None:
-        """Reject appends from now on, because the log is no longer led, and notify watchers."""
+    def stop(self, error: NeveError) -> None:
+        """Reject appends and reads until `resume`. Batches that were appended can still commit.
+
+        Watchers are not notified: they learn from `close` or a commit how this ends.
+        """
         if self.closed is None:
             self.closed = error
-            self._notify()
-            self._watchers.clear()
-            self.producers.uncount()
+
+    def resume(self) -> None:
+        """Accept appends again after `stop`."""
+        self.closed = None
+
+    def close(self, error: NeveError) -> None:
+        """Reject appends from now on, because the log is no longer led, and notify watchers."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self.closed = error
+        self._notify()
+        self._watchers.clear()
+        self.producers.uncount()
 
     def moved(self, incarnation: int, below: int, fresh: list[tuple[CachedObject, Slice]]) -> None:
         """Replace the rows of a stream's numbers below `below` and of its roll-ups by `fresh`."""

@@ -31,6 +31,8 @@ class StreamPart(Protocol):
     def start(self) -> int: ...
     @property
     def end(self) -> int | None: ...
+    @property
+    def end_offset(self) -> int | None: ...
 
 
 class TailSlice(NamedTuple):
@@ -118,10 +120,14 @@ def promised_end(
     parts: Sequence[StreamPart],
     tails: Mapping[int, StreamTail],
 ) -> int:
-    """Return the greatest next offset of a partition in the checkpoints of its streams."""
+    """Return the greatest next offset that the partition's streams are known to reach.
+
+    The checkpoints of the streams keep it, and so does the record of a leader's release.
+    """
+    released = [part.end_offset for part in parts if part.end_offset is not None]
     found = ((part, tails[part.incarnation].ends.get((topic_id, partition))) for part in parts)
     ends = (end.next for part, end in found if end is not None and end.epoch == part.epoch)
-    return max(ends, default=0)
+    return max([*released, *ends], default=0)
 
 
 def _slices(

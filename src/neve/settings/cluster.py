@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neve.errors import InvalidError
 from neve.settings.declare import MIB, setting
+
+# A heartbeat that is due now, one that was delayed as long, and time for an observer to look.
+SESSION_HEARTBEATS_MIN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """The cluster log: how often it is polled, and its limits."""
+    """The cluster log: how often it is polled, and its limits; failure detection."""
 
     poll_ms: int = setting(
         "cluster.poll.ms",
@@ -17,6 +21,34 @@ class ClusterSettings:
         "How often a broker polls the cluster log for changes and checks that it is not "
         "superseded.",
         minimum=10,
+    )
+    rebalance_delay_ms: int = setting(
+        "cluster.rebalance.delay.ms",
+        10_000,
+        "How long after a broker has joined or gone the others wait before they move partitions to "
+        "balance the load.",
+        minimum=0,
+    )
+    session_ms: int = setting(
+        "cluster.session.ms",
+        6_000,
+        "A broker that answers no ping and writes no heartbeat for this time is declared dead. At "
+        "least 3 times cluster.heartbeat.ms.",
+        minimum=500,
+    )
+    heartbeat_ms: int = setting(
+        "cluster.heartbeat.ms",
+        1_000,
+        "How often a broker is pinged by its watchers. A broker that they do not reach writes its "
+        "heartbeat to the bucket as often.",
+        minimum=50,
+    )
+    watchers: int = setting(
+        "cluster.watchers",
+        3,
+        "Number of brokers that watch each broker. The same for all brokers.",
+        minimum=1,
+        maximum=16,
     )
     partitions_max: int = setting(
         "cluster.partitions.max",
@@ -40,6 +72,14 @@ class ClusterSettings:
         " the topic is forgotten. Tiering one segment must take less than half of it.",
         minimum=2,
     )
+
+    def __post_init__(self) -> None:
+        if self.session_ms < SESSION_HEARTBEATS_MIN * self.heartbeat_ms:
+            raise InvalidError(
+                f"cluster.session.ms ({self.session_ms}) is less than {SESSION_HEARTBEATS_MIN} "
+                f"times cluster.heartbeat.ms ({self.heartbeat_ms}): raise the former or lower the "
+                "latter"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.offset_fetch import OFFSET_FETCH
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
+from support.node_world import take_over
 from support.wire import Wire, running_broker
 
 COORDINATOR = FIND_COORDINATOR.Request(key="g")
@@ -34,7 +35,7 @@ async def test_a_superseded_broker_closes_its_connections_instead_of_answering()
         assert (await asking.ask(FIND_COORDINATOR, 0, COORDINATOR)).error_code == 0
         assert (await asking.ask(OFFSET_FETCH, 3, offsets_of("g"))).error_code == 0
         other = await Node.start(MemoryStore(bucket), Settings(), node_id=8)
-        await other.takeover.lead()
+        await take_over(other)
         asking.send(OFFSET_FETCH, 3, offsets_of("g"))
         asking.send(FIND_COORDINATOR, 0, COORDINATOR)
         for wire in (asking, idle):

@@ -24,6 +24,7 @@ from neve.records.batch import parse_header
 from neve.records.reference import Record, build_batch, decode_batch
 from neve.settings import CacheSettings, Settings
 from neve.store.folder import FolderStore
+from support.node_world import take_over
 from support.scripted_store import ScriptedStore, hold
 from support.wire import Wire, running_broker
 
@@ -211,7 +212,7 @@ async def test_who_was_taken_over_does_not_say_that_an_offset_is_out_of_range() 
         await wire.produce("t", batch(b"a"))
         await broker.background.close()
         successor = await Node.start(store, Settings(), node_id=1, probe=False)
-        await successor.takeover.lead()
+        await take_over(successor)
         with pytest.raises(asyncio.IncompleteReadError):  # so that its client asks the successor
             await wire.fetch("t", 3, max_wait_ms=5_000)
         await successor.close()

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -21,76 +17,26 @@ from neve.broker.handlers import (
     metadata,
     offset_for_leader_epoch,
 )
-from neve.broker.offsets_topic import OFFSETS_TOPIC, OffsetsTopic
-from neve.cluster.node import Node
+from neve.broker.offsets_topic import OFFSETS_TOPIC
 from neve.coordinator.group_errors import GroupError
 from neve.coordinator.group_messages import JoinRequest
 from neve.coordinator.offset_requests import CommitRequest, OffsetToCommit
 from neve.log.partition import PartitionLog
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages import APIS
-from neve.settings import GroupSettings
-from neve.store.memory import MemoryBucket, MemoryStore
-from support.broker_world import ADVERTISED, StandIn, ask, produce
-from support.node_world import release, small_settings
+from support.broker_world import produce
+from support.node_world import release
+from support.two_brokers import (
+    GROUPS,
+    GroupBroker,
+    call,
+    draining,
+    groups_by_partition,
+    two_brokers,
+    until_loaded,
+)
 
-GROUPS = GroupSettings(partitions=2, initial_rebalance_delay_ms=0)
-SETTINGS = dataclasses.replace(small_settings(), groups=GROUPS)
 NOT_LED = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-class GroupBroker(StandIn):
-    """A stand-in that coordinates groups."""
-
-    offsets_topic: OffsetsTopic
-
-    @property
-    def groups(self) -> Any:
-        return self.offsets_topic.groups
-
-
-@asynccontextmanager
-async def two_brokers() -> AsyncIterator[tuple[GroupBroker, GroupBroker]]:
-    """Brokers 1 and 2 lead partitions 0 and 1 of topic `t`; broker 1 leads all groups."""
-    bucket = MemoryBucket()
-    brokers = []
-    for node_id in (1, 2):
-        node = await Node.start(
-            MemoryStore(bucket),
-            SETTINGS,
-            node_id=node_id,
-            probe=False,
-            host=f"host{node_id}",
-            port=9092,
-        )
-        broker = GroupBroker(node, SETTINGS, bucket, node_id=node_id)
-        broker.offsets_topic = OffsetsTopic(node, GROUPS)
-        await broker.offsets_topic.load()
-        brokers.append(broker)
-    one, two = brokers
-    await one.node.topics.create("t", 1)
-    await two.node.topics.add_partitions("t", 2)
-    await one.offsets_topic.ensure()
-    for broker in brokers:
-        await broker.node.cluster.refresh()
-    try:
-        yield one, two
-    finally:
-        for broker in brokers:
-            await broker.offsets_topic.close()
-            await broker.node.close()
-
-
-async def until_loaded(broker: GroupBroker) -> None:
-    async with runtime.deadline(10):
-        while not broker.offsets_topic.is_loaded:
-            await runtime.sleep(0.001)
-
-
-async def call(broker: GroupBroker, handler: ModuleType, **content: Any) -> Any:
-    name = handler.__name__.rpartition(".")[2].title().replace("_", "")
-    api = next(api for api in APIS.values() if api.name == name)
-    return await ask(broker, handler, api, api.max_version, **content)
 
 
 async def coordinator(broker: GroupBroker, *groups: str) -> list[tuple[int, str]]:
@@ -108,12 +54,6 @@ async def commit(broker: GroupBroker, group: str, offset: int) -> GroupError | N
 async def committed(broker: GroupBroker, group: str) -> tuple[GroupError | None, int | None]:
     found = await broker.groups.fetch_offsets(group, [("t", 0)], broker.node.writer.still_leading)
     return found.error, found.offsets["t", 0].offset if found.offsets else None
-
-
-def groups_by_partition(broker: GroupBroker) -> dict[int, str]:
-    """A group for each partition of the internal topic."""
-    names = [f"g{at}" for at in range(50)]
-    return {broker.groups.partition_of(name): name for name in names}
 
 
 # --- partitions
@@ -170,7 +110,8 @@ async def test_every_api_about_one_partition_refuses_what_another_broker_leads()
 async def test_a_partition_that_moves_is_lost_by_one_broker_and_served_by_the_other() -> None:
     async with two_brokers() as (one, two):
         await produce(one, "t", 3)
-        await one.node.topics.create("kept", 1)
+        async with draining(one.node, 2):
+            await one.node.topics.create("kept", 1)
         leader = one.node.leader("t", 0)
         await release(one.node, two.node, "t", 0)
         assert not leader.is_leading
@@ -186,12 +127,13 @@ async def test_a_partition_that_moves_is_lost_by_one_broker_and_served_by_the_ot
 async def test_the_coordinator_of_a_group_is_the_leader_of_its_partition() -> None:
     async with two_brokers() as (one, two):
         group = groups_by_partition(one)
-        own = ADVERTISED.host
-        assert await coordinator(one, group[0], group[1]) == [(1, own), (1, own)]
-        assert await coordinator(two, group[0], group[1]) == [(1, "host1"), (1, "host1")]
+        for broker in (one, two):
+            found = await coordinator(broker, group[0], group[1])
+            assert found == [(1, "host1"), (1, "host1")]
         await release(one.node, two.node, OFFSETS_TOPIC, 1)
-        assert await coordinator(one, group[0], group[1]) == [(1, own), (2, "host2")]
-        assert await coordinator(two, group[0], group[1]) == [(1, "host1"), (2, own)]
+        for broker in (one, two):
+            found = await coordinator(broker, group[0], group[1])
+            assert found == [(1, "host1"), (2, "host2")]
 
 
 async def test_groups_follow_their_partition_to_its_leader_and_back() -> None:
@@ -257,10 +199,39 @@ async def test_a_partition_lost_while_its_groups_load_is_not_served(
             patched.setattr(PartitionLog, "load_state", slow)
             await release(one.node, two.node, OFFSETS_TOPIC, 1)
             await began.wait()
-        assert await commit(two, name, 1) is GroupError.NOT_COORDINATOR
+        assert await commit(two, name, 1) is GroupError.LOADING
+        assert await committed(two, name) == (GroupError.LOADING, None)
+        assert two.groups.list_groups() == (GroupError.LOADING, [])
         await release(two.node, one.node, OFFSETS_TOPIC, 1)
         go_on.set()
         await until_loaded(one)
         await runtime.sleep(0.01)
         assert await committed(two, name) == (GroupError.NOT_COORDINATOR, None)
         assert await commit(one, name, 1) is None
+
+
+async def test_a_load_that_was_cancelled_does_not_end_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(_: PartitionLog) -> dict[bytes, bytes]:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await go_on.wait()
+        raise AssertionError
+
+    async with two_brokers() as (one, two):
+        name = groups_by_partition(one)[1]
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionLog, "load_state", stubborn)
+            await release(one.node, two.node, OFFSETS_TOPIC, 1)
+            await began.wait()
+        await release(two.node, one.node, OFFSETS_TOPIC, 1)
+        await release(one.node, two.node, OFFSETS_TOPIC, 1)
+        await until_loaded(two)
+        go_on.set()
+        await runtime.sleep(0.01)
+        assert await commit(two, name, 1) is None

@@ -14,6 +14,7 @@ from neve.records.batch import parse_header
 from neve.records.compression import NONE, ZSTD
 from neve.records.reference import Record, build_batch, decode_batch
 from neve.settings import Settings, WalSettings
+from support.node_world import take_over
 from support.scripted_store import ScriptedStore, hold
 from support.wire import Wire, running_broker
 
@@ -130,7 +131,7 @@ async def test_who_was_taken_over_refuses_nobody_for_good() -> None:
         await wire.produce("t", batch(b"a", producer=7, sequence=0))
         await broker.background.close()  # so that it does not notice by itself
         successor = await Node.start(store, Settings(), node_id=1, probe=False)
-        await successor.takeover.lead()
+        await take_over(successor)
         with pytest.raises(asyncio.IncompleteReadError):  # so that its client asks the successor
             await wire.produce("t", batch(b"c", producer=7, sequence=2))
         await successor.close()

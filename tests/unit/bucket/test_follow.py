@@ -23,7 +23,7 @@ from neve.store.url import stack
 from neve.store.wrapper import OPERATIONS
 from support import bucket_samples as samples
 from support.bucket_samples import QUICK, Writer, expected, shown
-from support.node_world import TOPIC, send, small_settings, started, topic_of
+from support.node_world import TOPIC, send, small_settings, started, take_over, topic_of
 from support.scripted_store import ScriptedStore, in_simulation
 
 LATEST_ON = Bounds("latest")
@@ -181,7 +181,7 @@ async def test_a_new_leader_is_followed() -> None:
         assert await take(source, 10) == expected("t", 0, 70, 80)
         await writer.abort()
         second = await Writer.start(url, 2)
-        await second.node.takeover.lead()
+        await take_over(second.node)
         await second.append("t", 0, 10)
         assert await take(source, 10) == expected("t", 0, 80, 90)
         await second.append("t", 0, 5)

@@ -18,7 +18,7 @@ from neve.log.keys import wal_stream
 from neve.store.url import stack
 from support import bucket_samples as samples
 from support.bucket_samples import Writer
-from support.node_world import TOPIC, send, small_settings, started, successor
+from support.node_world import TOPIC, send, small_settings, started, successor, take_over
 from support.scripted_store import ScriptedStore, first, in_simulation
 
 PARTITIONS = 2
@@ -92,7 +92,7 @@ async def scenario() -> int:
     seen = await check_reads(url, writing)
     await writer.abort()
     second = await Writer.start(url, 2, chosen=writer.chosen)
-    await second.node.takeover.lead()
+    await take_over(second.node)
     writing.start(write_and_move(second, 30))
     seen += await check_reads(url, writing)
     for partition in range(PARTITIONS):

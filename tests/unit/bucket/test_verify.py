@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from neve import runtime
 from neve.bucket.verify import Finding, Options, Report, Severity, verify
 from neve.bucket.verify.findings import Remedy
-from neve.cluster.log import NoClusterError
+from neve.cluster.liveness.heartbeat import write_heartbeat
+from neve.cluster.log import ClusterLog, NoClusterError
 from neve.errors import StoreFailedError
-from neve.log.keys import new_rollup_key, new_run_key, wal_stream
+from neve.log.keys import (
+    HEARTBEAT_PREFIX,
+    heartbeat_key,
+    new_rollup_key,
+    new_run_key,
+    wal_stream,
+)
 from neve.log.wal.object import encode_seal
 from neve.store.memory import MemoryBucket, MemoryStore
-from neve.store.port import OBJECT_BYTES_MAX
+from neve.store.port import OBJECT_BYTES_MAX, ObjectInfo
 from support import bucket_samples as samples
 from support.bucket_samples import Writer
+from support.node_world import take_over
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0)
@@ -431,7 +440,7 @@ async def test_a_dead_stream_that_nobody_needs_waits_for_the_collector() -> None
     dead = wal_stream(writer.node.incarnation)
     await writer.abort()
     heir = await Writer.start(url)
-    await heir.node.takeover.lead()
+    await take_over(heir.node)
     while await heir.node.leader(TOPIC, 0).log.tier():
         pass
     await heir.node.maintenance.record_tiered_streams()
@@ -454,6 +463,80 @@ async def test_a_deleted_topic_is_noted() -> None:
     await writer.close()
     assert told(report) == {"note": 1}
     assert report.ok
+
+
+async def test_heartbeats_of_live_processes_are_read_and_others_are_leftovers() -> None:
+    url = samples.fresh_url()
+    writer = await layered(url)
+    store = MemoryStore(samples.objects(url))
+    live, over = writer.node.incarnation, 0  # number 0 made the cluster
+    await write_heartbeat(store, live, 1)
+    report = await looked_at(url)
+    assert (report.findings, report.counts["heartbeats"]) == ([], 1)
+    await write_heartbeat(store, over, 1)
+    finding = only(await looked_at(url))
+    await writer.close()
+    assert finding.key == heartbeat_key(over)
+    assert (finding.severity, finding.remedy) == (Severity.LEFTOVER, Remedy.REMOVE_HEARTBEAT)
+    assert finding.bytes > 0
+
+
+async def test_keys_under_the_heartbeats_that_neve_never_writes() -> None:
+    url = samples.fresh_url()
+    writer = await layered(url)
+    strange = ["meta/heartbeat/notes", heartbeat_key(9_999), f"{heartbeat_key(0)}/x"]
+    for key in strange:
+        samples.objects(url).write(key, b"?")
+    report = await looked_at(url)
+    await writer.close()
+    assert {row.key for row in report.findings} == set(strange)
+    assert told(report) == {"orphan": len(strange)}
+    assert not any(row.repairable for row in report.findings)
+
+
+async def test_a_damaged_heartbeat_is_noted_and_nothing_is_wrong() -> None:
+    url = samples.fresh_url()
+    writer = await layered(url)
+    live = writer.node.incarnation
+    await write_heartbeat(MemoryStore(samples.objects(url)), live, 1)
+    samples.damage(url, heartbeat_key(live))
+    report = await looked_at(url)
+    await writer.close()
+    finding = only(report)
+    assert (finding.severity, finding.key) == (Severity.NOTE, heartbeat_key(live))
+    assert report.ok
+    assert report.counts["heartbeats"] == 0
+
+
+def test_the_heartbeat_of_a_process_that_registers_meanwhile_is_not_unknown() -> None:
+    async def main() -> Report:
+        url = samples.fresh_url()
+        writer = await layered(url)
+        store = ListsHeartbeats(samples.objects(url))
+
+        async def join() -> None:
+            number = await ClusterLog(store).register(9, inflight=1, port=1)
+            await write_heartbeat(store, number, 1)
+
+        store.before_listing = join
+        report = await verify(store, QUICK)
+        await writer.close()
+        return report
+
+    assert runtime.simulate(main(), seed=1).findings == []
+
+
+class ListsHeartbeats(MemoryStore):
+    """Does something just before heartbeats are listed for the first time."""
+
+    before_listing: Callable[[], Awaitable[None]] | None = None
+
+    async def list(self, prefix: str, after: str = "") -> Sequence[ObjectInfo]:
+        step = self.before_listing
+        if prefix == HEARTBEAT_PREFIX and step is not None:
+            self.before_listing = None
+            await step()
+        return await super().list(prefix, after)
 
 
 # -- a bucket in use -----------------------------------------------------------------------------

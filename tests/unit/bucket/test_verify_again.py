@@ -15,6 +15,7 @@ from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import OBJECT_BYTES_MAX
 from support import bucket_samples as samples
 from support.bucket_samples import Writer
+from support.node_world import take_over
 
 TOPIC = "events"
 QUICK = Options(settle_seconds=0, probe=False)
@@ -78,7 +79,7 @@ async def test_a_stream_that_is_retired_while_it_is_walked_is_not_damaged() -> N
     await first.close()
     # The same node again: the process that wrote the stream is dead, and its stream may go.
     heir = await Writer.start(url)
-    await heir.node.takeover.lead([TOPIC])
+    await take_over(heir.node, [TOPIC])
     (rollup,) = [key for key in samples.objects(url).objects if key.startswith(f"{stream}rollup/")]
 
     async def retire() -> None:

@@ -27,6 +27,7 @@ from neve.store.port import Store
 from neve.store.url import stack
 from simulation.jobs import manifest_of, merge
 from simulation.truth import read_all
+from support.node_world import take_over
 
 TOPIC, PARTITIONS = "events", 3
 SETTINGS = Settings(
@@ -57,7 +58,7 @@ class Life:
         node = await Node.start(self.store(), SETTINGS, node_id=1)
         if self.topic is None:
             self.topic = await node.cluster.create_topic(TOPIC, PARTITIONS)
-        await node.takeover.lead([TOPIC])
+        await take_over(node, [TOPIC])
         self.node = node
 
     async def again(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -171,7 +172,7 @@ def test_repair_without_patience_costs_a_writer_only_another_upload(seed: int) -
         options = Options(settle_seconds=0, probe=False)
         reports = await life.play(lambda _: verify_and_repair(life.raw, options), rounds=20)
         heir = await Node.start(life.raw, SETTINGS, node_id=2)
-        await heir.takeover.lead([TOPIC])
+        await take_over(heir, [TOPIC])
         starts, logs = await read_all(life.raw, TOPIC)
         await heir.abort()
         return reports, life, logs, starts

@@ -8,7 +8,9 @@ from pathlib import Path
 from neve import runtime
 from neve.bucket.repair import verify_and_repair
 from neve.bucket.verify import Options, Report, Severity
-from neve.log.keys import new_rollup_key, new_segment_key
+from neve.cluster.liveness.heartbeat import write_heartbeat
+from neve.cluster.log import ClusterLog
+from neve.log.keys import heartbeat_key, new_rollup_key, new_segment_key
 from neve.log.manifest.state import ManifestState
 from neve.log.remote import load_bundle
 from neve.log.restore import load_history
@@ -112,6 +114,24 @@ async def test_an_orphan_is_doomed_before_it_is_deleted() -> None:
     assert [deed.key for deed in report.repaired] == [orphan, orphan]
     assert report.repaired[0].did.startswith("doomed")
     assert report.repaired[1].did.startswith("deleted")
+
+
+async def test_heartbeats_go_with_their_processes_and_no_others_do() -> None:
+    url = samples.fresh_url()
+    writer = await layered(url)
+    store = MemoryStore(samples.objects(url))
+    over = await ClusterLog(store).register(9, inflight=1)
+    live = await ClusterLog(store).register(9, inflight=1)
+    unknown = 9_999
+    for incarnation in (over, live, unknown):
+        await write_heartbeat(store, incarnation, 1)
+    report, writes = await repaired(url)
+    await writer.close()
+    assert report.ok
+    assert writes == [("delete", heartbeat_key(over))]
+    assert [deed.key for deed in report.repaired] == [heartbeat_key(over)]
+    assert [row.key for row in report.garbage] == [heartbeat_key(unknown)]
+    assert {heartbeat_key(live), heartbeat_key(unknown)} <= set(samples.objects(url).keys)
 
 
 async def test_no_number_that_counts_is_ever_freed() -> None:

@@ -22,6 +22,7 @@ from neve import __version__
 from neve.broker import heap_trimming
 from neve.cli import main
 from neve.cli import serve as serving
+from neve.cluster.log import ReplacedError
 from neve.errors import FencedError, InvalidError, NeveError, StoreFailedError, UnavailableError
 from neve.serving.addresses import Address
 from neve.settings import MIB, HttpSettings
@@ -198,10 +199,10 @@ def test_what_was_made_at_the_start_is_not_collected_again(scene: Scene) -> None
     ("failure", "cause", "code", "words"),
     [
         (
-            FencedError("a seal"),
+            ReplacedError("started again"),
             None,
             3,
-            "the broker (node 1) stops: a seal. Only one process can serve a bucket",
+            "the broker (node 1) stops: started again. Each broker of a bucket needs a --node-id",
         ),
         (FencedError("full"), StoreFailedError("k", "disk full"), 4, "the store does not accept"),
         (NeveError("odd"), None, 1, "the broker has failed: odd"),
@@ -223,6 +224,27 @@ def test_a_broker_that_ends_says_why_and_exits_with_its_code(
     started, ended = capsys.readouterr().err.splitlines()
     assert " INFO neve.serve: broker starting " in started
     assert words in ended
+
+
+def test_a_broker_that_was_declared_dead_starts_again_on_its_port(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serving, "START_PAUSE_MS", 1)
+    ports = []
+
+    def then(broker: FakeBroker) -> None:
+        ports.append(scene.started["port"])
+        if len(ports) < 3:
+            broker.ended.set_result(FencedError("declared dead"))
+        else:
+            signal.raise_signal(signal.SIGTERM)
+
+    scene.then = then
+    assert main(["serve", "--store", "memory://again", *FREE]) == 0
+    assert ports == [ports[0]] * 3
+    captured = capsys.readouterr()
+    assert captured.err.count("the broker (node 1) stops: declared dead") == 2
+    assert captured.out.count(" ready: ") == 3
 
 
 def test_a_start_that_is_refused_is_one_line(

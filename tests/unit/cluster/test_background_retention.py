@@ -16,6 +16,7 @@ from support.node_world import (
     batch_of,
     small_settings,
     started,
+    take_over,
     topic_of,
     values_of,
 )
@@ -116,7 +117,7 @@ async def test_retention_of_other_topics_goes_on_though_that_of_one_fails(
     await node.cluster.propose(lambda state: None if state.topic("bad") != bad else soon)
     await node.cluster.create_topic("good", 1, {"retention.bytes": "0"})
     async with upkeep(node, retention_settings()):
-        await node.takeover.lead()
+        await take_over(node)
         for topic in ("bad", "good"):
             await node.leader(topic, 0).append(batch_of(["a" * 500])).commit.wait()
         await runtime.sleep(30)

@@ -14,6 +14,7 @@ from support.node_world import (
     small_settings,
     started,
     successor,
+    take_over,
     topic_of,
     values_of,
 )
@@ -35,7 +36,7 @@ def idle(partitions: int) -> tuple[float, dict[str, int]]:
                 await node.leader(TOPIC, partition).log.tier()
         await node.abort()
         node = await Node.start(store, Settings(), node_id=1)
-        await node.takeover.lead()
+        await take_over(node)
         async with upkeep(node, Settings()):
             await runtime.sleep(120)  # the old stream is let go of and retired
             store.calls.clear()

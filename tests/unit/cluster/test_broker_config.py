@@ -21,7 +21,7 @@ from neve.cluster.state import BrokerRegistration, ClusterState
 from neve.cluster.topic_config import InvalidConfigError
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
-from support.node_world import small_settings
+from support.node_world import small_settings, take_over
 
 PAGE = Path(__file__).parents[3] / "docs" / "users" / "topics.md"
 NODE = BrokerRegistration(node_id=7, incarnation=3, session="s", inflight=1, at_ms=0)
@@ -103,7 +103,7 @@ async def test_topics_without_configs_of_their_own_have_a_changed_default_at_onc
         assert sorted(node.led.codecs.values()) == [1, 4]
         await node.close()
         node = await Node.start(MemoryStore(bucket), settings, node_id=7, probe=False)
-        await node.takeover.lead()
+        await take_over(node)
     await set_broker_configs(node.cluster, ALL_NODES, {}, list(given))
     assert node.leader("plain", 0).config.retention_ms == 604_800_000
     assert list(node.led.codecs.values()) == [1]

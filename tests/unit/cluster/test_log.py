@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neve import runtime
-from neve.cluster import log as module
+from neve.cluster import log_view as module
 from neve.cluster.log import (
     ClusterLog,
     NoClusterError,
@@ -15,6 +15,7 @@ from neve.cluster.log import (
 )
 from neve.cluster.records import FEATURE_LEVEL, ClusterRecord, Feature, Init, SetConfigs
 from neve.cluster.state import ClusterState
+from neve.cluster.topic_rules import PARTITIONS_MAX
 from neve.errors import (
     ConflictError,
     DamagedError,
@@ -197,7 +198,7 @@ def test_a_good_name_is_taken(name: str) -> None:
     check_topic_name(name)
 
 
-@pytest.mark.parametrize("partitions", [0, -1, module.PARTITIONS_MAX + 1])
+@pytest.mark.parametrize("partitions", [0, -1, PARTITIONS_MAX + 1])
 def test_a_bad_number_of_partitions_is_refused(partitions: int) -> None:
     async def main() -> None:
         log = await cluster(ScriptedStore())
@@ -255,11 +256,13 @@ async def test_a_process_that_is_over_changes_nothing() -> None:
     topic = await log.create_topic("t", 1)
     old = await log.register(1, inflight=4)
     new = await other.register(2, inflight=4)
-    await other.expire(old, successor=new)
+    assert await other.expire(old)
     before = store.listed(KEYS.prefix)
     for change in (
         log.lead(old, [(topic.topic_id, 0)]),
-        log.expire(new, successor=old),
+        log.expire(new),
+        log.deregister(old),
+        log.set_draining(1, draining=True),
         log.create_topic("u", 1),
         log.add_partitions("t", 2),
         log.producer_ids(old, 10),
@@ -268,7 +271,7 @@ async def test_a_process_that_is_over_changes_nothing() -> None:
         with pytest.raises(FencedError, match=f"incarnation {old} is over"):
             await change
     assert store.listed(KEYS.prefix) == before
-    await other.expire(old, successor=new)
+    assert not await other.expire(old)
     assert store.listed(KEYS.prefix) == before, "it is over already"
 
 

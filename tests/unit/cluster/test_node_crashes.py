@@ -26,6 +26,7 @@ from support.node_world import (
     small_settings,
     started,
     successor,
+    take_over,
     topic_of,
     values_of,
 )
@@ -63,7 +64,7 @@ async def life(store: CrashingStore, work: Workload = everything) -> list[tuple[
     async def lead_and_work(node: Node) -> None:
         if node.cluster.state.topic(TOPIC) is None:
             await node.cluster.create_topic(TOPIC, 2)
-        await node.takeover.lead()
+        await take_over(node)
         await work(node, told)
 
     await live(store, CRASH_SETTINGS, lead_and_work)
@@ -78,7 +79,7 @@ async def check_bucket(bucket: MemoryBucket, told: list[tuple[int, str]]) -> Non
         assert told == []
         await node.abort()
         return
-    await node.takeover.lead()
+    await take_over(node)
     for partition in range(2):
         expected = [value for at, value in told if at == partition]
         found = await values_of(store, partition)
@@ -165,7 +166,7 @@ async def test_a_stream_of_deaths_leaves_one_log() -> None:
         node = await Node.start(store, CRASH_SETTINGS, node_id=generation % 3)
         if generation == 0:
             await node.cluster.create_topic(TOPIC, 1)
-        await node.takeover.lead()
+        await take_over(node)
         for at in range(3):
             value = f"{generation}.{at}"
             await send(node, [value])
@@ -205,7 +206,7 @@ async def test_damage_to_one_partition_keeps_no_other_from_being_led(store: Scri
     await store.put(manifest[0], b"damaged")
     new = await Node.start(store, small_settings(), node_id=2)
     with pytest.raises(DamagedError) as raised:
-        await new.takeover.lead()
+        await take_over(new)
     assert raised.value.key == manifest[0]
     assert sorted(new.led.partitions) == [(topic.id_bytes, 0), (topic.id_bytes, 2)]
     assert await send(new, ["b"], 2) == 1

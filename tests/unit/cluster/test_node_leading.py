@@ -17,6 +17,7 @@ from support.node_world import (
     small_settings,
     started,
     successor,
+    take_over,
     values_of,
 )
 from support.scripted_store import ScriptedStore, in_simulation
@@ -48,7 +49,7 @@ async def test_what_is_not_led_is_refused(store: ScriptedStore) -> None:
     with pytest.raises(FencedError, match="does not lead"):
         node.leader(TOPIC, 1)
     with pytest.raises(NoTopicError, match="'other'"):
-        await node.takeover.lead(["other"])
+        await take_over(node, ["other"])
     await node.close()
 
 
@@ -59,7 +60,7 @@ async def test_leading_twice_at_once_recovers_a_partition_once(store: ScriptedSt
     await node.cluster.create_topic(TOPIC, 1)
 
     async def lead_and_send(value: str) -> int:
-        await node.takeover.lead([TOPIC])
+        await take_over(node, [TOPIC])
         return await send(node, [value])
 
     offsets = await runtime.gather(*(lead_and_send(value) for value in "abc"))
@@ -73,7 +74,7 @@ async def test_leading_again_keeps_what_is_led(store: ScriptedStore) -> None:
     node = await started(store)
     await send(node, ["a"])
     log = node.leader(TOPIC, 0).log
-    await node.takeover.lead()
+    await take_over(node)
     assert node.leader(TOPIC, 0).log is log
     assert await send(node, ["b"]) == 1
     await node.close()
@@ -89,7 +90,7 @@ async def test_a_fenced_node_does_not_take_partitions_that_it_cannot_write(
         await send(old, ["a"])
     before = (await new.cluster.refresh()).topics
     with pytest.raises(FencedError):
-        await old.takeover.lead([TOPIC])
+        await take_over(old, [TOPIC])
     assert (await new.cluster.refresh()).topics == before
     assert await send(new, ["b"]) == 0
     await old.abort()
@@ -100,7 +101,7 @@ async def test_a_fenced_node_does_not_take_partitions_that_it_cannot_write(
 async def test_a_partition_created_later_is_led_with_the_rest(store: ScriptedStore) -> None:
     node = await started(store)
     await node.cluster.create_topic("later", 2)
-    await node.takeover.lead()
+    await take_over(node)
     assert len(node.led.partitions) == 3
     await node.close()
 

@@ -22,6 +22,7 @@ from support.node_world import (
     small_settings,
     started,
     successor,
+    take_over,
     topic_of,
     values_of,
 )
@@ -152,7 +153,7 @@ async def test_records_of_deleted_topics_are_dropped_at_the_next_roll_up(
 ) -> None:
     node = await started(store)
     await node.cluster.create_topic("gone", 1)
-    await node.takeover.lead()
+    await take_over(node)
     gone = node.cluster.state.topic("gone")
     assert gone is not None
     await send(node, ["a"])

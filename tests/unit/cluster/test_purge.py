@@ -25,6 +25,7 @@ from support.node_world import (
     small_settings,
     started,
     successor,
+    take_over,
     topic_of,
     values_of,
 )
@@ -267,7 +268,7 @@ async def test_a_failing_topic_keeps_no_other_from_being_purged() -> None:
 
 
 async def delete_and_create_again(node: Node) -> None:
-    await node.takeover.lead()
+    await take_over(node)
     if node.cluster.state.topic(TOPIC) is not None:
         await node.topics.delete(TOPIC)
     await node.purging.purge()
@@ -280,7 +281,7 @@ async def check(bucket: MemoryBucket, old_id: bytes) -> None:
     """The next process finishes what was begun; of the old topic nothing is left."""
     store = ScriptedStore(bucket)
     node = await Node.start(store, SETTINGS, node_id=1)
-    await node.takeover.lead()
+    await take_over(node)
     topic = node.cluster.state.topic(TOPIC)
     if topic is not None and topic.id_bytes == old_id:
         assert node.cluster.state.deleted == {}, "not deleted yet"

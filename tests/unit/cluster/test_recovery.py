@@ -21,6 +21,7 @@ from support.node_world import (
     small_settings,
     started,
     successor,
+    take_over,
     topic_of,
     values_of,
 )
@@ -46,10 +47,10 @@ async def test_a_stream_that_was_not_read_to_its_end_is_not_continued() -> None:
     store.when("list", wal_stream(old.incarnation).prefix, nothing, times=None)
     new = await Node.start(store, WIDE, node_id=2)
     with pytest.raises(UnavailableError, match="was read up to"):
-        await new.takeover.lead()
+        await take_over(new)
     assert not new.led.partitions
     store.scripts.clear()
-    await new.takeover.lead()
+    await take_over(new)
     assert await send(new, ["next"]) == 100
     await old.abort()
     await new.abort()
@@ -71,7 +72,7 @@ async def test_a_leader_that_tiers_rolls_up_and_trims_as_it_is_taken_over_loses_
 
     new = await Node.start(store, WIDE, node_id=2)
     store.when("get", manifest.number(0), first(move_on))
-    await new.takeover.lead()
+    await take_over(new)
     assert store.scripts == []
     assert (new.leader(TOPIC, 0).log.next_offset, new.leader(TOPIC, 0).log.tiered_offset) == (3, 3)
     assert await send(new, ["d"]) == 3
@@ -212,7 +213,7 @@ async def test_a_release_counts_though_the_stream_was_sealed_meanwhile() -> None
         successor=new.incarnation,
     )
     third = await Node.start(store, WIDE, node_id=3)
-    await third.takeover.lead()  # seals the stream, and takes both partitions
+    await take_over(third)  # seals the stream, and takes both partitions
     await ClusterLog(store).propose(lambda _: Release((row,)))
     state = (await ClusterLog(store).refresh()).topics[topic.topic_id].partitions[0]
     assert state.leader == third.incarnation, "the release came too late and changed nothing"
@@ -229,7 +230,7 @@ async def test_two_successors_share_a_dead_stream_and_its_one_roll_up() -> None:
     store = ScriptedStore()
     old = await started(store, WIDE)
     await old.cluster.create_topic("u", 1)
-    await old.takeover.lead()
+    await take_over(old)
     other = old.cluster.state.topic("u")
     assert other is not None
     large = "z" * 80_000
@@ -289,7 +290,7 @@ async def test_offsets_that_are_nowhere_are_told_by_name() -> None:
     await store.delete(rollup)
     new = await Node.start(store, WIDE, node_id=2)
     with pytest.raises(DamagedError) as raised:
-        await new.takeover.lead()
+        await take_over(new)
     assert raised.value.key == rollup
     assert new.led.partitions == {}
     await new.abort()
@@ -308,7 +309,7 @@ async def test_a_manifest_that_lost_numbers_does_not_give_out_offsets_twice() ->
         await store.delete(key)
     new = await Node.start(store, WIDE, node_id=2)
     with pytest.raises(DamagedError, match="neither in a segment nor in a stream"):
-        await new.takeover.lead()
+        await take_over(new)
     await new.abort()
 
 
@@ -325,7 +326,7 @@ async def test_a_damaged_stream_fails_only_those_who_need_it() -> None:
     await store.put(key, b"damaged")
     new = await Node.start(store, WIDE, node_id=3)
     with pytest.raises(DamagedError) as raised:
-        await new.takeover.lead()
+        await take_over(new)
     assert raised.value.key == key
     assert new.leader("u", 0).log.next_offset == 0
     assert len(new.led.partitions) == 1
@@ -354,7 +355,7 @@ async def test_a_stream_retired_under_a_successor_is_not_damage() -> None:
 
     checkpoints = wal_stream(dead.incarnation).checkpoints
     store.when("list", checkpoints, first(retire))
-    await new.takeover.lead()
+    await take_over(new)
     assert store.scripts == []
     assert new.leader(TOPIC, 0).log.next_offset == 3
     assert await values_of(store) == list("abc")
@@ -382,7 +383,7 @@ async def test_a_node_fenced_while_it_recovers_leads_nothing() -> None:
 
     store.when("list", wal_stream(dead.incarnation).checkpoints, first(overtake))
     with pytest.raises(FencedError):
-        await slow.takeover.lead()
+        await take_over(slow)
     assert slow.led.partitions == {}
     assert (await WalReader(store, dead.incarnation).end()) is not None
     await slow.abort()

@@ -16,7 +16,16 @@ from neve.errors import FencedError, NeveError, UnavailableError
 from neve.log.keys import cluster_log
 from neve.log.partition import PartitionLog
 from neve.settings import ClusterSettings, Settings
-from support.node_world import TOPIC, batch_of, send, small_settings, started, successor, topic_of
+from support.node_world import (
+    TOPIC,
+    batch_of,
+    send,
+    small_settings,
+    started,
+    successor,
+    take_over,
+    topic_of,
+)
 from support.scripted_store import ScriptedStore, in_simulation, refuse
 
 LIMITS = ClusterSettings(partitions_max=10, topic_partitions_max=6)
@@ -88,18 +97,27 @@ async def test_creating_many_partitions_asks_for_none_of_them() -> None:
 
 
 @in_simulation
-async def test_a_topic_that_another_led_first_is_recovered_or_left_to_it() -> None:
-    """Between our record and our leading, another process may have taken and written it."""
+async def test_the_leaders_of_a_new_topic_are_named_by_its_record() -> None:
+    """Every broker that is named leads its share, without a request for each partition."""
     store = ScriptedStore()
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
     other = await Node.start(store, small_settings(), node_id=2)
-    topic = await node.cluster.create_topic(TOPIC, 1)
-    await other.takeover.lead_unled()
-    await send(other, ["theirs"])
-    await node.takeover.lead_created(topic, [0])
-    assert node.led.partitions == {}
-    await node.takeover.lead()
-    assert await send(node, ["ours"]) == 1
+    await node.cluster.refresh()
+    topic = await node.topics.create(TOPIC, 4)
+    leaders = [row.leader for row in topic.partitions]
+    assert sorted(leaders) == sorted([node.incarnation, other.incarnation] * 2)
+    assert len(node.led.partitions) == 2
+    await other.cluster.refresh()
+    store.calls.clear()
+    assert await other.takeover.lead_unled(other.takeover.unled()) == {}
+    assert len(other.led.partitions) == 2
+    assert len(store.calls) < 4, "there was nothing to recover"
+    for number, leader in enumerate(leaders):
+        owner = node if leader == node.incarnation else other
+        assert await send(owner, ["a"], number) == 0
+    await take_over(node)
+    for number in range(4):
+        assert await send(node, ["b"], number) == 1
     await node.abort()
     await other.abort()
 

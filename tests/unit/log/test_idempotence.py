@@ -23,6 +23,7 @@ from support.node_world import (
     small_settings,
     started,
     successor,
+    take_over,
     values_of,
 )
 from support.scripted_store import ScriptedStore, hold, in_simulation, refuse
@@ -158,7 +159,7 @@ async def _work(store: CrashingStore, sent: list[int]) -> None:
     """Append, tier, roll up, go on: as far as the process lives."""
     node = await Node.start(store, NARROW, node_id=1, probe=False)
     try:
-        await node.takeover.lead()
+        await take_over(node)
         await _producer(node, sent, len(sent), 3)
         await node.leader(TOPIC, 0).log.tier()
         await _producer(node, sent, len(sent), 2)
@@ -279,7 +280,7 @@ async def test_a_store_that_slows_down_delays_a_take_over_and_does_not_end_it() 
             times=6,
         )
     began = runtime.monotonic()
-    await new.takeover.lead()
+    await take_over(new)
     assert runtime.monotonic() - began > 0.5
     assert known(new) == {5: 19}
     assert await send(new, ["next"], producer_id=5, sequence=20) == 20
@@ -302,7 +303,7 @@ async def _requests_of_a_take_over(partitions: int) -> int:
     await old.abort()
     new = await Node.start(store, settings, node_id=2)
     store.calls.clear()
-    await new.takeover.lead()
+    await take_over(new)
     _check_what_is_kept(new, partitions)
     await new.abort()
     prefix = wal_stream(old.incarnation).prefix

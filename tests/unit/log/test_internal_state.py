@@ -12,7 +12,7 @@ from neve.log.partition import PartitionLog
 from neve.log.remote import load_bundle
 from neve.records.reference import Record, build_batch
 from neve.settings import Settings
-from support.node_world import small_settings
+from support.node_world import small_settings, take_over
 from support.scripted_store import ScriptedStore, in_simulation
 
 TOPIC = "__consumer_offsets"
@@ -24,7 +24,7 @@ async def led(store: ScriptedStore, *, node_id: int = 1, settings: Settings = NA
     node = await Node.start(store, settings, node_id=node_id, probe=False)
     if node.cluster.state.topic(TOPIC) is None:
         await node.topics.create(TOPIC, 1)
-    await node.takeover.lead()
+    await take_over(node)
     return node
 
 
@@ -214,7 +214,7 @@ async def test_a_table_that_nothing_is_left_of_is_an_error_and_not_an_empty_one(
     await store.delete(keys[2])
     new = await Node.start(store, NARROW, node_id=3, probe=False)
     with pytest.raises(DamagedError, match="STATE"):
-        await new.takeover.lead()
+        await take_over(new)
     assert not new.led.partitions
     await new.abort()
 
@@ -229,7 +229,7 @@ async def test_a_kept_bundle_that_is_lost_is_an_error_too() -> None:
     await store.delete(keys[2])
     new = await Node.start(store, NARROW, node_id=3, probe=False)
     with pytest.raises(DamagedError, match="STATE"):
-        await new.takeover.lead()
+        await take_over(new)
     await new.abort()
 
 

@@ -83,6 +83,13 @@ def test_a_stream_is_found_from_its_keys() -> None:
     assert keys.stream_of("wal/7/3") is None
 
 
+def test_a_heartbeat_is_found_from_its_key() -> None:
+    for incarnation in (0, 7, 2**64 - 1):
+        assert keys.heartbeat_of(keys.heartbeat_key(incarnation)) == incarnation
+    for key in ("meta/heartbeat/7", f"{keys.heartbeat_key(7)}/x", keys.cluster_log().number(7)):
+        assert keys.heartbeat_of(key) is None
+
+
 def test_every_key_is_one_that_every_store_takes() -> None:
     topic = "t" * 249
     series = keys.manifest(topic, TOPIC_ID, 2**31 - 1)
@@ -90,6 +97,7 @@ def test_every_key_is_one_that_every_store_takes() -> None:
     made = [
         keys.cluster_log().number(2**64 - 1),
         keys.cluster_log().checkpoint(2**64 - 1),
+        keys.heartbeat_key(2**64 - 1),
         STREAM.number(1),
         STREAM.checkpoint(1),
         keys.new_rollup_key(STREAM, 1),

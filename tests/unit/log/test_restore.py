@@ -19,7 +19,7 @@ from neve.log.restore import load_history, restore_bundle
 from neve.log.segment.bundle import decode_bundle
 from neve.log.segment.history import History
 from neve.log.segment.sections import Section
-from support.node_world import TOPIC, send, small_settings, started, successor, values_of
+from support.node_world import TOPIC, send, small_settings, started, successor, take_over, values_of
 from support.scripted_store import Call, ScriptedStore, Work, changed, first, in_simulation, refuse
 
 SEGMENTS = 4
@@ -198,7 +198,7 @@ def test_where_the_segment_is_lost_as_well_it_is_named(damage: str) -> None:
         await node.abort()
         new = await Node.start(store, small_settings(), node_id=2)
         with pytest.raises(DamagedError, match=last.key):
-            await new.takeover.lead()
+            await take_over(new)
         await new.abort()
 
     runtime.simulate(main(), seed=1)

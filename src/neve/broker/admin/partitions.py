@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from neve.cluster.state import Topic
     from neve.log.partition import PartitionLog
 
-_NO_EPOCH = -1
+NO_EPOCH = -1
+"""What a client sends that knows no leader epoch."""
 
 StillLeading: TypeAlias = Callable[[], Awaitable[bool]]
 """Asks the store whether this process still leads. Raises UnavailableError if it is too slow."""
@@ -139,9 +140,12 @@ class PartitionAdmin:
 
 
 def check_epoch(leader: PartitionLeader, of_client: int) -> None:
-    """Raise an error if the client knows an older or a newer leader epoch than the broker."""
+    """Raise an error if the client knows an older or a newer leader epoch than the broker.
+
+    This is Kafka's rule for every request that has a current_leader_epoch.
+    """
     epoch = leader.log.epoch
-    if of_client in (_NO_EPOCH, epoch):
+    if of_client in (NO_EPOCH, epoch):
         return
     if of_client < epoch:
         raise FencedLeaderEpochError(

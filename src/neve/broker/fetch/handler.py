@@ -16,7 +16,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from neve import runtime
-from neve.broker.error_codes import code_of, fetch_error
+from neve.broker.admin.cluster import NamedLeaders
+from neve.broker.error_codes import LEADER_CHANGED, code_of, fetch_error
 from neve.broker.errors import FetchSessionError
 from neve.broker.fetch.partition import NOT_LEADER, FetchPartition, PartitionRead
 from neve.broker.fetch.pinned_buffers import unpin
@@ -331,9 +332,14 @@ class _Fetch:
                 self._reread(read)
 
     def _recheck(self, logs: list[tuple[PartitionRead, PartitionLog]]) -> None:
-        """Read records that were committed after the first read and before the watchers."""
+        """Read again what changed after the first read and before the watchers.
+
+        That is partitions with new commits, and those that were lost meanwhile: a log that is
+        closed already notifies no watcher.
+        """
         for read, log in logs:
-            if read.chunk is None and read.requested.offset < log.high_watermark:
+            has_records = read.chunk is None and read.requested.offset < log.high_watermark
+            if has_records or log.closed is not None:
                 self._reread(read)
 
     def _watcher(self, read: PartitionRead) -> Callable[[PartitionLog], None]:
@@ -380,6 +386,7 @@ class _Fetch:
     def response(self, incremental: bool) -> FetchResponse:
         """Build the response. An incremental one has only the partitions that have changed."""
         by_topic: dict[tuple[str, bytes], list[FetchResponse.Partition]] = {}
+        refused: list[tuple[FetchPartition, FetchResponse.Partition]] = []
         served = []
         for read in self._reads:
             requested = read.requested
@@ -387,15 +394,41 @@ class _Fetch:
                 served.append(requested.key)
             if not incremental or read.has_changed:
                 rows = by_topic.setdefault((requested.topic, requested.topic_id), [])
-                rows.append(read.response(read_committed=self._read_committed))
+                if read.error:
+                    row = read.refusal(read_committed=self._read_committed)
+                    refused.append((requested, row))
+                else:
+                    row = read.response(read_committed=self._read_committed)
+                rows.append(row)
         self._reservation.release()
         if self._session is not None:
             self._session.move_to_end(served)
         self._broker.metrics.fetch_bytes += self._size
-        return FetchResponse(
+        response = FetchResponse(
             session_id=NO_SESSION if self._session is None else self._session.session_id,
             responses=[
                 _Topic(topic=name, topic_id=topic_id, partitions=rows)
                 for (name, topic_id), rows in by_topic.items()
             ],
         )
+        if refused:
+            leaders = NamedLeaders(self._broker.cluster, by_id=self._uses_ids)
+            _name_leaders(response, refused, leaders)
+        return response
+
+
+def _name_leaders(
+    response: FetchResponse,
+    refused: list[tuple[FetchPartition, FetchResponse.Partition]],
+    leaders: NamedLeaders,
+) -> None:
+    """Name the leader of each partition that was refused because its leader has changed."""
+    for requested, row in refused:
+        if row.error_code not in LEADER_CHANGED:
+            continue
+        leader = leaders.find(requested.topic, requested.topic_id, requested.index)
+        if leader is not None:
+            row.current_leader = FetchResponse.Leader(
+                leader_id=leader.broker.node_id, leader_epoch=leader.epoch
+            )
+    response.node_endpoints = [FetchResponse.Node(**each._asdict()) for each in leaders.brokers]

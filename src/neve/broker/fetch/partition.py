@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neve.broker.error_codes import code_of
-from neve.broker.errors import (
-    FencedLeaderEpochError,
-    NotLeaderError,
-    UnknownLeaderEpochError,
-    UnknownPartitionError,
-    UnknownTopicIdError,
-)
+from neve.broker.admin.partitions import NO_EPOCH, check_epoch
+from neve.broker.error_codes import code_of, fetch_error
+from neve.broker.errors import NotLeaderError, UnknownPartitionError, UnknownTopicIdError
+from neve.errors import NeveError
 from neve.log.reading.record_chunk import RecordChunk
 from neve.protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -24,8 +20,6 @@ NOT_LEADER = code_of(NotLeaderError)
 _NO_RECORDS = b""
 _UNKNOWN = code_of(UnknownPartitionError)
 _UNKNOWN_ID = code_of(UnknownTopicIdError)
-_FENCED_EPOCH = code_of(FencedLeaderEpochError)
-_UNKNOWN_EPOCH = code_of(UnknownLeaderEpochError)
 
 
 class FetchPartition:
@@ -87,12 +81,15 @@ class PartitionRead:
         if leader is None:
             known = 0 <= requested.index < len(topic.partitions)
             self.error = NOT_LEADER if known else _UNKNOWN
-        elif 0 <= requested.leader_epoch < leader.log.epoch:
-            self.error = _FENCED_EPOCH
-        elif requested.leader_epoch > leader.log.epoch:
-            self.error = _UNKNOWN_EPOCH
-        else:
-            self.log = leader.log
+            return
+        # Most requests name the current epoch, or none. These need no call.
+        if NO_EPOCH != requested.leader_epoch != leader.log.epoch:
+            try:
+                check_epoch(leader, requested.leader_epoch)
+            except NeveError as error:
+                self.error = fetch_error(error)
+                return
+        self.log = leader.log
 
     @property
     def has_records(self) -> bool:
@@ -107,18 +104,34 @@ class PartitionRead:
         return sent.sent_watermark != log.high_watermark or sent.sent_start != log.start_offset
 
     def response(self, *, read_committed: bool) -> FetchResponse.Partition:
-        """Build the partition's part of the response, and note for the session what it says."""
+        """Build the partition's part of the response, and note for the session what it says.
+
+        For a partition without an error: see `refusal`.
+        """
         log, requested = self.log, self.requested
-        watermark, start = (-1, -1) if log is None else (log.high_watermark, log.start_offset)
+        assert log is not None
+        watermark, start = log.high_watermark, log.start_offset
         requested.sent_watermark, requested.sent_start = watermark, start
-        if self.error:
-            watermark = -1
         return FetchResponse.Partition(
             partition_index=requested.index,
-            error_code=self.error,
             high_watermark=watermark,
             last_stable_offset=watermark,
             log_start_offset=start,
             aborted_transactions=[] if read_committed else None,
-            records=_NO_RECORDS if self.chunk is None or self.error else self.chunk.parts,
+            records=_NO_RECORDS if self.chunk is None else self.chunk.parts,
+        )
+
+    def refusal(self, *, read_committed: bool) -> FetchResponse.Partition:
+        """The same for a partition with an error: it has no records."""
+        log, requested = self.log, self.requested
+        watermark, start = (-1, -1) if log is None else (log.high_watermark, log.start_offset)
+        requested.sent_watermark, requested.sent_start = watermark, start
+        return FetchResponse.Partition(
+            partition_index=requested.index,
+            error_code=self.error,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=start,
+            aborted_transactions=[] if read_committed else None,
+            records=_NO_RECORDS,
         )

@@ -1,8 +1,9 @@
-"""DescribeCluster: the id of the cluster, and its brokers."""
+"""DescribeCluster: the id of the cluster, and its brokers; if requested, those that ended too."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from neve.broker.access import CLUSTER_OPERATIONS, authorized_operations
@@ -12,6 +13,7 @@ from neve.errors import NeveError
 from neve.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
+    from neve.broker.admin.cluster import BrokerAddress
     from neve.broker.broker import Broker
     from neve.broker.context import Context
 
@@ -30,18 +32,26 @@ def handle(
     except NeveError as error:
         code, reason = admin_error(error)
         return DescribeClusterResponse(error_code=code, error_message=reason)
+    rows = [_row(each, is_fenced=False) for each in broker.cluster.live_brokers()]
+    if request.include_fenced_brokers:
+        rows += [_row(each, is_fenced=True) for each in broker.cluster.fenced_brokers()]
     return DescribeClusterResponse(
         cluster_id=broker.cluster.cluster_id,
         controller_id=broker.cluster.controller_id,
-        brokers=[
-            DescribeClusterResponse.Broker(
-                broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack
-            )
-            for each in broker.cluster.live_brokers()
-        ],
+        brokers=sorted(rows, key=attrgetter("broker_id")),
         cluster_authorized_operations=authorized_operations(
             request.include_cluster_authorized_operations, CLUSTER_OPERATIONS
         ),
+    )
+
+
+def _row(broker: BrokerAddress, *, is_fenced: bool) -> DescribeClusterResponse.Broker:
+    return DescribeClusterResponse.Broker(
+        broker_id=broker.node_id,
+        host=broker.host,
+        port=broker.port,
+        rack=broker.rack,
+        is_fenced=is_fenced,
     )
 
 

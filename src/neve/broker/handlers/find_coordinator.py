@@ -1,6 +1,7 @@
 """FindCoordinator: the broker that leads a group's partition of the internal topic.
 
-The internal topic is created when the first client asks. Transactions are not supported: a request
+The internal topic is created when the first client asks. While no broker leads the partition, a
+client gets COORDINATOR_NOT_AVAILABLE and asks again. Transactions are not supported: a request
 for their coordinator gets the only error that every client treats as final. After other errors
 librdkafka asks again for ever.
 """
@@ -12,7 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neve.broker.admin.changes import Changes
 from neve.broker.error_codes import NO_ERROR, coordinator_error
-from neve.broker.errors import CoordinatorTypeError, TransactionsUnsupportedError
+from neve.broker.errors import (
+    CoordinatorTypeError,
+    NoCoordinatorError,
+    TransactionsUnsupportedError,
+)
 from neve.errors import NeveError
 from neve.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -71,5 +76,10 @@ async def _check_coordinating(broker: Broker, key_type: int) -> None:
 
 
 def _coordinator(broker: Broker, group_id: str) -> _Found:
-    address = broker.cluster.coordinator_address(broker.offsets_topic.coordinator_of(group_id))
-    return _Found(NO_ERROR, None, address.node_id, address.host, address.port)
+    place = broker.offsets_topic.partition_of(group_id)
+    leader = None if place is None else broker.cluster.current_leader(*place)
+    if leader is None:
+        missing = "no broker leads the group's partition of the internal topic now: ask again"
+        return _Found(*coordinator_error(NoCoordinatorError(missing)))
+    node_id, host, port, _ = leader.broker
+    return _Found(NO_ERROR, None, node_id, host, port)

@@ -31,14 +31,13 @@ async def handle(
             generation=request.generation_id_or_member_epoch,
             offsets=[
                 OffsetToCommit(
-                    name,
+                    name or "",  # unknown ids too: only the coordinator may say that they are
                     each.partition_index,
                     each.committed_offset,
                     each.committed_leader_epoch,
                     each.committed_metadata,
                 )
                 for name, topic in zip(names, request.topics, strict=True)
-                if name is not None
                 for each in topic.partitions
             ],
         )
@@ -59,9 +58,7 @@ async def handle(
                 partitions=[
                     OffsetCommitResponse.Partition(
                         partition_index=each.partition_index,
-                        error_code=_UNKNOWN_TOPIC_ID
-                        if name is None
-                        else group_code(errors[name, each.partition_index]),
+                        error_code=_code(name, errors[name or "", each.partition_index]),
                     )
                     for each in topic.partitions
                 ],
@@ -69,6 +66,12 @@ async def handle(
             for name, topic in zip(names, request.topics, strict=True)
         ]
     )
+
+
+def _code(name: str | None, error: GroupError | None) -> int:
+    if name is None and error is GroupError.UNKNOWN_PARTITION:
+        return _UNKNOWN_TOPIC_ID
+    return group_code(error)
 
 
 def _name(broker: Broker, topic_id: bytes) -> str | None:

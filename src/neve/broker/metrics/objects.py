@@ -13,7 +13,17 @@ from neve.serving.text import several
 from neve.store.port import Buffer, Store
 from neve.store.wrapper import Wrapper
 
-KINDS = ("wal", "wal-checkpoint", "rollup", "segment", "index", "manifest", "cluster", "other")
+KINDS = (
+    "wal",
+    "wal-checkpoint",
+    "rollup",
+    "segment",
+    "index",
+    "manifest",
+    "cluster",
+    "heartbeat",
+    "other",
+)
 
 
 def kind_of(key: str) -> str:
@@ -29,6 +39,8 @@ def kind_of(key: str) -> str:
         return "segment" if segment.suffix == "kfs" else "index"
     if keys.partition_of(key) is not None:
         return "manifest"
+    if keys.heartbeat_of(key) is not None:
+        return "heartbeat"
     return "cluster" if key.startswith(keys.CLUSTER_LOG_PREFIX) else "other"
 
 

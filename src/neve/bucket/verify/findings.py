@@ -50,6 +50,7 @@ class Remedy(enum.StrEnum):
     RETIRE_STREAM = "retire-stream"
     REMOVE_TEMPORARY = "remove-temporary"
     REMOVE_PROBE = "remove-probe"
+    REMOVE_HEARTBEAT = "remove-heartbeat"
 
 
 class PartitionRef(NamedTuple):

@@ -16,6 +16,7 @@ from neve.bucket.verify.bounds import BYTES_AT_ONCE, OBJECTS_AT_ONCE, Bounds
 from neve.bucket.verify.cluster import ClusterCheck
 from neve.bucket.verify.context import Scope, Stray, VerifyContext
 from neve.bucket.verify.findings import Finding, Progress, Remedy, Report, Severity
+from neve.bucket.verify.heartbeats import HeartbeatCheck
 from neve.bucket.verify.partition import PartitionCheck, partitions_of
 from neve.bucket.verify.stream import Streams
 from neve.bucket.verify.unreferenced_objects import UnreferencedObjects, streams_to_check
@@ -80,6 +81,7 @@ async def verify(
     await context.bounds.each(partitions, PartitionCheck.check)
     await report_streams(context, streams)
     await UnreferencedObjects(context).check()
+    await HeartbeatCheck(context).check()
     await report_strays(context, chosen.settle_seconds)
     return report
 

@@ -85,6 +85,6 @@ async def test_only_what_was_asked_for_is_told_and_what_is_not_there_is_passed_o
 
 async def test_what_another_leads_is_told_by_the_other() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.led.partitions.clear()
+    broker.node.led.serving.clear()
     assert sizes(await told(broker, None)) == {}
     await broker.node.abort()

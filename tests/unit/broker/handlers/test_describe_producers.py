@@ -59,6 +59,6 @@ async def test_a_partition_that_cannot_be_is_told_as_such(
 
 async def test_a_partition_that_another_leads_is_told_as_such() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.led.partitions.clear()
+    broker.node.led.serving.clear()
     assert (await told(broker)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await broker.node.abort()

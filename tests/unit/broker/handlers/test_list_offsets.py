@@ -20,6 +20,7 @@ from support.broker_world import (
     start_broker,
     versions,
 )
+from support.node_world import take_over
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = OffsetSpec
 EPOCHS_SINCE = 4
@@ -108,7 +109,7 @@ async def test_a_partition_that_is_not_there_is_told_as_such(
 
 async def test_a_partition_that_another_leads_is_told_as_such() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.led.partitions.clear()
+    broker.node.led.serving.clear()
     assert (await earliest(broker)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await broker.node.abort()
 
@@ -170,7 +171,7 @@ async def test_a_deposed_leader_does_not_say_what_its_successor_knows_better(
     monkeypatch.setattr(broker, "reader", reader, raising=False)
     assert (await listed(broker, timestamp)).error_code == ErrorCode.NONE
     other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
-    await other.takeover.lead()
+    await take_over(other)
     row = await listed(broker, timestamp)
     assert (row.error_code, row.offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     await other.abort()

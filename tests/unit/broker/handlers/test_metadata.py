@@ -275,7 +275,7 @@ async def test_a_node_without_an_address_is_no_broker() -> None:
 
 async def test_a_broker_whose_stream_ended_leads_nothing() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.led.partitions.clear()
+    broker.node.led.serving.clear()
     answer = await told(broker, HIGHEST, "t")
     assert answer.topics[0].partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     await broker.node.abort()

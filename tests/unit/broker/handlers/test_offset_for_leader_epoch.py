@@ -10,6 +10,7 @@ from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH as API
 from neve.store.memory import MemoryStore
 from support.broker_world import StandIn, ask, produce, second_epoch, start_broker, versions
+from support.node_world import take_over
 
 LOWEST, HIGHEST = API.min_version, API.max_version
 _Request = API.Request
@@ -44,6 +45,15 @@ async def test_an_epoch_ends_where_the_next_begins_and_the_last_at_the_end(versi
     assert (before.error_code, before.leader_epoch, before.end_offset) == (0, 0, 5)
     now = await told(broker, 1, current=1, version=version)
     assert (now.error_code, now.leader_epoch, now.end_offset) == (0, 1, 7)
+    await broker.node.abort()
+
+
+async def test_an_epoch_before_the_start_of_the_log_ends_where_the_log_begins() -> None:
+    broker = await second_epoch()
+    await produce(broker, "t", 2)
+    await broker.node.leader("t", 0).move_start(6)
+    before = await told(broker, 0)
+    assert (before.error_code, before.leader_epoch, before.end_offset) == (0, 0, 6)
     await broker.node.abort()
 
 
@@ -90,7 +100,7 @@ async def test_a_partition_that_is_not_there_is_told_as_such(
 
 async def test_a_partition_that_another_leads_is_told_as_such() -> None:
     broker = await start_broker({"t": 1})
-    broker.node.led.partitions.clear()
+    broker.node.led.serving.clear()
     assert (await told(broker, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await broker.node.abort()
 
@@ -99,7 +109,7 @@ async def test_a_deposed_leader_does_not_say_where_its_epoch_ends() -> None:
     """A consumer that has read further from the successor would take it for truncation."""
     broker = await second_epoch()
     other = await Node.start(MemoryStore(broker.bucket), broker.settings, node_id=8)
-    await other.takeover.lead()
+    await take_over(other)
     assert (await told(broker, 0)).end_offset == 5, "an epoch that is over stays as it was"
     for epoch in (1, 9):
         assert (await told(broker, epoch)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

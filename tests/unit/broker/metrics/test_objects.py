@@ -28,6 +28,7 @@ SEGMENTS = keys.segment_prefix("t", ID, 3)
         (keys.new_run_key(keys.manifest("t", ID, 3)), "manifest"),
         (keys.cluster_log().number(5), "cluster"),
         (keys.cluster_log().checkpoint(5), "cluster"),
+        (keys.heartbeat_key(7), "heartbeat"),
         ("probe/x", "other"),
     ],
     ids=[
@@ -41,6 +42,7 @@ SEGMENTS = keys.segment_prefix("t", ID, 3)
         "run",
         "cluster",
         "cluster-checkpoint",
+        "heartbeat",
         "other",
     ],
 )

@@ -34,6 +34,7 @@ from support.node_world import (
     copied,
     crash_everywhere,
     small_settings,
+    take_over,
 )
 from support.scripted_store import ScriptedStore, first, in_simulation
 
@@ -101,7 +102,7 @@ async def test_a_broker_goes_on_where_kafscale_ended() -> None:
     foreign.add(store.bucket, 10, indexed=False)
     await imported(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
-    await node.takeover.lead()
+    await take_over(node)
     topic = node.cluster.state.topic("orders")
     assert topic is not None
     assert topic.configs == {"retention.ms": "-1"}
@@ -163,7 +164,7 @@ async def test_it_is_known_as_imported_after_its_segments_were_merged(indexed: b
         foreign.add(store.bucket, base, indexed=indexed)
     await imported(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
-    await node.takeover.lead()
+    await take_over(node)
     topic = node.cluster.state.topic("orders")
     assert topic is not None
     values = [foreign.value(30 + at).decode() for at in range(3)]
@@ -449,7 +450,7 @@ async def test_bundles_made_for_imported_segments_go_with_them() -> None:
     assert [key in store.bucket.objects for key in bundles] == [False, False, True]
     await assert_clean(store)
     node = await Node.start(store, small_settings(), node_id=1, probe=False)
-    await node.takeover.lead()
+    await take_over(node)
     topic = node.cluster.state.topic("orders")
     assert topic is not None
     appended = node.leader(topic.name, 0).append(batch_of([foreign.value(30).decode()]))

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from neve.cluster.liveness import heartbeat
 from neve.log import envelope, keys
 from neve.log.segment import frame, kafscale, kfs, sections
 from neve.log.wal import object as wal
@@ -124,6 +125,7 @@ def test_bounds_are_those_of_the_code() -> None:
         "segment, bytes": kfs.SEGMENT_BYTES_MAX,
         "bundle, bytes": frame.BUNDLE_BYTES_MAX,
         "envelope payload, bytes": envelope.PAYLOAD_BYTES_MAX,
+        "heartbeat, bytes": heartbeat.HEARTBEAT_BYTES_MAX,
     }
     assert f"at most {sections.RECENT_BATCHES_MAX} |" in section("Producer, 44 bytes")
 
@@ -133,16 +135,17 @@ def test_examples_of_keys_are_what_the_code_makes_and_reads() -> None:
     topic_id = bytes.fromhex("00112233445566778899aabbccddeeff")
     cluster, stream = keys.cluster_log(), keys.wal_stream(3)
     manifest = keys.manifest("orders", topic_id, 2)
-    assert examples[:4] == [
+    assert examples[:5] == [
         cluster.number(7),
         cluster.checkpoint(7),
+        keys.heartbeat_key(3),
         stream.number(7),
         stream.checkpoint(7),
     ]
-    assert keys.rollup_checkpoint(stream, examples[4]) == 7
-    assert examples[5] == manifest.number(7)
-    assert examples[6].startswith(f"{manifest.prefix}run/")
-    for example, suffix in zip(examples[7:], ("kfs", "index"), strict=True):
+    assert keys.rollup_checkpoint(stream, examples[5]) == 7
+    assert examples[6] == manifest.number(7)
+    assert examples[7].startswith(f"{manifest.prefix}run/")
+    for example, suffix in zip(examples[8:], ("kfs", "index"), strict=True):
         assert example.startswith(keys.segment_prefix("orders", topic_id, 2))
         token = "0123456789abcdef"
         assert keys.segment_name(example) == keys.SegmentName(100, 3, token, suffix)

@@ -10,6 +10,7 @@ import msgspec
 
 from neve.cluster import records as cluster_records
 from neve.cluster import state as cluster_state
+from neve.cluster.liveness import heartbeat
 from neve.log.envelope import Stored
 from neve.log.manifest import records as manifest_records
 from neve.log.manifest import state as manifest_state
@@ -20,6 +21,7 @@ PARTS: dict[str, tuple[ModuleType, ...]] = {
     "cluster log": (cluster_records, cluster_state),
     "manifest": (manifest_records, manifest_state),
     "WAL checkpoint": (wal_checkpoint,),
+    "heartbeat": (heartbeat,),
 }
 
 
@@ -27,8 +29,9 @@ def structs_of(modules: tuple[ModuleType, ...]) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for module in modules:
         for name, thing in vars(module).items():
-            own = isinstance(thing, type) and issubclass(thing, Stored) and thing is not Stored
-            if own and thing.__module__ == module.__name__:
+            is_payload = isinstance(thing, type) and issubclass(thing, Stored)
+            is_base = thing in (Stored, cluster_records.ClusterStored)
+            if is_payload and not is_base and thing.__module__ == module.__name__:
                 info = msgspec.inspect.type_info(thing)
                 fields = {
                     row.encode_name: "required" if row.required else "default"

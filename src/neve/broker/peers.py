@@ -1,0 +1,218 @@
+"""Connections to other brokers: pings, probes and requests to release partitions.
+
+A connection to a broker is opened when it is first needed, and kept for pings. Requests that may
+take long have a connection of their own, so that they delay no ping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Collection
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeVar
+
+from neve import runtime
+from neve.cluster.log import ClusterLog
+from neve.cluster.peer_link import PeerError, PeerRefusedError
+from neve.cluster.state import BrokerRegistration, PartitionKey
+from neve.errors import NeveError
+from neve.protocol.compiler import Api, Message
+from neve.protocol.frames import decode_response_header, request_frame
+from neve.protocol.peers.ping import PING, PingRequest
+from neve.protocol.peers.probe import PROBE, ProbeRequest
+from neve.protocol.peers.release import RELEASE, ReleaseRequest
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+RESPONSE_BYTES_MAX = 64 * 1024
+ANNOUNCE_SECONDS = 1.0
+VERSION = 0
+
+
+class PeerConnections:
+    """The connections of one broker to the others. `close` it at the end."""
+
+    def __init__(self, cluster: ClusterLog, incarnation: int) -> None:
+        self._cluster = cluster
+        self._incarnation = incarnation
+        self._kept: dict[int, _Connection] = {}
+        self._tasks = runtime.Tasks(on_failure=lambda _: None)
+        self._announcing: set[int] = set()
+
+    async def ping(
+        self,
+        target: BrokerRegistration,
+        seconds: float,
+        *,
+        watches: bool = False,
+        hears: bool = False,
+    ) -> int:
+        request = PingRequest(
+            cluster_id=self._cluster.state.cluster_id,
+            sender=self._incarnation,
+            target=target.incarnation,
+            position=self._cluster.view.position,
+            watches=watches,
+            hears=hears,
+        )
+        response = await self._call(self._kept_connection(target), PING, request, seconds)
+        _check(response.error_code, target)
+        return response.position
+
+    async def probe(
+        self, target: BrokerRegistration, suspect: BrokerRegistration, seconds: float
+    ) -> bool:
+        request = ProbeRequest(
+            cluster_id=self._cluster.state.cluster_id,
+            sender=self._incarnation,
+            target=target.incarnation,
+            suspect=suspect.incarnation,
+        )
+        response = await self._call_once(target, PROBE, request, seconds)
+        _check(response.error_code, target)
+        return response.refused
+
+    async def release(
+        self, target: BrokerRegistration, wanted: Collection[PartitionKey], seconds: float
+    ) -> int:
+        topics = [
+            ReleaseRequest.Topic(
+                topic_id=bytes.fromhex(topic_id), partitions=[number for _, number in rows]
+            )
+            for topic_id, rows in groupby(sorted(wanted), key=itemgetter(0))
+        ]
+        request = ReleaseRequest(
+            cluster_id=self._cluster.state.cluster_id,
+            sender=self._incarnation,
+            target=target.incarnation,
+            topics=topics,
+        )
+        response = await self._call_once(target, RELEASE, request, seconds)
+        _check(response.error_code, target)
+        return response.released
+
+    def announce(self, targets: Collection[BrokerRegistration]) -> None:
+        for target in targets:
+            # A ping on its way has an older position: the next regular one brings the new one.
+            if target.incarnation not in self._announcing:
+                self._announcing.add(target.incarnation)
+                self._tasks.start(self._announce(target))
+
+    async def _announce(self, target: BrokerRegistration) -> None:
+        try:
+            with contextlib.suppress(PeerError):
+                await self.ping(target, ANNOUNCE_SECONDS)
+        finally:
+            self._announcing.discard(target.incarnation)
+
+    def forget(self, live: Collection[int]) -> None:
+        """Close the connections to all other processes than these."""
+        for incarnation in [each for each in self._kept if each not in live]:
+            self._kept.pop(incarnation).close()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        kept, self._kept = self._kept, {}
+        for connection in kept.values():
+            await connection.closed()
+
+    def _kept_connection(self, target: BrokerRegistration) -> _Connection:
+        kept = self._kept.get(target.incarnation)
+        if kept is None:
+            kept = self._kept[target.incarnation] = _Connection(target)
+        return kept
+
+    async def _call_once(
+        self,
+        target: BrokerRegistration,
+        api: Api[RequestT, ResponseT],
+        request: RequestT,
+        seconds: float,
+    ) -> ResponseT:
+        connection = _Connection(target)
+        try:
+            return await self._call(connection, api, request, seconds)
+        finally:
+            await connection.closed()
+
+    async def _call(
+        self,
+        connection: _Connection,
+        api: Api[RequestT, ResponseT],
+        request: RequestT,
+        seconds: float,
+    ) -> ResponseT:
+        try:
+            async with runtime.deadline(seconds):
+                return await connection.call(api, request)
+        except TimeoutError:
+            raise PeerError(f"{connection.name} has not answered for {seconds} s") from None
+
+
+class _Connection:
+    """One connection to a broker, with one request at a time. A failure closes it."""
+
+    def __init__(self, target: BrokerRegistration) -> None:
+        self._address = (target.host, target.port)
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._turn = asyncio.Lock()
+        self._is_idle = True  # no response is outstanding
+        self._numbers = itertools.count(1)
+        self.name = f"broker {target.node_id} (incarnation {target.incarnation})"
+
+    async def call(self, api: Api[RequestT, ResponseT], request: RequestT) -> ResponseT:
+        """Send a request and return its response. Raises PeerError if there is none."""
+        async with self._turn:
+            try:
+                return await self._exchange(api, request)
+            except ConnectionRefusedError as error:
+                raise PeerRefusedError(f"{self.name} refuses connections") from error
+            except (OSError, EOFError, NeveError) as error:
+                raise PeerError(f"{self.name} does not answer: {error}") from error
+            finally:
+                if self._streams is not None and not self._is_idle:
+                    self.close()
+
+    async def _exchange(self, api: Api[RequestT, ResponseT], request: RequestT) -> ResponseT:
+        if self._streams is None or self._streams[1].is_closing():
+            self._streams = await asyncio.open_connection(*self._address)
+        self._is_idle = False
+        reader, writer = self._streams
+        number = next(self._numbers)
+        writer.writelines(request_frame(api, VERSION, number, None, request.encode(VERSION)))
+        await writer.drain()
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        if size > RESPONSE_BYTES_MAX:
+            raise PeerError(f"a response of {size} bytes")
+        data = memoryview(await reader.readexactly(size))
+        answered, at = decode_response_header(api, VERSION, data)
+        if answered != number:
+            raise PeerError(f"a response to request {answered}, not {number}")
+        response = api.Response.decode(data, VERSION, at)
+        self._is_idle = True
+        return response
+
+    def close(self) -> None:
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams[1].transport.abort()
+
+    async def closed(self) -> None:
+        """Close the connection, and wait until that is done."""
+        streams = self._streams
+        self.close()
+        if streams is not None:
+            with contextlib.suppress(OSError):
+                await streams[1].wait_closed()
+
+
+def _check(error_code: int, target: BrokerRegistration) -> None:
+    if error_code:
+        raise PeerError(
+            f"broker {target.node_id} does not answer as incarnation {target.incarnation}: "
+            f"error {error_code}"
+        )

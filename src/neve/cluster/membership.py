@@ -1,0 +1,273 @@
+"""A broker as a member of its cluster: it watches others, is watched, and pulls its load.
+
+`neve.cluster.liveness` decides what to ping, when to look at a heartbeat and which broker is dead.
+The loops here carry that out over the network and the store. A verdict becomes an `expire` record,
+which names live leaders for the partitions of the dead process. A wrong verdict costs a failover,
+never data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from functools import partial
+
+from neve import runtime
+from neve.cluster.liveness.beats import Beats
+from neve.cluster.liveness.detector import Step, StepKind, Verdict
+from neve.cluster.liveness.heartbeat import read_heartbeat, write_heartbeat
+from neve.cluster.liveness.suspicion import Observer
+from neve.cluster.liveness.timing import Timing
+from neve.cluster.liveness.watchers import watched_by, watchers_of
+from neve.cluster.node import Node
+from neve.cluster.peer_link import PeerError, PeerLink, PeerRefusedError
+from neve.cluster.rebalancer import Rebalancer
+from neve.cluster.state import BrokerRegistration, ClusterState, PartitionKey, is_live
+from neve.errors import NeveError
+from neve.log.wal.seal import Sealer
+from neve.serving.logs import event
+from neve.settings import ClusterSettings
+
+_log = logging.getLogger(__name__)
+
+REBALANCE_CHECK_SECONDS = 1.0
+
+
+class Membership:
+    """The membership of one broker. Call `start` once it listens, and `close` before the node's."""
+
+    def __init__(self, node: Node, link: PeerLink, settings: ClusterSettings) -> None:
+        self._node = node
+        self._link = link
+        self._watchers = settings.watchers
+        self._timing = Timing.of(settings)
+        self._observer = Observer(self._timing)
+        self._beats = Beats(self._timing)
+        self._rebalancer = Rebalancer(node, link, settings)
+        self._tasks = runtime.Tasks(on_failure=_failed)
+        self._followed: ClusterState | None = None
+        self._expiring: set[int] = set()  # only for look-ups
+        self._steps_due = asyncio.Event()
+        self._beat_due = asyncio.Event()
+
+    def start(self) -> None:
+        self._node.cluster.on_won = self._announce
+        self._tasks.start(self._observe(), name="membership-observe")
+        self._tasks.start(self._beat(), name="membership-beat")
+        self._tasks.start(self._rebalance(), name="membership-rebalance")
+
+    async def close(self) -> None:
+        self._node.cluster.on_won = lambda: None
+        await self._tasks.close()
+
+    # -- messages of other brokers -------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """The cluster-log number up to which this broker has read."""
+        return self._node.cluster.view.position
+
+    def is_meant(self, cluster_id: str, incarnation: int) -> bool:
+        """Whether a message of this cluster for this incarnation is meant for this process."""
+        return (cluster_id, incarnation) == (
+            self._node.cluster.state.cluster_id,
+            self._node.incarnation,
+        )
+
+    def pinged(self, sender: int, position: int, *, watches: bool, hears: bool) -> None:
+        """Take note of a ping: another broker is alive, and has read the cluster log so far.
+
+        A sender that `watches` this broker `hears` the answers, or did not get the last one.
+        """
+        if watches:
+            self._beats.pinged(sender, runtime.monotonic(), hears=hears, position=position)
+            self._beat_due.set()
+        self._node.cluster.seen(position)
+
+    async def refuses(self, incarnation: int) -> bool:
+        """Whether a broker refuses connections from here."""
+        suspect = self._node.cluster.state.brokers.get(incarnation)
+        if suspect is None or not suspect.port:
+            return False
+        try:
+            await self._link.ping(suspect, self._timing.interval_seconds)
+        except PeerError as error:
+            return isinstance(error, PeerRefusedError)
+        return False
+
+    async def release(self, wanted: Mapping[PartitionKey, int]) -> int:
+        """Release partitions, each to a successor. Returns how many were released.
+
+        Goes on if the caller gives up: a stopped partition must be decided.
+        """
+        task = self._tasks.start(self._node.releases.release(wanted))
+        return len(await asyncio.shield(task))
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    async def _observe(self) -> None:
+        while self._node.ended is None:
+            self._follow()
+            now = runtime.monotonic()
+            for step in self._observer.due(now):
+                self._tasks.start(self._take(step))
+            for verdict in self._observer.dead(now):
+                if verdict.incarnation not in self._expiring:
+                    self._expiring.add(verdict.incarnation)
+                    self._tasks.start(self._expire(verdict))
+            await _wait(self._steps_due, self._observer.next_at(), self._timing.interval_seconds)
+
+    async def _beat(self) -> None:
+        while self._node.ended is None:
+            count = self._beats.due(runtime.monotonic())
+            if count is not None:
+                # The next one is due soon, so a failure is not retried.
+                with contextlib.suppress(NeveError, TimeoutError):
+                    async with runtime.deadline(self._timing.session_seconds):
+                        await write_heartbeat(self._node.store, self._node.incarnation, count)
+            await _wait(self._beat_due, self._beats.next_at(), self._timing.interval_seconds)
+
+    async def _rebalance(self) -> None:
+        while self._node.ended is None:
+            await runtime.sleep(REBALANCE_CHECK_SECONDS)
+            try:
+                await self._rebalancer.run_if_due()
+            except NeveError as error:
+                _log.warning("rebalancing failed, and is tried again: %s", error)
+
+    def _follow(self) -> None:
+        """Watch, and be watched by, what the newest state of the cluster says."""
+        cluster = self._node.cluster
+        state = cluster.state
+        own = state.brokers.get(self._node.incarnation)
+        if state is self._followed or own is None:
+            return
+        self._followed = state
+        now = runtime.monotonic()
+        brokers = state.brokers.values()
+        self._observer.watch(watched_by(own, brokers, self._watchers), now)
+        watchers = [row.incarnation for row in watchers_of(own, brokers, self._watchers)]
+        self._beats.watch(watchers, cluster.view.position, now)
+        self._beat_due.set()
+        self._link.forget({row.incarnation for row in brokers if row.live})
+
+    def _announce(self) -> None:
+        """Let all other brokers know that the cluster log has grown."""
+        others = [
+            row
+            for row in self._node.cluster.state.brokers.values()
+            if row.live and row.port and row.incarnation != self._node.incarnation
+        ]
+        self._link.announce(others)
+        self._steps_due.set()
+
+    # -- steps of the observer ---------------------------------------------------------------------
+
+    async def _take(self, step: Step) -> None:
+        """Take a step and report its outcome, whatever it is."""
+        try:
+            target = self._node.cluster.state.brokers.get(step.incarnation)
+            if step.kind is StepKind.LOOK:
+                await self._look(step)
+            elif target is None:
+                self._give_up(step)
+            elif step.kind is StepKind.PING:
+                await self._ping(step, target)
+            else:
+                await self._question(step, target)
+        except BaseException:
+            self._give_up(step)
+            raise
+        finally:
+            self._steps_due.set()
+
+    def _give_up(self, step: Step) -> None:
+        if step.kind is StepKind.PING:
+            self._observer.timed_out(step, runtime.monotonic())
+        elif step.kind is StepKind.LOOK:
+            self._observer.look_failed(step)
+        else:
+            self._observer.denied(step)
+
+    async def _ping(self, step: Step, target: BrokerRegistration) -> None:
+        try:
+            position = await self._link.ping(
+                target, self._timing.interval_seconds, watches=True, hears=step.hears
+            )
+        except PeerRefusedError:
+            self._observer.refused(step, runtime.monotonic())
+        except PeerError:
+            self._observer.timed_out(step, runtime.monotonic())
+        else:
+            self._observer.answered(step)
+            self._node.cluster.seen(position)
+
+    async def _look(self, step: Step) -> None:
+        try:
+            async with runtime.deadline(self._timing.session_seconds):
+                count = await read_heartbeat(self._node.store, step.incarnation)
+        except (NeveError, TimeoutError):
+            self._observer.look_failed(step)
+        else:
+            self._observer.looked(step, count, runtime.monotonic())
+
+    async def _question(self, step: Step, suspect: BrokerRegistration) -> None:
+        """Ask the other watchers of a broker whether it refuses their connections too."""
+        brokers = self._node.cluster.state.brokers.values()
+        others = [
+            row
+            for row in watchers_of(suspect, brokers, self._watchers)
+            if row.incarnation != self._node.incarnation
+        ]
+        answers = await runtime.gather(*(self._asked(each, suspect) for each in others))
+        if any(answers):
+            self._observer.confirmed(step, runtime.monotonic())
+        else:
+            self._observer.denied(step)
+
+    async def _asked(self, other: BrokerRegistration, suspect: BrokerRegistration) -> bool:
+        try:
+            return await self._link.probe(other, suspect, 2 * self._timing.interval_seconds)
+        except PeerError:
+            return False
+
+    async def _expire(self, verdict: Verdict) -> None:
+        """Declare a process dead, and seal its stream whether or not it led a partition."""
+        node, dead = self._node, verdict.incarnation
+        broker = node.cluster.state.brokers.get(dead)
+        try:
+            if broker is None or not is_live(node.cluster.state.brokers, dead):
+                return
+            about = {"node": broker.node_id, "incarnation": dead, "reason": str(verdict.reason)}
+            event(_log, logging.WARNING, "broker seems dead", **about)
+            if await node.cluster.expire(dead, partial(self._stands, dead)):
+                event(_log, logging.WARNING, "broker declared dead", **about)
+                await Sealer(node.store, dead, window=broker.inflight).seal()
+        except NeveError as error:
+            _log.warning("broker %d could not be declared dead: %s", dead, error)
+        finally:
+            self._expiring.discard(dead)
+
+    def _stands(self, dead: int, state: ClusterState) -> bool:
+        """Whether a process is still believed dead, and is this broker's to watch in that state."""
+        own = state.brokers.get(self._node.incarnation)
+        if own is None:
+            return False
+        watched = watched_by(own, state.brokers.values(), self._watchers)
+        found = {each.incarnation for each in self._observer.dead(runtime.monotonic())}
+        return dead in found and any(row.incarnation == dead for row in watched)
+
+
+async def _wait(due: asyncio.Event, at: float | None, seconds_max: float) -> None:
+    """Wait until something is due: until a time, or until it is notified."""
+    left = seconds_max if at is None else min(seconds_max, max(0.0, at - runtime.monotonic()))
+    with contextlib.suppress(TimeoutError):
+        async with runtime.deadline(left):
+            await due.wait()
+    due.clear()
+
+
+def _failed(failure: BaseException) -> None:
+    _log.error("a task of the membership failed", exc_info=failure)
