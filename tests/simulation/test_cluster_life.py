@@ -34,13 +34,14 @@ QUICK_TO_RETIRE = dataclasses.replace(
 DEPOSED = Plan(
     batches=80, settings=SLOW_TO_NOTICE, chaos=("supersede",), calm_seconds=4.0, sick=0.0
 )
+SPINS = "rush after a failed roll-up"
 LIKELY = {
     "skip the recovery of a whole topic": Plan(batches=80),
     "answer by time without a look": dataclasses.replace(
         DEPOSED, asks_superseded=0.7, changes_superseded=0.0
     ),
     "lead by a process that is over": dataclasses.replace(DEPOSED, changes_superseded=0.5),
-    "rush after a failed roll-up": Plan(batches=80),
+    SPINS: Plan(batches=80),
     "one take-over at a time": Plan(batches=80, chaos=("kill",), calm_seconds=2.0, sick=1.0),
     "sweep what was retired": Plan(
         batches=80, settings=QUICK_TO_RETIRE, chaos=("kill",), calm_seconds=4.0, sick=0.0
@@ -87,7 +88,10 @@ def find(bug: str, plan: Plan) -> None:
         try:
             with BUGS[bug]():
                 play(seed, plan)
-        except (AssertionError, NeveError) as found:  # a checker's violation, or a task that spins
+        except (AssertionError, NeveError) as found:
+            # Only one of the bugs makes a task spin. With the others, the run itself is at fault.
+            if isinstance(found, runtime.DeadlockError | runtime.SpinError) and bug != SPINS:
+                raise
             print(f"{bug}: found with seed {seed}: {type(found).__name__}: {found}")
             return
     pytest.fail(f"{bug}: {SEEDS_MOST} seeds did not find it")

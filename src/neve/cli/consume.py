@@ -88,6 +88,7 @@ class Reading:
         self.follow = wanted.follow
         self.written = 0
         self.waiting = False  # for an assignment of the group
+        self.in_doubt = False  # records may have been written that are not reported yet
         self._left = wanted.count
         self._render = render
         self._open: dict[tuple[str, int], Range] = {}
@@ -143,6 +144,7 @@ class Reading:
             if finished:
                 self.close(place)
                 ended.append(place)
+        self.in_doubt = bool(lines)
         output.write_bytes(b"".join(lines))
         self.written += len(lines)
         return written, ended
@@ -192,6 +194,7 @@ def run(
                 messages = next_messages(consumer)
                 written, ended = reading.take(messages)
                 on_written(written)
+                reading.in_doubt = False
                 if reading.follow:
                     output.flush()
                 if ended and not reading.done:

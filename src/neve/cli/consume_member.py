@@ -138,13 +138,20 @@ class Member:
                 self._sent = dict(self._uncommitted)
 
     def commit(self) -> None:
-        """Flush the output, then commit what was written."""
+        """Flush the output, then commit what was written.
+
+        Ctrl-C can interrupt the command while it writes records. How many of them were written is
+        then unknown, so they are not committed.
+        """
         output.flush()
+        in_doubt, self._reading.in_doubt = self._reading.in_doubt, False
         try:
             if self._uncommitted:
                 self._send(asynchronous=False)
         finally:
             self._uncommitted.clear()  # or leaving the group would try, and wait, again
+        if in_doubt:
+            raise _not_committed("the command was interrupted while it wrote them")
 
     def _send(self, *, asynchronous: bool) -> None:
         from confluent_kafka import KafkaException, TopicPartition
@@ -156,9 +163,11 @@ class Member:
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except (BrokerError, KafkaException) as error:
             reason = error if isinstance(error, BrokerError) else plain(error.args[0])
-            raise BrokerError(
-                f"the written records are not committed and will be read again: {reason}"
-            ) from None
+            raise _not_committed(reason) from None
+
+
+def _not_committed(reason: object) -> BrokerError:
+    return BrokerError(f"the written records are not committed and will be read again: {reason}")
 
 
 class _Others:

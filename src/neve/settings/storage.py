@@ -263,7 +263,7 @@ class CacheSettings:
         "tail.cache.bytes",
         88 * MIB,
         "Memory for recently committed records. It shrinks by what partitions, producers, "
-        "groups, offsets and sessions use.",
+        "groups, offsets, sessions and the entries of untiered slices use.",
         minimum=0,
     )
     index_bytes: int = setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 
-from neve.cli import consume_member, main
+from neve.cli import consume_member, main, output
 from neve.cli.connection import BrokerFlags
 from support.kafka_fakes import FakeCluster, member
 
@@ -211,6 +212,27 @@ def test_what_cannot_be_committed_is_told(reads: Reads) -> None:
     code, out, err = reads(consumer)
     assert (code, out) == (1, "1@0\n")
     assert err.startswith(NOT_COMMITTED)
+
+
+@pytest.mark.parametrize("records_before", [0, 1])
+def test_an_interrupted_write_is_reported_and_not_committed(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch, records_before: int
+) -> None:
+    """Where standard output is not buffered, a reader may see a record before it is counted."""
+    write, writes = output.write_bytes, itertools.count()
+
+    def interrupted(data: bytes) -> None:
+        write(data)
+        if data and next(writes) == records_before:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(output, "write_bytes", interrupted)
+    messages = [[record(0, offset)] for offset in range(records_before + 1)]
+    consumer = ScriptedConsumer([lambda it: it.given(0), *messages])
+    code, _, err = reads(consumer, "--follow")
+    assert code == 1
+    assert err == f"{NOT_COMMITTED}the command was interrupted while it wrote them\n"
+    assert consumer.committed == ({0: records_before} if records_before else {})
 
 
 def test_one_that_follows_outlasts_a_group_that_has_forgotten_it(reads: Reads) -> None:

@@ -1,7 +1,7 @@
 """The configuration of a pipeline: a YAML file, or the same as a mapping.
 
 Everything is checked before anything runs, and an error names its place in the file. Only the
-store and one topic are needed; docs/contributors/lake.md has every field with its default.
+store and one topic are needed; docs/users/pipeline.md has every field with its default.
 """
 
 from __future__ import annotations
