@@ -93,6 +93,8 @@ class Prober(Client):
         self._ports = (stage.port, *stage.more_ports)
         self._wires: dict[int, Wire] = {}
         self.answers = 0
+        self.store_fails_until = 0.0
+        """Up to this time a broker may answer that it could not ask the store in time."""
 
     def work(self) -> None:
         try:
@@ -150,7 +152,10 @@ class Prober(Client):
         code = ErrorCode(number)
         if code is not ErrorCode.NONE:
             self.ledger.note("refused", self.name, asked, port, str(place), code.name)
-        if code is ErrorCode.KAFKA_STORAGE_ERROR or not (code.retriable or number == 0):
+        fails = code is ErrorCode.KAFKA_STORAGE_ERROR
+        if fails and time.monotonic() < self.store_fails_until:
+            return code
+        if fails or not (code.retriable or number == 0):
             self.ledger.violated(f"{self.name}: {asked} of {place} was answered {code.name}")
         return code
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import signal
@@ -31,6 +32,8 @@ from support.servers import free_ports
 
 READY_SECONDS = 60.0
 RECOVERY_SECONDS = 60.0
+STORE_ANSWER_SECONDS = 15.0
+"""More than a broker waits for the store before it answers a client that it cannot."""
 SETTLE_SECONDS = 120.0
 _EXPIRED = "broker declared dead"
 _FORBIDDEN = re.compile(r"Traceback|is damaged|KAFKA_STORAGE_ERROR")
@@ -208,6 +211,7 @@ class ClusterLoop:
     def _cut_off_from_the_store(self, nodes: list[int], event: Event) -> None:
         """Calls hang until it is over, as over a network that drops packets. Nobody is expired."""
         expired = self._expired()
+        self.prober.store_fails_until = math.inf
         if self._store_pid and not event.node:
             os.kill(self._store_pid, signal.SIGSTOP)
             self._last(event.seconds)
@@ -218,6 +222,7 @@ class ClusterLoop:
             self._last(event.seconds)
             for each in nodes:
                 self.nurseries[each].steer()
+        self.prober.store_fails_until = time.monotonic() + STORE_ANSWER_SECONDS
         if (more := self._expired() - expired) and event.kind == "store-of-all":
             self.ledger.violated(f"{more} brokers were declared dead while the store was gone")
 
