@@ -26,7 +26,7 @@ from soak.ledger import Ledger, Place, ViolationError
 from soak.load import Client, Stage, wait_until
 from soak.nursery import BrokerEndedError, Nursery
 from soak.producers import LibrdkafkaProducer
-from soak.proxies import Proxies, Route
+from soak.proxies import Proxies, Route, host_of
 from soak.readers import GroupConsumer
 from support.servers import free_ports
 
@@ -72,7 +72,7 @@ class ClusterLoop:
         self.nurseries = {
             route.node: self._nursery(route, folder, store, store_settings) for route in routes
         }
-        self.proxies = Proxies(routes, lambda node: self.nurseries[node].pid_or_none)
+        self.proxies = Proxies(routes)
         places = [
             Place(topic, number) for topic, (count, _) in TOPICS.items() for number in range(count)
         ]
@@ -105,7 +105,9 @@ class ClusterLoop:
             "broker.rack": f"rack-{route.node}",
             "broker.advertise": f"127.0.0.1:{route.port}",
         }
-        return Nursery(own, settings, self.plan.bug, store=store, port=route.listens)
+        return Nursery(
+            own, settings, self.plan.bug, store=store, port=route.listens, host=host_of(route.node)
+        )
 
     @property
     def clients(self) -> list[Client]:

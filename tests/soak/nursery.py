@@ -46,9 +46,11 @@ class Nursery:
         *,
         store: str = "",
         port: int = 0,
+        host: str = "",
     ) -> None:
         self.folder = folder
         self.bucket = folder / "bucket"
+        self._host = host
         self._store = store or str(self.bucket)
         self.log = folder / "broker.log"
         self.tally = folder / "tally.txt"
@@ -118,6 +120,7 @@ class Nursery:
             control=str(self.control),
             death=death,
             bug=self._bug,
+            host=self._host,
         )
         self._pid = answer["pid"]
 

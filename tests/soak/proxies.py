@@ -1,8 +1,8 @@
 """Loopback proxies in front of brokers, which tell brokers from clients and can cut them apart.
 
 A broker advertises its proxy's address, so clients and other brokers reach it through the proxy
-only. Who has opened a connection is found in /proc: the protocol is not looked at. A cut loses
-nothing, as TCP does not: bytes wait until it is healed.
+only. Each broker connects from a loopback address of its own (`host_of`), clients from 127.0.0.1:
+the protocol is not looked at. A cut loses nothing, as TCP does not: bytes wait until it is healed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 CHUNK_BYTES = 64 * 1024
@@ -29,6 +28,11 @@ class Route:
     listens: int
 
 
+def host_of(node: int) -> str:
+    """The address from which a broker opens connections."""
+    return f"127.0.1.{node}"
+
+
 @dataclass
 class _Cuts:
     """Pairs of nodes that cannot talk to each other."""
@@ -43,14 +47,11 @@ class _Cuts:
 
 
 class Proxies:
-    """One proxy for each broker, in a thread of their own. Use as `with`.
+    """One proxy for each broker, in a thread of their own. Use as `with`."""
 
-    `pid_of` returns the process of a node, or None if there is none at the moment.
-    """
-
-    def __init__(self, routes: list[Route], pid_of: Callable[[int], int | None]) -> None:
+    def __init__(self, routes: list[Route]) -> None:
         self._routes = routes
-        self._pid_of = pid_of
+        self._nodes = {host_of(route.node): route.node for route in routes}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._cuts = _Cuts()
@@ -120,7 +121,7 @@ class Proxies:
 
     def _accept(self, route: Route) -> Callable[..., None]:
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            source = self._source(writer.get_extra_info("peername")[1], route)
+            source = self._nodes.get(writer.get_extra_info("peername")[0])
             pair = source, route.node
             self.connections[pair] = self.connections.get(pair, 0) + 1
             task = self._loop.create_task(self._relay(route, source, reader, writer))
@@ -128,14 +129,6 @@ class Proxies:
             task.add_done_callback(self._tasks.discard)
 
         return accepted
-
-    def _source(self, port: int, route: Route) -> int | None:
-        inode = _inode(port, route.port)
-        for each in self._routes:
-            pid = self._pid_of(each.node)
-            if inode is not None and pid is not None and _has_socket(pid, inode):
-                return each.node
-        return None
 
     async def _relay(
         self,
@@ -171,23 +164,3 @@ class Proxies:
                 await self._cuts.passable(source, target)
                 writer.write(data)
                 await writer.drain()
-
-
-def _inode(port: int, listens: int) -> int | None:
-    """The socket of a loopback connection from `port` to `listens`, on the side that opened it."""
-    local, remote = f"0100007F:{port:04X}", f"0100007F:{listens:04X}"
-    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
-        fields = line.split()
-        if (fields[1], fields[2]) == (local, remote):
-            return int(fields[9])
-    return None
-
-
-def _has_socket(pid: int, inode: int) -> bool:
-    name = f"socket:[{inode}]"
-    with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                if str(entry.readlink()) == name:
-                    return True
-    return False
