@@ -57,6 +57,7 @@ bench: setup  ## measure everything, storage to tables (on a quiet machine, some
 	$(RUN)/neve bench records
 	$(RUN)/neve bench broker
 	$(RUN)/neve bench backlog
+	$(RUN)/neve bench cluster
 	$(RUN)/neve bench spark
 	$(RUN)/neve bench lake
 

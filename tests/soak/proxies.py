@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +58,7 @@ class Proxies:
         self._cuts = _Cuts()
         self._servers: dict[int, asyncio.Server] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
         self.connections: dict[tuple[int | None, int], int] = {}
 
     def __enter__(self) -> Proxies:
@@ -99,9 +101,20 @@ class Proxies:
     async def _close(self) -> None:
         for server in self._servers.values():
             server.close()
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # One whose other end reads nothing would not close by itself.
+        writers = list(self._writers)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
+
+    @contextlib.contextmanager
+    def _closing(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        self._writers.add(writer)
+        with contextlib.closing(writer):
+            yield
 
     def cut(self, one: int, *others: int) -> None:
         """From now on nothing passes between a node and each of the others."""
@@ -137,10 +150,10 @@ class Proxies:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError):
+        with self._closing(writer), contextlib.suppress(OSError):
             await self._cuts.passable(source, route.node)
             there, back = await asyncio.open_connection("127.0.0.1", route.listens)
-            with contextlib.closing(back):
+            with self._closing(back):
                 ways = [
                     asyncio.ensure_future(self._copy(reader, back, source, route.node)),
                     asyncio.ensure_future(self._copy(there, writer, source, route.node)),

@@ -81,6 +81,34 @@ def backlog(
 
 
 @app.command
+def cluster(
+    *,
+    json: JsonFlag = False,
+    failovers: Annotated[int | None, Parameter(help="Brokers to kill. The longest counts.")] = None,
+    tail: Annotated[str, Parameter(help="Size of the tail that a new leader reads.")] = "256MB",
+    partitions: Annotated[
+        int | None, Parameter(help="Partitions that a drained broker releases.")
+    ] = None,
+    seconds: Annotated[float | None, Parameter(help="Duration of each steady load.")] = None,
+) -> int:
+    """Measure three brokers: failover, planned moves, replacement, bytes between brokers.
+
+    All of them and their clients run on this machine.
+    """
+    from neve.bench.cluster import measure
+
+    plan = measure.Plan(
+        failovers=measure.FAILOVERS_DEFAULT if failovers is None else failovers,
+        tail_bytes=bench_kafka.parse_bytes("--tail", tail),
+        moved=measure.MOVED_DEFAULT if partitions is None else partitions,
+        seconds=measure.SECONDS_DEFAULT if seconds is None else seconds,
+    )
+    with output.progress("steps") as bar:
+        result = measure.run(plan, on_progress=bar.show)
+    return _shown(result, as_json=json)
+
+
+@app.command
 def spark(
     *,
     json: JsonFlag = False,

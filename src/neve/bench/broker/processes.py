@@ -51,6 +51,16 @@ class Process:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def cpu_seconds(self) -> float:
         """Return the user and system time of all its threads so far."""
         text = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
