@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -174,13 +174,24 @@ async def _produce(given: dict[str, Any], topic: str, records: Iterable[Sent]) -
                 timestamp_ms=record.timestamp_ms,
                 headers=list(record.headers),
             )
-            for record in records
+            async for record in _each(records)
         ]
         answers = await asyncio.gather(*waiting)
         # With acks=0 there is nothing to tell.
         return [-1 if answer is None else answer.offset for answer in answers]
     finally:
         await producer.stop()
+
+
+async def _each(records: Iterable[Sent]) -> AsyncIterator[Sent]:
+    """What is there already at once, the rest as it comes, without holding up the loop."""
+    if isinstance(records, Sequence):
+        for record in records:
+            yield record
+        return
+    coming = iter(records)
+    while (record := await asyncio.to_thread(next, coming, None)) is not None:
+        yield record
 
 
 class AioReader:

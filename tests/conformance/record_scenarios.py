@@ -51,6 +51,13 @@ def _can_send(client: Client, record: Sent) -> bool:
     return client.sends_null_headers or all(value is not None for _, value in record.headers)
 
 
+def leader_address(bootstrap: str, topic: str) -> tuple[str, int]:
+    """Where the leader of a topic's first partition is."""
+    about = ConfluentClient(bootstrap).admin.list_topics(topic, WAIT_SECONDS)
+    leader = about.brokers[about.topics[topic].partitions[0].leader]
+    return leader.host, leader.port
+
+
 class RecordScenarios:
     @pytest.fixture(autouse=True)
     def _nothing_left_open(self, client: Client) -> Iterator[None]:
@@ -67,7 +74,8 @@ class RecordScenarios:
             reader = client.reader(topic)
             check_same(take(reader, len(sent)), sent)
             reader.close()
-            found = asyncio.run(codecs_in_log((broker.host, broker.port), topic))
+            leader = leader_address(broker.bootstrap, topic)
+            found = asyncio.run(codecs_in_log(leader, topic))
             assert found == {codec.replace("uncompressed", "none")}
 
     @pytest.mark.parametrize("codec", CODECS)

@@ -49,10 +49,8 @@ def test_a_topic_s_life(broker: RunningBroker) -> None:
     assert {"life.a", "life.b"} <= {row["name"] for row in shown(broker, "topic", "list")}
 
     found = shown(broker, "topic", "describe", "life.a")
-    assert [(row["leader"], row["start"], row["end"]) for row in found["partitions"]] == [
-        (1, 0, 0),
-        (1, 0, 0),
-    ]
+    assert {row["leader"] for row in found["partitions"]} <= broker.node_ids
+    assert [(row["start"], row["end"]) for row in found["partitions"]] == [(0, 0), (0, 0)]
     assert found["configs"] == [{"name": "retention.ms", "value": "3600000", "source": "topic"}]
     change = ["-p", "3", "-c", "segment.ms=60000", "--delete-config", "retention.ms"]
     neve(at, "topic", "alter", "life.a", *change)

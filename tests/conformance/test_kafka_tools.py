@@ -220,8 +220,8 @@ def test_offsets(tools: Tools, tmp_path: Path) -> None:
     assert f"partition: {topic}-0\tlow_watermark: 12" in told
     assert offsets("earliest") == [f"{topic}:0:12", f"{topic}:1:0"]
     told = tools.run("kafka-log-dirs", "--describe", "--topic-list", topic)
-    [about] = json.loads(told.splitlines()[-1])["brokers"]
-    sizes = {row["partition"]: row["size"] for row in about["logDirs"][0]["partitions"]}
+    folders = [row["logDirs"][0] for row in json.loads(told.splitlines()[-1])["brokers"]]
+    sizes = {row["partition"]: row["size"] for each in folders for row in each["partitions"]}
     assert sorted(sizes) == [f"{topic}-0", f"{topic}-1"]
     assert all(size > 0 for size in sizes.values())
 

@@ -256,9 +256,10 @@ def create_topics(bootstrap: str, topics: dict[str, tuple[int, dict[str, str]]])
 Log = tuple[int, int, dict[int, bytes | None]]
 
 
-def read_through_broker(stage: Stage) -> dict[Place, Log]:
-    """Every partition from its start, with an ordinary consumer."""
+def read_through_broker(stage: Stage, rack: str = "") -> dict[Place, Log]:
+    """Every partition from its start, with an ordinary consumer in this rack."""
     config = {
+        "client.rack": rack,
         "bootstrap.servers": stage.bootstrap,
         "group.id": "nobody",
         "enable.auto.commit": False,

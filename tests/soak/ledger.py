@@ -57,6 +57,8 @@ class Ledger:
         self.acked: dict[tuple[Place, Mark], int] = {}
         self._acked_at: dict[tuple[Place, int], Mark] = {}
         self.refused: Counter[str] = Counter()
+        self.acked_ends: dict[Place, int] = {}
+        """After the last acknowledged record of each partition."""
         self.acked_bytes = 0
         self.repeated: dict[Place, int] = {}
         self.shown: dict[Place, dict[int, tuple[Mark, int]]] = {}
@@ -105,6 +107,7 @@ class Ledger:
                 self.violated(f"{place}: {mark} was acknowledged at {known}, then at {offset}")
             if offset != UNKNOWN_OFFSET:
                 self._acked_at[place, offset] = mark
+                self.acked_ends[place] = max(offset + 1, self.acked_ends.get(place, 0))
                 shown = self.shown.get(place, {}).get(offset)
                 self._compare(place, offset, mark, mark if shown is None else shown[0])
 

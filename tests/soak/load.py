@@ -19,6 +19,8 @@ class Stage:
     ledger: Ledger
     places: list[Place]
     value_bytes_max: int
+    more_ports: tuple[int, ...] = ()
+    """Where further brokers of the cluster are."""
     producing: threading.Event = field(default_factory=threading.Event)
     """Set as long as producers make new records; cleared, they finish what they have begun."""
     running: threading.Event = field(default_factory=threading.Event)
@@ -26,7 +28,7 @@ class Stage:
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return ",".join(f"127.0.0.1:{port}" for port in (self.port, *self.more_ports))
 
     @property
     def ended(self) -> bool:

@@ -38,13 +38,24 @@ class BrokerEndedError(Exception):
 class Nursery:
     """Brokers of one bucket, one at a time. Use as `with`."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, object], bug: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, object],
+        bug: str = "",
+        *,
+        store: str = "",
+        port: int = 0,
+        host: str = "",
+    ) -> None:
         self.folder = folder
         self.bucket = folder / "bucket"
+        self._host = host
+        self._store = store or str(self.bucket)
         self.log = folder / "broker.log"
         self.tally = folder / "tally.txt"
         self.control = folder / "control.json"
-        self.port = free_port()
+        self.port = port or free_port()
         self.http = ""
         self.starts = 0
         self._settings = settings
@@ -88,11 +99,15 @@ class Nursery:
         assert self._pid is not None
         return self._pid
 
+    @property
+    def pid_or_none(self) -> int | None:
+        return self._pid
+
     def launch(self, death: Mapping[str, object] | None = None) -> None:
         """Start a broker; it is not ready yet."""
         assert self._pid is None
         self.starts += 1
-        argv = ["serve", "--store", str(self.bucket), "--listen", f"127.0.0.1:{self.port}"]
+        argv = ["serve", "--store", self._store, "--listen", f"127.0.0.1:{self.port}"]
         for name, value in {"http.listen": "127.0.0.1:0", **self._settings}.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             argv += ["--set", f"{name}={text}"]
@@ -105,6 +120,7 @@ class Nursery:
             control=str(self.control),
             death=death,
             bug=self._bug,
+            host=self._host,
         )
         self._pid = answer["pid"]
 

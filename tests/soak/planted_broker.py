@@ -11,6 +11,7 @@ straight to the system, so they outlive a kill.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import json
@@ -126,6 +127,19 @@ def _wrap_store(spec: dict[str, Any]) -> None:
     store_url.open_store = opened
 
 
+# -- the network -------------------------------------------------------------------------------
+
+
+def _connect_from(host: str) -> None:
+    """Open connections to other brokers from this address, so that a proxy knows whose they are."""
+    open_connection = asyncio.open_connection
+
+    def opened(*given: Any, **named: Any) -> Any:
+        return open_connection(*given, local_addr=(host, 0), **named)
+
+    asyncio.open_connection = opened
+
+
 # -- planted bugs ------------------------------------------------------------------------------
 
 
@@ -201,6 +215,8 @@ def _be_broker(spec: dict[str, Any]) -> None:
             os.close(opened)
         runtime.chance().seed()  # or all children would draw the same
         _wrap_store(spec)
+        if spec.get("host"):
+            _connect_from(spec["host"])
         if spec.get("bug"):
             BUGS[spec["bug"]]()
         from neve.cli import main

@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 READY_SECONDS = 60
 STOP_SECONDS = 15
-_READY = re.compile(r"ready: kafka (\S+?:\d+), http (\S+?:\d+|off)")
+_READY = re.compile(r"ready: kafka (\S+?:\d+), http (\S+?:\d+|off).*, node (\d+)")
+
+
+class BrokerAddress(NamedTuple):
+    """Where a broker is: for Kafka's clients, and for those of its health and metrics."""
+
+    node_id: int
+    bootstrap: str
+    http: str
+
+    @classmethod
+    def of(cls, ready_line: str) -> BrokerAddress:
+        found = _READY.search(ready_line)
+        assert found is not None, ready_line
+        return cls(int(found[3]), found[1], found[2])
+
+    @property
+    def host(self) -> str:
+        return self.bootstrap.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap.rpartition(":")[2])
 
 
 class RunningBroker:
-    """One process. `bootstrap` is where Kafka's clients go, `http` where health and metrics are."""
+    """One process of `neve serve`, with one broker or several (`nodes`).
 
-    def __init__(self, process: subprocess.Popen[str], log: Path, ready_line: str) -> None:
+    `bootstrap` is where Kafka's clients go, `http` where health and metrics are: those of the first
+    broker if there are several.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], log: Path, *ready_lines: str) -> None:
         self.process = process
         self._log = log
-        found = _READY.search(ready_line)
-        assert found is not None, ready_line
-        self.bootstrap, self.http = found.groups()
-        self.ready_line = ready_line
+        self.nodes = sorted(BrokerAddress.of(line) for line in ready_lines)
+        self.bootstrap, self.http = self.nodes[0].bootstrap, self.nodes[0].http
+        self.ready_line = ready_lines[0]
+
+    @property
+    def node_ids(self) -> set[int]:
+        return {node.node_id for node in self.nodes}
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [(node.host, node.port) for node in self.nodes]
 
     @property
     def host(self) -> str:
@@ -43,7 +78,7 @@ class RunningBroker:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(STOP_SECONDS)
+            code = self.process.wait(STOP_SECONDS * len(self.nodes))
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -54,18 +89,35 @@ class RunningBroker:
 
     def kill(self) -> None:
         """End it as a power cut would."""
+        brokers = _children(self.process.pid) if len(self.nodes) > 1 else []
         self.process.kill()
+        for pid in brokers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
 
 
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return [int(each) for each in text.split()]
+
+
 def start_broker(
-    store: str | Path, log: Path, *, port: int = 0, node_id: int = 1, **settings: object
+    store: str | Path,
+    log: Path,
+    *,
+    port: int = 0,
+    node_id: int = 1,
+    brokers: int = 1,
+    **settings: object,
 ) -> RunningBroker:
     """Start `neve serve` and wait until it is ready. Settings are named with _ for the dots."""
     command = [sys.executable, "-m", "neve.cli", "serve", "--store", str(store)]
     command += ["--listen", f"127.0.0.1:{port}", "--node-id", str(node_id)]
+    if brokers > 1:
+        command += ["--brokers", str(brokers)]
     command += ["--set", "http.listen=127.0.0.1:0"]
     for name, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -76,9 +128,10 @@ def start_broker(
             command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
         )
     assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
+    lines = [process.stdout.readline() for _ in range(brokers)]
+    if not all(lines):
+        process.terminate()
         process.wait(READY_SECONDS)
         process.stdout.close()
         raise AssertionError(f"the broker ended with {process.returncode}: {log.read_text()}")
-    return RunningBroker(process, log, line)
+    return RunningBroker(process, log, *lines)

@@ -47,10 +47,14 @@ PORT_RANGE = range(12_000, 22_000)
 
 @dataclass(frozen=True)
 class S3Server:
-    """Where a server listens. The credentials are in the environment while it runs."""
+    """Where a server listens. The credentials are in the environment while it runs.
+
+    `pid` is its process, if it has one of its own.
+    """
 
     name: str
     endpoint: str
+    pid: int = 0
 
     def settings(self, **changes: Any) -> StoreSettings:
         """Settings that reach this server."""
@@ -117,7 +121,7 @@ def seaweedfs() -> Iterator[S3Server]:
         with _environment():
             process, endpoint = _start_seaweedfs(folder)
             try:
-                yield S3Server("seaweedfs", endpoint)
+                yield S3Server("seaweedfs", endpoint, process.pid)
             finally:
                 _end(process)
     finally:
@@ -159,7 +163,7 @@ def _start_seaweedfs(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     # A bucket takes seven volumes by default, and a server has only so many.
     (folder / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
     for _ in range(5):
-        master, volume, filer, s3 = _free_ports(4)
+        master, volume, filer, s3 = free_ports(4)
         log = folder / "log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -212,7 +216,8 @@ def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
     return False
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has at this moment, outside the range that the system hands out."""
     found: list[int] = []
     while len(found) < count:
         port = random.choice(PORT_RANGE)

@@ -15,6 +15,7 @@ from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
 from neve.broker.metrics.memory_view import MemoryUse, memory_view
 from neve.broker.metrics.objects import ObjectCounts, object_view
+from neve.broker.metrics.peer_view import peer_view
 from neve.broker.metrics.private_gauges import tail_cached_bytes
 from neve.broker.metrics.reading_view import reading_view
 from neve.broker.metrics.store_view import store_view
@@ -64,6 +65,7 @@ class BrokerPages(ServicePages):
             partial(log_view, broker.node, self._lag),
             partial(reading_view, broker.reader, broker.indexes),
             partial(memory_view, memory_uses(broker)),
+            partial(peer_view, broker.peers.traffic),
             partial(kafka_view, broker.node),
             partial(group_view, broker.groups.summaries(), broker.partitions.committed_ends),
         ]

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Collection
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TypeVar
@@ -33,6 +34,14 @@ ANNOUNCE_SECONDS = 1.0
 VERSION = 0
 
 
+@dataclass
+class PeerTraffic:
+    """Bytes on connections that this broker opened. Each connection is counted at one end only."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
 class PeerConnections:
     """The connections of one broker to the others. `close` it at the end."""
 
@@ -42,6 +51,7 @@ class PeerConnections:
         self._kept: dict[int, _Connection] = {}
         self._tasks = runtime.Tasks(on_failure=lambda _: None)
         self._announcing: set[int] = set()
+        self.traffic = PeerTraffic()
 
     async def ping(
         self,
@@ -123,7 +133,7 @@ class PeerConnections:
     def _kept_connection(self, target: BrokerRegistration) -> _Connection:
         kept = self._kept.get(target.incarnation)
         if kept is None:
-            kept = self._kept[target.incarnation] = _Connection(target)
+            kept = self._kept[target.incarnation] = _Connection(target, self.traffic)
         return kept
 
     async def _call_once(
@@ -133,7 +143,7 @@ class PeerConnections:
         request: RequestT,
         seconds: float,
     ) -> ResponseT:
-        connection = _Connection(target)
+        connection = _Connection(target, self.traffic)
         try:
             return await self._call(connection, api, request, seconds)
         finally:
@@ -156,7 +166,8 @@ class PeerConnections:
 class _Connection:
     """One connection to a broker, with one request at a time. A failure closes it."""
 
-    def __init__(self, target: BrokerRegistration) -> None:
+    def __init__(self, target: BrokerRegistration, traffic: PeerTraffic) -> None:
+        self._traffic = traffic
         self._address = (target.host, target.port)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
@@ -183,9 +194,12 @@ class _Connection:
         self._is_idle = False
         reader, writer = self._streams
         number = next(self._numbers)
-        writer.writelines(request_frame(api, VERSION, number, None, request.encode(VERSION)))
+        parts = request_frame(api, VERSION, number, None, request.encode(VERSION))
+        self._traffic.sent_bytes += sum(len(part) for part in parts)
+        writer.writelines(parts)
         await writer.drain()
         size = int.from_bytes(await reader.readexactly(4), "big")
+        self._traffic.received_bytes += 4 + size
         if size > RESPONSE_BYTES_MAX:
             raise PeerError(f"a response of {size} bytes")
         data = memoryview(await reader.readexactly(size))

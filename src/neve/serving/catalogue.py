@@ -158,6 +158,10 @@ _GROUPS = (
         *_GROUP_TOPIC,
     ),
 )
+_PEERS = (
+    _counter("neve_peer_sent_bytes_total", "bytes sent to other brokers as requests"),
+    _counter("neve_peer_received_bytes_total", "bytes received from other brokers as responses"),
+)
 _KAFKA = (
     _gauge("kafka_brokers", "brokers of the cluster that are not superseded"),
     _gauge("kafka_broker_info", "always 1; a broker and its address", "address", "id"),
@@ -218,7 +222,17 @@ _LAKE = (
 
 BROKER: dict[str, Family] = {
     family.name: family
-    for family in (*_PROCESS, *_CLIENTS, *_STORE, *_LOG, *_READING, *_MEMORY, *_KAFKA, *_GROUPS)
+    for family in (
+        *_PROCESS,
+        *_CLIENTS,
+        *_STORE,
+        *_LOG,
+        *_READING,
+        *_MEMORY,
+        *_PEERS,
+        *_KAFKA,
+        *_GROUPS,
+    )
 }
 """The families of a broker."""
 PIPELINE: dict[str, Family] = {family.name: family for family in (*_PROCESS, *_LAKE)}
