@@ -167,6 +167,7 @@ class Requests:
         self._server.broker.log_not_authentic(connection.address, error)
         response = route.api.Response(error_code=code_of(PeerAuthenticationError))
         self._responses.add_ready(route.frame(header, response))
+        self._count(route, response, runtime.monotonic())
 
     async def _finish(
         self,
