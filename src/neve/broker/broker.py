@@ -22,6 +22,7 @@ from neve.broker.unsent_responses import UnsentResponses
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.membership import Membership
 from neve.cluster.node import Node
+from neve.cluster.peer_auth import PeerAuthentication, PeerAuthenticationError
 from neve.errors import NeveError, UnavailableError
 from neve.log.index_cache import IndexCache
 from neve.log.reading.leader.reader import LogReader
@@ -104,7 +105,8 @@ class Broker:
         )
         self.groups = self.offsets_topic.groups
         self.background = BackgroundLoops(node, settings)
-        self.peers = PeerConnections(node.cluster, node.incarnation)
+        self.peer_authentication = PeerAuthentication(node.cluster, node.incarnation, node.key_pair)
+        self.peers = PeerConnections(node.cluster, node.incarnation, self.peer_authentication)
         self.membership = Membership(node, self.peers, settings.cluster)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
         self.is_ready = False
@@ -185,6 +187,10 @@ class Broker:
                 self.node.writer.keys.prefix,
                 "the store did not confirm leadership in time",
             ) from None
+
+    def log_not_authentic(self, client: str, error: PeerAuthenticationError) -> None:
+        """Log a message that no other broker is proven to have sent: once per cause and window."""
+        self.limited_log.warning(client, f"broker message: {error.cause}", f"refused: {error}")
 
     def _node_ended(self, error: NeveError) -> None:
         """Stop responding, so that clients look for the broker that has taken over."""

@@ -34,6 +34,8 @@ from neve.broker.errors import (
     UnknownPartitionError,
     UnknownTopicIdError,
 )
+from neve.cluster.log_view import NewerClusterError
+from neve.cluster.peer_auth import PeerAuthenticationError
 from neve.cluster.topic_config import InvalidConfigError
 from neve.cluster.topic_rules import (
     NoTopicError,
@@ -87,6 +89,9 @@ _REFUSALS: _Table = (
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (DeletedOffsetError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (OtherBrokerError, ErrorCode.STALE_BROKER_EPOCH),
+    # This broker has to stop: clients find the others.
+    (NewerClusterError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (PeerAuthenticationError, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     (ControllerEndpointError, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
     (EndpointTypeError, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
     (NoCoordinatorError, ErrorCode.COORDINATOR_NOT_AVAILABLE),

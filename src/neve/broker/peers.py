@@ -1,7 +1,8 @@
 """Connections to other brokers: pings, probes and requests to release partitions.
 
 A connection to a broker is opened when it is first needed, and kept for pings. Requests that may
-take long have a connection of their own, so that they delay no ping.
+take long have a connection of their own, so that they delay no ping. Each connection begins with a
+handshake, and each message after it carries a MAC.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from neve import runtime
 from neve.cluster.log import ClusterLog
+from neve.cluster.peer_auth import NONCE_BYTES, PeerAuthentication, Session
 from neve.cluster.peer_link import PeerError, PeerRefusedError
 from neve.cluster.state import BrokerRegistration, PartitionKey
 from neve.errors import NeveError
 from neve.protocol.compiler import Api, Message
 from neve.protocol.frames import decode_response_header, request_frame
+from neve.protocol.peers.handshake import HANDSHAKE, HandshakeRequest
 from neve.protocol.peers.ping import PING, PingRequest
 from neve.protocol.peers.probe import PROBE, ProbeRequest
 from neve.protocol.peers.release import RELEASE, ReleaseRequest
@@ -32,6 +35,8 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 RESPONSE_BYTES_MAX = 64 * 1024
 ANNOUNCE_SECONDS = 1.0
 VERSION = 0
+
+_Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass
@@ -45,9 +50,12 @@ class PeerTraffic:
 class PeerConnections:
     """The connections of one broker to the others. `close` it at the end."""
 
-    def __init__(self, cluster: ClusterLog, incarnation: int) -> None:
+    def __init__(
+        self, cluster: ClusterLog, incarnation: int, authentication: PeerAuthentication
+    ) -> None:
         self._cluster = cluster
         self._incarnation = incarnation
+        self._authentication = authentication
         self._kept: dict[int, _Connection] = {}
         self._tasks = runtime.Tasks(on_failure=lambda _: None)
         self._announcing: set[int] = set()
@@ -62,26 +70,20 @@ class PeerConnections:
         hears: bool = False,
     ) -> int:
         request = PingRequest(
-            cluster_id=self._cluster.state.cluster_id,
-            sender=self._incarnation,
-            target=target.incarnation,
             position=self._cluster.view.position,
             watches=watches,
             hears=hears,
         )
         response = await self._call(self._kept_connection(target), PING, request, seconds)
+        if response.error_code:
+            self._cluster.seen(response.position)  # it may say that this process is over
         _check(response.error_code, target)
         return response.position
 
     async def probe(
         self, target: BrokerRegistration, suspect: BrokerRegistration, seconds: float
     ) -> bool:
-        request = ProbeRequest(
-            cluster_id=self._cluster.state.cluster_id,
-            sender=self._incarnation,
-            target=target.incarnation,
-            suspect=suspect.incarnation,
-        )
+        request = ProbeRequest(suspect=suspect.incarnation)
         response = await self._call_once(target, PROBE, request, seconds)
         _check(response.error_code, target)
         return response.refused
@@ -95,12 +97,7 @@ class PeerConnections:
             )
             for topic_id, rows in groupby(sorted(wanted), key=itemgetter(0))
         ]
-        request = ReleaseRequest(
-            cluster_id=self._cluster.state.cluster_id,
-            sender=self._incarnation,
-            target=target.incarnation,
-            topics=topics,
-        )
+        request = ReleaseRequest(topics=topics)
         response = await self._call_once(target, RELEASE, request, seconds)
         _check(response.error_code, target)
         return response.released
@@ -133,8 +130,16 @@ class PeerConnections:
     def _kept_connection(self, target: BrokerRegistration) -> _Connection:
         kept = self._kept.get(target.incarnation)
         if kept is None:
-            kept = self._kept[target.incarnation] = _Connection(target, self.traffic)
+            kept = self._kept[target.incarnation] = self._connection(target)
         return kept
+
+    def _connection(self, target: BrokerRegistration) -> _Connection:
+        request = HandshakeRequest(
+            cluster_id=self._cluster.state.cluster_id,
+            sender=self._incarnation,
+            target=target.incarnation,
+        )
+        return _Connection(target, request, self._authentication, self.traffic)
 
     async def _call_once(
         self,
@@ -143,7 +148,7 @@ class PeerConnections:
         request: RequestT,
         seconds: float,
     ) -> ResponseT:
-        connection = _Connection(target, self.traffic)
+        connection = self._connection(target)
         try:
             return await self._call(connection, api, request, seconds)
         finally:
@@ -166,10 +171,19 @@ class PeerConnections:
 class _Connection:
     """One connection to a broker, with one request at a time. A failure closes it."""
 
-    def __init__(self, target: BrokerRegistration, traffic: PeerTraffic) -> None:
+    def __init__(
+        self,
+        target: BrokerRegistration,
+        handshake: HandshakeRequest,
+        authentication: PeerAuthentication,
+        traffic: PeerTraffic,
+    ) -> None:
+        self._target = target
         self._traffic = traffic
-        self._address = (target.host, target.port)
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._handshake = handshake
+        self._authentication = authentication
+        self._session: Session | None = None
+        self._streams: _Streams | None = None
         self._turn = asyncio.Lock()
         self._is_idle = True  # no response is outstanding
         self._numbers = itertools.count(1)
@@ -190,28 +204,53 @@ class _Connection:
 
     async def _exchange(self, api: Api[RequestT, ResponseT], request: RequestT) -> ResponseT:
         if self._streams is None or self._streams[1].is_closing():
-            self._streams = await asyncio.open_connection(*self._address)
+            self._session = None
+            target = self._target
+            self._streams = await asyncio.open_connection(target.host, target.port)
         self._is_idle = False
-        reader, writer = self._streams
+        if self._session is None:
+            self._session = await self._shake_hands(self._streams)
+        response = await self._ask(self._streams, api, request, self._session)
+        self._is_idle = True
+        return response
+
+    async def _shake_hands(self, streams: _Streams) -> Session:
+        nonce = runtime.token(NONCE_BYTES)
+        self._handshake.nonce = nonce
+        response = await self._ask(streams, HANDSHAKE, self._handshake, None)
+        _check(response.error_code, self._target)
+        return self._authentication.session_to(self._target, nonce, response.nonce)
+
+    async def _ask(
+        self,
+        streams: _Streams,
+        api: Api[RequestT, ResponseT],
+        request: RequestT,
+        session: Session | None,
+    ) -> ResponseT:
+        reader, writer = streams
         number = next(self._numbers)
-        parts = request_frame(api, VERSION, number, None, request.encode(VERSION))
-        self._traffic.sent_bytes += sum(len(part) for part in parts)
-        writer.writelines(parts)
+        frame = b"".join(request_frame(api, VERSION, number, None, request.encode(VERSION)))
+        if session is not None:
+            frame = session.seal_request(frame)
+        self._traffic.sent_bytes += len(frame)
+        writer.write(frame)
         await writer.drain()
         size = int.from_bytes(await reader.readexactly(4), "big")
         self._traffic.received_bytes += 4 + size
         if size > RESPONSE_BYTES_MAX:
             raise PeerError(f"a response of {size} bytes")
         data = memoryview(await reader.readexactly(size))
+        if session is not None:
+            data = session.open_response(data)
         answered, at = decode_response_header(api, VERSION, data)
         if answered != number:
             raise PeerError(f"a response to request {answered}, not {number}")
-        response = api.Response.decode(data, VERSION, at)
-        self._is_idle = True
-        return response
+        return api.Response.decode(data, VERSION, at)
 
     def close(self) -> None:
         streams, self._streams = self._streams, None
+        self._session = None
         if streams is not None:
             streams[1].transport.abort()
 

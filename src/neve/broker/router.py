@@ -76,6 +76,7 @@ from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPO
 from neve.protocol.messages.produce import PRODUCE
 from neve.protocol.messages.sync_group import SYNC_GROUP
 from neve.protocol.peers import PEER_APIS
+from neve.protocol.peers.handshake import HANDSHAKE
 from neve.protocol.peers.ping import PING
 from neve.protocol.peers.probe import PROBE
 from neve.protocol.peers.release import RELEASE
@@ -83,6 +84,7 @@ from neve.store.port import Buffer
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
+    from neve.broker.peer_channel import PeerChannel
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -104,7 +106,7 @@ class Route(NamedTuple):
     Produce has no handler: its connection appends the batches. Requests behind a `pipelined` one
     do not wait for its response. A `long_poll` may wait for new records or for other members of a
     group, so a stopping broker does not wait for it. A request that `only_reads` is cancelled when
-    its client is gone.
+    its client is gone. One that is `sealed` is handled only if another broker has sent it.
     """
 
     api: AnyApi
@@ -113,18 +115,24 @@ class Route(NamedTuple):
     pipelined: bool = False
     long_poll: bool = False
     only_reads: bool = False
+    sealed: bool = False
 
     def frame(self, header: RequestHeader, response: Message) -> list[Buffer]:
         """Encode a response with its length and header."""
         version = header.api_version
         return response_frame(self.api, version, header.correlation_id, response.encode(version))
 
+    def reply(self, header: RequestHeader, response: Message, peer: PeerChannel) -> list[Buffer]:
+        """Encode the response of a handler, with its MAC if the request had one."""
+        frame = self.frame(header, response)
+        return peer.seal(frame) if self.sealed else frame
+
     async def finish(
-        self, header: RequestHeader, work: Awaitable[Message]
+        self, header: RequestHeader, work: Awaitable[Message], peer: PeerChannel
     ) -> tuple[Message, list[Buffer]]:
         """Wait for a response. Returns it, and its frame."""
         response = await work
-        return response, self.frame(header, response)
+        return response, self.reply(header, response, peer)
 
 
 def _route(
@@ -135,9 +143,10 @@ def _route(
     pipelined: bool = False,
     long_poll: bool = False,
     only_reads: bool = False,
+    sealed: bool = False,
 ) -> Route:
     """A route whose handler is checked to take and return the messages of its API."""
-    return Route(api, handle, required_access, pipelined, long_poll, only_reads)
+    return Route(api, handle, required_access, pipelined, long_poll, only_reads, sealed)
 
 
 _READ_TOPIC = RequiredAccess(Operation.READ, Resource.TOPIC)
@@ -149,7 +158,6 @@ _READ_GROUP = RequiredAccess(Operation.READ, Resource.GROUP)
 _DELETE_GROUP = RequiredAccess(Operation.DELETE, Resource.GROUP)
 _DESCRIBE_GROUP = RequiredAccess(Operation.DESCRIBE, Resource.GROUP)
 _DESCRIBE_CLUSTER = RequiredAccess(Operation.DESCRIBE, Resource.CLUSTER)
-_CLUSTER_ACTION = RequiredAccess(Operation.CLUSTER_ACTION, Resource.CLUSTER)
 
 _ROUTES = (
     Route(PRODUCE, None, _WRITE_TOPIC, pipelined=True),
@@ -191,9 +199,10 @@ _ROUTES = (
     _route(DESCRIBE_CLUSTER, describe_cluster.handle, _DESCRIBE_CLUSTER),
     _route(DESCRIBE_PRODUCERS, describe_producers.handle, _READ_TOPIC),
     _route(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle, _DESCRIBE_TOPIC),
-    _route(PING, peers.ping, _CLUSTER_ACTION),
-    _route(PROBE, peers.probe, _CLUSTER_ACTION),
-    _route(RELEASE, peers.release, _CLUSTER_ACTION),
+    _route(HANDSHAKE, peers.handshake, None),
+    _route(PING, peers.ping, None, sealed=True),
+    _route(PROBE, peers.probe, None, sealed=True),
+    _route(RELEASE, peers.release, None, sealed=True),
 )
 
 

@@ -36,7 +36,7 @@ POLL_SECONDS = 0.5
 def status(
     *, store: StoreFlag = None, json: JsonFlag = False, settings: SettingsFlags = DEFAULT_FLAGS
 ) -> int:
-    """Show every broker: its node id, address, rack, state, and how many partitions it leads.
+    """Show every broker: its node id, address, rack, feature level, state and led partitions.
 
     Exit code 1 if a partition has no leader.
     """
@@ -208,6 +208,7 @@ def _document(state: ClusterState) -> dict[str, Any]:
                 "incarnation": row.incarnation,
                 "address": f"{row.host}:{row.port}" if row.port else None,
                 "rack": row.rack or None,
+                "level": row.level,
                 "state": _state_of(state, row),
                 "partitions": led[node_id],
             }
@@ -232,13 +233,14 @@ def _print(found: dict[str, Any]) -> None:
     )
     print()
     output.print_table(
-        ("node", "incarnation", "address", "rack", "state", "partitions"),
+        ("node", "incarnation", "address", "rack", "level", "state", "partitions"),
         [
             (
                 row["node_id"],
                 row["incarnation"],
                 row["address"] or "-",
                 row["rack"] or "-",
+                row["level"],
                 row["state"],
                 row["partitions"],
             )

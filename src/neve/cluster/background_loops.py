@@ -1,9 +1,9 @@
 """The background loops of a broker: tier, roll up, retain, collect, purge, watch, take over.
 
 The loops wait for work that is due and never scan all partitions. An idle broker, with any number
-of partitions, sends three small requests each `cluster.poll.ms`, and a GET and two LISTs each
-`maintenance.gc.interval.ms`. A failure is logged once and retried after a growing pause. It neither
-ends a loop nor delays other partitions.
+of partitions, sends three GETs each `cluster.poll.ms`, or more rarely while other brokers tell it
+their positions in the cluster log. A failure is logged once and retried after a growing pause. It
+neither ends a loop nor delays other partitions.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from neve.settings import Settings
 _log = logging.getLogger(__name__)
 _TIERING, _RETENTION, _COLLECTING = "tiering %s", "retention of %s", "collecting %s"
 _LEADING = "leading partition %s/%d"
+INFORMED_POLLS = 12
+"""A broker that hears the positions of others looks into the bucket this much more rarely."""
 
 
 class BackgroundLoops:
@@ -226,15 +228,30 @@ class BackgroundLoops:
             await self._attempt("deleting heartbeats", work)
 
     async def _watch(self) -> None:
+        cluster, look_by = self._node.cluster, 0.0
         while self._node.ended is None:
-            await self._node.cluster.wait_until_behind(self._poll_seconds)
-            if self._node.ended is None:
-                await self._attempt("watching the cluster log", self._check_incarnation)
+            is_behind = await cluster.wait_until_behind(self._poll_seconds)
+            if self._node.ended is not None:
+                return
+            now = runtime.monotonic()
+            # One broker looks for all that exchange positions.
+            looks = not cluster.is_informed() or is_janitor(cluster.state, self._node.incarnation)
+            if is_behind or looks or now >= look_by:
+                look_by = now + INFORMED_POLLS * self._poll_seconds
+                await self._attempt("watching the cluster log", self._look)
+
+    async def _look(self) -> None:
+        """Look for what is new in the cluster log, and whether this incarnation has ended."""
+        await self._node.cluster.look()
+        await self._check_stream()
 
     async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""
+        await self._node.cluster.refresh()
+        await self._check_stream()
+
+    async def _check_stream(self) -> None:
         node = self._node
-        await node.cluster.refresh()
         # A commit since the last check proves more than a check of the stream does.
         is_idle = node.writer.committed_end == self._committed_end
         self._committed_end = node.writer.committed_end

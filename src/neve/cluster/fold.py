@@ -92,6 +92,7 @@ def _register(state: ClusterState, number: int, change: Register) -> ClusterStat
         port=change.port,
         rack=change.rack,
         level=change.level,
+        public_key=change.public_key,
     )
     registered = _with(state, brokers={**state.brokers, number: broker})
     return _ended(registered, earlier, change.moves)

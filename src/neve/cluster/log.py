@@ -81,7 +81,14 @@ class ClusterLog(ClusterLogView):
         return self.state
 
     async def register(
-        self, node_id: int, *, inflight: int, host: str = "", port: int = 0, rack: str = ""
+        self,
+        node_id: int,
+        *,
+        inflight: int,
+        host: str = "",
+        port: int = 0,
+        rack: str = "",
+        public_key: bytes = b"",
     ) -> int:
         """Register a broker process, and return its incarnation.
 
@@ -103,6 +110,7 @@ class ClusterLog(ClusterLogView):
                 port=port,
                 rack=rack,
                 level=FEATURE_LEVEL,
+                public_key=public_key,
                 moves=moves_to_one(state, earlier, view.position),
             )
 

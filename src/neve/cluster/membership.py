@@ -23,6 +23,7 @@ from neve.cluster.liveness.timing import Timing
 from neve.cluster.liveness.watchers import watched_by, watchers_of
 from neve.cluster.node import Node
 from neve.cluster.peer_link import PeerError, PeerLink, PeerRefusedError
+from neve.cluster.peer_positions import PeerPositions
 from neve.cluster.rebalancer import Rebalancer
 from neve.cluster.state import BrokerRegistration, ClusterState, PartitionKey, is_live
 from neve.errors import NeveError
@@ -45,6 +46,7 @@ class Membership:
         self._timing = Timing.of(settings)
         self._observer = Observer(self._timing)
         self._beats = Beats(self._timing)
+        self._positions = PeerPositions(self._timing.recent_seconds)
         self._rebalancer = Rebalancer(node, link, settings)
         self._tasks = runtime.Tasks(on_failure=_failed)
         self._followed: ClusterState | None = None
@@ -54,12 +56,14 @@ class Membership:
 
     def start(self) -> None:
         self._node.cluster.on_won = self._announce
+        self._node.cluster.is_informed = self._is_informed
         self._tasks.start(self._observe(), name="membership-observe")
         self._tasks.start(self._beat(), name="membership-beat")
         self._tasks.start(self._rebalance(), name="membership-rebalance")
 
     async def close(self) -> None:
         self._node.cluster.on_won = lambda: None
+        self._node.cluster.is_informed = lambda: False
         await self._tasks.close()
 
     # -- messages of other brokers -------------------------------------------------------------
@@ -69,13 +73,6 @@ class Membership:
         """The cluster-log number up to which this broker has read."""
         return self._node.cluster.view.position
 
-    def is_meant(self, cluster_id: str, incarnation: int) -> bool:
-        """Whether a message of this cluster for this incarnation is meant for this process."""
-        return (cluster_id, incarnation) == (
-            self._node.cluster.state.cluster_id,
-            self._node.incarnation,
-        )
-
     def pinged(self, sender: int, position: int, *, watches: bool, hears: bool) -> None:
         """Take note of a ping: another broker is alive, and has read the cluster log so far.
 
@@ -84,7 +81,12 @@ class Membership:
         if watches:
             self._beats.pinged(sender, runtime.monotonic(), hears=hears, position=position)
             self._beat_due.set()
+        self._positions.heard(sender, runtime.monotonic())
         self._node.cluster.seen(position)
+
+    def _is_informed(self) -> bool:
+        """Whether all brokers that this one exchanges pings with have told their positions."""
+        return self._positions.are_recent(runtime.monotonic())
 
     async def refuses(self, incarnation: int) -> bool:
         """Whether a broker refuses connections from here."""
@@ -147,9 +149,11 @@ class Membership:
         self._followed = state
         now = runtime.monotonic()
         brokers = state.brokers.values()
-        self._observer.watch(watched_by(own, brokers, self._watchers), now)
+        watched = watched_by(own, brokers, self._watchers)
+        self._observer.watch(watched, now)
         watchers = [row.incarnation for row in watchers_of(own, brokers, self._watchers)]
         self._beats.watch(watchers, cluster.view.position, now)
+        self._positions.expect([*watchers, *(row.incarnation for row in watched if row.port)])
         self._beat_due.set()
         self._link.forget({row.incarnation for row in brokers if row.live})
 
@@ -202,6 +206,7 @@ class Membership:
             self._observer.timed_out(step, runtime.monotonic())
         else:
             self._observer.answered(step)
+            self._positions.heard(target.incarnation, runtime.monotonic())
             self._node.cluster.seen(position)
 
     async def _look(self, step: Step) -> None:

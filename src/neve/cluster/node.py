@@ -21,6 +21,7 @@ from neve.cluster.maintenance_queues import MaintenanceQueues
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.partition_maintenance import PartitionMaintenance
+from neve.cluster.peer_auth import KeyPair
 from neve.cluster.placement import is_janitor, moves_from
 from neve.cluster.producer_ids import ProducerIdSource
 from neve.cluster.purge import Purge
@@ -55,6 +56,7 @@ class Node:
         incarnation: int,
         *,
         node_id: int,
+        key_pair: KeyPair,
         linger_ms: int,
         join_bytes: int,
     ) -> None:
@@ -66,6 +68,7 @@ class Node:
         self.cluster = cluster
         self.incarnation = incarnation
         self.node_id = node_id
+        self.key_pair = key_pair
         self.memory = runtime.MemoryBudget(spare_bytes(settings))
         self.broker_configs = BrokerConfigs(settings, cluster.state, incarnation)
         self.queues = MaintenanceQueues(settings, cluster, on_tiered=self._tiered)
@@ -107,6 +110,7 @@ class Node:
         self.topics = TopicOperations(cluster, self.takeover)
         self.producer_ids = ProducerIdSource(cluster, incarnation)
         cluster.on_change = self._cluster_changed
+        cluster.on_newer = self.writer.fence
 
     @classmethod
     async def start(
@@ -137,8 +141,14 @@ class Node:
         if linger_ms < 0:
             linger_ms = LINGER_MS_WHERE_PUTS_COST if puts_cost else 0
             join_bytes = 0 if puts_cost else JOIN_BYTES
+        key_pair = KeyPair.generate()
         incarnation = await cluster.register(
-            node_id, inflight=settings.wal.inflight_max, host=host, port=port, rack=rack
+            node_id,
+            inflight=settings.wal.inflight_max,
+            host=host,
+            port=port,
+            rack=rack,
+            public_key=key_pair.public_key,
         )
         return cls(
             store,
@@ -146,6 +156,7 @@ class Node:
             cluster,
             incarnation,
             node_id=node_id,
+            key_pair=key_pair,
             linger_ms=linger_ms,
             join_bytes=join_bytes,
         )

@@ -46,7 +46,8 @@ class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     It ends any earlier incarnation of the same node; `moves` moves the partitions of that one to
     the new one. `session` is random, so that the process recognises its own registration.
     `inflight` bounds how far ahead the stream may write: a process that seals it needs this.
-    `level` is the greatest feature level that the process knows.
+    `level` is the greatest feature level that the process knows. Other brokers authenticate it by
+    its `public_key` (X25519), which is empty if it does not talk to them.
     """
 
     node_id: int
@@ -57,6 +58,7 @@ class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     port: int = 0
     rack: str = ""
     level: int = 1
+    public_key: bytes = b""
     moves: tuple[Move, ...] = ()
 
 

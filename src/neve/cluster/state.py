@@ -31,6 +31,7 @@ class BrokerRegistration(ClusterStored, frozen=True, kw_only=True):
     port: int = 0
     rack: str = ""
     level: int = 1
+    public_key: bytes = b""
     live: bool = True
 
 

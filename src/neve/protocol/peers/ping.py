@@ -8,9 +8,6 @@ PING = define(
     """
     Ping 30000, versions 0-0, flexible none
     request
-      cluster_id string
-      sender int64  # its incarnation
-      target int64  # the incarnation that it means
       position int64  # the cluster-log number that the sender has read up to
       watches bool  # whether the sender watches the target
       hears bool  # whether the sender got the answer to its last ping
