@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import TypeVar
@@ -23,6 +23,7 @@ from neve.protocol.compiler import Api, Message
 from neve.protocol.frames import decode_response_header, request_frame
 from neve.protocol.peers.ping import PING, PingRequest
 from neve.protocol.peers.probe import PROBE, ProbeRequest
+from neve.protocol.peers.pull import PULL, PullRequest
 from neve.protocol.peers.release import RELEASE, ReleaseRequest
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -80,10 +81,8 @@ class PeerConnections:
         self, target: BrokerRegistration, wanted: Collection[PartitionKey], seconds: float
     ) -> int:
         topics = [
-            ReleaseRequest.Topic(
-                topic_id=bytes.fromhex(topic_id), partitions=[number for _, number in rows]
-            )
-            for topic_id, rows in groupby(sorted(wanted), key=itemgetter(0))
+            ReleaseRequest.Topic(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in _by_topic(wanted)
         ]
         request = ReleaseRequest(
             cluster_id=self._cluster.state.cluster_id,
@@ -94,6 +93,24 @@ class PeerConnections:
         response = await self._call_once(target, RELEASE, request, seconds)
         _check(response.error_code, target)
         return response.released
+
+    async def pull(
+        self, target: BrokerRegistration, wanted: Collection[PartitionKey], seconds: float
+    ) -> int:
+        topics = [
+            PullRequest.Topic(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in _by_topic(wanted)
+        ]
+        request = PullRequest(
+            cluster_id=self._cluster.state.cluster_id,
+            sender=self._incarnation,
+            target=target.incarnation,
+            position=self._cluster.view.position,
+            topics=topics,
+        )
+        response = await self._call_once(target, PULL, request, seconds)
+        _check(response.error_code, target)
+        return response.pulled
 
     def announce(self, targets: Collection[BrokerRegistration]) -> None:
         for target in targets:
@@ -208,6 +225,12 @@ class _Connection:
         if streams is not None:
             with contextlib.suppress(OSError):
                 await streams[1].wait_closed()
+
+
+def _by_topic(wanted: Collection[PartitionKey]) -> Iterator[tuple[bytes, list[int]]]:
+    """Yield each topic's id with its partitions."""
+    for topic_id, rows in groupby(sorted(wanted), key=itemgetter(0)):
+        yield bytes.fromhex(topic_id), [number for _, number in rows]
 
 
 def _check(error_code: int, target: BrokerRegistration) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from neve import runtime
@@ -23,7 +23,7 @@ from neve.cluster.liveness.timing import Timing
 from neve.cluster.liveness.watchers import watched_by, watchers_of
 from neve.cluster.node import Node
 from neve.cluster.peer_link import PeerError, PeerLink, PeerRefusedError
-from neve.cluster.rebalancer import Rebalancer
+from neve.cluster.rebalancer import PARTITIONS_PER_REQUEST, Rebalancer
 from neve.cluster.state import BrokerRegistration, ClusterState, PartitionKey, is_live
 from neve.errors import NeveError
 from neve.log.wal.seal import Sealer
@@ -104,6 +104,38 @@ class Membership:
         """
         task = self._tasks.start(self._node.releases.release(wanted))
         return len(await asyncio.shield(task))
+
+    async def pull(self, wanted: Collection[PartitionKey], position: int) -> int:
+        """Take over those of these partitions that this broker should lead, at once.
+
+        The sender knows that from the cluster log up to `position`. Returns how many.
+        """
+        cluster = self._node.cluster
+        if position > cluster.view.position:
+            await cluster.refresh()
+        task = self._tasks.start(self._rebalancer.pull(wanted))
+        return await asyncio.shield(task)
+
+    # -- messages to other brokers ---------------------------------------------------------------
+
+    async def let_pull(
+        self, leader: int, wanted: Sequence[PartitionKey], seconds: float
+    ) -> PeerError | None:
+        """Let the process that should lead these partitions take them over now.
+
+        Returns the error if it does not answer.
+        """
+        target = self._node.cluster.state.brokers[leader]
+        try:
+            for at in range(0, len(wanted), PARTITIONS_PER_REQUEST):
+                asked = wanted[at : at + PARTITIONS_PER_REQUEST]
+                if leader == self._node.incarnation:
+                    await self.pull(asked, self.position)
+                else:
+                    await self._link.pull(target, asked, seconds)
+        except PeerError as error:
+            return error
+        return None
 
     # -- loops -----------------------------------------------------------------------------------
 

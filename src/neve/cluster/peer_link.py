@@ -44,6 +44,11 @@ class PeerLink(Protocol):
     ) -> int:
         """Ask a broker to release partitions to this one. Returns how many it released."""
 
+    async def pull(
+        self, target: BrokerRegistration, wanted: Collection[PartitionKey], seconds: float
+    ) -> int:
+        """Ask a broker to take over partitions that it should lead. Returns how many it did."""
+
     def announce(self, targets: Collection[BrokerRegistration]) -> None:
         """Ping these brokers soon, without waiting, so that they read the cluster log."""
 

@@ -1,4 +1,4 @@
-"""The messages of other brokers: Ping, Probe and Release.
+"""The messages of other brokers: Ping, Probe, Release and Pull.
 
 A message that is meant for another process, such as the one that had this address before, is
 answered with an error.
@@ -14,6 +14,7 @@ from neve.cluster.state import PartitionKey
 from neve.errors import NeveError
 from neve.protocol.peers.ping import PingRequest, PingResponse
 from neve.protocol.peers.probe import ProbeRequest, ProbeResponse
+from neve.protocol.peers.pull import PullRequest, PullResponse
 from neve.protocol.peers.release import ReleaseRequest, ReleaseResponse
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 _OTHER = code_of(OtherBrokerError)
 
 
-def _is_meant(broker: Broker, request: PingRequest | ProbeRequest | ReleaseRequest) -> bool:
+def _is_meant(
+    broker: Broker, request: PingRequest | ProbeRequest | ReleaseRequest | PullRequest
+) -> bool:
     return broker.membership.is_meant(request.cluster_id, request.target)
 
 
@@ -59,3 +62,17 @@ async def release(broker: Broker, request: ReleaseRequest, context: Context) -> 
         return ReleaseResponse(error_code=admin_error(error)[0])
     position = broker.membership.position
     return ReleaseResponse(error_code=NO_ERROR, released=released, position=position)
+
+
+async def pull(broker: Broker, request: PullRequest, context: Context) -> PullResponse:
+    del context
+    if not _is_meant(broker, request):
+        return PullResponse(error_code=_OTHER)
+    wanted = [
+        (topic.topic_id.hex(), number) for topic in request.topics for number in topic.partitions
+    ]
+    try:
+        pulled = await broker.membership.pull(wanted, request.position)
+    except NeveError as error:
+        return PullResponse(error_code=admin_error(error)[0])
+    return PullResponse(error_code=NO_ERROR, pulled=pulled)
