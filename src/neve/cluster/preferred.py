@@ -1,4 +1,4 @@
-"""Preferred nodes: who should lead a partition where a client or an operator has decided that.
+"""Preferred nodes: those that should lead a partition, where an operator or a client chose them.
 
 A partition with preferred nodes belongs to the first of them that can lead: one that is live and
 does not drain. If none can, placement decides as for any other partition. Everything here is pure.

@@ -15,7 +15,6 @@ from neve.broker.admin.changes import WAIT_MS_LEAST, Changes
 from neve.broker.error_codes import NO_ERROR, admin_error
 from neve.broker.errors import ElectionNotNeededError, ElectionTypeError
 from neve.errors import NeveError
-from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ async def _elected(
 
 
 def _rows(
-    results: Mapping[NamedPartition, tuple[ErrorCode, str | None]],
+    results: Mapping[NamedPartition, tuple[int, str | None]],
 ) -> list[ElectLeadersResponse.Topic]:
     topics: dict[str, list[ElectLeadersResponse.Partition]] = {}
     for (name, number), (code, reason) in results.items():
