@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from neve import runtime
 from neve.cluster.log import ClusterLog
-from neve.cluster.peer_link import PeerError, PeerRefusedError
+from neve.cluster.peer_link import PeerError, PeerRefusedError, PingAnswer
 from neve.cluster.state import BrokerRegistration, PartitionKey
 from neve.errors import NeveError
 from neve.protocol.compiler import Api, Message
@@ -51,7 +51,7 @@ class PeerConnections:
         *,
         watches: bool = False,
         hears: bool = False,
-    ) -> int:
+    ) -> PingAnswer:
         request = PingRequest(
             cluster_id=self._cluster.state.cluster_id,
             sender=self._incarnation,
@@ -62,7 +62,7 @@ class PeerConnections:
         )
         response = await self._call(self._kept_connection(target), PING, request, seconds)
         _check(response.error_code, target)
-        return response.position
+        return PingAnswer(response.position, response.dropped)
 
     async def probe(
         self, target: BrokerRegistration, suspect: BrokerRegistration, seconds: float

@@ -54,6 +54,10 @@ from neve.cluster.state import (
 )
 from neve.log.envelope import Kind
 
+# From this feature level on, processes say in pings up to which number they have dropped what was
+# deleted.
+POSITIONS_LEVEL = 2
+
 
 class ClusterRules:
     """The cluster log as a series."""
@@ -70,6 +74,8 @@ class ClusterRules:
         change = record.change
         if isinstance(change, Register):
             return _register(state, number, change)
+        if isinstance(change, DeleteTopic):
+            return _delete_topic(state, number, change)
         return _FOLDS[type(change)](state, change)
 
 
@@ -257,14 +263,19 @@ def _merged(before: dict[str, str], change: SetConfigs | SetBrokerConfigs) -> di
     return {name: value for name, value in merged.items() if name not in change.removed}
 
 
-def _delete_topic(state: ClusterState, change: DeleteTopic) -> ClusterState:
+def _delete_topic(state: ClusterState, number: int, change: DeleteTopic) -> ClusterState:
     topic = state.topics.get(change.topic_id)
     if topic is None:
         return state
     left = {key: value for key, value in state.topics.items() if key != change.topic_id}
     # A process that led it earlier may still be writing: only the end of the process rules it out.
     writers = tuple(sorted(key for key, broker in state.brokers.items() if broker.live))
-    deleted = {**state.deleted, change.topic_id: _with(topic, writers=writers)}
+    # Versions of level 1 do not have the field, and would drop it from a checkpoint.
+    deleted_at = number if state.feature_level >= POSITIONS_LEVEL else 0
+    deleted = {
+        **state.deleted,
+        change.topic_id: _with(topic, writers=writers, deleted_at=deleted_at),
+    }
     return _with(state, topics=left, deleted=deleted)
 
 
@@ -360,7 +371,6 @@ _FOLDS: dict[type, Callable[[ClusterState, Any], ClusterState]] = {
     AddPartitions: _add_partitions,
     SetConfigs: _set_configs,
     SetBrokerConfigs: _set_broker_configs,
-    DeleteTopic: _delete_topic,
     Dropped: _dropped,
     PurgeTopic: _purge_topic,
     Lead: _lead,

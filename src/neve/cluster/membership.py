@@ -54,6 +54,7 @@ class Membership:
 
     def start(self) -> None:
         self._node.cluster.on_won = self._announce
+        self._node.purging.ask = self._ask_dropped
         self._tasks.start(self._observe(), name="membership-observe")
         self._tasks.start(self._beat(), name="membership-beat")
         self._tasks.start(self._rebalance(), name="membership-rebalance")
@@ -68,6 +69,11 @@ class Membership:
     def position(self) -> int:
         """The cluster-log number up to which this broker has read."""
         return self._node.cluster.view.position
+
+    @property
+    def dropped(self) -> int:
+        """The cluster-log number below which this broker has dropped every deleted topic."""
+        return self._node.purging.dropped_below()
 
     def is_meant(self, cluster_id: str, incarnation: int) -> bool:
         """Whether a message of this cluster for this incarnation is meant for this process."""
@@ -136,6 +142,14 @@ class Membership:
         except PeerError as error:
             return error
         return None
+
+    async def _ask_dropped(self, target: BrokerRegistration) -> int | None:
+        """Ask a broker up to which number it has dropped deleted topics; None without an answer."""
+        try:
+            answer = await self._link.ping(target, self._timing.interval_seconds)
+        except PeerError:
+            return None
+        return answer.dropped
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -225,7 +239,7 @@ class Membership:
 
     async def _ping(self, step: Step, target: BrokerRegistration) -> None:
         try:
-            position = await self._link.ping(
+            answer = await self._link.ping(
                 target, self._timing.interval_seconds, watches=True, hears=step.hears
             )
         except PeerRefusedError:
@@ -234,7 +248,8 @@ class Membership:
             self._observer.timed_out(step, runtime.monotonic())
         else:
             self._observer.answered(step)
-            self._node.cluster.seen(position)
+            self._node.cluster.seen(answer.position)
+            self._node.purging.heard(target.incarnation, answer.dropped)
 
     async def _look(self, step: Step) -> None:
         try:

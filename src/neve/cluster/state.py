@@ -67,8 +67,9 @@ class Topic(ClusterStored, frozen=True, kw_only=True, dict=True):
     """A topic and its partitions, by number.
 
     `preferred` has the nodes that should lead a partition, in this order, where a client or an
-    operator has chosen them. Once the topic is deleted, `writers` are the live processes that may
-    still write objects of it.
+    operator has chosen them. Once the topic is deleted, `deleted_at` is the number of the record
+    that did it, 0 below feature level 2. `writers` are the processes that were live then and still
+    are; below that level, those that have recorded that they dropped the topic are left out.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Topic(ClusterStored, frozen=True, kw_only=True, dict=True):
     configs: dict[str, str] = msgspec.field(default_factory=dict)
     writers: tuple[int, ...] = ()
     preferred: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    deleted_at: int = 0
 
     @functools.cached_property
     def id_bytes(self) -> bytes:

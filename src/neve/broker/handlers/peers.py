@@ -37,7 +37,8 @@ def ping(broker: Broker, request: PingRequest, context: Context) -> PingResponse
     broker.membership.pinged(
         request.sender, request.position, watches=request.watches, hears=request.hears
     )
-    return PingResponse(position=broker.membership.position)
+    membership = broker.membership
+    return PingResponse(position=membership.position, dropped=membership.dropped)
 
 
 async def probe(broker: Broker, request: ProbeRequest, context: Context) -> ProbeResponse:
