@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from typing import Protocol
@@ -10,8 +11,10 @@ from typing import Protocol
 from neve import runtime
 from neve.broker.admin.cluster import ClusterAdmin
 from neve.broker.admin.configs import ConfigAdmin
+from neve.broker.admin.elections import ElectionAdmin
 from neve.broker.admin.offsets import OffsetAdmin
 from neve.broker.admin.partitions import PartitionAdmin
+from neve.broker.admin.reassignments import ReassignmentAdmin
 from neve.broker.admin.topics import TopicAdmin
 from neve.broker.fetch.sessions import FetchSessions
 from neve.broker.metrics import Metrics
@@ -39,6 +42,10 @@ log = logging.getLogger("neve.broker")
 # a store that hangs would hold up a connection. Longer than the time-out of an offset commit, which
 # has an error of its own.
 LEADERSHIP_CHECK_SECONDS_MAX = 10.0
+
+# How long an admin request waits for what is new in the cluster log. If the store fails or hangs,
+# the request is handled by what this broker knows; a change is checked again when it is decided.
+CLUSTER_LOG_SECONDS_MAX = 5.0
 
 # How many requests search offsets by time at once. Others wait, and hold only their request.
 SEARCHING_REQUESTS_MAX = 4
@@ -72,6 +79,7 @@ class Broker:
         self.topics = TopicAdmin(node, settings)
         self.partitions = PartitionAdmin(node, self.topics, self.still_leading)
         self.cluster = ClusterAdmin(node, advertised)
+        self.reassignments = ReassignmentAdmin(node, self.topics)
         self.configs = ConfigAdmin(
             node, self.topics, settings, advertised=advertised, store_url=self.store_url
         )
@@ -108,6 +116,7 @@ class Broker:
         self.peer_authentication = PeerAuthentication(node.cluster, node.incarnation, node.key_pair)
         self.peers = PeerConnections(node.cluster, node.incarnation, self.peer_authentication)
         self.membership = Membership(node, self.peers, settings.cluster)
+        self.elections = ElectionAdmin(node, self.topics, self.membership)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
         self.is_ready = False
 
@@ -191,6 +200,12 @@ class Broker:
     def log_not_authentic(self, client: str, error: PeerAuthenticationError) -> None:
         """Log a message that no other broker is proven to have sent: once per cause and window."""
         self.limited_log.warning(client, f"broker message: {error.cause}", f"refused: {error}")
+
+    async def read_cluster_log(self) -> None:
+        """Read what is new in the cluster log, if the store answers in time."""
+        with contextlib.suppress(NeveError, TimeoutError):
+            async with runtime.deadline(CLUSTER_LOG_SECONDS_MAX):
+                await self.node.cluster.refresh()
 
     def _node_ended(self, error: NeveError) -> None:
         """Stop responding, so that clients look for the broker that has taken over."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from neve.broker.errors import (
     AcksError,
-    AssignmentError,
     BatchTooLargeError,
     ControllerEndpointError,
     CoordinatorTypeError,
     DeletedOffsetError,
+    ElectionNotNeededError,
+    EligibleLeadersUnavailableError,
     EndpointTypeError,
     FencedLeaderEpochError,
     FetchSessionEpochError,
@@ -22,9 +23,11 @@ from neve.broker.errors import (
     InternalTopicError,
     LeaderNotAvailableError,
     NoCoordinatorError,
+    NoReassignmentError,
     NotAuthorizedError,
     NotLeaderError,
     OtherBrokerError,
+    PreferredLeaderUnavailableError,
     ProtocolMissingError,
     ReplicationFactorError,
     TimedOutError,
@@ -34,10 +37,12 @@ from neve.broker.errors import (
     UnknownPartitionError,
     UnknownTopicIdError,
 )
+from neve.cluster.log import NoNodeError
 from neve.cluster.log_view import NewerClusterError
 from neve.cluster.peer_auth import PeerAuthenticationError
 from neve.cluster.topic_config import InvalidConfigError
 from neve.cluster.topic_rules import (
+    AssignmentError,
     NoTopicError,
     PartitionCountError,
     TopicExistsError,
@@ -94,6 +99,11 @@ _REFUSALS: _Table = (
     (PeerAuthenticationError, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     (ControllerEndpointError, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
     (EndpointTypeError, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    (NoNodeError, ErrorCode.BROKER_ID_NOT_REGISTERED),
+    (NoReassignmentError, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    (ElectionNotNeededError, ErrorCode.ELECTION_NOT_NEEDED),
+    (PreferredLeaderUnavailableError, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    (EligibleLeadersUnavailableError, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
     (NoCoordinatorError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     (CoordinatorTypeError, ErrorCode.INVALID_REQUEST),
     (ProtocolMissingError, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),

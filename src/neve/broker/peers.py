@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeVar
 from neve import runtime
 from neve.cluster.log import ClusterLog
 from neve.cluster.peer_auth import NONCE_BYTES, PeerAuthentication, Session
-from neve.cluster.peer_link import PeerError, PeerRefusedError
+from neve.cluster.peer_link import PeerError, PeerRefusedError, PingAnswer
 from neve.cluster.state import BrokerRegistration, PartitionKey
 from neve.errors import NeveError
 from neve.protocol.compiler import Api, Message
@@ -27,6 +27,7 @@ from neve.protocol.frames import decode_response_header, request_frame
 from neve.protocol.peers.handshake import HANDSHAKE, HandshakeRequest
 from neve.protocol.peers.ping import PING, PingRequest
 from neve.protocol.peers.probe import PROBE, ProbeRequest
+from neve.protocol.peers.pull import PULL, PullRequest
 from neve.protocol.peers.release import RELEASE, ReleaseRequest
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -68,7 +69,7 @@ class PeerConnections:
         *,
         watches: bool = False,
         hears: bool = False,
-    ) -> int:
+    ) -> PingAnswer:
         request = PingRequest(
             position=self._cluster.view.position,
             watches=watches,
@@ -78,7 +79,7 @@ class PeerConnections:
         if response.error_code:
             self._cluster.seen(response.position)  # it may say that this process is over
         _check(response.error_code, target)
-        return response.position
+        return PingAnswer(response.position, response.dropped)
 
     async def probe(
         self, target: BrokerRegistration, suspect: BrokerRegistration, seconds: float
@@ -92,15 +93,25 @@ class PeerConnections:
         self, target: BrokerRegistration, wanted: Collection[PartitionKey], seconds: float
     ) -> int:
         topics = [
-            ReleaseRequest.Topic(
-                topic_id=bytes.fromhex(topic_id), partitions=[number for _, number in rows]
-            )
-            for topic_id, rows in groupby(sorted(wanted), key=itemgetter(0))
+            ReleaseRequest.Topic(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in _by_topic(wanted)
         ]
         request = ReleaseRequest(topics=topics)
         response = await self._call_once(target, RELEASE, request, seconds)
         _check(response.error_code, target)
         return response.released
+
+    async def pull(
+        self, target: BrokerRegistration, wanted: Collection[PartitionKey], seconds: float
+    ) -> int:
+        topics = [
+            PullRequest.Topic(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in _by_topic(wanted)
+        ]
+        request = PullRequest(position=self._cluster.view.position, topics=topics)
+        response = await self._call_once(target, PULL, request, seconds)
+        _check(response.error_code, target)
+        return response.pulled
 
     def announce(self, targets: Collection[BrokerRegistration]) -> None:
         for target in targets:
@@ -261,6 +272,12 @@ class _Connection:
         if streams is not None:
             with contextlib.suppress(OSError):
                 await streams[1].wait_closed()
+
+
+def _by_topic(wanted: Collection[PartitionKey]) -> Iterator[tuple[bytes, list[int]]]:
+    """Yield each topic's id with its partitions."""
+    for topic_id, rows in groupby(sorted(wanted), key=itemgetter(0)):
+        yield bytes.fromhex(topic_id), [number for _, number in rows]
 
 
 def _check(error_code: int, target: BrokerRegistration) -> None:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from neve import runtime
-from neve.cluster.log_view import ClusterLogView, NoClusterError, ReplacedError
-from neve.cluster.placement import leaders_of_new, moves_from, moves_to, moves_to_one
+from neve.cluster.log_view import NoClusterError, ReplacedError
+from neve.cluster.placement import (
+    SHARING_LEVEL,
+    leaders_of_new,
+    moves_from,
+    moves_to,
+    moves_to_one,
+)
+from neve.cluster.placement_changes import NodeIsLiveError, NoNodeError, PlacementChanges
+from neve.cluster.preferred import check_preferred
 from neve.cluster.records import (
     FEATURE_LEVEL,
     AddPartitions,
@@ -24,7 +32,6 @@ from neve.cluster.records import (
     Register,
     SetBrokerConfigs,
     SetConfigs,
-    SetDraining,
     Tiered,
     TieredPart,
 )
@@ -39,6 +46,7 @@ from neve.cluster.state import (
 from neve.cluster.topic_config import check_configs, known_config
 from neve.cluster.topic_rules import (
     PARTITIONS_MAX,
+    AssignmentError,
     NoTopicError,
     PartitionCountError,
     TopicExistsError,
@@ -52,14 +60,16 @@ __all__ = [
     "PARTITIONS_MAX",
     "ClusterLog",
     "NoClusterError",
+    "NoNodeError",
     "NoTopicError",
+    "NodeIsLiveError",
     "ReplacedError",
     "TopicExistsError",
     "check_topic_name",
 ]
 
 
-class ClusterLog(ClusterLogView):
+class ClusterLog(PlacementChanges):
     """The changes that a process makes to the cluster."""
 
     async def check_no_other_process(self, node_id: int) -> None:
@@ -155,20 +165,17 @@ class ClusterLog(ClusterLogView):
 
         await self.propose(derive)
 
-    async def set_draining(self, node_id: int, *, draining: bool) -> None:
-        """Set whether brokers of a node should lead no partitions."""
-
-        def derive(state: ClusterState) -> Change | None:
-            if (node_id in state.draining) == draining:
-                return None
-            return SetDraining(node_id=node_id, draining=draining)
-
-        await self.propose(derive)
-
     async def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        preferred: Mapping[int, Sequence[int]] | None = None,
     ) -> Topic:
-        """Create a topic. Raises TopicExistsError if one has that name."""
+        """Create a topic. Raises TopicExistsError if one has that name.
+
+        `preferred` has the nodes that should lead a partition, by its number.
+        """
         check_topic_name(name)
         check_configs(configs or {})
         sent: list[str] = []  # ids whose outcome is unknown are never sent again
@@ -178,6 +185,7 @@ class ClusterLog(ClusterLogView):
                 return None
             check_new_name(state, name)
             check_partition_count(state, self._limits, name, partitions)
+            nodes = _checked_nodes(state, name, preferred)
             sent.append(runtime.token(16).hex())
             return CreateTopic(
                 name=name,
@@ -185,7 +193,8 @@ class ClusterLog(ClusterLogView):
                 partitions=partitions,
                 at_ms=runtime.now_ms(),
                 configs=dict(configs or {}),
-                leaders=leaders_of_new(state, sent[-1], range(partitions)),
+                leaders=leaders_of_new(state, sent[-1], range(partitions), nodes),
+                preferred=nodes,
             )
 
         await self.propose(derive)
@@ -195,11 +204,14 @@ class ClusterLog(ClusterLogView):
             raise NoTopicError(f"topic {name!r} was created, and deleted at once by another")
         return created
 
-    async def add_partitions(self, name: str, total: int) -> tuple[Topic, range]:
+    async def add_partitions(
+        self, name: str, total: int, preferred: Mapping[int, Sequence[int]] | None = None
+    ) -> tuple[Topic, range]:
         """Grow a topic to `total` partitions.
 
-        Returns the topic, and the numbers of the partitions that this change created: none if
-        another process may have created them.
+        `preferred` has the nodes that should lead a new partition, by its number. Returns the
+        topic, and the numbers of the partitions that this change created: none if another process
+        may have created them.
         """
         topic_id = (await self._found(name)).topic_id
         proposed: list[int] = []
@@ -219,9 +231,14 @@ class ClusterLog(ClusterLogView):
                     f"topic {name!r} has {before} partitions; {total} is not more"
                 )
             check_partition_count(state, self._limits, name, total, before)
+            nodes = _checked_nodes(state, name, preferred)
+            if any(number < before for number in nodes):
+                raise AssignmentError(
+                    f"topic {name!r} has {before} partitions by now: assignments are for new ones"
+                )
             proposed.append(before)
-            leaders = leaders_of_new(state, topic_id, range(before, total))
-            return AddPartitions(topic_id, total, leaders)
+            leaders = leaders_of_new(state, topic_id, range(before, total), nodes)
+            return AddPartitions(topic_id, total, leaders, nodes)
 
         won = await self.propose(derive) is not None
         created = range(proposed[-1], total) if won else range(0)
@@ -347,6 +364,19 @@ def _needed(state: ClusterState, topic_id: str, number: int, epoch: int) -> bool
         return False
     partition = topic.partitions[number]
     return any(part.epoch <= epoch and part.epoch != partition.epoch for part in partition.streams)
+
+
+def _checked_nodes(
+    state: ClusterState, name: str, preferred: Mapping[int, Sequence[int]] | None
+) -> dict[int, tuple[int, ...]]:
+    """Return the preferred nodes of new partitions; none before SHARING_LEVEL.
+
+    Raises AssignmentError.
+    """
+    given = {number: tuple(nodes) for number, nodes in sorted((preferred or {}).items())}
+    for nodes in given.values():
+        check_preferred(state, name, nodes)
+    return given if state.feature_level >= SHARING_LEVEL else {}
 
 
 def _same(state: ClusterState, topic_id: str, name: str) -> Topic:

@@ -90,7 +90,8 @@ class CreateTopic(ClusterStored, frozen=True, kw_only=True, tag="create-topic"):
     """A topic is created. Its id is random and never reused, so keys that contain it are unique.
 
     `leaders` are the incarnations that lead its first partitions, in their order. They have nothing
-    to recover: no other process can have written to these partitions.
+    to recover: no other process can have written to these partitions. `preferred` has the nodes
+    that should lead a partition, by its number.
     """
 
     name: str
@@ -99,14 +100,46 @@ class CreateTopic(ClusterStored, frozen=True, kw_only=True, tag="create-topic"):
     at_ms: int
     configs: dict[str, str] = msgspec.field(default_factory=dict)
     leaders: tuple[int, ...] = ()
+    preferred: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
 
 class AddPartitions(ClusterStored, frozen=True, tag="add-partitions"):
-    """A topic now has this many partitions in total. `leaders` lead the first new ones."""
+    """A topic now has this many partitions in total. `leaders` lead the first new ones.
+
+    `preferred` has the nodes that should lead a new partition, by its number.
+    """
 
     topic_id: str
     partitions: int
     leaders: tuple[int, ...] = ()
+    preferred: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+
+
+class Preference(ClusterStored, frozen=True):
+    """The nodes that should lead one partition, in this order. None: placement decides."""
+
+    topic_id: str
+    partition: int
+    nodes: tuple[int, ...]
+
+
+class SetPreferred(ClusterStored, frozen=True, tag="set-preferred"):
+    """From here on, the first of these nodes that can lead a partition should lead it."""
+
+    preferences: tuple[Preference, ...]
+
+
+class Rebalance(ClusterStored, frozen=True, tag="rebalance"):
+    """Every broker should pull now what it should lead, even if brokers have just come or gone."""
+
+
+class ForgetNode(ClusterStored, frozen=True, tag="forget-node"):
+    """A node that has ended does not come back: nothing refers to it any more.
+
+    Its streams are kept as long as they are needed. No effect while a process of it is live.
+    """
+
+    node_id: int
 
 
 class SetConfigs(ClusterStored, frozen=True, tag="set-configs"):
@@ -202,6 +235,9 @@ Change: TypeAlias = (
     | SetDraining
     | CreateTopic
     | AddPartitions
+    | SetPreferred
+    | Rebalance
+    | ForgetNode
     | SetConfigs
     | SetBrokerConfigs
     | DeleteTopic
@@ -223,8 +259,8 @@ class ClusterRecord(ClusterStored, frozen=True):
 
 def level_of(change: Change) -> int:
     """Return the feature level from which on a change may be written."""
-    if isinstance(change, Deregister | SetDraining):
+    if isinstance(change, Deregister | SetDraining | SetPreferred | Rebalance | ForgetNode):
         return 2
-    if isinstance(change, CreateTopic | AddPartitions) and change.leaders:
+    if isinstance(change, CreateTopic | AddPartitions) and (change.leaders or change.preferred):
         return 2
     return 1

@@ -20,7 +20,10 @@ PartitionKey: TypeAlias = tuple[str, int]
 
 
 class BrokerRegistration(ClusterStored, frozen=True, kw_only=True):
-    """A broker process. `live` is false once its node registered again, it left or was expired."""
+    """A broker process. `live` is false once its node registered again, it left or was expired.
+
+    `forgotten` is true once its node was removed from the cluster: only its stream is still needed.
+    """
 
     node_id: int
     incarnation: int
@@ -33,6 +36,7 @@ class BrokerRegistration(ClusterStored, frozen=True, kw_only=True):
     level: int = 1
     public_key: bytes = b""
     live: bool = True
+    forgotten: bool = False
 
 
 class StreamPart(ClusterStored, frozen=True, kw_only=True):
@@ -63,7 +67,10 @@ class PartitionState(ClusterStored, frozen=True, kw_only=True):
 class Topic(ClusterStored, frozen=True, kw_only=True, dict=True):
     """A topic and its partitions, by number.
 
-    Once it is deleted, `writers` are the live processes that may still write objects of it.
+    `preferred` has the nodes that should lead a partition, in this order, where a client or an
+    operator has chosen them. Once the topic is deleted, `deleted_at` is the number of the record
+    that did it, 0 below feature level 2. `writers` are the processes that were live then and still
+    are; below that level, those that have recorded that they dropped the topic are left out.
     """
 
     name: str
@@ -72,6 +79,8 @@ class Topic(ClusterStored, frozen=True, kw_only=True, dict=True):
     partitions: tuple[PartitionState, ...]
     configs: dict[str, str] = msgspec.field(default_factory=dict)
     writers: tuple[int, ...] = ()
+    preferred: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    deleted_at: int = 0
 
     @functools.cached_property
     def id_bytes(self) -> bytes:
@@ -102,6 +111,8 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
     """Configs by node id. Those of `ALL_NODES` apply to nodes that do not override them."""
     draining: tuple[int, ...] = ()
     """The nodes whose brokers should lead no partitions, in order."""
+    rebalances: int = 0
+    """How often brokers were asked to rebalance at once."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""

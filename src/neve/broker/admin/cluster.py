@@ -7,15 +7,19 @@ from the cluster log, so that every broker names the same brokers, leaders and c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve.cluster.state import NO_LEADER
+from neve.serving.logs import event
 
 if TYPE_CHECKING:
     from neve.cluster.node import Node
     from neve.cluster.state import BrokerRegistration, ClusterState, Topic
     from neve.serving.addresses import Address
+
+_log = logging.getLogger(__name__)
 
 NO_CONTROLLER = -1
 
@@ -88,9 +92,14 @@ class ClusterAdmin:
         latest: dict[int, BrokerAddress] = {}
         for _, each in sorted(registered.items()):
             address = self._address(each)
-            if each.node_id not in live and address is not None:
+            if each.node_id not in live and address is not None and not each.forgotten:
                 latest[each.node_id] = address
         return sorted(latest.values())
+
+    async def forget(self, node_id: int) -> None:
+        """Forget a broker that has ended. Raises NoNodeError or NodeIsLiveError."""
+        await self._node.cluster.forget_node(node_id)
+        event(_log, logging.INFO, "broker removed", node=node_id)
 
     def _reachable(self) -> dict[int, BrokerAddress]:
         """Return the live brokers that have an address, by incarnation: built once per state."""

@@ -13,7 +13,6 @@ from neve.broker.errors import (
     InternalTopicError,
     NotLeaderError,
     UnknownLeaderEpochError,
-    UnknownPartitionError,
 )
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
@@ -81,12 +80,7 @@ class PartitionAdmin:
         Raises NoTopicError, UnknownPartitionError, or NotLeaderError if this broker does not lead
         the partition.
         """
-        topic = self._topics.find(name)
-        if not self._topics.has_partition(name, number):
-            raise UnknownPartitionError(
-                f"partition {number} does not exist in topic {name!r}; valid partitions: "
-                + (f"0-{len(topic.partitions) - 1}" if topic.partitions else "none")
-            )
+        topic = self._topics.find_partition(name, number)
         leader = self._node.leader_of(topic.id_bytes, number)
         if leader is None:
             raise NotLeaderError(

@@ -1,4 +1,4 @@
-"""The messages of other brokers: Handshake, Ping, Probe and Release.
+"""The messages of other brokers: Handshake, Ping, Probe, Release and Pull.
 
 The first is answered to any client that knows a live broker's incarnation, and proves nothing. The
 others reach these handlers only if their sender has proven who it is (`neve.broker.peer_channel`).
@@ -19,6 +19,7 @@ from neve.errors import NeveError
 from neve.protocol.peers.handshake import HandshakeRequest, HandshakeResponse
 from neve.protocol.peers.ping import PingRequest, PingResponse
 from neve.protocol.peers.probe import ProbeRequest, ProbeResponse
+from neve.protocol.peers.pull import PullRequest, PullResponse
 from neve.protocol.peers.release import ReleaseRequest, ReleaseResponse
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def ping(broker: Broker, request: PingRequest, context: Context) -> PingResponse
     if sender is None:  # the position lets it find out
         return PingResponse(error_code=_OTHER, position=position)
     broker.membership.pinged(sender, request.position, watches=request.watches, hears=request.hears)
-    return PingResponse(position=position)
+    return PingResponse(position=position, dropped=broker.membership.dropped)
 
 
 async def probe(broker: Broker, request: ProbeRequest, context: Context) -> ProbeResponse:
@@ -81,3 +82,16 @@ async def release(broker: Broker, request: ReleaseRequest, context: Context) -> 
         return ReleaseResponse(error_code=admin_error(error)[0])
     position = broker.membership.position
     return ReleaseResponse(error_code=NO_ERROR, released=released, position=position)
+
+
+async def pull(broker: Broker, request: PullRequest, context: Context) -> PullResponse:
+    if _live_sender(broker, context) is None:
+        return PullResponse(error_code=_OTHER)
+    wanted = [
+        (topic.topic_id.hex(), number) for topic in request.topics for number in topic.partitions
+    ]
+    try:
+        pulled = await broker.membership.pull(wanted, request.position)
+    except NeveError as error:
+        return PullResponse(error_code=admin_error(error)[0])
+    return PullResponse(error_code=NO_ERROR, pulled=pulled)

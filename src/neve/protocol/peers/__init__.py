@@ -9,6 +9,7 @@ from neve.protocol.compiler import AnyApi
 from neve.protocol.peers.handshake import HANDSHAKE
 from neve.protocol.peers.ping import PING
 from neve.protocol.peers.probe import PROBE
+from neve.protocol.peers.pull import PULL
 from neve.protocol.peers.release import RELEASE
 
-PEER_APIS: tuple[AnyApi, ...] = (HANDSHAKE, PING, PROBE, RELEASE)
+PEER_APIS: tuple[AnyApi, ...] = (HANDSHAKE, PING, PROBE, RELEASE, PULL)

@@ -1,4 +1,7 @@
-"""Ping: a broker shows that it is alive, and both sides how far they have read the cluster log."""
+"""Ping: a broker shows that it is alive, and both sides how far they have read the cluster log.
+
+The answer also says which deleted topics the answering process cannot write to any more.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ PING = define(
     response
       error_code int16
       position int64
+      dropped int64  # all topics that were deleted below this number are dropped
     """
 )
 PingRequest = PING.Request
