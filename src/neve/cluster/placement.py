@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping
 
 from neve.cluster.balance import Candidate, candidates, spread
+from neve.cluster.followers import followers_of
 from neve.cluster.records import Move
 from neve.cluster.state import NO_LEADER, BrokerRegistration, ClusterState, PartitionKey, Topic
 from neve.log.wal.reader import PartitionId
@@ -66,10 +67,17 @@ def leaders_of_new(state: ClusterState, topic_id: str, numbers: Iterable[int]) -
     return tuple(leaders[row] for row in wanted if row in leaders)
 
 
-def moves_from(state: ClusterState, ended: Collection[int]) -> tuple[Move, ...]:
-    """Return moves to live processes, for every partition that the ended processes lead."""
+def moves_from(
+    state: ClusterState, ended: Collection[int], *, followers: int = 0
+) -> tuple[Move, ...]:
+    """Return moves to live processes, for every partition that the ended processes lead.
+
+    With `followers`, the number of them that each stream has, partitions move only to those that
+    follow such a stream, if there are any: they have its tail in memory.
+    """
     orphans = _led_by(state, ended)
-    leaders = _leaders_of(state, orphans, ended)
+    warm = {each for key in ended for each in followers_of(state, key, followers)}
+    leaders = _leaders_of(state, orphans, ended, warm)
     return tuple(_move(state, row, leaders[row]) for row in orphans if row in leaders)
 
 
@@ -99,13 +107,18 @@ def is_janitor(state: ClusterState, incarnation: int) -> bool:
 
 
 def _leaders_of(
-    state: ClusterState, partitions: Iterable[PartitionKey], ended: Collection[int] = ()
+    state: ClusterState,
+    partitions: Iterable[PartitionKey],
+    ended: Collection[int] = (),
+    preferred: Collection[int] = (),
 ) -> Mapping[PartitionKey, int]:
     """Choose a leader for each of these partitions; none if no process is live.
 
-    Where every live node is draining, its brokers lead all the same: no other could.
+    Only preferred processes are chosen if any of them can be. Where every live node is draining,
+    its brokers lead all the same: no other could.
     """
     among = [row for row in candidates(state) if row.incarnation not in ended]
+    among = [row for row in among if row.incarnation in preferred] or among
     if not among:
         live = (row for row in state.brokers.values() if row.live and row.incarnation not in ended)
         among = sorted(

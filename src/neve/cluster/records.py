@@ -84,6 +84,13 @@ class SetDraining(ClusterStored, frozen=True, kw_only=True, tag="set-draining"):
     draining: bool
 
 
+class SetLagging(ClusterStored, frozen=True, kw_only=True, tag="set-lagging"):
+    """A live process found these followers of its stream lagging, and no others."""
+
+    incarnation: int
+    followers: tuple[int, ...]
+
+
 class CreateTopic(ClusterStored, frozen=True, kw_only=True, tag="create-topic"):
     """A topic is created. Its id is random and never reused, so keys that contain it are unique.
 
@@ -198,6 +205,7 @@ Change: TypeAlias = (
     | Expire
     | Deregister
     | SetDraining
+    | SetLagging
     | CreateTopic
     | AddPartitions
     | SetConfigs
@@ -221,7 +229,7 @@ class ClusterRecord(ClusterStored, frozen=True):
 
 def level_of(change: Change) -> int:
     """Return the feature level from which on a change may be written."""
-    if isinstance(change, Deregister | SetDraining):
+    if isinstance(change, Deregister | SetDraining | SetLagging):
         return 2
     if isinstance(change, CreateTopic | AddPartitions) and change.leaders:
         return 2

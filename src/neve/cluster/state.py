@@ -101,6 +101,8 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
     """Configs by node id. Those of `ALL_NODES` apply to nodes that do not override them."""
     draining: tuple[int, ...] = ()
     """The nodes whose brokers should lead no partitions, in order."""
+    lagging: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """By process: the followers of its stream that it found lagging, in order."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""
