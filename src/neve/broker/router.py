@@ -76,6 +76,7 @@ from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPO
 from neve.protocol.messages.produce import PRODUCE
 from neve.protocol.messages.sync_group import SYNC_GROUP
 from neve.protocol.peers import PEER_APIS
+from neve.protocol.peers.notify import NOTIFY
 from neve.protocol.peers.ping import PING
 from neve.protocol.peers.probe import PROBE
 from neve.protocol.peers.release import RELEASE
@@ -194,6 +195,7 @@ _ROUTES = (
     _route(PING, peers.ping, _CLUSTER_ACTION),
     _route(PROBE, peers.probe, _CLUSTER_ACTION),
     _route(RELEASE, peers.release, _CLUSTER_ACTION),
+    _route(NOTIFY, peers.notify, _CLUSTER_ACTION),
 )
 
 

@@ -1,4 +1,4 @@
-"""The messages of other brokers: Ping, Probe and Release.
+"""The messages of other brokers: Ping, Probe, Release and Notify.
 
 A message that is meant for another process, such as the one that had this address before, is
 answered with an error.
@@ -12,6 +12,7 @@ from neve.broker.error_codes import NO_ERROR, admin_error, code_of
 from neve.broker.errors import OtherBrokerError
 from neve.cluster.state import PartitionKey
 from neve.errors import NeveError
+from neve.protocol.peers.notify import NotifyRequest, NotifyResponse
 from neve.protocol.peers.ping import PingRequest, PingResponse
 from neve.protocol.peers.probe import ProbeRequest, ProbeResponse
 from neve.protocol.peers.release import ReleaseRequest, ReleaseResponse
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 _OTHER = code_of(OtherBrokerError)
 
 
-def _is_meant(broker: Broker, request: PingRequest | ProbeRequest | ReleaseRequest) -> bool:
+def _is_meant(
+    broker: Broker, request: PingRequest | ProbeRequest | ReleaseRequest | NotifyRequest
+) -> bool:
     return broker.membership.is_meant(request.cluster_id, request.target)
 
 
@@ -59,3 +62,10 @@ async def release(broker: Broker, request: ReleaseRequest, context: Context) -> 
         return ReleaseResponse(error_code=admin_error(error)[0])
     position = broker.membership.position
     return ReleaseResponse(error_code=NO_ERROR, released=released, position=position)
+
+
+def notify(broker: Broker, request: NotifyRequest, context: Context) -> NotifyResponse:
+    del context
+    if not _is_meant(broker, request):
+        return NotifyResponse(error_code=_OTHER)
+    return NotifyResponse(position=broker.node.replication.heard(request.sender, request.end))

@@ -4,8 +4,9 @@ Clients do not see them: ApiVersions does not list them. Their keys are far abov
 """
 
 from neve.protocol.compiler import AnyApi
+from neve.protocol.peers.notify import NOTIFY
 from neve.protocol.peers.ping import PING
 from neve.protocol.peers.probe import PROBE
 from neve.protocol.peers.release import RELEASE
 
-PEER_APIS: tuple[AnyApi, ...] = (PING, PROBE, RELEASE)
+PEER_APIS: tuple[AnyApi, ...] = (PING, PROBE, RELEASE, NOTIFY)
