@@ -118,10 +118,7 @@ def test_only_partitions_that_exist_and_have_no_leader_can_be_taken() -> None:
 
 
 def test_what_a_dead_process_led_moves_to_those_that_follow_it() -> None:
-    brokers = {
-        at: msgspec.structs.replace(broker(at), port=9092)
-        for at in range(1, 9)
-    }
+    brokers = {at: msgspec.structs.replace(broker(at), port=9092) for at in range(1, 9)}
     rows = [topic(name, *[1] * 8) for name in (A, B)]
     state = ClusterState(brokers=brokers, topics={row.topic_id: row for row in rows})
     warm = followers_of(state, 1, 3)
