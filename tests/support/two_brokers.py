@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
@@ -106,6 +106,34 @@ async def two_running_brokers(
             await one.node.topics.create("t", 2)
         await refresh(one, two)
         yield one, two
+
+
+@asynccontextmanager
+async def racked_brokers(racks: Sequence[str], settings: Settings) -> AsyncIterator[list[Broker]]:
+    """Brokers 1, 2 and so on in these racks. Broker 1 leads topic `t` with two partitions.
+
+    They follow each other's streams, but have no background loops, and take nothing over and move
+    nothing by themselves: the test decides.
+    """
+    bucket = MemoryBucket()
+    async with contextlib.AsyncExitStack() as stack:
+        brokers = []
+        for node_id, rack in enumerate(racks, 1):
+            given = dataclasses.replace(settings.broker, node_id=node_id, rack=rack)
+            own = dataclasses.replace(settings, broker=given)
+            broker = await stack.enter_async_context(running_broker(MemoryStore(bucket), own))
+            await broker.background.close()
+            await broker.membership.close()
+            brokers.append(broker)
+        log = brokers[0].node.cluster
+        await refresh(*brokers)
+        for broker in brokers[1:]:
+            await log.set_draining(broker.node_id, draining=True)
+        await brokers[0].node.topics.create("t", 2)
+        for broker in brokers[1:]:
+            await log.set_draining(broker.node_id, draining=False)
+        await refresh(*brokers)
+        yield brokers
 
 
 async def refresh(*brokers: Broker | GroupBroker) -> None:

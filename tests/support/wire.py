@@ -146,11 +146,16 @@ class Wire:
         max_bytes: int = 1 << 20,
         partition_bytes: int = 1 << 20,
         session: tuple[int, int] = (0, -1),
+        rack: str = "",
+        epoch: int = -1,
     ) -> None:
         request = FETCH.Request
         parts = [
             request.Partition(
-                partition=index, fetch_offset=offset, partition_max_bytes=partition_bytes
+                partition=index,
+                current_leader_epoch=epoch,
+                fetch_offset=offset,
+                partition_max_bytes=partition_bytes,
             )
             for index, offset in offsets
         ]
@@ -160,6 +165,7 @@ class Wire:
             max_bytes=max_bytes,
             session_id=session[0],
             session_epoch=session[1],
+            rack_id=rack,
             topics=[request.Topic(topic=topic, partitions=parts)] if parts else [],
         )
         self.send(FETCH, FETCH_VERSION, body)

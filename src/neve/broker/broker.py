@@ -149,6 +149,7 @@ class Broker:
             # Other brokers ping this one from now on, however long the recovery takes.
             await broker.server.listen(where)
             broker.membership.start()
+            node.replication.start(broker.peers)
             await broker._lead_all()
             await broker.offsets_topic.load()
             broker.background.start()
@@ -231,6 +232,7 @@ class Broker:
         done = await self.server.drain(ends_at - runtime.monotonic())
         await self.changing.close()
         await self.membership.close()
+        await self.node.replication.close()
         await self.background.close()
         await self.offsets_topic.close()
         try:
@@ -256,6 +258,7 @@ class Broker:
         self.is_ready = False
         await self.changing.close()
         await self.membership.close()
+        await self.node.replication.close()
         await self.background.close()
         await self.offsets_topic.close()
         await self.node.abort()

@@ -1,8 +1,9 @@
-"""Connections to other brokers: pings, probes and requests to release partitions.
+"""Connections to other brokers: pings, probes, notifications, requests to release partitions.
 
-A connection to a broker is opened when it is first needed, and kept for pings. Requests that may
-take long have a connection of their own, so that they delay no ping. Each connection begins with a
-handshake, and each message after it carries a MAC.
+A connection to a broker is opened when it is first needed, and kept for pings. Another one is kept
+for the notifications of followers. Requests that may take long have a connection of their own, so
+that they delay no ping. Each connection begins with a handshake, and each message after it carries
+a MAC.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from neve.errors import NeveError
 from neve.protocol.compiler import Api, Message
 from neve.protocol.frames import decode_response_header, request_frame
 from neve.protocol.peers.handshake import HANDSHAKE, HandshakeRequest
+from neve.protocol.peers.notify import NOTIFY, NotifyRequest
 from neve.protocol.peers.ping import PING, PingRequest
 from neve.protocol.peers.probe import PROBE, ProbeRequest
 from neve.protocol.peers.pull import PULL, PullRequest
@@ -57,7 +59,8 @@ class PeerConnections:
         self._cluster = cluster
         self._incarnation = incarnation
         self._authentication = authentication
-        self._kept: dict[int, _Connection] = {}
+        self._kept: dict[int, _Connection] = {}  # for pings
+        self._notified: dict[int, _Connection] = {}
         self._tasks = runtime.Tasks(on_failure=lambda _: None)
         self._announcing: set[int] = set()
         self.traffic = PeerTraffic()
@@ -75,7 +78,7 @@ class PeerConnections:
             watches=watches,
             hears=hears,
         )
-        response = await self._call(self._kept_connection(target), PING, request, seconds)
+        response = await self._call(self._kept_in(self._kept, target), PING, request, seconds)
         if response.error_code:
             self._cluster.seen(response.position)  # it may say that this process is over
         _check(response.error_code, target)
@@ -113,6 +116,12 @@ class PeerConnections:
         _check(response.error_code, target)
         return response.pulled
 
+    async def notify(self, target: BrokerRegistration, end: int, seconds: float) -> int:
+        connection = self._kept_in(self._notified, target)
+        response = await self._call(connection, NOTIFY, NotifyRequest(end=end), seconds)
+        _check(response.error_code, target)
+        return response.position
+
     def announce(self, targets: Collection[BrokerRegistration]) -> None:
         for target in targets:
             # A ping on its way has an older position: the next regular one brings the new one.
@@ -129,20 +138,22 @@ class PeerConnections:
 
     def forget(self, live: Collection[int]) -> None:
         """Close the connections to all other processes than these."""
-        for incarnation in [each for each in self._kept if each not in live]:
-            self._kept.pop(incarnation).close()
+        for kept in (self._kept, self._notified):
+            for incarnation in [each for each in kept if each not in live]:
+                kept.pop(incarnation).close()
 
     async def close(self) -> None:
         await self._tasks.close()
-        kept, self._kept = self._kept, {}
-        for connection in kept.values():
+        open_connections = [*self._kept.values(), *self._notified.values()]
+        self._kept, self._notified = {}, {}
+        for connection in open_connections:
             await connection.closed()
 
-    def _kept_connection(self, target: BrokerRegistration) -> _Connection:
-        kept = self._kept.get(target.incarnation)
-        if kept is None:
-            kept = self._kept[target.incarnation] = self._connection(target)
-        return kept
+    def _kept_in(self, kept: dict[int, _Connection], target: BrokerRegistration) -> _Connection:
+        found = kept.get(target.incarnation)
+        if found is None:
+            found = kept[target.incarnation] = self._connection(target)
+        return found
 
     def _connection(self, target: BrokerRegistration) -> _Connection:
         request = HandshakeRequest(

@@ -85,6 +85,7 @@ from neve.protocol.messages.sync_group import SYNC_GROUP
 from neve.protocol.messages.unregister_broker import UNREGISTER_BROKER
 from neve.protocol.peers import PEER_APIS
 from neve.protocol.peers.handshake import HANDSHAKE
+from neve.protocol.peers.notify import NOTIFY
 from neve.protocol.peers.ping import PING
 from neve.protocol.peers.probe import PROBE
 from neve.protocol.peers.pull import PULL
@@ -248,6 +249,7 @@ _ROUTES = (
     _route(PROBE, peers.probe, None, sealed=True),
     _route(RELEASE, peers.release, None, sealed=True),
     _route(PULL, peers.pull, None, sealed=True),
+    _route(NOTIFY, peers.notify, None, sealed=True),
 )
 
 

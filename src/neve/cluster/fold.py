@@ -38,6 +38,7 @@ from neve.cluster.records import (
     SetBrokerConfigs,
     SetConfigs,
     SetDraining,
+    SetLagging,
     SetPreferred,
     Tiered,
     TieredPart,
@@ -129,7 +130,8 @@ def _ended(state: ClusterState, ended: Iterable[int], moves: Iterable[Move]) -> 
         key: _without_writers(topic, over) if topic.writers else topic
         for key, topic in state.deleted.items()
     }
-    return _with(state, brokers=brokers, id_blocks=blocks, deleted=deleted)
+    lagging = {key: rows for key, rows in state.lagging.items() if is_live(brokers, key)}
+    return _with(state, brokers=brokers, id_blocks=blocks, deleted=deleted, lagging=lagging)
 
 
 def _without_dead_leaders(state: ClusterState) -> ClusterState:
@@ -259,6 +261,13 @@ def _set_draining(state: ClusterState, change: SetDraining) -> ClusterState:
     )
 
 
+def _set_lagging(state: ClusterState, change: SetLagging) -> ClusterState:
+    if not is_live(state.brokers, change.incarnation):
+        return state
+    lagging = {**state.lagging, change.incarnation: tuple(sorted(set(change.followers)))}
+    return _with(state, lagging={key: rows for key, rows in lagging.items() if rows})
+
+
 def _merged(before: dict[str, str], change: SetConfigs | SetBrokerConfigs) -> dict[str, str]:
     merged = {**before, **change.values}
     return {name: value for name, value in merged.items() if name not in change.removed}
@@ -368,6 +377,7 @@ _FOLDS: dict[type, Callable[[ClusterState, Any], ClusterState]] = {
     SetPreferred: _set_preferred,
     Rebalance: _rebalance,
     ForgetNode: _forget_node,
+    SetLagging: _set_lagging,
     CreateTopic: _create_topic,
     AddPartitions: _add_partitions,
     SetConfigs: _set_configs,

@@ -27,11 +27,13 @@ from neve.cluster.records import (
     Feature,
     Init,
     Lead,
+    Move,
     ProducerIds,
     PurgeTopic,
     Register,
     SetBrokerConfigs,
     SetConfigs,
+    SetLagging,
     Tiered,
     TieredPart,
 )
@@ -151,7 +153,7 @@ class ClusterLog(PlacementChanges):
         def derive(state: ClusterState) -> Change | None:
             if not is_live(state.brokers, incarnation) or not stands(state):
                 return None
-            return Expire(incarnation=incarnation, moves=moves_from(state, {incarnation}))
+            return Expire(incarnation=incarnation, moves=self._moves_from(state, incarnation))
 
         return await self.propose(derive) is not None
 
@@ -161,7 +163,23 @@ class ClusterLog(PlacementChanges):
         def derive(state: ClusterState) -> Change | None:
             if not is_live(state.brokers, incarnation):
                 return None
-            return Deregister(incarnation=incarnation, moves=moves_from(state, {incarnation}))
+            return Deregister(incarnation=incarnation, moves=self._moves_from(state, incarnation))
+
+        await self.propose(derive)
+
+    def _moves_from(self, state: ClusterState, incarnation: int) -> tuple[Move, ...]:
+        return moves_from(state, {incarnation}, followers=self._limits.followers)
+
+    async def set_lagging(self, incarnation: int, followers: Collection[int]) -> None:
+        """Record which followers of a process's stream lag, if that differs from the state."""
+        found = tuple(sorted(followers))
+
+        def derive(state: ClusterState) -> Change | None:
+            if not is_live(state.brokers, incarnation):
+                return None
+            if state.lagging.get(incarnation, ()) == found:
+                return None
+            return SetLagging(incarnation=incarnation, followers=found)
 
         await self.propose(derive)
 

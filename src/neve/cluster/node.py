@@ -27,6 +27,7 @@ from neve.cluster.producer_ids import ProducerIdSource
 from neve.cluster.purge import Purge
 from neve.cluster.recovery import raise_first
 from neve.cluster.release import PartitionReleases
+from neve.cluster.replication import Replication
 from neve.cluster.state import ClusterState, is_live
 from neve.cluster.stream_rollups import StreamRollups
 from neve.cluster.streams import retire_streams
@@ -87,6 +88,15 @@ class Node:
             on_end=self._ended,
         )
         own, writer = self.own_stream, self.writer
+        self.replication = Replication(
+            store,
+            settings,
+            cluster,
+            own,
+            self.memory,
+            count=self.led.memory.count,
+            is_needed=self._is_to_be_recovered,
+        )
         self.rollups = StreamRollups(store, settings, cluster, led=self.led, own=own, writer=writer)
         self.takeover = Takeover(
             store,
@@ -97,6 +107,7 @@ class Node:
             own=own,
             writer=writer,
             memory=self.memory,
+            covering=self.replication.covering,
         )
         self.purging = Purge(
             store,
@@ -184,6 +195,7 @@ class Node:
             leader = partitions.get((entry.topic_id, entry.partition))
             if leader is not None:
                 leader.committed(held, entry)
+        self.replication.committed(done.number + 1)
 
     def _tiered(self) -> None:
         self.rollups.tiered()
@@ -233,9 +245,21 @@ class Node:
         """Apply a new state of the cluster log. Fence our writer if we are not live in it."""
         self.led.apply(state)
         self.takeover.cluster_changed(before, state)
+        self.replication.apply(state)
         self._changed.set()
         if not is_live(state.brokers, self.incarnation) and self.ended is None:
             self.writer.fence(self._superseded(state))
+
+    def _is_to_be_recovered(self, incarnation: int) -> bool:
+        """Whether this process is to lead a partition of that stream that it does not serve yet."""
+        own, led = self.incarnation, self.led.partitions
+        return any(
+            partition.leader == own
+            and any(part.incarnation == incarnation for part in partition.streams)
+            and (topic.id_bytes, number) not in led
+            for topic in self.cluster.state.topics.values()
+            for number, partition in enumerate(topic.partitions)
+        )
 
     async def wait_for_change(self, seconds: float) -> None:
         """Wait until the cluster's state changes, but no longer than `seconds`."""

@@ -60,6 +60,12 @@ class PeerLink(Protocol):
     ) -> int:
         """Ask a broker to take over partitions that it should lead. Returns how many it did."""
 
+    async def notify(self, target: BrokerRegistration, end: int, seconds: float) -> int:
+        """Let a follower know that all numbers of this broker's stream below `end` are committed.
+
+        Returns the number up to which it has read, or -1 if it does not follow the stream yet.
+        """
+
     def announce(self, targets: Collection[BrokerRegistration]) -> None:
         """Ping these brokers soon, without waiting, so that they read the cluster log."""
 

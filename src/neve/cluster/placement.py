@@ -10,6 +10,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from neve.cluster.balance import Candidate, candidates, spread
+from neve.cluster.followers import followers_of
 from neve.cluster.preferred import first_leader
 from neve.cluster.records import Move
 from neve.cluster.state import NO_LEADER, BrokerRegistration, ClusterState, PartitionKey, Topic
@@ -84,10 +85,17 @@ def leaders_of_new(
     return tuple(leaders[row] for row in wanted if row in leaders)
 
 
-def moves_from(state: ClusterState, ended: Collection[int]) -> tuple[Move, ...]:
-    """Return moves to live processes, for every partition that the ended processes lead."""
+def moves_from(
+    state: ClusterState, ended: Collection[int], *, followers: int = 0
+) -> tuple[Move, ...]:
+    """Return moves to live processes, for every partition that the ended processes lead.
+
+    With `followers`, the number of them that each stream has, partitions move only to those that
+    follow such a stream, if there are any: they have its tail in memory.
+    """
     orphans = _led_by(state, ended)
-    leaders = _leaders_of(state, orphans, ended)
+    warm = {each for key in ended for each in followers_of(state, key, followers)}
+    leaders = _leaders_of(state, orphans, ended, warm)
     return tuple(_move(state, row, leaders[row]) for row in orphans if row in leaders)
 
 
@@ -117,18 +125,25 @@ def is_janitor(state: ClusterState, incarnation: int) -> bool:
 
 
 def _leaders_of(
-    state: ClusterState, partitions: Iterable[PartitionKey], ended: Collection[int] = ()
+    state: ClusterState,
+    partitions: Iterable[PartitionKey],
+    ended: Collection[int] = (),
+    warm: Collection[int] = (),
 ) -> Mapping[PartitionKey, int]:
     """Choose a leader for each of these partitions; none if no process is live."""
-    return spread(state, partitions, _leader_candidates(state, ended))
+    return spread(state, partitions, _leader_candidates(state, ended, warm))
 
 
-def _leader_candidates(state: ClusterState, ended: Collection[int] = ()) -> list[Candidate]:
+def _leader_candidates(
+    state: ClusterState, ended: Collection[int] = (), warm: Collection[int] = ()
+) -> list[Candidate]:
     """Return the processes that may get partitions, without those that are about to end.
 
-    Where every live node is draining, its brokers lead all the same: no other could.
+    Only `warm` processes are chosen if any of them can be. Where every live node is draining,
+    its brokers lead all the same: no other could.
     """
     among = [row for row in candidates(state) if row.incarnation not in ended]
+    among = [row for row in among if row.incarnation in warm] or among
     if among:
         return among
     live = (row for row in state.brokers.values() if row.live and row.incarnation not in ended)

@@ -86,6 +86,13 @@ class SetDraining(ClusterStored, frozen=True, kw_only=True, tag="set-draining"):
     draining: bool
 
 
+class SetLagging(ClusterStored, frozen=True, kw_only=True, tag="set-lagging"):
+    """A live process found these followers of its stream lagging, and no others."""
+
+    incarnation: int
+    followers: tuple[int, ...]
+
+
 class CreateTopic(ClusterStored, frozen=True, kw_only=True, tag="create-topic"):
     """A topic is created. Its id is random and never reused, so keys that contain it are unique.
 
@@ -233,6 +240,7 @@ Change: TypeAlias = (
     | Expire
     | Deregister
     | SetDraining
+    | SetLagging
     | CreateTopic
     | AddPartitions
     | SetPreferred
@@ -259,7 +267,8 @@ class ClusterRecord(ClusterStored, frozen=True):
 
 def level_of(change: Change) -> int:
     """Return the feature level from which on a change may be written."""
-    if isinstance(change, Deregister | SetDraining | SetPreferred | Rebalance | ForgetNode):
+    later = Deregister | SetDraining | SetPreferred | Rebalance | ForgetNode | SetLagging
+    if isinstance(change, later):
         return 2
     if isinstance(change, CreateTopic | AddPartitions) and (change.leaders or change.preferred):
         return 2

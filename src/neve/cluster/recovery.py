@@ -30,7 +30,7 @@ from neve.log.partition import PartitionLog
 from neve.log.restore import load_history
 from neve.log.segment.history import History
 from neve.log.tail import assemble, read_streams
-from neve.log.tail_replay import TailReplay, replay_tails
+from neve.log.tail_replay import Covering, TailReplay, not_in_memory, replay_tails
 from neve.log.wal.reader import StreamTail
 from neve.log.wal.seal import Sealer
 from neve.settings import PrefetchSettings
@@ -86,15 +86,23 @@ async def recover(
     *,
     prefetch: PrefetchSettings | None = None,
     keep: Callable[[CachedObject], None] = CachedObject.drop,
+    covering: Covering = not_in_memory,
     on_recovered: Callable[[Sequence[PartitionLog]], None] = lambda _: None,
 ) -> Recovered:
     """Bring the logs of newly led partitions to where earlier leaders ended.
 
     `keep` receives the bytes of their tails as they are read, oldest first, and may drop them.
+    `covering` returns what is in memory of them already.
     `on_recovered` is called with logs as soon as they are recovered.
     """
     recovery = _Recovery(
-        store, own, brokers, prefetch or PrefetchSettings(), keep=keep, on_recovered=on_recovered
+        store,
+        own,
+        brokers,
+        prefetch or PrefetchSettings(),
+        keep=keep,
+        covering=covering,
+        on_recovered=on_recovered,
     )
     try:
         await recovery.run(taken)
@@ -123,6 +131,7 @@ class _Recovery:
         prefetch: PrefetchSettings,
         *,
         keep: Callable[[CachedObject], None],
+        covering: Covering,
         on_recovered: Callable[[Sequence[PartitionLog]], None],
     ) -> None:
         self.store = store
@@ -130,6 +139,7 @@ class _Recovery:
         self._brokers = brokers
         self._prefetch = prefetch
         self._keep = keep
+        self._covering = covering
         self._on_recovered = on_recovered
         self._seals: dict[int, asyncio.Task[int]] = {}
         self._attempts: Counter[PartitionLog] = Counter()
@@ -200,7 +210,14 @@ class _Recovery:
                 found.append(result)
         try:
             replays = [each.replay for each in found]
-            await replay_tails(self.store, replays, attempt.tails, self._prefetch, self._keep)
+            await replay_tails(
+                self.store,
+                replays,
+                attempt.tails,
+                self._prefetch,
+                self._keep,
+                covering=self._covering,
+            )
         except NeveError as error:  # after many retries; none of these tails was read to its end
             self.failed.update({each.log: error for each in found})
             return again

@@ -113,6 +113,8 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
     """The nodes whose brokers should lead no partitions, in order."""
     rebalances: int = 0
     """How often brokers were asked to rebalance at once."""
+    lagging: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """By process: the followers of its stream that it found lagging, in order."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""

@@ -31,6 +31,7 @@ from neve.cluster.records import (
     SetBrokerConfigs,
     SetConfigs,
     SetDraining,
+    SetLagging,
     SetPreferred,
     Tiered,
     TieredPart,
@@ -344,6 +345,15 @@ def test_the_draining_nodes_are_known_in_order() -> None:
     assert folded(SetDraining(node_id=7, draining=False), base=state) == state
 
 
+def test_a_live_process_says_which_of_its_followers_lag() -> None:
+    state = folded(SetLagging(incarnation=4, followers=(9, 7, 9)), base=alive(4, 9))
+    assert state.lagging == {4: (7, 9)}
+    assert folded(SetLagging(incarnation=4, followers=()), base=state).lagging == {}
+    assert folded(SetLagging(incarnation=5, followers=(9,)), base=state) == state
+    assert folded(expire(4), base=state).lagging == {}
+    assert folded(expire(9), base=state).lagging == {4: (7, 9)}
+
+
 def test_new_partitions_have_the_leaders_that_are_named_and_live() -> None:
     topic = CreateTopic(name="t", topic_id=A, partitions=4, at_ms=1, leaders=(4, 5, 9))
     state = folded(topic, base=alive(4, 9))
@@ -367,6 +377,7 @@ def test_every_kind_of_record_can_be_folded() -> None:
         expire(1),
         Deregister(incarnation=1),
         SetDraining(node_id=1, draining=True),
+        SetLagging(incarnation=1, followers=(2,)),
         create(),
         AddPartitions(A, 3),
         SetPreferred((Preference(A, 0, (1,)),)),

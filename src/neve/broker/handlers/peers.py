@@ -1,4 +1,4 @@
-"""The messages of other brokers: Handshake, Ping, Probe, Release and Pull.
+"""The messages of other brokers: Handshake, Ping, Probe, Release, Pull and Notify.
 
 The first is answered to any client that knows a live broker's incarnation, and proves nothing. The
 others reach these handlers only if their sender has proven who it is (`neve.broker.peer_channel`).
@@ -17,6 +17,7 @@ from neve.cluster.peer_auth import NONCE_BYTES, PeerAuthenticationError
 from neve.cluster.state import PartitionKey
 from neve.errors import NeveError
 from neve.protocol.peers.handshake import HandshakeRequest, HandshakeResponse
+from neve.protocol.peers.notify import NotifyRequest, NotifyResponse
 from neve.protocol.peers.ping import PingRequest, PingResponse
 from neve.protocol.peers.probe import ProbeRequest, ProbeResponse
 from neve.protocol.peers.pull import PullRequest, PullResponse
@@ -95,3 +96,10 @@ async def pull(broker: Broker, request: PullRequest, context: Context) -> PullRe
     except NeveError as error:
         return PullResponse(error_code=admin_error(error)[0])
     return PullResponse(error_code=NO_ERROR, pulled=pulled)
+
+
+def notify(broker: Broker, request: NotifyRequest, context: Context) -> NotifyResponse:
+    sender = _live_sender(broker, context)
+    if sender is None:
+        return NotifyResponse(error_code=_OTHER)
+    return NotifyResponse(position=broker.node.replication.heard(sender, request.end))

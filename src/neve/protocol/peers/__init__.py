@@ -7,9 +7,10 @@ connection begins with a handshake, and every other message in it is followed by
 
 from neve.protocol.compiler import AnyApi
 from neve.protocol.peers.handshake import HANDSHAKE
+from neve.protocol.peers.notify import NOTIFY
 from neve.protocol.peers.ping import PING
 from neve.protocol.peers.probe import PROBE
 from neve.protocol.peers.pull import PULL
 from neve.protocol.peers.release import RELEASE
 
-PEER_APIS: tuple[AnyApi, ...] = (HANDSHAKE, PING, PROBE, RELEASE, PULL)
+PEER_APIS: tuple[AnyApi, ...] = (HANDSHAKE, PING, PROBE, RELEASE, PULL, NOTIFY)
