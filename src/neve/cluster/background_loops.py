@@ -71,6 +71,7 @@ class BackgroundLoops:
         )
         self._begin(self._lead(), "maintenance-lead")
         self._begin(self._watch(), "maintenance-watch")
+        self._begin(self._watch_stream(), "maintenance-watch-stream")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(work, name=name)
@@ -179,6 +180,8 @@ class BackgroundLoops:
         if node.rollups.unswept:
             await self._attempt("sweeping old streams", node.rollups.sweep)
         maintenance = node.maintenance
+        if maintenance.has_lost_records():
+            await self._attempt("giving up lost records", maintenance.give_up_lost_records)
         if maintenance.has_tiered_streams():
             await self._attempt("recording tiered streams", maintenance.record_tiered_streams)
         state = node.cluster.state
@@ -229,12 +232,22 @@ class BackgroundLoops:
         while self._node.ended is None:
             await self._node.cluster.wait_until_behind(self._poll_seconds)
             if self._node.ended is None:
-                await self._attempt("watching the cluster log", self._check_incarnation)
+                await self._attempt("watching the cluster log", self._node.cluster.refresh)
+
+    async def _watch_stream(self) -> None:
+        # Apart from the cluster log: the stream may lie in another store, which may be unreachable.
+        await self._every(
+            self._poll_seconds, partial(self._attempt, "watching the own stream", self._check_idle)
+        )
 
     async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""
+        await self._node.cluster.refresh()
+        await self._check_idle()
+
+    async def _check_idle(self) -> None:
+        """Look for a seal in our stream, unless it was written to since the last call."""
         node = self._node
-        await node.cluster.refresh()
         # A commit since the last check proves more than a check of the stream does.
         is_idle = node.writer.committed_end == self._committed_end
         self._committed_end = node.writer.committed_end

@@ -9,6 +9,7 @@ from neve.cluster.log_view import ClusterLogView, NoClusterError, ReplacedError
 from neve.cluster.placement import leaders_of_new, moves_from, moves_to, moves_to_one
 from neve.cluster.records import (
     FEATURE_LEVEL,
+    AbandonWal,
     AddPartitions,
     Change,
     CreateTopic,
@@ -46,7 +47,9 @@ from neve.cluster.topic_rules import (
     check_partition_count,
     check_topic_name,
 )
+from neve.cluster.wal_stores import check_wal_store
 from neve.log.series import View
+from neve.log.wal.store_identity import WalStoreRef
 
 __all__ = [
     "PARTITIONS_MAX",
@@ -81,7 +84,14 @@ class ClusterLog(ClusterLogView):
         return self.state
 
     async def register(
-        self, node_id: int, *, inflight: int, host: str = "", port: int = 0, rack: str = ""
+        self,
+        node_id: int,
+        *,
+        inflight: int,
+        host: str = "",
+        port: int = 0,
+        rack: str = "",
+        wal_store: WalStoreRef | None = None,
     ) -> int:
         """Register a broker process, and return its incarnation.
 
@@ -93,6 +103,7 @@ class ClusterLog(ClusterLogView):
             state = view.state
             if _incarnation(state, session) is not None:
                 return None
+            check_wal_store(state, wal_store)
             earlier = {key for key, row in state.brokers.items() if row.node_id == node_id}
             return Register(
                 node_id=node_id,
@@ -104,6 +115,7 @@ class ClusterLog(ClusterLogView):
                 rack=rack,
                 level=FEATURE_LEVEL,
                 moves=moves_to_one(state, earlier, view.position),
+                wal_store=wal_store,
             )
 
         number = await self._propose(derive)
@@ -322,6 +334,17 @@ class ClusterLog(ClusterLogView):
         def derive(state: ClusterState) -> Change | None:
             rows = [TieredPart(*row) for row in parts if _needed(state, *row)]
             return Tiered(tuple(rows)) if rows else None
+
+        await self.propose(derive)
+
+    async def abandon_wal(self, store_id: str) -> None:
+        """Give up all streams in a WAL store. Processes that write there are ended."""
+
+        def derive(state: ClusterState) -> Change | None:
+            gone = {key for key, ref in state.wal_stores().items() if ref.store_id == store_id}
+            if not gone:
+                return None
+            return AbandonWal(store_id=store_id, moves=moves_from(state, gone))
 
         await self.propose(derive)
 

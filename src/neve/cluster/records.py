@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from neve.log.envelope import Stored
+from neve.log.wal.store_identity import WalStoreRef
 
 FEATURE_LEVEL = 2
 ALL_NODES = -1
@@ -46,7 +47,8 @@ class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     It ends any earlier incarnation of the same node; `moves` moves the partitions of that one to
     the new one. `session` is random, so that the process recognises its own registration.
     `inflight` bounds how far ahead the stream may write: a process that seals it needs this.
-    `level` is the greatest feature level that the process knows.
+    `level` is the greatest feature level that the process knows. `wal_store` is the store of its
+    stream, unless that is the bucket itself.
     """
 
     node_id: int
@@ -58,6 +60,7 @@ class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     rack: str = ""
     level: int = 1
     moves: tuple[Move, ...] = ()
+    wal_store: WalStoreRef | None = None
 
 
 class Expire(ClusterStored, frozen=True, kw_only=True, tag="expire"):
@@ -179,6 +182,16 @@ class Tiered(ClusterStored, frozen=True, tag="tiered"):
     parts: tuple[TieredPart, ...]
 
 
+class AbandonWal(ClusterStored, frozen=True, kw_only=True, tag="abandon-wal"):
+    """The streams in this WAL store are given up: no partition needs them any more.
+
+    Live processes that write there are ended; `moves` moves the partitions that they led.
+    """
+
+    store_id: str
+    moves: tuple[Move, ...] = ()
+
+
 class ProducerIds(ClusterStored, frozen=True, tag="producer-ids"):
     """A block of producer ids that one broker process assigns."""
 
@@ -208,6 +221,7 @@ Change: TypeAlias = (
     | Lead
     | Release
     | Tiered
+    | AbandonWal
     | ProducerIds
     | Feature
 )
@@ -221,8 +235,10 @@ class ClusterRecord(ClusterStored, frozen=True):
 
 def level_of(change: Change) -> int:
     """Return the feature level from which on a change may be written."""
-    if isinstance(change, Deregister | SetDraining):
+    if isinstance(change, Deregister | SetDraining | AbandonWal):
         return 2
     if isinstance(change, CreateTopic | AddPartitions) and change.leaders:
+        return 2
+    if isinstance(change, Register) and change.wal_store is not None:
         return 2
     return 1
