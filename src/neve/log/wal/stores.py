@@ -212,9 +212,16 @@ def connect_bucket(
     own = None
     if writes:
         own = own_wal_store(stores, settings.wal.own_store, settings.broker.rack)
-    main = main or connect(url, settings.store)
     stacks = {name: connect(each, settings.store) for name, each in stores.items()}
-    named = {name: NamedStore(shown_url(stores[name]), row.store) for name, row in stacks.items()}
+    urls = {name: shown_url(each) for name, each in stores.items()}
+    return with_wal_stores(main or connect(url, settings.store), stacks, urls, own)
+
+
+def with_wal_stores(
+    main: Stack, stacks: Mapping[str, Stack], urls: Mapping[str, str], own: str | None = None
+) -> Stack:
+    """Return the stack of a bucket whose streams may lie in these other stores, by name."""
+    named = {name: NamedStore(urls[name], row.store) for name, row in stacks.items()}
     places = StreamPlaces(named, own)
     return replace(
         main,
