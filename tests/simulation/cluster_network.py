@@ -560,8 +560,11 @@ async def _disorder(cluster: Cluster) -> list[str]:
             found.append(f"partition {number} is led by {partition.leader}")
             continue
         counts[partition.leader] += 1
-        if broker.node.leader_of(topic.id_bytes, number) is None:
+        leader = broker.node.leader_of(topic.id_bytes, number)
+        if leader is None:
             found.append(f"partition {number} is not served by {partition.leader}")
+        elif leader.log.high_watermark < leader.log.next_offset:
+            found.append(f"partition {number} has records that are not committed")
     if counts and max(counts.values()) - min(counts.values()) > 1:
         found.append(f"leaders are not balanced: {counts}")
     cluster.report.epochs = sum(row.epoch for row in topic.partitions)

@@ -180,8 +180,6 @@ class BackgroundLoops:
         if node.rollups.unswept:
             await self._attempt("sweeping old streams", node.rollups.sweep)
         maintenance = node.maintenance
-        if maintenance.has_lost_records():
-            await self._attempt("giving up lost records", maintenance.give_up_lost_records)
         if maintenance.has_tiered_streams():
             await self._attempt("recording tiered streams", maintenance.record_tiered_streams)
         state = node.cluster.state
@@ -195,6 +193,9 @@ class BackgroundLoops:
             await node.wait_for_change(self._settings.interval_ms / 1000)
             if node.ended is not None:
                 return
+            if node.maintenance.has_lost_records():
+                give_up = node.maintenance.give_up_lost_records
+                await self._attempt("giving up lost records", give_up)
             wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
             if wanted:  # a slow take-over does not delay the next one
                 self._begin(self._lead_unled(wanted), "maintenance-lead-partitions")
