@@ -19,7 +19,7 @@ from neve.serving.addresses import Address
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
-from neve.store.url import stack
+from neve.store.url import Stack, stack
 
 ANSWER_SECONDS = 20
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
@@ -48,14 +48,14 @@ async def running_broker(
 async def start_broker_at(
     where: Any,
     advertised: Address,
-    store: Store,
+    store: Store | Stack,
     settings: Settings,
     *,
     store_url: str = "memory://",
 ) -> Broker:
     """A broker that listens on a bound socket."""
     return await Broker.start(
-        stack(store, settings.store),
+        store if isinstance(store, Stack) else stack(store, settings.store),
         settings,
         where,
         store_url=store_url,

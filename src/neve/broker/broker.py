@@ -47,6 +47,9 @@ LEADERSHIP_CHECK_SECONDS_MAX = 10.0
 # the request is handled by what this broker knows; a change is checked again when it is decided.
 CLUSTER_LOG_SECONDS_MAX = 5.0
 
+# How long a start waits for partitions whose streams lie in WAL stores. Those left are led later.
+LEAD_SECONDS_MAX = 30.0
+
 # How many requests search offsets by time at once. Others wait, and hold only their request.
 SEARCHING_REQUESTS_MAX = 4
 
@@ -170,7 +173,21 @@ class Broker:
         return broker
 
     async def _lead_all(self) -> None:
-        """Take over all partitions. A damaged partition does not stop the others."""
+        """Take over all partitions. A damaged partition does not stop the others.
+
+        Streams in other stores may be unreachable for long: then the rest is not waited for.
+        """
+        if not self.node.cluster.state.wal_stores():
+            await self._lead()
+            return
+        leading = self.changing.start(self._lead(), name="lead")
+        done, _ = await asyncio.wait([leading], timeout=LEAD_SECONDS_MAX)
+        if done:
+            leading.result()
+        else:
+            log.error("some partitions are not recovered yet: the broker starts without them")
+
+    async def _lead(self) -> None:
         try:
             await self.node.takeover.lead()
         except NeveError as error:

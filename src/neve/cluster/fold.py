@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from neve.cluster.records import (
+    AbandonWal,
     AddPartitions,
     ClusterRecord,
     CreateTopic,
@@ -103,6 +104,7 @@ def _register(state: ClusterState, number: int, change: Register) -> ClusterStat
         rack=change.rack,
         level=change.level,
         public_key=change.public_key,
+        wal_store=change.wal_store,
     )
     registered = _with(state, brokers={**state.brokers, number: broker})
     return _ended(registered, earlier, change.moves)
@@ -356,6 +358,22 @@ def _tiered(state: ClusterState, change: Tiered) -> ClusterState:
     return _changed_partitions(state, change.parts, pruned)
 
 
+def _abandon_wal(state: ClusterState, change: AbandonWal) -> ClusterState:
+    gone = [key for key, ref in state.wal_stores().items() if ref.store_id == change.store_id]
+    if not gone:
+        return state
+
+    def without(partition: PartitionState) -> PartitionState:
+        kept = tuple(part for part in partition.streams if part.incarnation not in gone)
+        return partition if len(kept) == len(partition.streams) else _with(partition, streams=kept)
+
+    topics = {
+        key: _with(topic, partitions=tuple(map(without, topic.partitions)))
+        for key, topic in state.topics.items()
+    }
+    return _ended(_with(state, topics=topics), gone, change.moves)
+
+
 def _producer_ids(state: ClusterState, change: ProducerIds) -> ClusterState:
     block = IdBlock(state.next_producer_id, state.next_producer_id + change.count)
     return _with(
@@ -387,6 +405,7 @@ _FOLDS: dict[type, Callable[[ClusterState, Any], ClusterState]] = {
     Lead: _lead,
     Release: _release,
     Tiered: _tiered,
+    AbandonWal: _abandon_wal,
     ProducerIds: _producer_ids,
     Feature: _feature,
 }

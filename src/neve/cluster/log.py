@@ -17,6 +17,7 @@ from neve.cluster.placement_changes import NodeIsLiveError, NoNodeError, Placeme
 from neve.cluster.preferred import check_preferred
 from neve.cluster.records import (
     FEATURE_LEVEL,
+    AbandonWal,
     AddPartitions,
     Change,
     CreateTopic,
@@ -56,7 +57,9 @@ from neve.cluster.topic_rules import (
     check_partition_count,
     check_topic_name,
 )
+from neve.cluster.wal_stores import check_wal_store
 from neve.log.series import View
+from neve.log.wal.store_identity import WalStoreRef
 
 __all__ = [
     "PARTITIONS_MAX",
@@ -101,6 +104,7 @@ class ClusterLog(PlacementChanges):
         port: int = 0,
         rack: str = "",
         public_key: bytes = b"",
+        wal_store: WalStoreRef | None = None,
     ) -> int:
         """Register a broker process, and return its incarnation.
 
@@ -112,6 +116,7 @@ class ClusterLog(PlacementChanges):
             state = view.state
             if _incarnation(state, session) is not None:
                 return None
+            check_wal_store(state, wal_store)
             earlier = {key for key, row in state.brokers.items() if row.node_id == node_id}
             return Register(
                 node_id=node_id,
@@ -124,6 +129,7 @@ class ClusterLog(PlacementChanges):
                 level=FEATURE_LEVEL,
                 public_key=public_key,
                 moves=moves_to_one(state, earlier, view.position),
+                wal_store=wal_store,
             )
 
         number = await self._propose(derive)
@@ -365,6 +371,17 @@ class ClusterLog(PlacementChanges):
         def derive(state: ClusterState) -> Change | None:
             rows = [TieredPart(*row) for row in parts if _needed(state, *row)]
             return Tiered(tuple(rows)) if rows else None
+
+        await self.propose(derive)
+
+    async def abandon_wal(self, store_id: str) -> None:
+        """Give up all streams in a WAL store. Processes that write there are ended."""
+
+        def derive(state: ClusterState) -> Change | None:
+            gone = {key for key, ref in state.wal_stores().items() if ref.store_id == store_id}
+            if not gone:
+                return None
+            return AbandonWal(store_id=store_id, moves=moves_from(state, gone))
 
         await self.propose(derive)
 

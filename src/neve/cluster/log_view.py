@@ -26,6 +26,7 @@ from neve.errors import (
 )
 from neve.log.keys import cluster_log
 from neve.log.series import Series, View
+from neve.log.wal.stores import places_of
 from neve.settings import ClusterSettings
 from neve.store.port import Store
 
@@ -55,6 +56,7 @@ class ClusterLogView:
 
     def __init__(self, store: Store, limits: ClusterSettings | None = None) -> None:
         self._store = store
+        self._places = places_of(store)
         self._limits = limits or ClusterSettings()
         self._series: Series[ClusterState, ClusterRecord] = Series(
             store, cluster_log(), ClusterRules()
@@ -144,7 +146,20 @@ class ClusterLogView:
             self.view = view
         self._check_feature_level(self.view.state)
         if moved:
+            self._learn_places(view)
             self.on_change(before, view.state)
+
+    def _learn_places(self, view: View[ClusterState]) -> None:
+        """Let the store know where streams lie, before anything reads one."""
+        refs = view.state.wal_stores()
+        if self._places is not None:
+            self._places.learn(view.state.cluster_id, view.position, refs)
+        elif refs:
+            names = ", ".join(sorted({ref.name for ref in refs.values()}))
+            raise UnsupportedError(
+                f"streams of this cluster lie in other stores ({names}), and the bucket was opened "
+                "without them"
+            )
 
     async def propose(self, derive: Callable[[ClusterState], Change | None]) -> int | None:
         """Propose a change until it is decided. Returns its number; None if it was not needed."""

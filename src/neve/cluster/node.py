@@ -33,6 +33,7 @@ from neve.cluster.stream_rollups import StreamRollups
 from neve.cluster.streams import retire_streams
 from neve.cluster.takeover import Takeover
 from neve.cluster.topic_operations import TopicOperations
+from neve.cluster.wal_stores import own_wal_store
 from neve.errors import FencedError, NeveError, UnavailableError, UnsupportedError
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.settings import KIB, Settings, spare_bytes
@@ -153,6 +154,9 @@ class Node:
             linger_ms = LINGER_MS_WHERE_PUTS_COST if puts_cost else 0
             join_bytes = 0 if puts_cost else JOIN_BYTES
         key_pair = KeyPair.generate()
+        wal_store = await own_wal_store(store, cluster.state, probe=probe)
+        if wal_store is not None:
+            await cluster.raise_level()  # a registration with a WAL store needs the second level
         incarnation = await cluster.register(
             node_id,
             inflight=settings.wal.inflight_max,
@@ -160,6 +164,7 @@ class Node:
             port=port,
             rack=rack,
             public_key=key_pair.public_key,
+            wal_store=wal_store,
         )
         return cls(
             store,

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from neve.log.envelope import Stored
+from neve.log.wal.store_identity import WalStoreRef
 
 FEATURE_LEVEL = 2
 ALL_NODES = -1
@@ -47,7 +48,8 @@ class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     the new one. `session` is random, so that the process recognises its own registration.
     `inflight` bounds how far ahead the stream may write: a process that seals it needs this.
     `level` is the greatest feature level that the process knows. Other brokers authenticate it by
-    its `public_key` (X25519), which is empty if it does not talk to them.
+    its `public_key` (X25519), which is empty if it does not talk to them. `wal_store` is the store
+    of its stream, unless that is the bucket itself.
     """
 
     node_id: int
@@ -60,6 +62,7 @@ class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     level: int = 1
     public_key: bytes = b""
     moves: tuple[Move, ...] = ()
+    wal_store: WalStoreRef | None = None
 
 
 class Expire(ClusterStored, frozen=True, kw_only=True, tag="expire"):
@@ -221,6 +224,16 @@ class Tiered(ClusterStored, frozen=True, tag="tiered"):
     parts: tuple[TieredPart, ...]
 
 
+class AbandonWal(ClusterStored, frozen=True, kw_only=True, tag="abandon-wal"):
+    """The streams in this WAL store are given up: no partition needs them any more.
+
+    Live processes that write there are ended; `moves` moves the partitions that they led.
+    """
+
+    store_id: str
+    moves: tuple[Move, ...] = ()
+
+
 class ProducerIds(ClusterStored, frozen=True, tag="producer-ids"):
     """A block of producer ids that one broker process assigns."""
 
@@ -254,6 +267,7 @@ Change: TypeAlias = (
     | Lead
     | Release
     | Tiered
+    | AbandonWal
     | ProducerIds
     | Feature
 )
@@ -265,11 +279,23 @@ class ClusterRecord(ClusterStored, frozen=True):
     change: Change
 
 
+_OF_LEVEL_2 = (
+    Deregister,
+    SetDraining,
+    SetLagging,
+    SetPreferred,
+    Rebalance,
+    ForgetNode,
+    AbandonWal,
+)
+
+
 def level_of(change: Change) -> int:
     """Return the feature level from which on a change may be written."""
-    later = Deregister | SetDraining | SetPreferred | Rebalance | ForgetNode | SetLagging
-    if isinstance(change, later):
+    if isinstance(change, _OF_LEVEL_2):
         return 2
     if isinstance(change, CreateTopic | AddPartitions) and (change.leaders or change.preferred):
+        return 2
+    if isinstance(change, Register) and change.wal_store is not None:
         return 2
     return 1

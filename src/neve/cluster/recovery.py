@@ -33,6 +33,7 @@ from neve.log.tail import assemble, read_streams
 from neve.log.tail_replay import Covering, TailReplay, not_in_memory, replay_tails
 from neve.log.wal.reader import StreamTail
 from neve.log.wal.seal import Sealer
+from neve.log.wal.stores import WalStoreUnavailableError
 from neve.settings import PrefetchSettings
 from neve.store.port import Store
 
@@ -351,11 +352,17 @@ async def _outcome(task: asyncio.Task[T]) -> T:
 
 
 async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Retry with growing pauses while the store is unavailable, at most RETRIES_MAX times."""
+    """Retry with growing pauses while the store is unavailable, at most RETRIES_MAX times.
+
+    An unreachable WAL store is not retried: the background loops do, and other partitions need not
+    wait.
+    """
     backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
     for _ in range(RETRIES_MAX):
         try:
             return await work()
+        except WalStoreUnavailableError:
+            raise
         except UnavailableError:
             await backoff.pause()
     return await work()

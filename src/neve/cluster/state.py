@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from neve.cluster.records import ClusterStored
+from neve.log.wal.store_identity import WalStoreRef
 
 # The leader of a partition that has none.
 NO_LEADER = -1
@@ -23,6 +24,7 @@ class BrokerRegistration(ClusterStored, frozen=True, kw_only=True):
     """A broker process. `live` is false once its node registered again, it left or was expired.
 
     `forgotten` is true once its node was removed from the cluster: only its stream is still needed.
+    `wal_store` is the store of its stream; None for the bucket itself.
     """
 
     node_id: int
@@ -37,6 +39,7 @@ class BrokerRegistration(ClusterStored, frozen=True, kw_only=True):
     public_key: bytes = b""
     live: bool = True
     forgotten: bool = False
+    wal_store: WalStoreRef | None = None
 
 
 class StreamPart(ClusterStored, frozen=True, kw_only=True):
@@ -144,6 +147,12 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
     def partition_count(self) -> int:
         """The partitions of all live topics together."""
         return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def wal_stores(self) -> dict[int, WalStoreRef]:
+        """The store of each stream that does not lie in the bucket itself, by incarnation."""
+        return {
+            key: row.wal_store for key, row in self.brokers.items() if row.wal_store is not None
+        }
 
     def streams(self) -> list[int]:
         """Every incarnation whose stream some partition still needs, in order."""

@@ -8,6 +8,7 @@ import pytest
 from neve.cluster.fold import ClusterRules
 from neve.cluster.records import (
     ALL_NODES,
+    AbandonWal,
     AddPartitions,
     Change,
     ClusterRecord,
@@ -388,6 +389,7 @@ def test_every_kind_of_record_can_be_folded() -> None:
         lead(0, 1),
         release(0, 2),
         tiered(0),
+        AbandonWal(store_id="s"),
         ProducerIds(1, 1),
         Feature(1),
         DeleteTopic(A),
