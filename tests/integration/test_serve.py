@@ -251,7 +251,7 @@ def test_a_second_process_with_the_same_node_id_ends_the_first(start: Start) -> 
     assert first.process.wait(20) == 3, first.err
     last = first.err.splitlines()[-1]
     assert "the broker (node 1) stops: incarnation 1 is over" in last
-    assert "Only one process can serve a bucket" in last
+    assert "needs a --node-id of its own" in last
     assert "Traceback" not in first.err
     produce(second.port, 10)
     assert second.get("/readyz") == (200, "ready\n")

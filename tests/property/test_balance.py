@@ -141,6 +141,51 @@ def balanced(state: ClusterState) -> ClusterState:
     return led(state, target_leaders(state))
 
 
+def preferring(state: ClusterState, nodes: Mapping[PartitionKey, Sequence[int]]) -> ClusterState:
+    """The state with preferred nodes of these partitions."""
+    topics = {}
+    for topic_id, row in state.topics.items():
+        numbers = range(len(row.partitions))
+        wanted = {at: tuple(nodes[topic_id, at]) for at in numbers if (topic_id, at) in nodes}
+        topics[topic_id] = _with(row, preferred=wanted)
+    return _with(state, topics=topics)
+
+
+def without_partitions(state: ClusterState, gone: Collection[PartitionKey]) -> list[int]:
+    """How many partitions each candidate leads, apart from these."""
+    kept = Counter(leader for key, leader in leaders_of(state).items() if key not in gone)
+    return [kept[row.incarnation] for row in candidates(state)]
+
+
+# Preferred nodes.
+
+
+@given(clusters(), st.data())
+def test_preferred_nodes_lead_and_all_other_partitions_are_balanced(
+    state: ClusterState, data: st.DataObject
+) -> None:
+    nodes = st.lists(st.sampled_from([*(row.node_id for row in state.brokers.values()), 999]))
+    wanted = data.draw(
+        st.dictionaries(st.sampled_from(sorted(leaders_of(state)) or [("", 0)]), nodes)
+    )
+    state = preferring(state, wanted)
+    able = {row.node_id: row.incarnation for row in candidates(state)}
+    fixed = {
+        key: next(able[each] for each in rows if each in able)
+        for key, rows in wanted.items()
+        if any(each in able for each in rows) and key in leaders_of(state)
+    }
+    found = target_leaders(state)
+    assert found.keys() == leaders_of(state).keys()
+    assert {key: found[key] for key in fixed} == fixed
+    rest = without_partitions(led(state, found), fixed)
+    assert max(rest) - min(rest) <= 1
+    assert moves(led(state, found)) == {}
+    everything = spread(state, leaders_of(state), candidates(state))
+    assert {key: everything[key] for key in fixed} == fixed
+    assert everything.keys() == leaders_of(state).keys()
+
+
 # Targets.
 
 

@@ -18,16 +18,20 @@ from neve.cluster.records import (
     Dropped,
     Expire,
     Feature,
+    ForgetNode,
     Handover,
     Init,
     Lead,
     Move,
+    Preference,
     ProducerIds,
     PurgeTopic,
+    Rebalance,
     Register,
     Release,
     SetBrokerConfigs,
     SetConfigs,
+    SetPreferred,
     Tiered,
     TieredPart,
 )
@@ -53,6 +57,9 @@ handovers = st.builds(
     end_offset=small,
     successor=incarnations,
 )
+node_lists = st.lists(small, max_size=2).map(tuple)
+nodes_by_partition = st.dictionaries(small, node_lists, max_size=2)
+preferences = st.builds(Preference, topic_ids, small, node_lists)
 changes: st.SearchStrategy[Change] = st.one_of(
     st.builds(Init, st.just("cluster"), st.just(1), small),
     st.builds(
@@ -71,8 +78,12 @@ changes: st.SearchStrategy[Change] = st.one_of(
         partitions=small,
         at_ms=small,
         configs=configs,
+        preferred=nodes_by_partition,
     ),
-    st.builds(AddPartitions, topic_ids, small),
+    st.builds(AddPartitions, topic_ids, small, st.just(()), nodes_by_partition),
+    st.builds(SetPreferred, st.lists(preferences, max_size=3).map(tuple)),
+    st.just(Rebalance()),
+    st.builds(ForgetNode, small),
     st.builds(SetConfigs, topic_ids, configs, st.tuples(st.sampled_from("xy"))),
     st.builds(SetBrokerConfigs, small, configs, st.tuples(st.sampled_from("xy"))),
     st.builds(DeleteTopic, topic_ids),

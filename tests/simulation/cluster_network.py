@@ -21,6 +21,7 @@ from neve.broker.broker import Broker
 from neve.cluster.log import ClusterLog
 from neve.errors import NeveError
 from neve.log import create
+from neve.log.wal.stores import NamedStore, StreamPlaces, StreamStores, with_wal_stores
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
@@ -40,6 +41,7 @@ from neve.settings import (
 from neve.store.faults import Faults, FaultyStore, Latencies, Latency
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
+from neve.store.url import Stack, stack
 from simulation.checker import Checker, Sent, ViolationError
 from simulation.truth import read_all
 from support.simulated_network import KilledError, Network, RemoteStore, simulate
@@ -116,6 +118,7 @@ class Plan:
     faults: Faults = FAULTS
     latencies: Latencies = LATENCIES
     settings: Settings = SETTINGS
+    wal_stores: bool = False  # each rack has its WAL in a store of its own, as far as its host
 
 
 @dataclass
@@ -137,7 +140,9 @@ class Cluster:
         self.network = network
         self.plan = plan
         self.bucket = MemoryBucket()
-        self.raw = MemoryStore(self.bucket)
+        racks = range(1, plan.brokers + 1) if plan.wal_stores else ()
+        self.wal_buckets = {f"r{at}": MemoryBucket() for at in racks}
+        self.raw = self.healthy()
         self.stores: list[FaultyStore] = []
         self.checker = Checker()
         self.report = Report()
@@ -159,13 +164,36 @@ class Cluster:
 
     # -- brokers ---------------------------------------------------------------------------------
 
-    def connect(self) -> Store:
+    def connect(self, rack: str) -> Store | Stack:
         """The bucket as one process reaches it: through the network, and not always well."""
-        faulty = FaultyStore(
-            MemoryStore(self.bucket), self.plan.faults, latencies=self.plan.latencies
-        )
-        self.stores.append(faulty)
-        return RemoteStore(faulty, self.network)
+
+        def remote(bucket: MemoryBucket, host: str = "store") -> Store:
+            faulty = FaultyStore(
+                MemoryStore(bucket), self.plan.faults, latencies=self.plan.latencies
+            )
+            self.stores.append(faulty)
+            return RemoteStore(faulty, self.network, host)
+
+        main, settings = remote(self.bucket), self.plan.settings.store
+        if not self.wal_buckets:
+            return main
+        stacks = {
+            name: stack(remote(bucket, f"wal-{name}"), settings)
+            for name, bucket in self.wal_buckets.items()
+        }
+        urls = {name: f"memory://{name}" for name in stacks}
+        return with_wal_stores(stack(main, settings), stacks, urls, rack)
+
+    def healthy(self) -> Store:
+        """The bucket without a network or faults, with its WAL stores if there are any."""
+        main = MemoryStore(self.bucket)
+        if not self.wal_buckets:
+            return main
+        named = {
+            name: NamedStore(f"memory://{name}", MemoryStore(bucket))
+            for name, bucket in self.wal_buckets.items()
+        }
+        return StreamStores(main, StreamPlaces(named))
 
     async def serve(self, node_id: int) -> None:
         """Run a broker on its host, and start it again whenever it was declared dead or crashed."""
@@ -184,7 +212,8 @@ class Cluster:
         given = dataclasses.replace(BrokerSettings(), node_id=node_id, rack=f"r{node_id}")
         settings = dataclasses.replace(self.plan.settings, broker=given)
         address = Address(host.name, PORT)
-        broker = await start_broker_at(host.socket(PORT), address, self.connect(), settings)
+        store = self.connect(settings.broker.rack)
+        broker = await start_broker_at(host.socket(PORT), address, store, settings)
         self.running[node_id] = broker
         self.report.starts += 1
         stopped = runtime.spawn(self._until_down(node_id))
@@ -247,7 +276,7 @@ async def _pause(low: float, high: float) -> None:
     await runtime.sleep(runtime.chance().uniform(low, high))
 
 
-async def _create(cluster: Cluster, client: Client) -> None:
+async def create_topic(cluster: Cluster, client: Client) -> None:
     request = CREATE_TOPICS.Request
     topic = request.Topic(name=TOPIC, num_partitions=cluster.plan.partitions, replication_factor=1)
 
@@ -402,6 +431,17 @@ async def _cut_store(cluster: Cluster) -> None:
         cluster.network.heal(name, "store")
 
 
+async def _cut_wal_store(cluster: Cluster) -> None:
+    """Cut all brokers off from the WAL store of a rack."""
+    store = f"wal-r{_some(cluster)[0]}"
+    names = [f"b{at}" for at in range(1, cluster.plan.brokers + 1)]
+    for name in names:
+        cluster.network.cut(name, store)
+    await _pause(0.5, 8.0)
+    for name in names:
+        cluster.network.heal(name, store)
+
+
 async def _slow_down(cluster: Cluster) -> None:
     one, two = _some(cluster, 2)
     cluster.network.slow(f"b{one}", f"b{two}", (0.1, 1.0))
@@ -446,6 +486,7 @@ _EVENTS: dict[str, Callable[[Cluster], Awaitable[None]]] = {
     "isolate": _isolate,
     "shun": _shun,
     "store": _cut_store,
+    "WAL store": _cut_wal_store,
     "slow": _slow_down,
     "drain": _drain,
     "hinder release": _hinder_release,
@@ -462,7 +503,7 @@ async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     for node_id in range(1, plan.brokers + 1):
         tasks.start(cluster.serve(node_id))
     hosts = [network.host(f"c{at}") for at in range(plan.producers)]
-    await hosts[0].run(_create(cluster, Client(cluster)))
+    await hosts[0].run(create_topic(cluster, Client(cluster)))
     reader, asker = network.host("reader"), network.host("asker")
     consumer, client = Client(cluster), Client(cluster)
     positions: dict[int, int] = {}
@@ -519,8 +560,11 @@ async def _disorder(cluster: Cluster) -> list[str]:
             found.append(f"partition {number} is led by {partition.leader}")
             continue
         counts[partition.leader] += 1
-        if broker.node.leader_of(topic.id_bytes, number) is None:
+        leader = broker.node.leader_of(topic.id_bytes, number)
+        if leader is None:
             found.append(f"partition {number} is not served by {partition.leader}")
+        elif leader.log.high_watermark < leader.log.next_offset:
+            found.append(f"partition {number} has records that are not committed")
     if counts and max(counts.values()) - min(counts.values()) > 1:
         found.append(f"leaders are not balanced: {counts}")
     cluster.report.epochs = sum(row.epoch for row in topic.partitions)

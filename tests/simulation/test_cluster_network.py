@@ -13,6 +13,7 @@ from simulation.planted_network import BUGS
 
 SOAK_SEEDS, SOAK_CHUNK = 10_000, 100
 SAMPLE_SEEDS, SAMPLE_CHUNK = 24, 8
+WAL_STORE_SEEDS = 8
 SEEDS_MOST = 200
 ACKNOWLEDGED_LEAST = 20
 # More of what a bug needs, so that few seeds find it.
@@ -77,3 +78,15 @@ def test_a_planted_bug_is_found(bug: str) -> None:
             print(f"{bug}: found with seed {seed}: {type(found).__name__}: {found}")
             return
     pytest.fail(f"{bug}: {SEEDS_MOST} seeds did not find it")
+
+
+@pytest.mark.slow
+def test_a_sample_of_seeds_with_a_wal_store_for_each_rack_keeps_every_promise() -> None:
+    plan = Plan(wal_stores=True, chaos=(*Plan().chaos, "WAL store"))
+    for seed in range(WAL_STORE_SEEDS):
+        try:
+            report, _ = play(seed, plan)
+        except BaseException as failure:
+            failure.add_note(f"seed {seed}")
+            raise
+        assert report.acknowledged >= ACKNOWLEDGED_LEAST, (seed, report)

@@ -25,7 +25,7 @@ from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.wrapper import Call, Wrapper
 
 T = TypeVar("T")
-TIMING = Timing(interval_seconds=1.0, session_seconds=6.0, grace_seconds=5.0)
+TIMING = Timing(interval_seconds=1.0, session_seconds=6.0, grace_seconds=8.0)
 HOP_SECONDS = 0.001
 RETRY_SECONDS = 0.5
 

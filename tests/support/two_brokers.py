@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
@@ -24,6 +24,7 @@ from support.wire import running_broker
 
 GROUPS = GroupSettings(partitions=2, initial_rebalance_delay_ms=0)
 SETTINGS = dataclasses.replace(small_settings(), groups=GROUPS)
+NEVER_MS = 3_600_000
 RACKS = {1: "rack-a", 2: "rack-b"}
 
 
@@ -82,26 +83,57 @@ async def two_brokers() -> AsyncIterator[tuple[GroupBroker, GroupBroker]]:
 
 @asynccontextmanager
 async def two_running_brokers(
-    store: Store | None = None,
+    store: Store | None = None, *, idle: bool = True
 ) -> AsyncIterator[tuple[Broker, Broker]]:
     """Brokers 1 and 2, which clients reach. Broker 1 leads topic `t` with two partitions.
 
-    They have no background loops, and take nothing over by themselves: the test decides.
+    They have no background loops, and take nothing over by themselves: the test decides. Unless
+    they are not `idle`: then they only do not balance the load in time for a test to see it.
     """
     store = store or MemoryStore(MemoryBucket())
     async with contextlib.AsyncExitStack() as stack:
         brokers = []
         for node_id, rack in RACKS.items():
             given = dataclasses.replace(Settings().broker, node_id=node_id, rack=rack)
-            settings = dataclasses.replace(Settings(), broker=given)
+            cluster = dataclasses.replace(Settings().cluster, rebalance_delay_ms=NEVER_MS)
+            settings = dataclasses.replace(Settings(), broker=given, cluster=cluster)
             broker = await stack.enter_async_context(running_broker(store, settings))
-            await broker.background.close()
+            if idle:
+                await broker.background.close()
             brokers.append(broker)
         one, two = brokers
         async with draining(one.node, 2):
             await one.node.topics.create("t", 2)
         await refresh(one, two)
         yield one, two
+
+
+@asynccontextmanager
+async def racked_brokers(racks: Sequence[str], settings: Settings) -> AsyncIterator[list[Broker]]:
+    """Brokers 1, 2 and so on in these racks. Broker 1 leads topic `t` with two partitions.
+
+    They follow each other's streams, but have no background loops, and take nothing over and move
+    nothing by themselves: the test decides.
+    """
+    bucket = MemoryBucket()
+    async with contextlib.AsyncExitStack() as stack:
+        brokers = []
+        for node_id, rack in enumerate(racks, 1):
+            given = dataclasses.replace(settings.broker, node_id=node_id, rack=rack)
+            own = dataclasses.replace(settings, broker=given)
+            broker = await stack.enter_async_context(running_broker(MemoryStore(bucket), own))
+            await broker.background.close()
+            await broker.membership.close()
+            brokers.append(broker)
+        log = brokers[0].node.cluster
+        await refresh(*brokers)
+        for broker in brokers[1:]:
+            await log.set_draining(broker.node_id, draining=True)
+        await brokers[0].node.topics.create("t", 2)
+        for broker in brokers[1:]:
+            await log.set_draining(broker.node_id, draining=False)
+        await refresh(*brokers)
+        yield brokers
 
 
 async def refresh(*brokers: Broker | GroupBroker) -> None:

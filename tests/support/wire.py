@@ -19,7 +19,7 @@ from neve.serving.addresses import Address
 from neve.settings import Settings
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
-from neve.store.url import stack
+from neve.store.url import Stack, stack
 
 ANSWER_SECONDS = 20
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
@@ -48,14 +48,14 @@ async def running_broker(
 async def start_broker_at(
     where: Any,
     advertised: Address,
-    store: Store,
+    store: Store | Stack,
     settings: Settings,
     *,
     store_url: str = "memory://",
 ) -> Broker:
     """A broker that listens on a bound socket."""
     return await Broker.start(
-        stack(store, settings.store),
+        store if isinstance(store, Stack) else stack(store, settings.store),
         settings,
         where,
         store_url=store_url,
@@ -146,11 +146,16 @@ class Wire:
         max_bytes: int = 1 << 20,
         partition_bytes: int = 1 << 20,
         session: tuple[int, int] = (0, -1),
+        rack: str = "",
+        epoch: int = -1,
     ) -> None:
         request = FETCH.Request
         parts = [
             request.Partition(
-                partition=index, fetch_offset=offset, partition_max_bytes=partition_bytes
+                partition=index,
+                current_leader_epoch=epoch,
+                fetch_offset=offset,
+                partition_max_bytes=partition_bytes,
             )
             for index, offset in offsets
         ]
@@ -160,6 +165,7 @@ class Wire:
             max_bytes=max_bytes,
             session_id=session[0],
             session_epoch=session[1],
+            rack_id=rack,
             topics=[request.Topic(topic=topic, partitions=parts)] if parts else [],
         )
         self.send(FETCH, FETCH_VERSION, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from typing import Protocol
@@ -10,8 +11,10 @@ from typing import Protocol
 from neve import runtime
 from neve.broker.admin.cluster import ClusterAdmin
 from neve.broker.admin.configs import ConfigAdmin
+from neve.broker.admin.elections import ElectionAdmin
 from neve.broker.admin.offsets import OffsetAdmin
 from neve.broker.admin.partitions import PartitionAdmin
+from neve.broker.admin.reassignments import ReassignmentAdmin
 from neve.broker.admin.topics import TopicAdmin
 from neve.broker.fetch.sessions import FetchSessions
 from neve.broker.metrics import Metrics
@@ -22,6 +25,7 @@ from neve.broker.unsent_responses import UnsentResponses
 from neve.cluster.background_loops import BackgroundLoops
 from neve.cluster.membership import Membership
 from neve.cluster.node import Node
+from neve.cluster.peer_auth import PeerAuthentication, PeerAuthenticationError
 from neve.errors import NeveError, UnavailableError
 from neve.log.index_cache import IndexCache
 from neve.log.reading.leader.reader import LogReader
@@ -38,6 +42,13 @@ log = logging.getLogger("neve.broker")
 # a store that hangs would hold up a connection. Longer than the time-out of an offset commit, which
 # has an error of its own.
 LEADERSHIP_CHECK_SECONDS_MAX = 10.0
+
+# How long an admin request waits for what is new in the cluster log. If the store fails or hangs,
+# the request is handled by what this broker knows; a change is checked again when it is decided.
+CLUSTER_LOG_SECONDS_MAX = 5.0
+
+# How long a start waits for partitions whose streams lie in WAL stores. Those left are led later.
+LEAD_SECONDS_MAX = 30.0
 
 # How many requests search offsets by time at once. Others wait, and hold only their request.
 SEARCHING_REQUESTS_MAX = 4
@@ -71,6 +82,7 @@ class Broker:
         self.topics = TopicAdmin(node, settings)
         self.partitions = PartitionAdmin(node, self.topics, self.still_leading)
         self.cluster = ClusterAdmin(node, advertised)
+        self.reassignments = ReassignmentAdmin(node, self.topics)
         self.configs = ConfigAdmin(
             node, self.topics, settings, advertised=advertised, store_url=self.store_url
         )
@@ -104,8 +116,10 @@ class Broker:
         )
         self.groups = self.offsets_topic.groups
         self.background = BackgroundLoops(node, settings)
-        self.peers = PeerConnections(node.cluster, node.incarnation)
+        self.peer_authentication = PeerAuthentication(node.cluster, node.incarnation, node.key_pair)
+        self.peers = PeerConnections(node.cluster, node.incarnation, self.peer_authentication)
         self.membership = Membership(node, self.peers, settings.cluster)
+        self.elections = ElectionAdmin(node, self.topics, self.membership)
         self.ended: asyncio.Future[NeveError] = asyncio.get_running_loop().create_future()
         self.is_ready = False
 
@@ -138,6 +152,7 @@ class Broker:
             # Other brokers ping this one from now on, however long the recovery takes.
             await broker.server.listen(where)
             broker.membership.start()
+            node.replication.start(broker.peers)
             await broker._lead_all()
             await broker.offsets_topic.load()
             broker.background.start()
@@ -158,7 +173,21 @@ class Broker:
         return broker
 
     async def _lead_all(self) -> None:
-        """Take over all partitions. A damaged partition does not stop the others."""
+        """Take over all partitions. A damaged partition does not stop the others.
+
+        Streams in other stores may be unreachable for long: then the rest is not waited for.
+        """
+        if not self.node.cluster.state.wal_stores():
+            await self._lead()
+            return
+        leading = self.changing.start(self._lead(), name="lead")
+        done, _ = await asyncio.wait([leading], timeout=LEAD_SECONDS_MAX)
+        if done:
+            leading.result()
+        else:
+            log.error("some partitions are not recovered yet: the broker starts without them")
+
+    async def _lead(self) -> None:
         try:
             await self.node.takeover.lead()
         except NeveError as error:
@@ -186,6 +215,16 @@ class Broker:
                 "the store did not confirm leadership in time",
             ) from None
 
+    def log_not_authentic(self, client: str, error: PeerAuthenticationError) -> None:
+        """Log a message that no other broker is proven to have sent: once per cause and window."""
+        self.limited_log.warning(client, f"broker message: {error.cause}", f"refused: {error}")
+
+    async def read_cluster_log(self) -> None:
+        """Read what is new in the cluster log, if the store answers in time."""
+        with contextlib.suppress(NeveError, TimeoutError):
+            async with runtime.deadline(CLUSTER_LOG_SECONDS_MAX):
+                await self.node.cluster.refresh()
+
     def _node_ended(self, error: NeveError) -> None:
         """Stop responding, so that clients look for the broker that has taken over."""
         self.is_ready = False
@@ -210,6 +249,7 @@ class Broker:
         done = await self.server.drain(ends_at - runtime.monotonic())
         await self.changing.close()
         await self.membership.close()
+        await self.node.replication.close()
         await self.background.close()
         await self.offsets_topic.close()
         try:
@@ -235,6 +275,7 @@ class Broker:
         self.is_ready = False
         await self.changing.close()
         await self.membership.close()
+        await self.node.replication.close()
         await self.background.close()
         await self.offsets_topic.close()
         await self.node.abort()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from neve.broker.access import ANONYMOUS, Principal
+from neve.broker.peer_channel import PeerChannel
 
 PLAINTEXT = "PLAINTEXT"
 """The name of the listener that neither encrypts nor authenticates."""
@@ -31,3 +32,5 @@ class Context(NamedTuple):
     client: Client
     client_keeps_up: bool = False
     """Whether the client has read its last large response, and all before it."""
+    peer: PeerChannel | None = None
+    """The connection as another broker uses it. Set for the messages of brokers alone."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from neve.broker.errors import (
     AcksError,
-    AssignmentError,
     BatchTooLargeError,
     ControllerEndpointError,
     CoordinatorTypeError,
     DeletedOffsetError,
+    ElectionNotNeededError,
+    EligibleLeadersUnavailableError,
     EndpointTypeError,
     FencedLeaderEpochError,
     FetchSessionEpochError,
@@ -22,9 +23,11 @@ from neve.broker.errors import (
     InternalTopicError,
     LeaderNotAvailableError,
     NoCoordinatorError,
+    NoReassignmentError,
     NotAuthorizedError,
     NotLeaderError,
     OtherBrokerError,
+    PreferredLeaderUnavailableError,
     ProtocolMissingError,
     ReplicationFactorError,
     TimedOutError,
@@ -34,8 +37,12 @@ from neve.broker.errors import (
     UnknownPartitionError,
     UnknownTopicIdError,
 )
+from neve.cluster.log import NoNodeError
+from neve.cluster.log_view import NewerClusterError
+from neve.cluster.peer_auth import PeerAuthenticationError
 from neve.cluster.topic_config import InvalidConfigError
 from neve.cluster.topic_rules import (
+    AssignmentError,
     NoTopicError,
     PartitionCountError,
     TopicExistsError,
@@ -87,8 +94,16 @@ _REFUSALS: _Table = (
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (DeletedOffsetError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (OtherBrokerError, ErrorCode.STALE_BROKER_EPOCH),
+    # This broker has to stop: clients find the others.
+    (NewerClusterError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (PeerAuthenticationError, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     (ControllerEndpointError, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
     (EndpointTypeError, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    (NoNodeError, ErrorCode.BROKER_ID_NOT_REGISTERED),
+    (NoReassignmentError, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    (ElectionNotNeededError, ErrorCode.ELECTION_NOT_NEEDED),
+    (PreferredLeaderUnavailableError, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+    (EligibleLeadersUnavailableError, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
     (NoCoordinatorError, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     (CoordinatorTypeError, ErrorCode.INVALID_REQUEST),
     (ProtocolMissingError, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),

@@ -35,10 +35,6 @@ class InternalTopicError(InvalidError):
     """The topic holds the broker's own state: clients may not change it."""
 
 
-class AssignmentError(InvalidError):
-    """A manual assignment of partitions to brokers is invalid."""
-
-
 class ReplicationFactorError(InvalidError):
     """The replication factor is not supported."""
 
@@ -76,6 +72,26 @@ class ControllerEndpointError(InvalidError):
 
 class EndpointTypeError(InvalidError):
     """The endpoint type is unknown."""
+
+
+class NoReassignmentError(InvalidError):
+    """A reassignment is cancelled that does not exist."""
+
+
+class ElectionNotNeededError(NeveError):
+    """The broker that should lead the partition leads it."""
+
+
+class PreferredLeaderUnavailableError(NeveError):
+    """The broker that should lead the partition cannot take it now."""
+
+
+class EligibleLeadersUnavailableError(NeveError):
+    """No broker can lead the partition."""
+
+
+class ElectionTypeError(InvalidError):
+    """The type of election is unknown."""
 
 
 class NoCoordinatorError(NeveError):

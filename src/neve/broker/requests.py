@@ -4,6 +4,8 @@ A request passes these stages: decode its header and find its route, authorize, 
 encode, throttle. ProduceRequests handles produce requests, and encodes the response once the
 batches are committed. A stage that raises a NeveError closes the connection.
 
+A message of another broker is authenticated before it is decoded.
+
 Requests behind a produce or fetch request do not wait for it. Requests behind any other wait until
 it is done, as Kafka's clients expect.
 """
@@ -17,11 +19,14 @@ from typing import TYPE_CHECKING
 from neve import runtime
 from neve.broker.access import authorize
 from neve.broker.context import Context
+from neve.broker.error_codes import code_of
 from neve.broker.fair_queue import TURN_SECONDS, Paced
+from neve.broker.peer_channel import PeerChannel
 from neve.broker.produce import ReceiveTime
 from neve.broker.produce_requests import ProduceRequests
 from neve.broker.response_queue import HandlerResponse, ResponseQueue
 from neve.broker.router import Handler, Route
+from neve.cluster.peer_auth import PeerAuthenticationError
 from neve.protocol.compiler import Message
 from neve.protocol.errors import MalformedError
 from neve.protocol.frames import RequestHeader, decode_request_header
@@ -51,6 +56,7 @@ class Requests:
         self._produces = ProduceRequests(server, responses)
         self._requests_max = server.settings.connection_requests_max
         self._reads: dict[asyncio.Task[None], None] = {}
+        self._peer = PeerChannel()
         self._fetching = 0
         self._busy = False  # a request is running that is not pipelined
 
@@ -122,12 +128,19 @@ class Requests:
     ) -> None:
         version = header.api_version
         keeps_up = self._responses.client_keeps_up
-        context = Context(version, header.client_id, connection.client, keeps_up)
-        request = route.api.Request.decode(frame.data, version, header.end)
+        context = Context(version, header.client_id, connection.client, keeps_up, self._peer)
+        data = frame.data
+        if route.sealed:
+            try:
+                data = self._peer.open(data)
+            except PeerAuthenticationError as error:
+                self._refuse_peer(connection, header, route, error)
+                return
+        request = route.api.Request.decode(data, version, header.end)
         started = runtime.monotonic()
         result = handle(self._server.broker, request, context)
         if isinstance(result, Message):
-            self._responses.add_ready(route.frame(header, result))
+            self._responses.add_ready(route.reply(header, result, self._peer))
             self._count(route, result, started)
             return
         pending = HandlerResponse(owed=not route.long_poll)
@@ -143,6 +156,19 @@ class Requests:
             self._reads[task] = None
             task.add_done_callback(self._reads.pop)
 
+    def _refuse_peer(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        route: Route,
+        error: PeerAuthenticationError,
+    ) -> None:
+        """Answer a message that no other broker is proven to have sent."""
+        self._server.broker.log_not_authentic(connection.address, error)
+        response = route.api.Response(error_code=code_of(PeerAuthenticationError))
+        self._responses.add_ready(route.frame(header, response))
+        self._count(route, response, runtime.monotonic())
+
     async def _finish(
         self,
         connection: Connection,
@@ -153,7 +179,7 @@ class Requests:
         *,
         started: float,
     ) -> None:
-        paced = Paced(route.finish(header, work), self._server.turns, connection)
+        paced = Paced(route.finish(header, work, self._peer), self._server.turns, connection)
         try:
             response, parts = await paced
         except Exception:

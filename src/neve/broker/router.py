@@ -14,6 +14,7 @@ from neve.broker.error_codes import code_of
 from neve.broker.fetch.handler import fetch
 from neve.broker.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -26,6 +27,7 @@ from neve.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    elect_leaders,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
@@ -34,6 +36,7 @@ from neve.broker.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -41,12 +44,14 @@ from neve.broker.handlers import (
     offset_for_leader_epoch,
     peers,
     sync_group,
+    unregister_broker,
 )
 from neve.errors import UnsupportedError
 from neve.protocol.compiler import AnyApi, Api, Message
 from neve.protocol.frames import RequestHeader, response_frame
 from neve.protocol.messages import APIS
 from neve.protocol.messages.alter_configs import ALTER_CONFIGS
+from neve.protocol.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
 from neve.protocol.messages.create_topics import CREATE_TOPICS
@@ -59,6 +64,7 @@ from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
 from neve.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from neve.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
 from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from neve.protocol.messages.elect_leaders import ELECT_LEADERS
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.heartbeat import HEARTBEAT
@@ -68,6 +74,7 @@ from neve.protocol.messages.join_group import JOIN_GROUP
 from neve.protocol.messages.leave_group import LEAVE_GROUP
 from neve.protocol.messages.list_groups import LIST_GROUPS
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
+from neve.protocol.messages.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from neve.protocol.messages.metadata import METADATA
 from neve.protocol.messages.offset_commit import OFFSET_COMMIT
 from neve.protocol.messages.offset_delete import OFFSET_DELETE
@@ -75,14 +82,19 @@ from neve.protocol.messages.offset_fetch import OFFSET_FETCH
 from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from neve.protocol.messages.produce import PRODUCE
 from neve.protocol.messages.sync_group import SYNC_GROUP
+from neve.protocol.messages.unregister_broker import UNREGISTER_BROKER
 from neve.protocol.peers import PEER_APIS
+from neve.protocol.peers.handshake import HANDSHAKE
+from neve.protocol.peers.notify import NOTIFY
 from neve.protocol.peers.ping import PING
 from neve.protocol.peers.probe import PROBE
+from neve.protocol.peers.pull import PULL
 from neve.protocol.peers.release import RELEASE
 from neve.store.port import Buffer
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
+    from neve.broker.peer_channel import PeerChannel
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -104,7 +116,7 @@ class Route(NamedTuple):
     Produce has no handler: its connection appends the batches. Requests behind a `pipelined` one
     do not wait for its response. A `long_poll` may wait for new records or for other members of a
     group, so a stopping broker does not wait for it. A request that `only_reads` is cancelled when
-    its client is gone.
+    its client is gone. One that is `sealed` is handled only if another broker has sent it.
     """
 
     api: AnyApi
@@ -113,18 +125,24 @@ class Route(NamedTuple):
     pipelined: bool = False
     long_poll: bool = False
     only_reads: bool = False
+    sealed: bool = False
 
     def frame(self, header: RequestHeader, response: Message) -> list[Buffer]:
         """Encode a response with its length and header."""
         version = header.api_version
         return response_frame(self.api, version, header.correlation_id, response.encode(version))
 
+    def reply(self, header: RequestHeader, response: Message, peer: PeerChannel) -> list[Buffer]:
+        """Encode the response of a handler, with its MAC if the request had one."""
+        frame = self.frame(header, response)
+        return peer.seal(frame) if self.sealed else frame
+
     async def finish(
-        self, header: RequestHeader, work: Awaitable[Message]
+        self, header: RequestHeader, work: Awaitable[Message], peer: PeerChannel
     ) -> tuple[Message, list[Buffer]]:
         """Wait for a response. Returns it, and its frame."""
         response = await work
-        return response, self.frame(header, response)
+        return response, self.reply(header, response, peer)
 
 
 def _route(
@@ -135,9 +153,26 @@ def _route(
     pipelined: bool = False,
     long_poll: bool = False,
     only_reads: bool = False,
+    sealed: bool = False,
 ) -> Route:
     """A route whose handler is checked to take and return the messages of its API."""
-    return Route(api, handle, required_access, pipelined, long_poll, only_reads)
+    return Route(api, handle, required_access, pipelined, long_poll, only_reads, sealed)
+
+
+def newest(
+    handle: Handle[RequestT, ResponseT],
+) -> Callable[[Broker, RequestT, Context], Coroutine[object, None, ResponseT]]:
+    """Return a handler that reads what is new in the cluster log first.
+
+    Admin clients send a change to one broker and ask the next one for its outcome.
+    """
+
+    async def handle_newest(broker: Broker, request: RequestT, context: Context) -> ResponseT:
+        await broker.read_cluster_log()
+        response = handle(broker, request, context)
+        return response if isinstance(response, Message) else await response
+
+    return handle_newest
 
 
 _READ_TOPIC = RequiredAccess(Operation.READ, Resource.TOPIC)
@@ -149,7 +184,7 @@ _READ_GROUP = RequiredAccess(Operation.READ, Resource.GROUP)
 _DELETE_GROUP = RequiredAccess(Operation.DELETE, Resource.GROUP)
 _DESCRIBE_GROUP = RequiredAccess(Operation.DESCRIBE, Resource.GROUP)
 _DESCRIBE_CLUSTER = RequiredAccess(Operation.DESCRIBE, Resource.CLUSTER)
-_CLUSTER_ACTION = RequiredAccess(Operation.CLUSTER_ACTION, Resource.CLUSTER)
+_ALTER_CLUSTER = RequiredAccess(Operation.ALTER, Resource.CLUSTER)
 
 _ROUTES = (
     Route(PRODUCE, None, _WRITE_TOPIC, pipelined=True),
@@ -166,8 +201,12 @@ _ROUTES = (
     _route(DESCRIBE_GROUPS, describe_groups.handle, _DESCRIBE_GROUP),
     _route(LIST_GROUPS, list_groups.handle, _DESCRIBE_GROUP),
     _route(API_VERSIONS, api_versions.handle, None),
-    _route(CREATE_TOPICS, create_topics.handle, RequiredAccess(Operation.CREATE, Resource.TOPIC)),
-    _route(DELETE_TOPICS, delete_topics.handle, _DELETE_TOPIC),
+    _route(
+        CREATE_TOPICS,
+        newest(create_topics.handle),
+        RequiredAccess(Operation.CREATE, Resource.TOPIC),
+    ),
+    _route(DELETE_TOPICS, newest(delete_topics.handle), _DELETE_TOPIC),
     _route(DELETE_RECORDS, delete_records.handle, _DELETE_TOPIC),
     _route(
         INIT_PRODUCER_ID,
@@ -177,23 +216,40 @@ _ROUTES = (
     _route(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle, _DESCRIBE_TOPIC),
     _route(
         DESCRIBE_CONFIGS,
-        describe_configs.handle,
+        newest(describe_configs.handle),
         RequiredAccess(Operation.DESCRIBE_CONFIGS, Resource.TOPIC),
     ),
-    _route(ALTER_CONFIGS, alter_configs.handle, _ALTER_CONFIGS),
+    _route(ALTER_CONFIGS, newest(alter_configs.handle), _ALTER_CONFIGS),
     _route(DESCRIBE_LOG_DIRS, describe_log_dirs.handle, _DESCRIBE_CLUSTER),
     _route(
-        CREATE_PARTITIONS, create_partitions.handle, RequiredAccess(Operation.ALTER, Resource.TOPIC)
+        CREATE_PARTITIONS,
+        newest(create_partitions.handle),
+        RequiredAccess(Operation.ALTER, Resource.TOPIC),
     ),
     _route(DELETE_GROUPS, delete_groups.handle, _DELETE_GROUP),
-    _route(INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle, _ALTER_CONFIGS),
+    _route(INCREMENTAL_ALTER_CONFIGS, newest(incremental_alter_configs.handle), _ALTER_CONFIGS),
     _route(OFFSET_DELETE, offset_delete.handle, _DELETE_GROUP),
-    _route(DESCRIBE_CLUSTER, describe_cluster.handle, _DESCRIBE_CLUSTER),
+    _route(DESCRIBE_CLUSTER, newest(describe_cluster.handle), _DESCRIBE_CLUSTER),
     _route(DESCRIBE_PRODUCERS, describe_producers.handle, _READ_TOPIC),
-    _route(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle, _DESCRIBE_TOPIC),
-    _route(PING, peers.ping, _CLUSTER_ACTION),
-    _route(PROBE, peers.probe, _CLUSTER_ACTION),
-    _route(RELEASE, peers.release, _CLUSTER_ACTION),
+    _route(DESCRIBE_TOPIC_PARTITIONS, newest(describe_topic_partitions.handle), _DESCRIBE_TOPIC),
+    _route(ELECT_LEADERS, newest(elect_leaders.handle), _ALTER_CLUSTER),
+    _route(
+        ALTER_PARTITION_REASSIGNMENTS,
+        newest(alter_partition_reassignments.handle),
+        _ALTER_CLUSTER,
+    ),
+    _route(
+        LIST_PARTITION_REASSIGNMENTS,
+        newest(list_partition_reassignments.handle),
+        _DESCRIBE_CLUSTER,
+    ),
+    _route(UNREGISTER_BROKER, newest(unregister_broker.handle), _ALTER_CLUSTER),
+    _route(HANDSHAKE, peers.handshake, None),
+    _route(PING, peers.ping, None, sealed=True),
+    _route(PROBE, peers.probe, None, sealed=True),
+    _route(RELEASE, peers.release, None, sealed=True),
+    _route(PULL, peers.pull, None, sealed=True),
+    _route(NOTIFY, peers.notify, None, sealed=True),
 )
 
 

@@ -51,8 +51,9 @@ from neve.log.prefetch import PrefetchReader
 from neve.log.reading.record_chunk import RecordChunk
 from neve.log.reading.segment_indexes import SegmentIndexes
 from neve.log.remote import BucketRemoteStorage
+from neve.log.wal.stores import connect_bucket
 from neve.settings import CacheSettings, Settings, load
-from neve.store.url import Stack, connect, parse
+from neve.store.url import Stack, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +95,8 @@ class AsyncBucket:
     ) -> AsyncBucket:
         """Open the bucket at a URL or path. Sends no request."""
         chosen = _near(os.fspath(url), settings_of(settings))
-        return await cls.over(connect(os.fspath(url), chosen.store), layout=layout, settings=chosen)
+        stack = connect_bucket(os.fspath(url), chosen)
+        return await cls.over(stack, layout=layout, settings=chosen)
 
     @classmethod
     async def over(

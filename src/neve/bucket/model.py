@@ -17,6 +17,7 @@ from neve.errors import (
     UnsupportedError,
 )
 from neve.log.reading.spans import TimeWindow
+from neve.log.wal.stores import WalStoreUnavailableError
 
 OFFSET_MAX = 2**63 - 1
 
@@ -26,6 +27,7 @@ PARTITION_ERRORS = (
     LostRangeError,
     NotFoundError,
     UnsupportedError,
+    WalStoreUnavailableError,
 )
 """Errors that concern one partition: the other partitions are read before the error is raised.
 

@@ -22,6 +22,7 @@ from neve.log.manifest.records import Segment
 from neve.log.tail import assemble
 from neve.log.wal.directories import DirectoryCache
 from neve.log.wal.reader import StreamTail, TailObject, WalReader
+from neve.log.wal.stores import WalStoreUnavailableError
 from neve.settings import ReaderSettings
 from neve.store.port import Store
 
@@ -139,7 +140,7 @@ async def read_views(
     async def view(incarnation: int) -> StreamView:
         try:
             return await WalReader(store, incarnation, known=known).tail()
-        except (DamagedError, UnsupportedError) as error:
+        except (DamagedError, UnsupportedError, WalStoreUnavailableError) as error:
             return error
 
     incarnations = sorted({part.incarnation for part in parts})

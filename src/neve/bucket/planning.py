@@ -25,6 +25,7 @@ from neve.bucket.model import (
 )
 from neve.errors import NeveError
 from neve.log.manifest.records import Segment
+from neve.log.manifest.skips import OffsetRange
 from neve.log.reading.spans import TIME_MAX, TIME_MIN, Span, plan_spans
 
 
@@ -48,9 +49,10 @@ class PartitionPlan:
     """What a selection reads of one partition.
 
     `start` and `end` are the log's bounds, `first` and `stop` the selection's within them. `lost`
-    counts the selected offsets below the log's start. Pruned segments and bytes are those of the
-    whole partition that are not planned. If `failure` is set, `end` is the offset up to which the
-    partition could be resolved.
+    counts the selected offsets below the log's start. `skipped` are the selected offsets that were
+    given up, and `open_losses` the offsets from which on records were given up without a known end.
+    Pruned segments and bytes are those of the whole partition that are not planned. If `failure` is
+    set, `end` is the offset up to which the partition could be resolved.
     """
 
     topic: str
@@ -67,6 +69,8 @@ class PartitionPlan:
     bytes_pruned: int = 0
     lost: int = 0
     failure: NeveError | None = None
+    skipped: tuple[OffsetRange, ...] = ()
+    open_losses: tuple[int, ...] = ()
 
 
 async def plan_partitions(
@@ -125,6 +129,8 @@ async def _of(
         max(0, bytes_all - bytes_planned),
         lost,
         resolved.failure,
+        tuple(found.skipped),
+        tuple(skip.first for skip in resolved.skips if skip.last < skip.first),
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from neve.cluster.log import ClusterLog
     from neve.cluster.state import BrokerRegistration, ClusterState
 
-app = App(name="cluster", help="Show the brokers of a bucket; drain and remove brokers.")
+app = App(name="cluster", help="Show the brokers of a bucket; drain and remove them.")
 
 StoreFlag = Annotated[
     str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data.")
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.5
 def status(
     *, store: StoreFlag = None, json: JsonFlag = False, settings: SettingsFlags = DEFAULT_FLAGS
 ) -> int:
-    """Show every broker: its node id, address, rack, state, and how many partitions it leads.
+    """Show every broker: its node id, address, rack, feature level, state and led partitions.
 
     Exit code 1 if a partition has no leader.
     """
@@ -92,14 +92,41 @@ def remove(
     return runtime.run(_remove(store, settings.load(), node_id, as_json=json))
 
 
+@app.command
+def abandon_wal(
+    *,
+    store_name: Annotated[str, Parameter(help="The name of the WAL store, as in wal.store.")],
+    accept_loss: Annotated[
+        bool, Parameter(negative="", help="Confirm that what lies only there is lost for ever.")
+    ] = False,
+    dry_run: Annotated[
+        bool, Parameter(negative="", help="List what would be lost. Change nothing.")
+    ] = False,
+    store: StoreFlag = None,
+    json: JsonFlag = False,
+    settings: SettingsFlags = DEFAULT_FLAGS,
+) -> int:
+    """Give up a WAL store that is gone for good, so that its partitions are available again.
+
+    Lists for each partition which records are lost: those that lay in that store and in no segment.
+    Brokers that write there are ended, and need another wal.store to start again.
+    """
+    from neve.cli.abandon_wal import abandon
+
+    work = abandon(
+        store, settings.load(), store_name, accept_loss=accept_loss, dry_run=dry_run, as_json=json
+    )
+    return runtime.run(work)
+
+
 @asynccontextmanager
 async def _cluster(store: str | None, settings: Settings) -> AsyncIterator[ClusterLog]:
     from neve.cluster.log import ClusterLog
-    from neve.store.url import connect
+    from neve.log.wal.stores import connect_bucket
 
     url = settings.broker.store if store is None else store
     with reading_settings():
-        stack = connect(url, settings.store)
+        stack = connect_bucket(url, settings)
     try:
         cluster = ClusterLog(stack.store, settings.cluster)
         with output.naming(url):
@@ -208,6 +235,7 @@ def _document(state: ClusterState) -> dict[str, Any]:
                 "incarnation": row.incarnation,
                 "address": f"{row.host}:{row.port}" if row.port else None,
                 "rack": row.rack or None,
+                "level": row.level,
                 "state": _state_of(state, row),
                 "partitions": led[node_id],
             }
@@ -232,13 +260,14 @@ def _print(found: dict[str, Any]) -> None:
     )
     print()
     output.print_table(
-        ("node", "incarnation", "address", "rack", "state", "partitions"),
+        ("node", "incarnation", "address", "rack", "level", "state", "partitions"),
         [
             (
                 row["node_id"],
                 row["incarnation"],
                 row["address"] or "-",
                 row["rack"] or "-",
+                row["level"],
                 row["state"],
                 row["partitions"],
             )

@@ -64,9 +64,9 @@ async def _import(
     url: str, settings: Settings, options: ImportOptions, *, take_ownership: bool, as_json: bool
 ) -> int:
     from neve.bucket.maintain.import_kafscale import import_kafscale
-    from neve.store.url import connect
+    from neve.log.wal.stores import connect_bucket
 
-    stacked = connect(url, settings.store)
+    stacked = connect_bucket(url, settings)
     taken: list[Outcome] = []
     try:
         with output.naming(url), output.progress("bytes", hidden=as_json) as bar:

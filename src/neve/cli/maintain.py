@@ -154,9 +154,9 @@ def _run(
 
 async def _maintain(job: Job, where: Where, settings: Settings) -> int:
     from neve.bucket.maintain.jobs import plan_units
-    from neve.store.url import connect
+    from neve.log.wal.stores import connect_bucket
 
-    stacked = connect(job.url, settings.store)
+    stacked = connect_bucket(job.url, settings)
     try:
         with output.naming(job.url):
             units = await plan_units(stacked.store, job, where.topic, where.partition)

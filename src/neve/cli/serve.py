@@ -148,13 +148,15 @@ class _Life:
 async def _serve(life: _Life) -> int:
     from neve.broker.metrics.objects import ObjectCounts
     from neve.broker.pages import BrokerPages
+    from neve.log.wal.stores import connect_bucket
     from neve.serving import logs
     from neve.serving.addresses import address_of, advertised_address, bind, parse_address
-    from neve.store.url import connect, refuse_one_zone
+    from neve.store.url import refuse_one_zone
 
     settings = life.settings
     with reading_settings():
-        refuse_one_zone(settings.broker.store, settings.wal.durability)
+        for url in (settings.broker.store, *settings.wal.stores.values()):
+            refuse_one_zone(url, settings.wal.durability)
         asked = parse_address("broker.listen", settings.broker.listen)
     logs.configure(settings.logs)
     logs.Repeated(log, settings.logs).log_accept_failures(asyncio.get_running_loop())
@@ -166,7 +168,7 @@ async def _serve(life: _Life) -> int:
         life.listens_on(bound)
         with reading_settings():
             advertised = advertised_address(settings.broker.advertise, bound)
-            stack = connect(settings.broker.store, settings.store)
+            stack = connect_bucket(settings.broker.store, settings, writes=True)
         counted = ObjectCounts(stack.store)
         pages = BrokerPages(counted)
         async with _http(settings, pages) as http:
@@ -220,7 +222,7 @@ async def _start(
     advertised: Address,
 ) -> Broker:
     """Start the broker, retrying while the store is slow or unavailable."""
-    from neve.store.url import connect
+    from neve.log.wal.stores import connect_bucket
 
     settings = life.settings
     backoff = runtime.Backoff(START_PAUSE_MS, START_PAUSE_MS_MAX)
@@ -231,7 +233,7 @@ async def _start(
         except UnavailableError as error:
             log.warning("the store is unavailable, retrying the start: %s", error)
         await backoff.pause()
-        stack = connect(settings.broker.store, settings.store)
+        stack = connect_bucket(settings.broker.store, settings, writes=True)
         counted.inner = stack.store
 
 
@@ -240,6 +242,7 @@ async def _started(
 ) -> Broker:
     from neve.broker.broker import Broker
     from neve.cluster.log import ClusterLog
+    from neve.log.wal.stores import own_store_url
     from neve.serving.addresses import refused
     from neve.store.url import parse
 
@@ -256,7 +259,7 @@ async def _started(
             where,
             store_url=url,
             advertised=advertised,
-            puts_cost=not parse(url).is_local,
+            puts_cost=not parse(own_store_url(url, settings)).is_local,
         )
     except OSError as error:  # two processes bound the same port: only one may listen
         await stack.close()

@@ -16,6 +16,7 @@ from neve.bucket.verify import Finding, Options, Progress, Report
 from neve.bucket.verify.kafscale import verify_kafscale
 from neve.bucket.verify.run import SETTLE_SECONDS
 from neve.cli import output
+from neve.log.wal.stores import connect_bucket
 from neve.settings import Settings
 from neve.store.port import Store
 from neve.store.url import Stack, connect, open_store, stack
@@ -110,7 +111,8 @@ async def verify_bucket(
     async def report(store: Store, progress: Callable[[Progress], None]) -> Report:
         return await work(store, options, temporary=raw, progress=progress)
 
-    return await _reported(url, stack(raw, settings.store), report, as_json=as_json)
+    stacked = connect_bucket(url, settings, main=stack(raw, settings.store))
+    return await _reported(url, stacked, report, as_json=as_json)
 
 
 async def verify_foreign(url: str, settings: Settings, options: Options, *, as_json: bool) -> int:
@@ -209,7 +211,7 @@ async def skip_offsets(
     accept_loss: bool,
 ) -> int:
     """Record lost offsets and print what was recorded."""
-    stacked = stack(open_store(url, settings.store), settings.store)
+    stacked = connect_bucket(url, settings)
     try:
         with output.naming(url):
             done = await skipping.skip(

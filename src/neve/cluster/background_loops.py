@@ -1,13 +1,14 @@
 """The background loops of a broker: tier, roll up, retain, collect, purge, watch, take over.
 
 The loops wait for work that is due and never scan all partitions. An idle broker, with any number
-of partitions, sends three small requests each `cluster.poll.ms`, and a GET and two LISTs each
-`maintenance.gc.interval.ms`. A failure is logged once and retried after a growing pause. It neither
-ends a loop nor delays other partitions.
+of partitions, sends three GETs each `cluster.poll.ms`, or more rarely while other brokers tell it
+their positions in the cluster log. A failure is logged once and retried after a growing pause. It
+neither ends a loop nor delays other partitions.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -28,6 +29,8 @@ from neve.settings import Settings
 _log = logging.getLogger(__name__)
 _TIERING, _RETENTION, _COLLECTING = "tiering %s", "retention of %s", "collecting %s"
 _LEADING = "leading partition %s/%d"
+INFORMED_POLLS = 12
+"""A broker that hears the positions of others looks into the bucket this much more rarely."""
 
 
 class BackgroundLoops:
@@ -50,6 +53,7 @@ class BackgroundLoops:
         self._failures = Failures(_log)
         self._not_before: dict[str, float] = {}
         self._committed_end = -1
+        self._stream_check_due = asyncio.Event()
         node.on_end(on_fenced)
         node.led.on_lost.append(self._forget)
 
@@ -71,6 +75,7 @@ class BackgroundLoops:
         )
         self._begin(self._lead(), "maintenance-lead")
         self._begin(self._watch(), "maintenance-watch")
+        self._begin(self._watch_stream(), "maintenance-watch-stream")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(work, name=name)
@@ -192,6 +197,9 @@ class BackgroundLoops:
             await node.wait_for_change(self._settings.interval_ms / 1000)
             if node.ended is not None:
                 return
+            if node.maintenance.has_lost_records():
+                give_up = node.maintenance.give_up_lost_records
+                await self._attempt("giving up lost records", give_up)
             wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
             if wanted:  # a slow take-over does not delay the next one
                 self._begin(self._lead_unled(wanted), "maintenance-lead-partitions")
@@ -226,15 +234,34 @@ class BackgroundLoops:
             await self._attempt("deleting heartbeats", work)
 
     async def _watch(self) -> None:
+        cluster, look_by = self._node.cluster, 0.0
         while self._node.ended is None:
-            await self._node.cluster.wait_until_behind(self._poll_seconds)
-            if self._node.ended is None:
-                await self._attempt("watching the cluster log", self._check_incarnation)
+            is_behind = await cluster.wait_until_behind(self._poll_seconds)
+            if self._node.ended is not None:
+                return
+            now = runtime.monotonic()
+            # One broker looks for all that exchange positions.
+            looks = not cluster.is_informed() or is_janitor(cluster.state, self._node.incarnation)
+            if is_behind or looks or now >= look_by:
+                look_by = now + INFORMED_POLLS * self._poll_seconds
+                self._stream_check_due.set()
+                await self._attempt("watching the cluster log", cluster.look)
+
+    async def _watch_stream(self) -> None:
+        """Watch the stream in a loop of its own: it may lie in a store that is unreachable."""
+        while self._node.ended is None:
+            await self._stream_check_due.wait()
+            self._stream_check_due.clear()
+            await self._attempt("watching the own stream", self._check_stream)
 
     async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""
+        await self._node.cluster.refresh()
+        await self._check_stream()
+
+    async def _check_stream(self) -> None:
+        """Look for a seal in our stream, unless it was written to since the last call."""
         node = self._node
-        await node.cluster.refresh()
         # A commit since the last check proves more than a check of the stream does.
         is_idle = node.writer.committed_end == self._committed_end
         self._committed_end = node.writer.committed_end

@@ -13,6 +13,10 @@ A partition gets its leader by these rules, in this order:
 5. A candidate of the rack that leads the fewest partitions per candidate; the lowest node id.
 
 Candidates without a rack are in one rack together.
+
+A partition with preferred nodes (`neve.cluster.preferred`) has the first of them that is a
+candidate as its leader. Such partitions count for nothing here: all others are balanced as if they
+did not exist.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from neve.cluster.preferred import preferred_leaders
 from neve.cluster.state import NO_LEADER, ClusterState, PartitionKey, is_live
 
 
@@ -55,25 +60,30 @@ def spread(
     All rules count what the candidates lead, but the second counts all of the topic's leaders in
     their racks.
     """
-    missing: dict[str, list[int]] = defaultdict(list)
-    for topic_id, number in sorted(set(partitions)):
-        missing[topic_id].append(number)
-    kept: dict[str, list[int]] = {}
-    for topic_id, topic in state.topics.items():
-        kept[topic_id] = [partition.leader for partition in topic.partitions]
-        for number in missing.get(topic_id, ()):
-            if number < len(topic.partitions):
-                kept[topic_id][number] = NO_LEADER
     chosen = _in_order(among)
     if not chosen:
         return {}
+    preferred = preferred_leaders(state, _by_node(chosen))
+    wanted = sorted(set(partitions))
+    found = {key: preferred[key] for key in wanted if key in preferred}
+    missing: dict[str, list[int]] = defaultdict(list)
+    for topic_id, number in wanted:
+        if (topic_id, number) not in found:
+            missing[topic_id].append(number)
+    if not missing:
+        return found
+    kept = _balanced_leaders(state, preferred)
+    for topic_id, numbers in missing.items():
+        leads = kept.get(topic_id, [])
+        for number in numbers:
+            if number < len(leads):
+                leads[number] = NO_LEADER
     counts = Counter(itertools.chain.from_iterable(kept.values()))
     quota, extra = _quota(
         [counts[row.incarnation] for row in chosen], sum(map(len, missing.values()))
     )
     loads = _Loads(chosen, counts, quota, extra)
     racks = {row.incarnation: row.rack for row in state.brokers.values()}
-    found: dict[PartitionKey, int] = {}
     for topic_id, numbers in missing.items():
         topic_loads = loads.of_topic(kept.get(topic_id, ()), racks, len(numbers))
         leaders = loads.assign(topic_loads, len(numbers))
@@ -90,14 +100,18 @@ def target_leaders(state: ClusterState) -> dict[PartitionKey, int]:
     It gives up partitions of the topics that most exceed their shares in its rack, and then on
     itself. If some of these moves are made, a new target has exactly as many moves less.
 
+    Partitions with a preferred node that is a candidate are left out of this, and led by it.
+
     Without a candidate, partitions stay where they are, and those without a live leader are not in
     the result.
     """
     among = candidates(state)
+    preferred = preferred_leaders(state, _by_node(among))
     target = {
         (topic_id, number): partition.leader
         for topic_id, topic in sorted(state.topics.items())
         for number, partition in enumerate(topic.partitions)
+        if (topic_id, number) not in preferred
     }
     if not among:
         return {key: leader for key, leader in target.items() if is_live(state.brokers, leader)}
@@ -109,14 +123,32 @@ def target_leaders(state: ClusterState) -> dict[PartitionKey, int]:
         for row in among
     }
     if sum(kept.values()) == len(target):
-        return target
+        return {**target, **preferred}
     loads = _Loads(among, kept, quota, extra - len(with_extra))
-    missing, topics = _given_up(state, target, counts, loads)
+    leaders_now = _balanced_leaders(state, preferred)
+    missing, topics = _given_up(leaders_now, target, counts, loads)
     for topic_id, numbers in missing.items():
         leaders = loads.assign(topics[topic_id], len(numbers))
         for number, leader in zip(numbers, leaders, strict=True):
             target[topic_id, number] = leader
-    return target
+    return {**target, **preferred}
+
+
+def _by_node(among: Iterable[Candidate]) -> dict[int, int]:
+    return {row.node_id: row.incarnation for row in among}
+
+
+def _balanced_leaders(
+    state: ClusterState, preferred: Mapping[PartitionKey, int]
+) -> dict[str, list[int]]:
+    """Return the leaders of each topic, but NO_LEADER for partitions that count for nothing."""
+    leaders = {
+        topic_id: [partition.leader for partition in topic.partitions]
+        for topic_id, topic in state.topics.items()
+    }
+    for topic_id, number in preferred:
+        leaders[topic_id][number] = NO_LEADER
+    return leaders
 
 
 def _in_order(rows: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -158,7 +190,7 @@ def _with_extra(
 
 
 def _given_up(
-    state: ClusterState,
+    leaders_now: Mapping[str, Sequence[int]],
     target: Mapping[PartitionKey, int],
     counts: Mapping[int, int],
     loads: _Loads,
@@ -182,8 +214,8 @@ def _given_up(
     topics: dict[str, _TopicLoads] = {}
     for topic_id in itertools.chain(missing, *led.values()):
         if topic_id not in topics:
-            leaders = [partition.leader for partition in state.topics[topic_id].partitions]
-            topics[topic_id] = loads.of_topic(leaders, {}, len(missing.get(topic_id, ())))
+            rows = len(missing.get(topic_id, ()))
+            topics[topic_id] = loads.of_topic(leaders_now[topic_id], {}, rows)
     for leader, given_up in excess.items():
         at = loads.positions[leader]
         _give_up(given_up, led[leader], missing, candidate=at, loads=loads, topics=topics)

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from neve.cluster.records import (
+    AbandonWal,
     AddPartitions,
     ClusterRecord,
     CreateTopic,
@@ -25,17 +26,21 @@ from neve.cluster.records import (
     Dropped,
     Expire,
     Feature,
+    ForgetNode,
     Handover,
     Init,
     Lead,
     Move,
     ProducerIds,
     PurgeTopic,
+    Rebalance,
     Register,
     Release,
     SetBrokerConfigs,
     SetConfigs,
     SetDraining,
+    SetLagging,
+    SetPreferred,
     Tiered,
     TieredPart,
 )
@@ -50,6 +55,10 @@ from neve.cluster.state import (
     is_live,
 )
 from neve.log.envelope import Kind
+
+# From this feature level on, processes say in pings up to which number they have dropped what was
+# deleted.
+POSITIONS_LEVEL = 2
 
 
 class ClusterRules:
@@ -67,6 +76,8 @@ class ClusterRules:
         change = record.change
         if isinstance(change, Register):
             return _register(state, number, change)
+        if isinstance(change, DeleteTopic):
+            return _delete_topic(state, number, change)
         return _FOLDS[type(change)](state, change)
 
 
@@ -92,6 +103,8 @@ def _register(state: ClusterState, number: int, change: Register) -> ClusterStat
         port=change.port,
         rack=change.rack,
         level=change.level,
+        public_key=change.public_key,
+        wal_store=change.wal_store,
     )
     registered = _with(state, brokers={**state.brokers, number: broker})
     return _ended(registered, earlier, change.moves)
@@ -119,7 +132,8 @@ def _ended(state: ClusterState, ended: Iterable[int], moves: Iterable[Move]) -> 
         key: _without_writers(topic, over) if topic.writers else topic
         for key, topic in state.deleted.items()
     }
-    return _with(state, brokers=brokers, id_blocks=blocks, deleted=deleted)
+    lagging = {key: rows for key, rows in state.lagging.items() if is_live(brokers, key)}
+    return _with(state, brokers=brokers, id_blocks=blocks, deleted=deleted, lagging=lagging)
 
 
 def _without_dead_leaders(state: ClusterState) -> ClusterState:
@@ -148,6 +162,7 @@ def _create_topic(state: ClusterState, change: CreateTopic) -> ClusterState:
         at_ms=change.at_ms,
         partitions=_created(state, change.partitions, change.leaders),
         configs=change.configs,
+        preferred=_preferred(change.preferred, change.partitions),
     )
     return _with(state, topics={**state.topics, change.topic_id: topic})
 
@@ -170,9 +185,62 @@ def _add_partitions(state: ClusterState, change: AddPartitions) -> ClusterState:
     def grown(topic: Topic) -> Topic:
         missing = max(0, change.partitions - len(topic.partitions))
         created = _created(state, missing, change.leaders)
-        return _with(topic, partitions=topic.partitions + created)
+        partitions = topic.partitions + created
+        preferred = _preferred({**change.preferred, **topic.preferred}, len(partitions))
+        return _with(topic, partitions=partitions, preferred=preferred)
 
     return _changed(state, change.topic_id, grown)
+
+
+def _preferred(nodes: Mapping[int, tuple[int, ...]], partitions: int) -> dict[int, tuple[int, ...]]:
+    """Return the preferred nodes of existing partitions, without empty lists."""
+    existing = range(partitions)
+    return {number: row for number, row in sorted(nodes.items()) if row and number in existing}
+
+
+def _set_preferred(state: ClusterState, change: SetPreferred) -> ClusterState:
+    changed: dict[str, dict[int, tuple[int, ...]]] = {}
+    for row in change.preferences:
+        if row.topic_id in state.topics:
+            changed.setdefault(row.topic_id, {})[row.partition] = row.nodes
+    topics = dict(state.topics)
+    for topic_id, nodes in changed.items():
+        topic = topics[topic_id]
+        preferred = _preferred({**topic.preferred, **nodes}, len(topic.partitions))
+        topics[topic_id] = _with(topic, preferred=preferred)
+    return _with(state, topics=topics)
+
+
+def _rebalance(state: ClusterState, change: Rebalance) -> ClusterState:
+    del change
+    return _with(state, rebalances=state.rebalances + 1)
+
+
+def _forget_node(state: ClusterState, change: ForgetNode) -> ClusterState:
+    node_id = change.node_id
+    own = {key: row for key, row in state.brokers.items() if row.node_id == node_id}
+    if any(row.live for row in own.values()):
+        return state
+    forgotten = {key: _with(row, forgotten=True) for key, row in own.items()}
+    topics = {key: _without_node(topic, node_id) for key, topic in state.topics.items()}
+    configs = {key: given for key, given in state.broker_configs.items() if key != node_id}
+    return _with(
+        state,
+        brokers={**state.brokers, **forgotten},
+        topics=topics,
+        broker_configs=configs,
+        draining=tuple(each for each in state.draining if each != node_id),
+    )
+
+
+def _without_node(topic: Topic, node_id: int) -> Topic:
+    if not any(node_id in nodes for nodes in topic.preferred.values()):
+        return topic
+    left = {
+        number: tuple(each for each in nodes if each != node_id)
+        for number, nodes in topic.preferred.items()
+    }
+    return _with(topic, preferred=_preferred(left, len(topic.partitions)))
 
 
 def _set_configs(state: ClusterState, change: SetConfigs) -> ClusterState:
@@ -195,19 +263,31 @@ def _set_draining(state: ClusterState, change: SetDraining) -> ClusterState:
     )
 
 
+def _set_lagging(state: ClusterState, change: SetLagging) -> ClusterState:
+    if not is_live(state.brokers, change.incarnation):
+        return state
+    lagging = {**state.lagging, change.incarnation: tuple(sorted(set(change.followers)))}
+    return _with(state, lagging={key: rows for key, rows in lagging.items() if rows})
+
+
 def _merged(before: dict[str, str], change: SetConfigs | SetBrokerConfigs) -> dict[str, str]:
     merged = {**before, **change.values}
     return {name: value for name, value in merged.items() if name not in change.removed}
 
 
-def _delete_topic(state: ClusterState, change: DeleteTopic) -> ClusterState:
+def _delete_topic(state: ClusterState, number: int, change: DeleteTopic) -> ClusterState:
     topic = state.topics.get(change.topic_id)
     if topic is None:
         return state
     left = {key: value for key, value in state.topics.items() if key != change.topic_id}
     # A process that led it earlier may still be writing: only the end of the process rules it out.
     writers = tuple(sorted(key for key, broker in state.brokers.items() if broker.live))
-    deleted = {**state.deleted, change.topic_id: _with(topic, writers=writers)}
+    # Versions of level 1 do not have the field, and would drop it from a checkpoint.
+    deleted_at = number if state.feature_level >= POSITIONS_LEVEL else 0
+    deleted = {
+        **state.deleted,
+        change.topic_id: _with(topic, writers=writers, deleted_at=deleted_at),
+    }
     return _with(state, topics=left, deleted=deleted)
 
 
@@ -278,6 +358,22 @@ def _tiered(state: ClusterState, change: Tiered) -> ClusterState:
     return _changed_partitions(state, change.parts, pruned)
 
 
+def _abandon_wal(state: ClusterState, change: AbandonWal) -> ClusterState:
+    gone = [key for key, ref in state.wal_stores().items() if ref.store_id == change.store_id]
+    if not gone:
+        return state
+
+    def without(partition: PartitionState) -> PartitionState:
+        kept = tuple(part for part in partition.streams if part.incarnation not in gone)
+        return partition if len(kept) == len(partition.streams) else _with(partition, streams=kept)
+
+    topics = {
+        key: _with(topic, partitions=tuple(map(without, topic.partitions)))
+        for key, topic in state.topics.items()
+    }
+    return _ended(_with(state, topics=topics), gone, change.moves)
+
+
 def _producer_ids(state: ClusterState, change: ProducerIds) -> ClusterState:
     block = IdBlock(state.next_producer_id, state.next_producer_id + change.count)
     return _with(
@@ -296,16 +392,20 @@ _FOLDS: dict[type, Callable[[ClusterState, Any], ClusterState]] = {
     Expire: _ends,
     Deregister: _ends,
     SetDraining: _set_draining,
+    SetPreferred: _set_preferred,
+    Rebalance: _rebalance,
+    ForgetNode: _forget_node,
+    SetLagging: _set_lagging,
     CreateTopic: _create_topic,
     AddPartitions: _add_partitions,
     SetConfigs: _set_configs,
     SetBrokerConfigs: _set_broker_configs,
-    DeleteTopic: _delete_topic,
     Dropped: _dropped,
     PurgeTopic: _purge_topic,
     Lead: _lead,
     Release: _release,
     Tiered: _tiered,
+    AbandonWal: _abandon_wal,
     ProducerIds: _producer_ids,
     Feature: _feature,
 }

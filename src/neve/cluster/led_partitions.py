@@ -48,7 +48,7 @@ class LedPartitions:
     ) -> None:
         self._incarnation = incarnation
         self._segment = settings.segment
-        self._memory = memory.state("partitions", PARTITION_BYTES * settings.cluster.partitions_max)
+        self.memory = memory.state("partitions", PARTITION_BYTES * settings.cluster.partitions_max)
         self._broker_configs = broker_configs
         self._queues = queues
         self._topics: dict[str, Topic] = {}
@@ -80,7 +80,7 @@ class LedPartitions:
         self._set_codec(topic, config)
         self._topics[topic.topic_id] = topic
         leaders = self._leaders.setdefault(topic.topic_id, [])
-        self._memory.count(PARTITION_BYTES * len(logs))
+        self.memory.count(PARTITION_BYTES * len(logs))
         for log in logs:
             log.configure(segment)
             leader = PartitionLeader(
@@ -178,7 +178,7 @@ class LedPartitions:
         self.partitions.pop(at, None)
         was_serving = self.serving.pop(at, None) is not None
         leader.close(error)
-        self._memory.give_back(PARTITION_BYTES)
+        self.memory.give_back(PARTITION_BYTES)
         if was_serving:  # otherwise `stop` has notified them
             for notify in self.on_lost:
                 notify(leader)

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from neve import runtime
-from neve.cluster.log_view import ClusterLogView, NoClusterError, ReplacedError
-from neve.cluster.placement import leaders_of_new, moves_from, moves_to, moves_to_one
+from neve.cluster.log_view import NoClusterError, ReplacedError
+from neve.cluster.placement import (
+    SHARING_LEVEL,
+    leaders_of_new,
+    moves_from,
+    moves_to,
+    moves_to_one,
+)
+from neve.cluster.placement_changes import NodeIsLiveError, NoNodeError, PlacementChanges
+from neve.cluster.preferred import check_preferred
 from neve.cluster.records import (
     FEATURE_LEVEL,
+    AbandonWal,
     AddPartitions,
     Change,
     CreateTopic,
@@ -19,12 +28,13 @@ from neve.cluster.records import (
     Feature,
     Init,
     Lead,
+    Move,
     ProducerIds,
     PurgeTopic,
     Register,
     SetBrokerConfigs,
     SetConfigs,
-    SetDraining,
+    SetLagging,
     Tiered,
     TieredPart,
 )
@@ -39,6 +49,7 @@ from neve.cluster.state import (
 from neve.cluster.topic_config import check_configs, known_config
 from neve.cluster.topic_rules import (
     PARTITIONS_MAX,
+    AssignmentError,
     NoTopicError,
     PartitionCountError,
     TopicExistsError,
@@ -46,20 +57,24 @@ from neve.cluster.topic_rules import (
     check_partition_count,
     check_topic_name,
 )
+from neve.cluster.wal_stores import check_wal_store
 from neve.log.series import View
+from neve.log.wal.store_identity import WalStoreRef
 
 __all__ = [
     "PARTITIONS_MAX",
     "ClusterLog",
     "NoClusterError",
+    "NoNodeError",
     "NoTopicError",
+    "NodeIsLiveError",
     "ReplacedError",
     "TopicExistsError",
     "check_topic_name",
 ]
 
 
-class ClusterLog(ClusterLogView):
+class ClusterLog(PlacementChanges):
     """The changes that a process makes to the cluster."""
 
     async def check_no_other_process(self, node_id: int) -> None:
@@ -81,7 +96,15 @@ class ClusterLog(ClusterLogView):
         return self.state
 
     async def register(
-        self, node_id: int, *, inflight: int, host: str = "", port: int = 0, rack: str = ""
+        self,
+        node_id: int,
+        *,
+        inflight: int,
+        host: str = "",
+        port: int = 0,
+        rack: str = "",
+        public_key: bytes = b"",
+        wal_store: WalStoreRef | None = None,
     ) -> int:
         """Register a broker process, and return its incarnation.
 
@@ -93,6 +116,7 @@ class ClusterLog(ClusterLogView):
             state = view.state
             if _incarnation(state, session) is not None:
                 return None
+            check_wal_store(state, wal_store)
             earlier = {key for key, row in state.brokers.items() if row.node_id == node_id}
             return Register(
                 node_id=node_id,
@@ -103,7 +127,9 @@ class ClusterLog(ClusterLogView):
                 port=port,
                 rack=rack,
                 level=FEATURE_LEVEL,
+                public_key=public_key,
                 moves=moves_to_one(state, earlier, view.position),
+                wal_store=wal_store,
             )
 
         number = await self._propose(derive)
@@ -133,7 +159,7 @@ class ClusterLog(ClusterLogView):
         def derive(state: ClusterState) -> Change | None:
             if not is_live(state.brokers, incarnation) or not stands(state):
                 return None
-            return Expire(incarnation=incarnation, moves=moves_from(state, {incarnation}))
+            return Expire(incarnation=incarnation, moves=self._moves_from(state, incarnation))
 
         return await self.propose(derive) is not None
 
@@ -143,24 +169,37 @@ class ClusterLog(ClusterLogView):
         def derive(state: ClusterState) -> Change | None:
             if not is_live(state.brokers, incarnation):
                 return None
-            return Deregister(incarnation=incarnation, moves=moves_from(state, {incarnation}))
+            return Deregister(incarnation=incarnation, moves=self._moves_from(state, incarnation))
 
         await self.propose(derive)
 
-    async def set_draining(self, node_id: int, *, draining: bool) -> None:
-        """Set whether brokers of a node should lead no partitions."""
+    def _moves_from(self, state: ClusterState, incarnation: int) -> tuple[Move, ...]:
+        return moves_from(state, {incarnation}, followers=self._limits.followers)
+
+    async def set_lagging(self, incarnation: int, followers: Collection[int]) -> None:
+        """Record which followers of a process's stream lag, if that differs from the state."""
+        found = tuple(sorted(followers))
 
         def derive(state: ClusterState) -> Change | None:
-            if (node_id in state.draining) == draining:
+            if not is_live(state.brokers, incarnation):
                 return None
-            return SetDraining(node_id=node_id, draining=draining)
+            if state.lagging.get(incarnation, ()) == found:
+                return None
+            return SetLagging(incarnation=incarnation, followers=found)
 
         await self.propose(derive)
 
     async def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        preferred: Mapping[int, Sequence[int]] | None = None,
     ) -> Topic:
-        """Create a topic. Raises TopicExistsError if one has that name."""
+        """Create a topic. Raises TopicExistsError if one has that name.
+
+        `preferred` has the nodes that should lead a partition, by its number.
+        """
         check_topic_name(name)
         check_configs(configs or {})
         sent: list[str] = []  # ids whose outcome is unknown are never sent again
@@ -170,6 +209,7 @@ class ClusterLog(ClusterLogView):
                 return None
             check_new_name(state, name)
             check_partition_count(state, self._limits, name, partitions)
+            nodes = _checked_nodes(state, name, preferred)
             sent.append(runtime.token(16).hex())
             return CreateTopic(
                 name=name,
@@ -177,7 +217,8 @@ class ClusterLog(ClusterLogView):
                 partitions=partitions,
                 at_ms=runtime.now_ms(),
                 configs=dict(configs or {}),
-                leaders=leaders_of_new(state, sent[-1], range(partitions)),
+                leaders=leaders_of_new(state, sent[-1], range(partitions), nodes),
+                preferred=nodes,
             )
 
         await self.propose(derive)
@@ -187,11 +228,14 @@ class ClusterLog(ClusterLogView):
             raise NoTopicError(f"topic {name!r} was created, and deleted at once by another")
         return created
 
-    async def add_partitions(self, name: str, total: int) -> tuple[Topic, range]:
+    async def add_partitions(
+        self, name: str, total: int, preferred: Mapping[int, Sequence[int]] | None = None
+    ) -> tuple[Topic, range]:
         """Grow a topic to `total` partitions.
 
-        Returns the topic, and the numbers of the partitions that this change created: none if
-        another process may have created them.
+        `preferred` has the nodes that should lead a new partition, by its number. Returns the
+        topic, and the numbers of the partitions that this change created: none if another process
+        may have created them.
         """
         topic_id = (await self._found(name)).topic_id
         proposed: list[int] = []
@@ -211,9 +255,14 @@ class ClusterLog(ClusterLogView):
                     f"topic {name!r} has {before} partitions; {total} is not more"
                 )
             check_partition_count(state, self._limits, name, total, before)
+            nodes = _checked_nodes(state, name, preferred)
+            if any(number < before for number in nodes):
+                raise AssignmentError(
+                    f"topic {name!r} has {before} partitions by now: assignments are for new ones"
+                )
             proposed.append(before)
-            leaders = leaders_of_new(state, topic_id, range(before, total))
-            return AddPartitions(topic_id, total, leaders)
+            leaders = leaders_of_new(state, topic_id, range(before, total), nodes)
+            return AddPartitions(topic_id, total, leaders, nodes)
 
         won = await self.propose(derive) is not None
         created = range(proposed[-1], total) if won else range(0)
@@ -325,6 +374,17 @@ class ClusterLog(ClusterLogView):
 
         await self.propose(derive)
 
+    async def abandon_wal(self, store_id: str) -> None:
+        """Give up all streams in a WAL store. Processes that write there are ended."""
+
+        def derive(state: ClusterState) -> Change | None:
+            gone = {key for key, ref in state.wal_stores().items() if ref.store_id == store_id}
+            if not gone:
+                return None
+            return AbandonWal(store_id=store_id, moves=moves_from(state, gone))
+
+        await self.propose(derive)
+
 
 def _incarnation(state: ClusterState, session: str) -> int | None:
     for broker in state.brokers.values():
@@ -339,6 +399,19 @@ def _needed(state: ClusterState, topic_id: str, number: int, epoch: int) -> bool
         return False
     partition = topic.partitions[number]
     return any(part.epoch <= epoch and part.epoch != partition.epoch for part in partition.streams)
+
+
+def _checked_nodes(
+    state: ClusterState, name: str, preferred: Mapping[int, Sequence[int]] | None
+) -> dict[int, tuple[int, ...]]:
+    """Return the preferred nodes of new partitions; none before SHARING_LEVEL.
+
+    Raises AssignmentError.
+    """
+    given = {number: tuple(nodes) for number, nodes in sorted((preferred or {}).items())}
+    for nodes in given.values():
+        check_preferred(state, name, nodes)
+    return given if state.feature_level >= SHARING_LEVEL else {}
 
 
 def _same(state: ClusterState, topic_id: str, name: str) -> Topic:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from neve import runtime
@@ -23,7 +23,8 @@ from neve.cluster.liveness.timing import Timing
 from neve.cluster.liveness.watchers import watched_by, watchers_of
 from neve.cluster.node import Node
 from neve.cluster.peer_link import PeerError, PeerLink, PeerRefusedError
-from neve.cluster.rebalancer import Rebalancer
+from neve.cluster.peer_positions import PeerPositions
+from neve.cluster.rebalancer import PARTITIONS_PER_REQUEST, Rebalancer
 from neve.cluster.state import BrokerRegistration, ClusterState, PartitionKey, is_live
 from neve.errors import NeveError
 from neve.log.wal.seal import Sealer
@@ -45,6 +46,7 @@ class Membership:
         self._timing = Timing.of(settings)
         self._observer = Observer(self._timing)
         self._beats = Beats(self._timing)
+        self._positions = PeerPositions(self._timing.recent_seconds)
         self._rebalancer = Rebalancer(node, link, settings)
         self._tasks = runtime.Tasks(on_failure=_failed)
         self._followed: ClusterState | None = None
@@ -54,12 +56,15 @@ class Membership:
 
     def start(self) -> None:
         self._node.cluster.on_won = self._announce
+        self._node.cluster.is_informed = self._is_informed
+        self._node.purging.ask = self._ask_dropped
         self._tasks.start(self._observe(), name="membership-observe")
         self._tasks.start(self._beat(), name="membership-beat")
         self._tasks.start(self._rebalance(), name="membership-rebalance")
 
     async def close(self) -> None:
         self._node.cluster.on_won = lambda: None
+        self._node.cluster.is_informed = lambda: False
         await self._tasks.close()
 
     # -- messages of other brokers -------------------------------------------------------------
@@ -69,12 +74,10 @@ class Membership:
         """The cluster-log number up to which this broker has read."""
         return self._node.cluster.view.position
 
-    def is_meant(self, cluster_id: str, incarnation: int) -> bool:
-        """Whether a message of this cluster for this incarnation is meant for this process."""
-        return (cluster_id, incarnation) == (
-            self._node.cluster.state.cluster_id,
-            self._node.incarnation,
-        )
+    @property
+    def dropped(self) -> int:
+        """The cluster-log number below which this broker has dropped every deleted topic."""
+        return self._node.purging.dropped_below()
 
     def pinged(self, sender: int, position: int, *, watches: bool, hears: bool) -> None:
         """Take note of a ping: another broker is alive, and has read the cluster log so far.
@@ -84,7 +87,12 @@ class Membership:
         if watches:
             self._beats.pinged(sender, runtime.monotonic(), hears=hears, position=position)
             self._beat_due.set()
+        self._positions.heard(sender, runtime.monotonic())
         self._node.cluster.seen(position)
+
+    def _is_informed(self) -> bool:
+        """Whether all brokers that this one exchanges pings with have told their positions."""
+        return self._positions.are_recent(runtime.monotonic())
 
     async def refuses(self, incarnation: int) -> bool:
         """Whether a broker refuses connections from here."""
@@ -104,6 +112,46 @@ class Membership:
         """
         task = self._tasks.start(self._node.releases.release(wanted))
         return len(await asyncio.shield(task))
+
+    async def pull(self, wanted: Collection[PartitionKey], position: int) -> int:
+        """Take over those of these partitions that this broker should lead, at once.
+
+        The sender knows that from the cluster log up to `position`. Returns how many.
+        """
+        cluster = self._node.cluster
+        if position > cluster.view.position:
+            await cluster.refresh()
+        task = self._tasks.start(self._rebalancer.pull(wanted))
+        return await asyncio.shield(task)
+
+    # -- messages to other brokers ---------------------------------------------------------------
+
+    async def let_pull(
+        self, leader: int, wanted: Sequence[PartitionKey], seconds: float
+    ) -> PeerError | None:
+        """Let the process that should lead these partitions take them over now.
+
+        Returns the error if it does not answer.
+        """
+        target = self._node.cluster.state.brokers[leader]
+        try:
+            for at in range(0, len(wanted), PARTITIONS_PER_REQUEST):
+                asked = wanted[at : at + PARTITIONS_PER_REQUEST]
+                if leader == self._node.incarnation:
+                    await self.pull(asked, self.position)
+                else:
+                    await self._link.pull(target, asked, seconds)
+        except PeerError as error:
+            return error
+        return None
+
+    async def _ask_dropped(self, target: BrokerRegistration) -> int | None:
+        """Ask a broker up to which number it has dropped deleted topics; None without an answer."""
+        try:
+            answer = await self._link.ping(target, self._timing.interval_seconds)
+        except PeerError:
+            return None
+        return answer.dropped
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -147,9 +195,11 @@ class Membership:
         self._followed = state
         now = runtime.monotonic()
         brokers = state.brokers.values()
-        self._observer.watch(watched_by(own, brokers, self._watchers), now)
+        watched = watched_by(own, brokers, self._watchers)
+        self._observer.watch(watched, now)
         watchers = [row.incarnation for row in watchers_of(own, brokers, self._watchers)]
         self._beats.watch(watchers, cluster.view.position, now)
+        self._positions.expect([*watchers, *(row.incarnation for row in watched if row.port)])
         self._beat_due.set()
         self._link.forget({row.incarnation for row in brokers if row.live})
 
@@ -193,7 +243,7 @@ class Membership:
 
     async def _ping(self, step: Step, target: BrokerRegistration) -> None:
         try:
-            position = await self._link.ping(
+            answer = await self._link.ping(
                 target, self._timing.interval_seconds, watches=True, hears=step.hears
             )
         except PeerRefusedError:
@@ -202,7 +252,9 @@ class Membership:
             self._observer.timed_out(step, runtime.monotonic())
         else:
             self._observer.answered(step)
-            self._node.cluster.seen(position)
+            self._positions.heard(target.incarnation, runtime.monotonic())
+            self._node.cluster.seen(answer.position)
+            self._node.purging.heard(target.incarnation, answer.dropped)
 
     async def _look(self, step: Step) -> None:
         try:

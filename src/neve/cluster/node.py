@@ -21,16 +21,19 @@ from neve.cluster.maintenance_queues import MaintenanceQueues
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.partition_maintenance import PartitionMaintenance
+from neve.cluster.peer_auth import KeyPair
 from neve.cluster.placement import is_janitor, moves_from
 from neve.cluster.producer_ids import ProducerIdSource
 from neve.cluster.purge import Purge
 from neve.cluster.recovery import raise_first
 from neve.cluster.release import PartitionReleases
+from neve.cluster.replication import Replication
 from neve.cluster.state import ClusterState, is_live
 from neve.cluster.stream_rollups import StreamRollups
 from neve.cluster.streams import retire_streams
 from neve.cluster.takeover import Takeover
 from neve.cluster.topic_operations import TopicOperations
+from neve.cluster.wal_stores import own_wal_store
 from neve.errors import FencedError, NeveError, UnavailableError, UnsupportedError
 from neve.log.wal.writer import CommittedObject, WalWriter
 from neve.settings import KIB, Settings, spare_bytes
@@ -55,6 +58,7 @@ class Node:
         incarnation: int,
         *,
         node_id: int,
+        key_pair: KeyPair,
         linger_ms: int,
         join_bytes: int,
     ) -> None:
@@ -66,6 +70,7 @@ class Node:
         self.cluster = cluster
         self.incarnation = incarnation
         self.node_id = node_id
+        self.key_pair = key_pair
         self.memory = runtime.MemoryBudget(spare_bytes(settings))
         self.broker_configs = BrokerConfigs(settings, cluster.state, incarnation)
         self.queues = MaintenanceQueues(settings, cluster, on_tiered=self._tiered)
@@ -84,6 +89,15 @@ class Node:
             on_end=self._ended,
         )
         own, writer = self.own_stream, self.writer
+        self.replication = Replication(
+            store,
+            settings,
+            cluster,
+            own,
+            self.memory,
+            count=self.led.memory.count,
+            is_needed=self._is_to_be_recovered,
+        )
         self.rollups = StreamRollups(store, settings, cluster, led=self.led, own=own, writer=writer)
         self.takeover = Takeover(
             store,
@@ -94,6 +108,7 @@ class Node:
             own=own,
             writer=writer,
             memory=self.memory,
+            covering=self.replication.covering,
         )
         self.purging = Purge(
             store,
@@ -107,6 +122,7 @@ class Node:
         self.topics = TopicOperations(cluster, self.takeover)
         self.producer_ids = ProducerIdSource(cluster, incarnation)
         cluster.on_change = self._cluster_changed
+        cluster.on_newer = self.writer.fence
 
     @classmethod
     async def start(
@@ -137,8 +153,18 @@ class Node:
         if linger_ms < 0:
             linger_ms = LINGER_MS_WHERE_PUTS_COST if puts_cost else 0
             join_bytes = 0 if puts_cost else JOIN_BYTES
+        key_pair = KeyPair.generate()
+        wal_store = await own_wal_store(store, cluster.state, probe=probe)
+        if wal_store is not None:
+            await cluster.raise_level()  # a registration with a WAL store needs the second level
         incarnation = await cluster.register(
-            node_id, inflight=settings.wal.inflight_max, host=host, port=port, rack=rack
+            node_id,
+            inflight=settings.wal.inflight_max,
+            host=host,
+            port=port,
+            rack=rack,
+            public_key=key_pair.public_key,
+            wal_store=wal_store,
         )
         return cls(
             store,
@@ -146,6 +172,7 @@ class Node:
             cluster,
             incarnation,
             node_id=node_id,
+            key_pair=key_pair,
             linger_ms=linger_ms,
             join_bytes=join_bytes,
         )
@@ -173,6 +200,7 @@ class Node:
             leader = partitions.get((entry.topic_id, entry.partition))
             if leader is not None:
                 leader.committed(held, entry)
+        self.replication.committed(done.number + 1)
 
     def _tiered(self) -> None:
         self.rollups.tiered()
@@ -222,9 +250,21 @@ class Node:
         """Apply a new state of the cluster log. Fence our writer if we are not live in it."""
         self.led.apply(state)
         self.takeover.cluster_changed(before, state)
+        self.replication.apply(state)
         self._changed.set()
         if not is_live(state.brokers, self.incarnation) and self.ended is None:
             self.writer.fence(self._superseded(state))
+
+    def _is_to_be_recovered(self, incarnation: int) -> bool:
+        """Whether this process is to lead a partition of that stream that it does not serve yet."""
+        own, led = self.incarnation, self.led.partitions
+        return any(
+            partition.leader == own
+            and any(part.incarnation == incarnation for part in partition.streams)
+            and (topic.id_bytes, number) not in led
+            for topic in self.cluster.state.topics.values()
+            for number, partition in enumerate(topic.partitions)
+        )
 
     async def wait_for_change(self, seconds: float) -> None:
         """Wait until the cluster's state changes, but no longer than `seconds`."""

@@ -54,6 +54,7 @@ class OwnStream:
         self._memory = memory or runtime.MemoryBudget()
         # Our own objects by key; objects of tails that we took over by identity.
         self._cached: OrderedDict[object, tuple[CachedObject, int]] = OrderedDict()
+        self._followed = runtime.MemoryShare("followed-streams", 0)
         self.cached_bytes = 0
         self.directory_bytes = 0
         self._objects_since_checkpoint = 0
@@ -87,7 +88,16 @@ class OwnStream:
         size = len(held.data) + OBJECT_OVERHEAD_BYTES + slice_bytes
         self._cached[name] = held, size
         self.cached_bytes += size
-        bytes_max = max(0, self._bytes_left() - max(0, self.directory_bytes - FEW_SLICES_BYTES))
+        self.shrink()
+
+    def share_with(self, followed: runtime.MemoryShare) -> None:
+        """Leave to followed streams what they use of tail.cache.bytes."""
+        self._followed = followed
+
+    def shrink(self) -> None:
+        """Evict the oldest bytes beyond what others leave of tail.cache.bytes."""
+        used = self._followed.used + max(0, self.directory_bytes - FEW_SLICES_BYTES)
+        bytes_max = max(0, self._bytes_left() - used)
         while self.cached_bytes > bytes_max:
             _, (oldest, size) = self._cached.popitem(last=False)
             self.cached_bytes -= size

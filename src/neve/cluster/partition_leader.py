@@ -35,6 +35,8 @@ T = TypeVar("T")
 # Wall clocks are set and drift: retention that is due by the wall clock is checked this often.
 RETENTION_CHECK_SECONDS_MAX = 3600.0
 
+ABANDONED_REASON = "their WAL store was abandoned"
+
 _log = logging.getLogger(__name__)
 
 
@@ -258,6 +260,20 @@ class PartitionLeader:
         """Delete the objects that the manifest has doomed. Returns how many were deleted."""
         self._queues.collectable.pop(self, None)
         return len(await self._write(self.log.manifest.collect) or ())
+
+    def has_lost(self, current: PartitionState) -> bool:
+        """Whether untiered records lay in a stream that the cluster log has given up."""
+        streams = {part.incarnation for part in current.streams}
+        return self.is_leading and bool(self.log.untiered.outside(streams))
+
+    async def give_up(self, current: PartitionState) -> None:
+        """Record the untiered records of streams that the cluster log has given up as lost."""
+        streams = {part.incarnation for part in current.streams}
+        lost = await self._write(lambda: self.log.give_up(streams, ABANDONED_REASON))
+        for first, end in lost or ():
+            about = {"partition": self.name, "first": first, "last": end - 1}
+            event(_log, logging.ERROR, "records lost with a WAL store", **about)
+        self.reschedule()
 
     def unneeded_epoch(self, current: PartitionState) -> int | None:
         """The newest earlier epoch whose stream the partition no longer needs; None if none is."""

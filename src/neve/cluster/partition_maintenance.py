@@ -12,6 +12,7 @@ from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog
 from neve.cluster.maintenance_queues import MaintenanceQueues
 from neve.cluster.partition_leader import PartitionLeader
+from neve.cluster.state import PartitionState
 from neve.errors import NeveError
 
 
@@ -56,6 +57,25 @@ class PartitionMaintenance:
 
     # -- earlier streams ---------------------------------------------------------------------
 
+    def has_lost_records(self) -> bool:
+        """Whether a WAL store that was given up held untiered records of our partitions."""
+        return bool(self._with_losses())
+
+    async def give_up_lost_records(self) -> None:
+        """Record untiered records as lost whose streams the cluster log has given up."""
+        for leader, partition in self._with_losses():
+            await leader.give_up(partition)
+
+    def _with_losses(self) -> list[tuple[PartitionLeader, PartitionState]]:
+        found: list[tuple[PartitionLeader, PartitionState]] = []
+        for leader in self._queues.with_earlier_streams:
+            topic = self._cluster.state.topic_by_id(leader.log.topic_id)
+            if topic is not None:
+                partition = topic.partitions[leader.log.partition]
+                if leader.has_lost(partition):
+                    found.append((leader, partition))
+        return found
+
     def has_tiered_streams(self) -> bool:
         """Whether `record_tiered_streams` would record anything, known without a request."""
         return bool(self._tiered_streams())
@@ -72,7 +92,12 @@ class PartitionMaintenance:
         for leader in list(waiting):
             log = leader.log
             topic = self._cluster.state.topic_by_id(log.topic_id)
-            if topic is None or len(topic.partitions[log.partition].streams) < 2:
+            if topic is None:
+                waiting.pop(leader, None)
+                continue
+            if leader.has_lost(topic.partitions[log.partition]):
+                continue
+            if len(topic.partitions[log.partition].streams) < 2:
                 waiting.pop(leader, None)
                 continue
             epoch = leader.unneeded_epoch(topic.partitions[log.partition])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from neve.cluster.state import BrokerRegistration, PartitionKey
 from neve.errors import NeveError
@@ -17,6 +17,17 @@ class PeerRefusedError(PeerError):
     """A broker's host refuses connections: no process listens on its port."""
 
 
+class PingAnswer(NamedTuple):
+    """What a broker answers to a ping.
+
+    `position` is the cluster-log number up to which it has read. It has dropped every topic that
+    was deleted below the number `dropped`, no work on them is left, and none will begin.
+    """
+
+    position: int
+    dropped: int
+
+
 class PeerLink(Protocol):
     """Messages to other brokers. Each raises PeerError if there is no answer in time."""
 
@@ -27,8 +38,8 @@ class PeerLink(Protocol):
         *,
         watches: bool = False,
         hears: bool = False,
-    ) -> int:
-        """Ping a broker. Returns the cluster-log number up to which it has read.
+    ) -> PingAnswer:
+        """Ping a broker.
 
         `watches` says whether this broker watches the target, `hears` whether it got the last
         answer. Raises PeerRefusedError if the target's host refuses connections.
@@ -43,6 +54,17 @@ class PeerLink(Protocol):
         self, target: BrokerRegistration, wanted: Collection[PartitionKey], seconds: float
     ) -> int:
         """Ask a broker to release partitions to this one. Returns how many it released."""
+
+    async def pull(
+        self, target: BrokerRegistration, wanted: Collection[PartitionKey], seconds: float
+    ) -> int:
+        """Ask a broker to take over partitions that it should lead. Returns how many it did."""
+
+    async def notify(self, target: BrokerRegistration, end: int, seconds: float) -> int:
+        """Let a follower know that all numbers of this broker's stream below `end` are committed.
+
+        Returns the number up to which it has read, or -1 if it does not follow the stream yet.
+        """
 
     def announce(self, targets: Collection[BrokerRegistration]) -> None:
         """Ping these brokers soon, without waiting, so that they read the cluster log."""

@@ -6,15 +6,20 @@ that were won. `neve.cluster.balance` chooses the leaders.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from neve.cluster.balance import Candidate, candidates, spread
+from neve.cluster.followers import followers_of
+from neve.cluster.preferred import first_leader
 from neve.cluster.records import Move
 from neve.cluster.state import NO_LEADER, BrokerRegistration, ClusterState, PartitionKey, Topic
 from neve.log.wal.reader import PartitionId
 
 # From this feature level on, several brokers share the partitions of a bucket.
 SHARING_LEVEL = 2
+
+_NO_NODES: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
 def processes_to_expire(state: ClusterState, incarnation: int) -> list[BrokerRegistration]:
@@ -57,19 +62,40 @@ def partitions_to_lead(
     return found
 
 
-def leaders_of_new(state: ClusterState, topic_id: str, numbers: Iterable[int]) -> tuple[int, ...]:
-    """Return the leaders of partitions that are about to be created; none before SHARING_LEVEL."""
+def leaders_of_new(
+    state: ClusterState,
+    topic_id: str,
+    numbers: Iterable[int],
+    preferred: Mapping[int, Sequence[int]] = _NO_NODES,
+) -> tuple[int, ...]:
+    """Return the leaders of partitions that are about to be created; none before SHARING_LEVEL.
+
+    `preferred` has the nodes that should lead a partition, by its number.
+    """
     if state.feature_level < SHARING_LEVEL:
         return ()
     wanted = [(topic_id, number) for number in numbers]
-    leaders = _leaders_of(state, wanted)
+    by_node = {row.node_id: row.incarnation for row in _leader_candidates(state)}
+    chosen: dict[PartitionKey, int] = {}
+    for row in wanted:
+        leader = first_leader(preferred.get(row[1], ()), by_node)
+        if leader is not None:
+            chosen[row] = leader
+    leaders = {**_leaders_of(state, [row for row in wanted if row not in chosen]), **chosen}
     return tuple(leaders[row] for row in wanted if row in leaders)
 
 
-def moves_from(state: ClusterState, ended: Collection[int]) -> tuple[Move, ...]:
-    """Return moves to live processes, for every partition that the ended processes lead."""
+def moves_from(
+    state: ClusterState, ended: Collection[int], *, followers: int = 0
+) -> tuple[Move, ...]:
+    """Return moves to live processes, for every partition that the ended processes lead.
+
+    With `followers`, the number of them that each stream has, partitions move only to those that
+    follow such a stream, if there are any: they have its tail in memory.
+    """
     orphans = _led_by(state, ended)
-    leaders = _leaders_of(state, orphans, ended)
+    warm = {each for key in ended for each in followers_of(state, key, followers)}
+    leaders = _leaders_of(state, orphans, ended, warm)
     return tuple(_move(state, row, leaders[row]) for row in orphans if row in leaders)
 
 
@@ -99,20 +125,32 @@ def is_janitor(state: ClusterState, incarnation: int) -> bool:
 
 
 def _leaders_of(
-    state: ClusterState, partitions: Iterable[PartitionKey], ended: Collection[int] = ()
+    state: ClusterState,
+    partitions: Iterable[PartitionKey],
+    ended: Collection[int] = (),
+    warm: Collection[int] = (),
 ) -> Mapping[PartitionKey, int]:
-    """Choose a leader for each of these partitions; none if no process is live.
+    """Choose a leader for each of these partitions; none if no process is live."""
+    return spread(state, partitions, _leader_candidates(state, ended, warm))
 
-    Where every live node is draining, its brokers lead all the same: no other could.
+
+def _leader_candidates(
+    state: ClusterState, ended: Collection[int] = (), warm: Collection[int] = ()
+) -> list[Candidate]:
+    """Return the processes that may get partitions, without those that are about to end.
+
+    Only `warm` processes are chosen if any of them can be. Where every live node is draining,
+    its brokers lead all the same: no other could.
     """
     among = [row for row in candidates(state) if row.incarnation not in ended]
-    if not among:
-        live = (row for row in state.brokers.values() if row.live and row.incarnation not in ended)
-        among = sorted(
-            (Candidate(row.incarnation, row.node_id, row.rack) for row in live),
-            key=lambda row: row.node_id,
-        )
-    return spread(state, partitions, among) if among else {}
+    among = [row for row in among if row.incarnation in warm] or among
+    if among:
+        return among
+    live = (row for row in state.brokers.values() if row.live and row.incarnation not in ended)
+    return sorted(
+        (Candidate(row.incarnation, row.node_id, row.rack) for row in live),
+        key=lambda row: row.node_id,
+    )
 
 
 def _led_by(state: ClusterState, processes: Collection[int]) -> list[PartitionKey]:

@@ -8,6 +8,7 @@ or gone: they may come back.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from itertools import islice
 
 from neve import runtime
@@ -15,7 +16,7 @@ from neve.cluster.balance import target_leaders
 from neve.cluster.node import Node
 from neve.cluster.peer_link import PeerError, PeerLink
 from neve.cluster.placement import SHARING_LEVEL
-from neve.cluster.state import ClusterState, PartitionKey, is_live
+from neve.cluster.state import NO_LEADER, ClusterState, PartitionKey, is_live
 from neve.serving.logs import event
 from neve.settings import ClusterSettings
 
@@ -37,25 +38,53 @@ class Rebalancer:
         self._members: tuple[int, ...] = ()
         self._quiet_since = runtime.monotonic()
         self._balanced: ClusterState | None = None  # the last state that needed no move
+        self._rebalances = node.cluster.state.rebalances  # how many were carried out
 
     async def run_if_due(self, *, now: bool = False) -> int:
         """Ask for the partitions that this broker should lead. Returns how many were released.
 
-        Does nothing for `cluster.rebalance.delay.ms` after a broker has come or gone, except with
-        `now`, and for nodes that are draining.
+        Does nothing for `cluster.rebalance.delay.ms` after a broker has come or gone. Three things
+        do not wait: what nodes lead that are draining, partitions with this node as their preferred
+        leader, and with `now`, or once a rebalance was asked for, everything.
         """
         state = self._node.cluster.state
         if state is self._balanced or state.feature_level < SHARING_LEVEL:
             return 0
-        quiet = self._is_quiet(state) or now
+        quiet = self._is_quiet(state) or now or state.rebalances != self._rebalances
         wanted = self._wanted(state, quiet=quiet)
         if not wanted:
             if quiet:
-                self._balanced = state
+                self._balanced, self._rebalances = state, state.rebalances
             return 0
         asked = islice(sorted(wanted.items()), OWNERS_AT_ONCE)
         moved = await runtime.gather(*(self._ask(owner, rows) for owner, rows in asked))
         return sum(moved)
+
+    async def pull(self, wanted: Collection[PartitionKey]) -> int:
+        """Take over at once those of these partitions that this broker should lead.
+
+        Returns how many its owners have released, or had no leader.
+        """
+        node = self._node
+        target = target_leaders(node.cluster.state)
+        unled: list[PartitionKey] = []
+        owned: dict[int, list[PartitionKey]] = {}
+        for row in sorted(wanted):
+            if target.get(row) != node.incarnation:
+                continue
+            owner = _leader(node.cluster.state, row)
+            if owner == NO_LEADER:
+                unled.append(row)
+            elif owner != node.incarnation:
+                owned.setdefault(owner, []).append(row)
+        pulled = 0
+        if unled:
+            pulled += len(unled) - len(await node.takeover.lead_unled(unled))
+        owners = sorted(owned.items())
+        for at in range(0, len(owners), OWNERS_AT_ONCE):
+            asked = owners[at : at + OWNERS_AT_ONCE]
+            pulled += sum(await runtime.gather(*(self._ask(owner, rows) for owner, rows in asked)))
+        return pulled
 
     def _is_quiet(self, state: ClusterState) -> bool:
         """Whether the live brokers have been the same for the delay."""
@@ -71,12 +100,17 @@ class Rebalancer:
         for row, leader in target_leaders(state).items():
             if leader != own:
                 continue
-            owner = state.topics[row[0]].partitions[row[1]].leader
+            owner = _leader(state, row)
             if owner == own or not is_live(state.brokers, owner):
                 continue
-            if quiet or state.brokers[owner].node_id in state.draining:
+            if quiet or state.brokers[owner].node_id in state.draining or self._prefers_us(row):
                 wanted.setdefault(owner, []).append(row)
         return wanted
+
+    def _prefers_us(self, row: PartitionKey) -> bool:
+        """Whether this node is one of the preferred nodes of a partition."""
+        topic = self._node.cluster.state.topics.get(row[0])
+        return topic is not None and self._node.node_id in topic.preferred.get(row[1], ())
 
     async def _ask(self, owner: int, rows: list[PartitionKey]) -> int:
         target = self._node.cluster.state.brokers[owner]
@@ -94,3 +128,7 @@ class Rebalancer:
     @property
     def _name(self) -> str:
         return f"rebalancing to node {self._node.node_id}"
+
+
+def _leader(state: ClusterState, row: PartitionKey) -> int:
+    return state.topics[row[0]].partitions[row[1]].leader

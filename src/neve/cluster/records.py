@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from neve.log.envelope import Stored
+from neve.log.wal.store_identity import WalStoreRef
 
 FEATURE_LEVEL = 2
 ALL_NODES = -1
@@ -46,7 +47,9 @@ class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     It ends any earlier incarnation of the same node; `moves` moves the partitions of that one to
     the new one. `session` is random, so that the process recognises its own registration.
     `inflight` bounds how far ahead the stream may write: a process that seals it needs this.
-    `level` is the greatest feature level that the process knows.
+    `level` is the greatest feature level that the process knows. Other brokers authenticate it by
+    its `public_key` (X25519), which is empty if it does not talk to them. `wal_store` is the store
+    of its stream, unless that is the bucket itself.
     """
 
     node_id: int
@@ -57,7 +60,9 @@ class Register(ClusterStored, frozen=True, kw_only=True, tag="register"):
     port: int = 0
     rack: str = ""
     level: int = 1
+    public_key: bytes = b""
     moves: tuple[Move, ...] = ()
+    wal_store: WalStoreRef | None = None
 
 
 class Expire(ClusterStored, frozen=True, kw_only=True, tag="expire"):
@@ -84,11 +89,19 @@ class SetDraining(ClusterStored, frozen=True, kw_only=True, tag="set-draining"):
     draining: bool
 
 
+class SetLagging(ClusterStored, frozen=True, kw_only=True, tag="set-lagging"):
+    """A live process found these followers of its stream lagging, and no others."""
+
+    incarnation: int
+    followers: tuple[int, ...]
+
+
 class CreateTopic(ClusterStored, frozen=True, kw_only=True, tag="create-topic"):
     """A topic is created. Its id is random and never reused, so keys that contain it are unique.
 
     `leaders` are the incarnations that lead its first partitions, in their order. They have nothing
-    to recover: no other process can have written to these partitions.
+    to recover: no other process can have written to these partitions. `preferred` has the nodes
+    that should lead a partition, by its number.
     """
 
     name: str
@@ -97,14 +110,46 @@ class CreateTopic(ClusterStored, frozen=True, kw_only=True, tag="create-topic"):
     at_ms: int
     configs: dict[str, str] = msgspec.field(default_factory=dict)
     leaders: tuple[int, ...] = ()
+    preferred: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
 
 class AddPartitions(ClusterStored, frozen=True, tag="add-partitions"):
-    """A topic now has this many partitions in total. `leaders` lead the first new ones."""
+    """A topic now has this many partitions in total. `leaders` lead the first new ones.
+
+    `preferred` has the nodes that should lead a new partition, by its number.
+    """
 
     topic_id: str
     partitions: int
     leaders: tuple[int, ...] = ()
+    preferred: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+
+
+class Preference(ClusterStored, frozen=True):
+    """The nodes that should lead one partition, in this order. None: placement decides."""
+
+    topic_id: str
+    partition: int
+    nodes: tuple[int, ...]
+
+
+class SetPreferred(ClusterStored, frozen=True, tag="set-preferred"):
+    """From here on, the first of these nodes that can lead a partition should lead it."""
+
+    preferences: tuple[Preference, ...]
+
+
+class Rebalance(ClusterStored, frozen=True, tag="rebalance"):
+    """Every broker should pull now what it should lead, even if brokers have just come or gone."""
+
+
+class ForgetNode(ClusterStored, frozen=True, tag="forget-node"):
+    """A node that has ended does not come back: nothing refers to it any more.
+
+    Its streams are kept as long as they are needed. No effect while a process of it is live.
+    """
+
+    node_id: int
 
 
 class SetConfigs(ClusterStored, frozen=True, tag="set-configs"):
@@ -179,6 +224,16 @@ class Tiered(ClusterStored, frozen=True, tag="tiered"):
     parts: tuple[TieredPart, ...]
 
 
+class AbandonWal(ClusterStored, frozen=True, kw_only=True, tag="abandon-wal"):
+    """The streams in this WAL store are given up: no partition needs them any more.
+
+    Live processes that write there are ended; `moves` moves the partitions that they led.
+    """
+
+    store_id: str
+    moves: tuple[Move, ...] = ()
+
+
 class ProducerIds(ClusterStored, frozen=True, tag="producer-ids"):
     """A block of producer ids that one broker process assigns."""
 
@@ -198,8 +253,12 @@ Change: TypeAlias = (
     | Expire
     | Deregister
     | SetDraining
+    | SetLagging
     | CreateTopic
     | AddPartitions
+    | SetPreferred
+    | Rebalance
+    | ForgetNode
     | SetConfigs
     | SetBrokerConfigs
     | DeleteTopic
@@ -208,6 +267,7 @@ Change: TypeAlias = (
     | Lead
     | Release
     | Tiered
+    | AbandonWal
     | ProducerIds
     | Feature
 )
@@ -219,10 +279,23 @@ class ClusterRecord(ClusterStored, frozen=True):
     change: Change
 
 
+_OF_LEVEL_2 = (
+    Deregister,
+    SetDraining,
+    SetLagging,
+    SetPreferred,
+    Rebalance,
+    ForgetNode,
+    AbandonWal,
+)
+
+
 def level_of(change: Change) -> int:
     """Return the feature level from which on a change may be written."""
-    if isinstance(change, Deregister | SetDraining):
+    if isinstance(change, _OF_LEVEL_2):
         return 2
-    if isinstance(change, CreateTopic | AddPartitions) and change.leaders:
+    if isinstance(change, CreateTopic | AddPartitions) and (change.leaders or change.preferred):
+        return 2
+    if isinstance(change, Register) and change.wal_store is not None:
         return 2
     return 1

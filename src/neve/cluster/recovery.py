@@ -30,9 +30,10 @@ from neve.log.partition import PartitionLog
 from neve.log.restore import load_history
 from neve.log.segment.history import History
 from neve.log.tail import assemble, read_streams
-from neve.log.tail_replay import TailReplay, replay_tails
+from neve.log.tail_replay import Covering, TailReplay, not_in_memory, replay_tails
 from neve.log.wal.reader import StreamTail
 from neve.log.wal.seal import Sealer
+from neve.log.wal.stores import WalStoreUnavailableError
 from neve.settings import PrefetchSettings
 from neve.store.port import Store
 
@@ -86,15 +87,23 @@ async def recover(
     *,
     prefetch: PrefetchSettings | None = None,
     keep: Callable[[CachedObject], None] = CachedObject.drop,
+    covering: Covering = not_in_memory,
     on_recovered: Callable[[Sequence[PartitionLog]], None] = lambda _: None,
 ) -> Recovered:
     """Bring the logs of newly led partitions to where earlier leaders ended.
 
     `keep` receives the bytes of their tails as they are read, oldest first, and may drop them.
+    `covering` returns what is in memory of them already.
     `on_recovered` is called with logs as soon as they are recovered.
     """
     recovery = _Recovery(
-        store, own, brokers, prefetch or PrefetchSettings(), keep=keep, on_recovered=on_recovered
+        store,
+        own,
+        brokers,
+        prefetch or PrefetchSettings(),
+        keep=keep,
+        covering=covering,
+        on_recovered=on_recovered,
     )
     try:
         await recovery.run(taken)
@@ -123,6 +132,7 @@ class _Recovery:
         prefetch: PrefetchSettings,
         *,
         keep: Callable[[CachedObject], None],
+        covering: Covering,
         on_recovered: Callable[[Sequence[PartitionLog]], None],
     ) -> None:
         self.store = store
@@ -130,6 +140,7 @@ class _Recovery:
         self._brokers = brokers
         self._prefetch = prefetch
         self._keep = keep
+        self._covering = covering
         self._on_recovered = on_recovered
         self._seals: dict[int, asyncio.Task[int]] = {}
         self._attempts: Counter[PartitionLog] = Counter()
@@ -200,7 +211,14 @@ class _Recovery:
                 found.append(result)
         try:
             replays = [each.replay for each in found]
-            await replay_tails(self.store, replays, attempt.tails, self._prefetch, self._keep)
+            await replay_tails(
+                self.store,
+                replays,
+                attempt.tails,
+                self._prefetch,
+                self._keep,
+                covering=self._covering,
+            )
         except NeveError as error:  # after many retries; none of these tails was read to its end
             self.failed.update({each.log: error for each in found})
             return again
@@ -334,11 +352,17 @@ async def _outcome(task: asyncio.Task[T]) -> T:
 
 
 async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Retry with growing pauses while the store is unavailable, at most RETRIES_MAX times."""
+    """Retry with growing pauses while the store is unavailable, at most RETRIES_MAX times.
+
+    An unreachable WAL store is not retried: the background loops do, and other partitions need not
+    wait.
+    """
     backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
     for _ in range(RETRIES_MAX):
         try:
             return await work()
+        except WalStoreUnavailableError:
+            raise
         except UnavailableError:
             await backoff.pause()
     return await work()

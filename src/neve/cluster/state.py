@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from neve.cluster.records import ClusterStored
+from neve.log.wal.store_identity import WalStoreRef
 
 # The leader of a partition that has none.
 NO_LEADER = -1
@@ -20,7 +21,11 @@ PartitionKey: TypeAlias = tuple[str, int]
 
 
 class BrokerRegistration(ClusterStored, frozen=True, kw_only=True):
-    """A broker process. `live` is false once its node registered again, it left or was expired."""
+    """A broker process. `live` is false once its node registered again, it left or was expired.
+
+    `forgotten` is true once its node was removed from the cluster: only its stream is still needed.
+    `wal_store` is the store of its stream; None for the bucket itself.
+    """
 
     node_id: int
     incarnation: int
@@ -31,7 +36,10 @@ class BrokerRegistration(ClusterStored, frozen=True, kw_only=True):
     port: int = 0
     rack: str = ""
     level: int = 1
+    public_key: bytes = b""
     live: bool = True
+    forgotten: bool = False
+    wal_store: WalStoreRef | None = None
 
 
 class StreamPart(ClusterStored, frozen=True, kw_only=True):
@@ -62,7 +70,10 @@ class PartitionState(ClusterStored, frozen=True, kw_only=True):
 class Topic(ClusterStored, frozen=True, kw_only=True, dict=True):
     """A topic and its partitions, by number.
 
-    Once it is deleted, `writers` are the live processes that may still write objects of it.
+    `preferred` has the nodes that should lead a partition, in this order, where a client or an
+    operator has chosen them. Once the topic is deleted, `deleted_at` is the number of the record
+    that did it, 0 below feature level 2. `writers` are the processes that were live then and still
+    are; below that level, those that have recorded that they dropped the topic are left out.
     """
 
     name: str
@@ -71,6 +82,8 @@ class Topic(ClusterStored, frozen=True, kw_only=True, dict=True):
     partitions: tuple[PartitionState, ...]
     configs: dict[str, str] = msgspec.field(default_factory=dict)
     writers: tuple[int, ...] = ()
+    preferred: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    deleted_at: int = 0
 
     @functools.cached_property
     def id_bytes(self) -> bytes:
@@ -101,6 +114,10 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
     """Configs by node id. Those of `ALL_NODES` apply to nodes that do not override them."""
     draining: tuple[int, ...] = ()
     """The nodes whose brokers should lead no partitions, in order."""
+    rebalances: int = 0
+    """How often brokers were asked to rebalance at once."""
+    lagging: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """By process: the followers of its stream that it found lagging, in order."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""
@@ -130,6 +147,12 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
     def partition_count(self) -> int:
         """The partitions of all live topics together."""
         return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def wal_stores(self) -> dict[int, WalStoreRef]:
+        """The store of each stream that does not lie in the bucket itself, by incarnation."""
+        return {
+            key: row.wal_store for key, row in self.brokers.items() if row.wal_store is not None
+        }
 
     def streams(self) -> list[int]:
         """Every incarnation whose stream some partition still needs, in order."""

@@ -15,7 +15,7 @@ from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.recovery import raise_first
-from neve.errors import DamagedError, NeveError, NotFoundError
+from neve.errors import DamagedError, LostRangeError, NeveError, NotFoundError
 from neve.log.cached_slice import CachedObject
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
@@ -177,9 +177,13 @@ class StreamRollups:
     async def resolve(self, incarnation: int) -> None:
         """Read a stream's tail again, because a slice is not where its log expected it.
 
-        Raises FencedError, not DamagedError, if a successor has moved it.
+        Raises FencedError, not DamagedError, if a successor has moved it; LostRangeError if the
+        stream was given up, see `neve cluster abandon-wal`.
         """
         own = incarnation == self._own.incarnation
+        if not own and incarnation not in self._cluster.state.streams():
+            await self.check_leading()
+            raise LostRangeError(f"stream {incarnation} was given up, and what it held is lost")
         below = self._writer.committed_end if own else None
         try:
             tail = await WalReader(self._store, incarnation, self._settings.prefetch).tail()

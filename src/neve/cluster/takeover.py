@@ -24,6 +24,7 @@ from neve.cluster.stream_rollups import StreamRollups
 from neve.errors import FencedError, NeveError
 from neve.log.partition import PartitionLog
 from neve.log.producers import ProducerMemory
+from neve.log.tail_replay import Covering, not_in_memory
 from neve.log.wal.writer import WalWriter
 from neve.serving.logs import event
 from neve.settings import Settings
@@ -49,6 +50,7 @@ class Takeover:
         own: OwnStream,
         writer: WalWriter,
         memory: runtime.MemoryBudget,
+        covering: Covering = not_in_memory,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -57,6 +59,7 @@ class Takeover:
         self._rollups = rollups
         self._own = own
         self._writer = writer
+        self._covering = covering
         self._producer_memory = ProducerMemory(
             memory.state("producers", settings.producers.memory_bytes)
         )
@@ -204,6 +207,7 @@ class Takeover:
             old,
             prefetch=self._settings.prefetch,
             keep=self._own.keep,
+            covering=self._covering,
             on_recovered=self._add,
         )
         self.sealed.update(recovered.ends)

@@ -7,7 +7,7 @@ created, a node leads those that placement gives it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from neve.cluster.log import ClusterLog
 from neve.cluster.state import Topic
@@ -25,10 +25,17 @@ class TopicOperations:
         self._takeover = takeover
 
     async def create(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        preferred: Mapping[int, Sequence[int]] | None = None,
     ) -> Topic:
-        """Create a topic, and lead those of its partitions that this node should lead."""
-        topic = await self._cluster.create_topic(name, partitions, configs)
+        """Create a topic, and lead those of its partitions that this node should lead.
+
+        `preferred` has the nodes that should lead a partition, by its number.
+        """
+        topic = await self._cluster.create_topic(name, partitions, configs, preferred)
         event(
             _log,
             logging.INFO,
@@ -41,9 +48,11 @@ class TopicOperations:
         await self._takeover.lead_created(topic, range(partitions))
         return topic
 
-    async def add_partitions(self, name: str, total: int) -> Topic:
+    async def add_partitions(
+        self, name: str, total: int, preferred: Mapping[int, Sequence[int]] | None = None
+    ) -> Topic:
         """Grow a topic to `total` partitions, and lead the new ones that this node should lead."""
-        topic, created = await self._cluster.add_partitions(name, total)
+        topic, created = await self._cluster.add_partitions(name, total, preferred)
         event(_log, logging.INFO, "partitions added", topic=name, partitions=total)
         await self._takeover.lead_created(topic, created)
         return topic

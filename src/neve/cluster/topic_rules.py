@@ -26,6 +26,10 @@ class TopicNameError(InvalidError):
     """The name is not valid, or collides with that of an existing topic."""
 
 
+class AssignmentError(InvalidError):
+    """A manual assignment of partitions to brokers is invalid."""
+
+
 class PartitionCountError(InvalidError):
     """The partition count of a topic, or of the cluster, would be out of bounds."""
 

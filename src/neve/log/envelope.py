@@ -41,6 +41,7 @@ class Kind(enum.IntEnum):
     MANIFEST_RUN = 5
     WAL_CHECKPOINT = 6
     HEARTBEAT = 7
+    WAL_STORE = 8
 
 
 class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ TOPIC_NAME_SHOWN = 200
 CLUSTER_LOG_PREFIX = "meta/log/"
 HEARTBEAT_PREFIX = "meta/heartbeat/"
 WAL_PREFIX = "wal/"
+WAL_STORE_KEY = "meta/wal-store"
 TOPICS_PREFIX = "topics/"
 
 # Python's \d also matches digits of other scripts, which keys never contain.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
 from neve import runtime
@@ -21,6 +21,9 @@ from neve.log.keys import manifest as manifest_keys
 from neve.log.keys import segment_prefix
 from neve.log.leader_epochs import EpochEnd, end_of_epoch
 from neve.log.manifest.manifest import Manifest
+from neve.log.manifest.records import Change, Skip
+from neve.log.manifest.skips import OffsetRange
+from neve.log.manifest.state import ManifestState
 from neve.log.producers import ProducerMemory, Producers
 from neve.log.restore import load_history
 from neve.log.segment.history import History
@@ -291,6 +294,24 @@ class PartitionLog:
     def moved(self, incarnation: int, below: int, fresh: list[tuple[CachedObject, Slice]]) -> None:
         """Replace the rows of a stream's numbers below `below` and of its roll-ups by `fresh`."""
         self.untiered.moved(incarnation, below, fresh)
+
+    async def give_up(self, streams: Collection[int], reason: str) -> list[OffsetRange]:
+        """Record untiered records that lie in none of these streams as lost.
+
+        Returns the offsets. The other streams were given up: see `neve cluster abandon-wal`.
+        """
+        lost: list[OffsetRange] = []
+
+        def make(_: ManifestState) -> Sequence[Change]:
+            lost[:] = self.untiered.outside(streams)
+            at_ms = runtime.now_ms()
+            return [Skip(first, end - 1, at_ms, reason) for first, end in lost]
+
+        async with self._tiering:
+            await self.manifest.refresh()
+            await self.manifest.change(make)
+            self.untiered.keep_only(streams)
+        return lost
 
     # -- tiering -----------------------------------------------------------------------------
 

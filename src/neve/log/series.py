@@ -134,14 +134,22 @@ class Series(Generic[State, Record]):
 
         Raises DamagedError or UnsupportedError if a number above that checkpoint cannot be read.
         """
+        progress, unreadable = await self.advance_readable(view)
+        if unreadable is not None:
+            raise unreadable
+        return progress
+
+    async def advance_readable(
+        self, view: View[State]
+    ) -> tuple[Progress[State, Record], DamagedError | UnsupportedError | None]:
+        """Read as `advance` does. Returns the error of the number at which it had to stop."""
         whole = True
         while True:
-            entries, damage = await self._read_from(view)
+            entries, unreadable = await self._read_from(view)
             greatest = await greatest_checkpoint(self.store, self.keys, above=view.position)
             if greatest is None:
-                if damage is not None:
-                    raise damage
-                return Progress(self._folded(view, entries), tuple(entries) if whole else None)
+                folded = self._folded(view, entries)
+                return Progress(folded, tuple(entries) if whole else None), unreadable
             loaded = await self._load_checkpoint(greatest)
             if loaded is not None:
                 view, whole = loaded, False

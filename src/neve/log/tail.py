@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from neve import runtime
-from neve.log.manifest.skips import is_skipped
+from neve.log.manifest.skips import is_skipped, past_skips
 from neve.log.manifest.state import ManifestState
 from neve.log.wal.object import Slice
 from neve.log.wal.reader import StreamTail, TailObject, WalReader
@@ -100,6 +100,8 @@ def assemble(
         if not _given_up(manifest, next_offset, promised):
             return None
         next_offset = promised
+    # Offsets that were given up at the end were assigned, and are not assigned again.
+    next_offset = past_skips(manifest.skips, next_offset)
     return PartitionTail(tuple(kept), max(next_offset, manifest.start))
 
 

@@ -5,6 +5,8 @@ batches of the tail once. The prefetching reader downloads them in the order of 
 partition; slices of several partitions that are close together share a request. The bytes then go
 to a cache that counts them, and may drop them at once.
 
+What a follower of the stream has in memory already is not downloaded.
+
 A damaged slice does not fail the take-over: which producers wrote it is unknown, so all producers
 are forgotten, and the next batch of each is treated as that of an unknown producer.
 """
@@ -15,7 +17,7 @@ import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from neve.errors import DamagedError, NotFoundError
 from neve.log.cached_slice import CachedObject
@@ -37,6 +39,15 @@ GAP_BYTES_MAX = MIB
 # Base offset, length and producer id: enough to pass over a batch of no idempotent producer.
 _GLANCE = struct.Struct(">qi31xq")
 _LENGTH_END = 12
+
+
+# Returns slices in memory with exactly the records of a slice of a stream; None if there are none.
+Covering: TypeAlias = Callable[[int, Slice], "list[tuple[Slice, memoryview]] | None"]
+
+
+def not_in_memory(incarnation: int, entry: Slice) -> None:
+    """Know nothing: every slice is read from the store."""
+    del incarnation, entry
 
 
 class TailReplay:
@@ -84,11 +95,12 @@ class _SliceToRead(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Slices of one object that one request reads."""
+    """Slices of one object that one request reads, or one slice that is in memory as `covering`."""
 
     incarnation: int
     item: TailObject
     wanted: tuple[_SliceToRead, ...]
+    covering: tuple[tuple[Slice, memoryview], ...] = ()
 
     @property
     def start(self) -> int:
@@ -112,6 +124,8 @@ async def replay_tails(
     tails: Mapping[int, StreamTail],
     prefetch: PrefetchSettings,
     keep: Callable[[CachedObject], None],
+    *,
+    covering: Covering = not_in_memory,
 ) -> None:
     """Run each replay to its tail's end, or set its `missing` to the error of a missing object.
 
@@ -124,7 +138,7 @@ async def replay_tails(
         wanted = [
             (row, replay) for replay, rows in zip(replays, parts, strict=True) for row in rows or ()
         ]
-        stretches = _stretches(wanted, tails)
+        stretches = _stretches(wanted, tails, covering)
         async with PrefetchReader(store, prefetch) as ahead:
             async for _, read in ahead.read(map(_download, stretches)):
                 _take(read, keep)
@@ -135,7 +149,9 @@ def _by_stream(slices: Sequence[TailSlice]) -> list[list[TailSlice]]:
 
 
 def _stretches(
-    wanted: list[tuple[TailSlice, TailReplay]], tails: Mapping[int, StreamTail]
+    wanted: list[tuple[TailSlice, TailReplay]],
+    tails: Mapping[int, StreamTail],
+    covering: Covering,
 ) -> Iterator[_Stretch]:
     """Yield the stretches to read, in the order of streams, objects and positions."""
     by_object: dict[tuple[int, str], list[_SliceToRead]] = {}
@@ -148,7 +164,25 @@ def _stretches(
             rows = by_object.get((incarnation, item.key))
             if rows:
                 rows.sort(key=lambda each: each.entry.position)
-                yield from _cut(incarnation, item, rows)
+                yield from _not_covered(incarnation, item, rows, covering)
+
+
+def _not_covered(
+    incarnation: int, item: TailObject, rows: list[_SliceToRead], covering: Covering
+) -> Iterator[_Stretch]:
+    """Yield the stretches of one object, in the order of positions: a partition needs its own."""
+    cold: list[_SliceToRead] = []
+    for row in rows:
+        found = covering(incarnation, row.entry)
+        if found is None:
+            cold.append(row)
+            continue
+        if cold:
+            yield from _cut(incarnation, item, cold)
+            cold = []
+        yield _Stretch(incarnation, item, (row,), tuple(found))
+    if cold:
+        yield from _cut(incarnation, item, cold)
 
 
 def _cut(incarnation: int, item: TailObject, rows: list[_SliceToRead]) -> Iterator[_Stretch]:
@@ -165,7 +199,8 @@ def _together(first: _SliceToRead, last: _SliceToRead, row: _SliceToRead) -> boo
 
 
 def _download(stretch: _Stretch) -> Download[_Read]:
-    size = 0 if stretch.item.data is not None else stretch.end - stretch.start
+    in_memory = stretch.covering or stretch.item.data is not None
+    size = 0 if in_memory else stretch.end - stretch.start
     fetch = functools.partial(_fetch, stretch=stretch)
     return Download(key=stretch.item.key, size_bytes=size, fetch=fetch, start=stretch.start)
 
@@ -177,6 +212,8 @@ async def _fetch(store: Store, *, stretch: _Stretch) -> _Read:
     """
     damaged: tuple[Slice, ...] = ()
     data = memoryview(b"")
+    if stretch.covering:
+        return _Read(stretch, data)
     for _ in range(ATTEMPTS_DEFAULT):
         try:
             data = await _data(store, stretch)
@@ -210,6 +247,9 @@ def _damaged(stretch: _Stretch, data: memoryview) -> tuple[Slice, ...]:
 def _take(read: _Read, keep: Callable[[CachedObject], None]) -> None:
     stretch = read.stretch
     item = stretch.item
+    if stretch.covering:
+        _take_covering(stretch, keep)
+        return
     cached = CachedObject(item.key, stretch.incarnation, item.number, read.data)
     if read.damaged or read.missing is not None:
         cached.drop()
@@ -227,3 +267,17 @@ def _take(read: _Read, keep: Callable[[CachedObject], None]) -> None:
             replay.in_memory.clear()  # the slices in memory must reach to the end without a gap
         else:
             replay.in_memory.append((cached, entry._replace(position=start)))
+
+
+def _take_covering(stretch: _Stretch, keep: Callable[[CachedObject], None]) -> None:
+    """Take the slices that are in memory. They are copied: a cache counts what it alone keeps."""
+    replay = stretch.wanted[0].replay
+    for entry, view in stretch.covering:
+        data = memoryview(bytes(view))
+        cached = CachedObject(stretch.item.key, stretch.incarnation, stretch.item.number, data)
+        keep(cached)
+        replay.take(entry, data, stretch.item.key)
+        if cached.data is None:
+            replay.in_memory.clear()
+        else:
+            replay.in_memory.append((cached, entry._replace(position=0)))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
 from neve import runtime
 from neve.errors import DamagedError, LostRangeError, NotFoundError, UnavailableError
 from neve.log.cached_slice import CachedObject, CachedSlice, read_slice
 from neve.log.manifest.manifest import Manifest
-from neve.log.manifest.skips import is_skipped
+from neve.log.manifest.skips import OffsetRange, clipped_skips, is_skipped, without
 from neve.log.segment import kfs
 from neve.log.wal.object import Slice
 from neve.records.batch import walk
@@ -89,6 +89,25 @@ class Untiered:
         rows += [CachedSlice(*row, since) for row in fresh if row[1].last_offset >= next_offset]
         rows.sort(key=lambda row: row.entry.base_offset)
         self.rows = deque(rows)
+        self._count_bytes()
+
+    def outside(self, streams: Collection[int]) -> list[OffsetRange]:
+        """Return the untiered offsets whose slices lie in none of these streams.
+
+        Without those that are below the log's start or skipped.
+        """
+        state = self._manifest.state
+        first = max(state.next, state.start)
+        lost: list[OffsetRange] = []
+        for row in self.rows:
+            low, high = max(first, row.entry.base_offset), row.entry.last_offset + 1
+            if row.cached.incarnation not in streams and low < high:
+                lost += without(low, high, clipped_skips(state.skips, low, high))
+        return lost
+
+    def keep_only(self, streams: Collection[int]) -> None:
+        """Forget the slices of all other streams: their records were given up."""
+        self.rows = deque(row for row in self.rows if row.cached.incarnation in streams)
         self._count_bytes()
 
     def drop_tiered(self) -> None:

@@ -50,6 +50,29 @@ class ClusterSettings:
         minimum=1,
         maximum=16,
     )
+    followers: int = setting(
+        "cluster.followers",
+        2,
+        "Number of brokers that follow each broker: they read its stream from the bucket, serve "
+        "its partitions to consumers of their racks, and take over from it. The same for all "
+        "brokers.",
+        minimum=0,
+        maximum=16,
+    )
+    follow_ms: int = setting(
+        "cluster.follow.ms",
+        2_000,
+        "A follower that has heard nothing from the leader for this time looks in the bucket for "
+        "the next object. A leader with nothing new notifies its followers twice as often.",
+        minimum=20,
+    )
+    follow_lag_ms: int = setting(
+        "cluster.follow.lag.ms",
+        30_000,
+        "A follower that has not caught up for this time is shown as not in sync, and serves no "
+        "consumers.",
+        minimum=100,
+    )
     partitions_max: int = setting(
         "cluster.partitions.max",
         5_000,

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from neve.errors import InvalidError
 from neve.settings.declare import GIB, KIB, MIB, setting
+from neve.settings.wal_stores import parse_wal_stores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +148,18 @@ def check_endpoint(name: str, text: str) -> None:
 class WalSettings:
     """The WAL stream of one broker process."""
 
+    store: str = setting(
+        "wal.store",
+        "",
+        "Stores for the WAL, instead of the bucket: one URL, or `NAME=URL,NAME=URL` with a name for"
+        " each, such as the rack. All brokers and readers need all of them. Empty: the bucket.",
+    )
+    own_store: str = setting(
+        "wal.own.store",
+        "",
+        "Name of the store in wal.store that this broker writes to; `main` is the bucket. Empty: "
+        "the store named as broker.rack, or the only one.",
+    )
     linger_ms: int = setting(
         "wal.linger.ms",
         -1,
@@ -195,6 +208,14 @@ class WalSettings:
         "while a roll-up would mostly rewrite old records.",
         minimum=1,
     )
+
+    def __post_init__(self) -> None:
+        parse_wal_stores(self.store)
+
+    @property
+    def stores(self) -> dict[str, str]:
+        """The URLs of the stores in wal.store, by name."""
+        return parse_wal_stores(self.store)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,7 @@ async def test_both_brokers_name_the_same_leaders_and_replicas() -> None:
                     for row in topic.partitions
                 ]
                 missing = (ErrorCode.LEADER_NOT_AVAILABLE, -1, -1, [1])
-                assert shown == [missing, (0, 2, 1, [2]), (0, 2, 0, [2])]
+                assert shown == [missing, (0, 2, 1, [2, 1]), (0, 2, 0, [2, 1])]
 
 
 async def test_a_leader_that_clients_cannot_reach_is_not_named() -> None:

@@ -298,5 +298,5 @@ async def test_a_leader_that_was_replaced_but_never_sealed_is_still_followed() -
         await send(leader, [value])
     assert [row[2] for row in await later] == [b"b", b"c"]
     await source.aclose()
-    await bucket.close()
     await leader.close()
+    await bucket.close()

@@ -149,6 +149,6 @@ async def test_two_readers_of_one_bucket_do_not_disturb_each_other_in_a_failover
 
     store.when("list", wal_stream(leader.incarnation).checkpoints, first(fail_over))
     assert [row.value async for row in bucket.read(TOPIC)] == [b"a"]
-    await bucket.close()
     await leader.abort()
     await heirs[0].close()
+    await bucket.close()

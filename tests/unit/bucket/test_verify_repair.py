@@ -147,10 +147,10 @@ async def test_no_number_that_counts_is_ever_freed() -> None:
     for key in late:
         bucket.write(key, b"landed late")
     report, writes = await repaired(url)
-    await writer.close()
     assert report.ok
     assert sorted(key for what, key in writes if what == "delete") == sorted(late)
     assert {key for key in bucket.keys if not key.startswith("topics/")} == before
+    await writer.close()
 
 
 async def test_damage_is_reported_and_nothing_touched() -> None:
@@ -161,10 +161,10 @@ async def test_damage_is_reported_and_nothing_touched() -> None:
     samples.remove(url, str(first.index_key))
     before = dict(samples.objects(url).objects)
     report, writes = await repaired(url)
-    await writer.close()
     assert not report.ok
     assert (report.repaired, writes) == ([], [])
     assert samples.objects(url).objects == before
+    await writer.close()
 
 
 async def test_one_repairable_thing_beside_damage_is_repaired_and_the_rest_told() -> None:

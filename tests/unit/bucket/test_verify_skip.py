@@ -28,8 +28,8 @@ async def test_without_consent_nothing_happens() -> None:
     before = dict(samples.objects(url).objects)
     with pytest.raises(InvalidError, match="--accept-loss"):
         await skip(MemoryStore(samples.objects(url)), TOPIC, 0, 0, 5, accept_loss=False)
-    await writer.close()
     assert samples.objects(url).objects == before
+    await writer.close()
 
 
 @pytest.mark.parametrize(("first", "end"), [(5, 5), (7, 5), (0, 81), (-1, 3), (90, 95), (3, 12)])

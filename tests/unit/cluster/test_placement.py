@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
+from neve.cluster.followers import followers_of
 from neve.cluster.placement import (
     is_janitor,
     leaders_of_new,
@@ -112,3 +115,19 @@ def test_only_partitions_that_exist_and_have_no_leader_can_be_taken() -> None:
     state = cluster(topic(A, OTHER, OWN, NO_LEADER))
     wanted = [(A, 0), (A, 1), (A, 2), (A, 3), (B, 0)]
     assert moves_to(state, wanted, OWN) == (move(A, 2, 3, OWN),)
+
+
+def test_what_a_dead_process_led_moves_to_those_that_follow_it() -> None:
+    brokers = {at: msgspec.structs.replace(broker(at), port=9092) for at in range(1, 9)}
+    rows = [topic(name, *[1] * 8) for name in (A, B)]
+    state = ClusterState(brokers=brokers, topics={row.topic_id: row for row in rows})
+    warm = followers_of(state, 1, 3)
+    moved = Counter(row.incarnation for row in moves_from(state, {1}, followers=3))
+    assert sorted(moved) == sorted(warm)
+    assert sorted(moved.values()) == [5, 5, 6]
+    everywhere = {row.incarnation for row in moves_from(state, {1})}
+    assert len(everywhere) > len(warm), "a planned move spreads over all"
+    alone = msgspec.structs.replace(
+        state, brokers={key: msgspec.structs.replace(row, port=0) for key, row in brokers.items()}
+    )
+    assert len(moves_from(alone, {1}, followers=3)) == 16, "nobody follows: anyone leads"

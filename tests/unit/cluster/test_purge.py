@@ -14,7 +14,7 @@ from neve.errors import UnavailableError
 from neve.log.keys import topic_prefix, wal_stream
 from neve.log.wal.reader import WalReader
 from neve.settings import ClusterSettings
-from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.memory import MemoryBucket
 from support.node_world import (
     TOPIC,
     CrashingStore,
@@ -177,55 +177,6 @@ async def test_nothing_else_is_written_with_an_old_view_either() -> None:
 
 
 @in_simulation
-async def test_it_is_not_forgotten_before_every_live_process_has_dropped_it() -> None:
-    """A leader that is slow, but alive, may still tier what it had committed."""
-    store = ScriptedStore()
-    slow = await with_segments(store)
-    await send(slow, ["committed"])
-    quick = await Node.start(store, SETTINGS, node_id=2)
-    prefix = topic_prefix(TOPIC, topic_of(quick).id_bytes)
-    release, reached = asyncio.Event(), asyncio.Event()
-    store.when("create", lambda key: key.endswith(".kfs"), hold(release, reached))
-    tiering = runtime.spawn(slow.leader(TOPIC, 0).tier())
-    await reached.wait()
-    await quick.topics.delete(TOPIC)
-    for _ in range(2):
-        await quick.purging.purge()
-        assert store.listed(prefix) == []
-    release.set()
-    await tiering
-    assert store.listed(prefix) != [], "the late upload has landed"
-    await runtime.sleep(10 * DELAY_SECONDS)
-    await quick.purging.purge()
-    assert [topic.writers for topic in quick.cluster.state.deleted.values()] == [
-        (slow.incarnation,)
-    ]
-    await slow.purging.purge()
-    await purged(quick)
-    assert store.listed(prefix) == []
-    await slow.abort()
-    await quick.abort()
-
-
-@in_simulation
-async def test_a_process_that_was_started_again_is_not_waited_for() -> None:
-    store = ScriptedStore()
-    one = await with_segments(store)
-    two = await Node.start(store, SETTINGS, node_id=2)
-    await two.topics.delete(TOPIC)
-    await two.purging.purge()
-    await runtime.sleep(2 * DELAY_SECONDS)
-    await two.purging.purge()
-    assert two.cluster.state.deleted
-    await one.abort()
-    again = await Node.start(store, SETTINGS, node_id=1)
-    await purged(two)
-    assert store.listed("topics/") == []
-    await again.abort()
-    await two.abort()
-
-
-@in_simulation
 async def test_the_stream_of_a_process_that_wrote_nothing_else_is_retired() -> None:
     """No partition is left to take over, so no take-over seals the stream."""
     store = ScriptedStore()
@@ -321,20 +272,3 @@ def test_a_purging_process_may_die_at_some_of_its_calls() -> None:
 @pytest.mark.soak
 def test_a_purging_process_may_die_at_any_call() -> None:
     crash(step=1)
-
-
-@in_simulation
-async def test_two_may_purge_at_once() -> None:
-    store = MemoryStore()
-    one = await started(store, SETTINGS)
-    await send(one, ["a"])
-    await one.leader(TOPIC, 0).log.tier()
-    two = await Node.start(store, SETTINGS, node_id=2)
-    await one.topics.delete(TOPIC)
-    for _ in range(4):
-        await runtime.gather(one.purging.purge(), two.purging.purge())
-        await runtime.sleep(DELAY_SECONDS)
-    assert (await one.cluster.refresh()).deleted == {}
-    assert await store.list("topics/") == []
-    await one.abort()
-    await two.abort()

@@ -8,6 +8,7 @@ import pytest
 from neve.cluster.fold import ClusterRules
 from neve.cluster.records import (
     ALL_NODES,
+    AbandonWal,
     AddPartitions,
     Change,
     ClusterRecord,
@@ -17,17 +18,22 @@ from neve.cluster.records import (
     Dropped,
     Expire,
     Feature,
+    ForgetNode,
     Handover,
     Init,
     Lead,
     Move,
+    Preference,
     ProducerIds,
     PurgeTopic,
+    Rebalance,
     Register,
     Release,
     SetBrokerConfigs,
     SetConfigs,
     SetDraining,
+    SetLagging,
+    SetPreferred,
     Tiered,
     TieredPart,
 )
@@ -340,6 +346,15 @@ def test_the_draining_nodes_are_known_in_order() -> None:
     assert folded(SetDraining(node_id=7, draining=False), base=state) == state
 
 
+def test_a_live_process_says_which_of_its_followers_lag() -> None:
+    state = folded(SetLagging(incarnation=4, followers=(9, 7, 9)), base=alive(4, 9))
+    assert state.lagging == {4: (7, 9)}
+    assert folded(SetLagging(incarnation=4, followers=()), base=state).lagging == {}
+    assert folded(SetLagging(incarnation=5, followers=(9,)), base=state) == state
+    assert folded(expire(4), base=state).lagging == {}
+    assert folded(expire(9), base=state).lagging == {4: (7, 9)}
+
+
 def test_new_partitions_have_the_leaders_that_are_named_and_live() -> None:
     topic = CreateTopic(name="t", topic_id=A, partitions=4, at_ms=1, leaders=(4, 5, 9))
     state = folded(topic, base=alive(4, 9))
@@ -363,13 +378,18 @@ def test_every_kind_of_record_can_be_folded() -> None:
         expire(1),
         Deregister(incarnation=1),
         SetDraining(node_id=1, draining=True),
+        SetLagging(incarnation=1, followers=(2,)),
         create(),
         AddPartitions(A, 3),
+        SetPreferred((Preference(A, 0, (1,)),)),
+        Rebalance(),
+        ForgetNode(1),
         SetConfigs(A, {}),
         SetBrokerConfigs(1, {}),
         lead(0, 1),
         release(0, 2),
         tiered(0),
+        AbandonWal(store_id="s"),
         ProducerIds(1, 1),
         Feature(1),
         DeleteTopic(A),

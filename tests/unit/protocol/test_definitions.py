@@ -76,7 +76,12 @@ def differences(ours: Struct, fields: list[dict[str, Any]], version: int) -> lis
     return found
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=repr)
+# kafka-python has no definition of these; kio's tests compare them.
+UNDEFINED = {"UnregisterBroker"}
+DEFINED = [message for message in MESSAGES if message.api.name not in UNDEFINED]
+
+
+@pytest.mark.parametrize("message", DEFINED, ids=repr)
 def test_a_description_says_what_kafka_s_definition_says(message: Message) -> None:
     api, theirs = message.api, definition(message)
     assert theirs["apiKey"] == api.key

@@ -1,21 +1,27 @@
 """The brokers of the cluster, and the leaders of its partitions.
 
-A partition is in the bucket, not on brokers: its leader is its only replica, and in sync. For a
-partition without a leader, the last leader is shown as an offline replica. Everything is derived
-from the cluster log, so that every broker names the same brokers, leaders and controller.
+A partition is in the bucket, not on brokers. Its replicas are the brokers that serve reads of it:
+its leader, then the followers of the leader's stream. Followers are in sync unless the leader has
+recorded that they lag. For a partition without a leader, the last leader is shown as an offline
+replica. Everything is derived from the cluster log, so that every broker names the same brokers,
+leaders, replicas and controller.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from neve.cluster.state import NO_LEADER
+from neve.serving.logs import event
 
 if TYPE_CHECKING:
     from neve.cluster.node import Node
     from neve.cluster.state import BrokerRegistration, ClusterState, Topic
     from neve.serving.addresses import Address
+
+_log = logging.getLogger(__name__)
 
 NO_CONTROLLER = -1
 
@@ -88,9 +94,14 @@ class ClusterAdmin:
         latest: dict[int, BrokerAddress] = {}
         for _, each in sorted(registered.items()):
             address = self._address(each)
-            if each.node_id not in live and address is not None:
+            if each.node_id not in live and address is not None and not each.forgotten:
                 latest[each.node_id] = address
         return sorted(latest.values())
+
+    async def forget(self, node_id: int) -> None:
+        """Forget a broker that has ended. Raises NoNodeError or NodeIsLiveError."""
+        await self._node.cluster.forget_node(node_id)
+        event(_log, logging.INFO, "broker removed", node=node_id)
 
     def _reachable(self) -> dict[int, BrokerAddress]:
         """Return the live brokers that have an address, by incarnation: built once per state."""
@@ -145,13 +156,19 @@ class ClusterAdmin:
         partition = topic.partitions[number]
         leader = self._leader(topic, number)
         if leader is not None:
-            at = [leader.node_id]
-            return PartitionView(number, leader.node_id, partition.epoch, at, at, [])
+            sets, state = self._node.replication.sets, self._node.cluster.state
+            replicas = [leader.node_id, *self._nodes(sets.of(state, partition.leader))]
+            in_sync = [leader.node_id, *self._nodes(sets.in_sync(state, partition.leader))]
+            return PartitionView(number, leader.node_id, partition.epoch, replicas, in_sync, [])
         # Without a leader, the last process that wrote: its part of the streams is the last one.
         last = partition.streams[-1].incarnation if partition.streams else partition.leader
         owner = self._node.cluster.state.brokers.get(last)
         node_id = self.controller_id if owner is None else owner.node_id
         return PartitionView(number, NO_LEADER, partition.epoch, [node_id], [], [node_id])
+
+    def _nodes(self, incarnations: Iterable[int]) -> list[int]:
+        brokers = self._node.cluster.state.brokers
+        return [brokers[each].node_id for each in incarnations]
 
     async def new_producer_id(self) -> int:
         """Return an id that no idempotent producer of this cluster has had."""

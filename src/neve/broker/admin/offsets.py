@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from neve.cluster.partition_leader import PartitionLeader
     from neve.log.partition import PartitionLog
     from neve.log.reading.leader.reader import LogReader
+    from neve.log.replica import ReplicaLog
 
 NONE = -1
 
@@ -49,10 +52,22 @@ class OffsetAdmin:
         Where a successor could answer differently, raises NotLeaderError if this broker has been
         deposed, and UnavailableError if the store does not answer in time.
         """
-        log = leader.log
+        return await self._find(leader.log, spec, partial(check.check, leader))
+
+    async def find_in_copy(self, log: ReplicaLog, spec: int) -> FoundOffset:
+        """Do the same in the copy of a follower, up to the last record that it has seen."""
+
+        async def accept() -> None:
+            pass
+
+        return await self._find(log, spec, accept)
+
+    async def _find(
+        self, log: PartitionLog | ReplicaLog, spec: int, confirm: Callable[[], Awaitable[None]]
+    ) -> FoundOffset:
         match spec:
             case OffsetSpec.LATEST:
-                await check.check(leader)
+                await confirm()
                 return _with_epoch(log, log.high_watermark)
             case OffsetSpec.EARLIEST:
                 return _with_epoch(log, log.start_offset)
@@ -62,17 +77,17 @@ class OffsetAdmin:
                 return _with_epoch(log, log.tiered_offset - 1)
             case OffsetSpec.MAX_TIMESTAMP:
                 found = await self._reader.max_timestamp(log)
-                await check.check(leader)
+                await confirm()
             case _:
                 found = await self._reader.offset_for_time(log, spec)
                 # The first record of a time stays the first. If there was none, a successor may
                 # have one by now, and the client would skip it and go on at the end.
                 if found is None:
-                    await check.check(leader)
+                    await confirm()
         return FoundOffset() if found is None else _with_epoch(log, *found)
 
 
-def _with_epoch(log: PartitionLog, offset: int, timestamp: int = NONE) -> FoundOffset:
+def _with_epoch(log: PartitionLog | ReplicaLog, offset: int, timestamp: int = NONE) -> FoundOffset:
     if offset == NONE:
         return FoundOffset(offset, timestamp)
     starts = (start.epoch for start in reversed(log.epochs) if start.start_offset <= offset)

@@ -13,7 +13,6 @@ from neve.broker.errors import (
     InternalTopicError,
     NotLeaderError,
     UnknownLeaderEpochError,
-    UnknownPartitionError,
 )
 from neve.errors import NeveError
 from neve.log.segment.state_table import is_internal
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from neve.cluster.partition_leader import PartitionLeader
     from neve.cluster.state import Topic
     from neve.log.partition import PartitionLog
+    from neve.log.replica import ReplicaLog
 
 NO_EPOCH = -1
 """What a client sends that knows no leader epoch."""
@@ -81,12 +81,7 @@ class PartitionAdmin:
         Raises NoTopicError, UnknownPartitionError, or NotLeaderError if this broker does not lead
         the partition.
         """
-        topic = self._topics.find(name)
-        if not self._topics.has_partition(name, number):
-            raise UnknownPartitionError(
-                f"partition {number} does not exist in topic {name!r}; valid partitions: "
-                + (f"0-{len(topic.partitions) - 1}" if topic.partitions else "none")
-            )
+        topic = self._topics.find_partition(name, number)
         leader = self._node.leader_of(topic.id_bytes, number)
         if leader is None:
             raise NotLeaderError(
@@ -144,16 +139,21 @@ def check_epoch(leader: PartitionLeader, of_client: int) -> None:
 
     This is Kafka's rule for every request that has a current_leader_epoch.
     """
-    epoch = leader.log.epoch
+    check_log_epoch(leader.log, of_client)
+
+
+def check_log_epoch(log: PartitionLog | ReplicaLog, of_client: int) -> None:
+    """Do the same for the log of a leader, or for the copy of a follower."""
+    epoch = log.epoch
     if of_client in (NO_EPOCH, epoch):
         return
     if of_client < epoch:
         raise FencedLeaderEpochError(
-            f"leader epoch {of_client} of {leader.name} is over, the current one is {epoch}: "
+            f"leader epoch {of_client} of {log.name} is over, the current one is {epoch}: "
             "ask for metadata again"
         )
     raise UnknownLeaderEpochError(
-        f"leader epoch {of_client} of {leader.name} is not known to this broker yet, the current "
+        f"leader epoch {of_client} of {log.name} is not known to this broker yet, the current "
         f"one is {epoch}: try again"
     )
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from neve.broker.errors import InternalTopicError, UnknownTopicIdError
+from neve.broker.errors import InternalTopicError, UnknownPartitionError, UnknownTopicIdError
 from neve.cluster import topic_rules
+from neve.cluster.preferred import check_preferred
 from neve.cluster.topic_config import InvalidConfigError, check_configs
-from neve.cluster.topic_rules import NoTopicError, PartitionCountError, check_partition_count
+from neve.cluster.topic_rules import (
+    AssignmentError,
+    NoTopicError,
+    PartitionCountError,
+    check_partition_count,
+)
 from neve.errors import InvalidError
 from neve.log.segment.state_table import is_internal
 
@@ -18,6 +25,7 @@ if TYPE_CHECKING:
     from neve.settings import Settings
 
 _NO_CONFIGS: Mapping[str, str | None] = {}
+_NO_NODES: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
 class NewTopic(NamedTuple):
@@ -26,6 +34,7 @@ class NewTopic(NamedTuple):
     name: str
     partitions: int
     configs: dict[str, str]
+    preferred: Mapping[int, Sequence[int]] = _NO_NODES
 
 
 class TopicAdmin:
@@ -67,6 +76,19 @@ class TopicAdmin:
             raise UnknownTopicIdError(topic_id)
         return topic
 
+    def find_partition(self, name: str, number: int) -> Topic:
+        """Return the topic of a partition.
+
+        Raises TopicNameError, NoTopicError or UnknownPartitionError.
+        """
+        topic = self.find(name)
+        if not 0 <= number < len(topic.partitions):
+            raise UnknownPartitionError(
+                f"partition {number} does not exist in topic {name!r}; valid partitions: "
+                + (f"0-{len(topic.partitions) - 1}" if topic.partitions else "none")
+            )
+        return topic
+
     def has_partition(self, name: str, number: int) -> bool:
         """Return whether a topic of this name exists and has this partition."""
         topic = self.get(name)
@@ -88,10 +110,12 @@ class TopicAdmin:
         name: str,
         partitions: int | None = None,
         configs: Mapping[str, str | None] = _NO_CONFIGS,
+        preferred: Mapping[int, Sequence[int]] = _NO_NODES,
     ) -> NewTopic:
         """Check a topic before it is created. Raises an error if it cannot be created.
 
-        `partitions` is the broker's default if it is None.
+        `partitions` is the broker's default if it is None. `preferred` has the brokers that should
+        lead a partition, by its number.
         """
         self.check_new_name(name)
         if partitions is None:
@@ -103,14 +127,24 @@ class TopicAdmin:
                 raise InvalidConfigError(f"the value of {config} is null: give a value")
             given[config] = value
         check_configs(given)
-        return NewTopic(name, partitions, given)
+        self._check_preferred(name, preferred)
+        return NewTopic(name, partitions, given, preferred)
+
+    def _check_preferred(self, name: str, preferred: Mapping[int, Sequence[int]]) -> None:
+        for nodes in preferred.values():
+            check_preferred(self._node.cluster.state, name, nodes)
 
     async def create(self, plan: NewTopic) -> Topic:
         """Create a topic. Raises TopicExistsError if another client was faster."""
-        return await self._node.topics.create(plan.name, plan.partitions, plan.configs)
+        return await self._node.topics.create(*plan)
 
-    def plan_growth(self, name: str, total: int) -> int:
-        """Check that a topic may have `total` partitions. Returns how many would be new."""
+    def plan_growth(
+        self, name: str, total: int, assigned: Sequence[Sequence[int]] | None = None
+    ) -> dict[int, Sequence[int]]:
+        """Check that a topic may have `total` partitions.
+
+        `assigned` has the brokers that should lead each new partition. Returns them by partition.
+        """
         topic = self.find(name)
         check_not_internal(name, "changed")
         present = len(topic.partitions)
@@ -121,11 +155,23 @@ class TopicAdmin:
             )
         limits = self._settings.cluster
         check_partition_count(self._node.cluster.state, limits, name, total, present)
-        return total - present
+        if assigned is None:
+            return {}
+        if len(assigned) != total - present:
+            raise AssignmentError(
+                f"{len(assigned)} assignments are given for {total - present} new partitions of "
+                f"{name!r}"
+            )
+        preferred = dict(enumerate(assigned, present))
+        self._check_preferred(name, preferred)
+        return preferred
 
-    async def grow(self, name: str, total: int) -> None:
-        """Add partitions to a topic, up to `total`."""
-        await self._node.topics.add_partitions(name, total)
+    async def grow(self, name: str, total: int, preferred: Mapping[int, Sequence[int]]) -> None:
+        """Add partitions to a topic, up to `total`.
+
+        `preferred` has the brokers that should lead a new partition, by its number.
+        """
+        await self._node.topics.add_partitions(name, total, preferred)
 
     async def delete(self, name: str) -> Topic:
         """Delete the topic of this name and return its last state. Its objects are removed later.

@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.admin.cluster import NamedLeaders
-from neve.broker.error_codes import LEADER_CHANGED, code_of, fetch_error
+from neve.broker.error_codes import code_of, fetch_error
 from neve.broker.errors import FetchSessionError
-from neve.broker.fetch.partition import NOT_LEADER, FetchPartition, PartitionRead
+from neve.broker.fetch.partition import (
+    NO_REPLICA,
+    NOT_LEADER,
+    Consumer,
+    FetchPartition,
+    PartitionRead,
+    name_leaders,
+    open_copies,
+)
 from neve.broker.fetch.pinned_buffers import unpin
 from neve.broker.fetch.reservation import Reservation
 from neve.broker.fetch.sessions import NO_SESSION, FetchSession
@@ -27,16 +35,18 @@ from neve.errors import DamagedError, FencedError, NeveError
 from neve.log.reading.damage import explain
 from neve.log.reading.leader.readable_log import OffsetOutOfRangeError
 from neve.log.reading.record_chunk import RecordChunk
+from neve.log.replica import ReplicaLog
 from neve.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from neve.broker.broker import Broker
     from neve.broker.context import Context
-    from neve.log.partition import PartitionLog
+    from neve.broker.fetch.partition import ServedLog
 
 log_line = logging.getLogger("neve.broker.fetch")
 
 _TOPIC_IDS_SINCE = 13
+_RACKS_SINCE = 11
 _READ_COMMITTED = 1
 _Topic = FetchResponse.Topic
 _OUT_OF_RANGE = code_of(OffsetOutOfRangeError)
@@ -62,7 +72,8 @@ def fetch(
     except FetchSessionError as error:
         return FetchResponse(error_code=fetch_error(error), session_id=NO_SESSION)
     reservation = Reservation(broker.unsent, client_keeps_up=context.client_keeps_up)
-    work = _Fetch(broker, request, session, partitions, uses_ids=uses_ids, reservation=reservation)
+    consumer = Consumer(uses_ids, request.rack_id if context.api_version >= _RACKS_SINCE else "")
+    work = _Fetch(broker, request, session, partitions, consumer=consumer, reservation=reservation)
     work.read_memory()
     if work.is_complete:
         return work.response(incremental)
@@ -81,12 +92,12 @@ class _Fetch:
         session: FetchSession | None,
         partitions: list[FetchPartition],
         *,
-        uses_ids: bool,
+        consumer: Consumer,
         reservation: Reservation,
     ) -> None:
         self._broker = broker
         self._session = session
-        self._uses_ids = uses_ids
+        self._consumer = consumer
         bytes_max = broker.settings.fetch.response_bytes_max
         self._bytes_left: int = min(request.max_bytes, bytes_max, reservation.room_bytes)
         # A client that waits for records gets at least one, however little room there is.
@@ -108,11 +119,11 @@ class _Fetch:
     def read_memory(self) -> None:
         """Read the records that are in memory."""
         for read in self._reads:
-            read.find_log(self._broker.node, by_id=self._uses_ids)
-            if read.log is not None:
+            read.find_log(self._broker.node, self._consumer)
+            if read.log is not None and read.preferred == NO_REPLICA:
                 self._read_from_memory(read, read.log)
 
-    def _read_from_memory(self, read: PartitionRead, log: PartitionLog) -> None:
+    def _read_from_memory(self, read: PartitionRead, log: ServedLog) -> None:
         """Read the records that still fit, or set the reason why there are none."""
         offset = read.requested.offset
         read.cold = read.above_end = False
@@ -122,7 +133,8 @@ class _Fetch:
         elif offset < log.start_offset:
             read.error = _OUT_OF_RANGE
         elif offset > log.high_watermark:
-            read.above_end = offset > log.next_offset
+            # A follower waits: it does not know where the log ends.
+            read.above_end = not isinstance(log, ReplicaLog) and offset > log.next_offset
         elif offset < log.high_watermark and (self._bytes_left > 0 or not self._size):
             most = min(read.requested.max_bytes, self._bytes_left)
             chunk = self._broker.reader.read_now(log, offset, most)
@@ -149,7 +161,9 @@ class _Fetch:
     @property
     def is_complete(self) -> bool:
         """Whether a response may be sent at once, without a read from the store."""
-        if any(read.cold or read.above_end for read in self._reads) or self._lacks_room:
+        if self._lacks_room:
+            return False
+        if any(read.cold or read.above_end or read.unopened for read in self._reads):
             return False
         return self._is_due
 
@@ -163,7 +177,7 @@ class _Fetch:
             self._size >= self._min_bytes
             or self._wait_seconds <= 0
             or self._ends_now
-            or any(read.error for read in self._reads)
+            or any(read.error or read.preferred != NO_REPLICA for read in self._reads)
             or not self._reads
         )
 
@@ -183,6 +197,10 @@ class _Fetch:
             response.throttle_time_ms = min(int(self._wait_seconds * 1000), THROTTLE_MS_MAX)
             return response
         try:
+            if any(read.unopened for read in self._reads):
+                seconds = self._store_seconds(ends_at)
+                for read, log in await open_copies(self._reads, self._broker.node, seconds):
+                    self._read_from_memory(read, log)
             await self._check_above_end()
             if any(read.cold for read in self._reads):
                 await self._read_cold(ends_at)
@@ -211,12 +229,14 @@ class _Fetch:
         except NeveError as error:
             leading, failure = False, fetch_error(error)
         for read in above_end:
-            assert read.log is not None
+            log = read.log
+            assert log is not None
+            assert not isinstance(log, ReplicaLog)
             if failure:
                 read.error = failure
-            elif not leading or read.log.closed is not None:
+            elif not leading or log.closed is not None:
                 read.error = NOT_LEADER
-            elif read.requested.offset > read.log.next_offset:
+            elif read.requested.offset > log.next_offset:
                 read.error = _OUT_OF_RANGE
 
     async def _read_cold(self, ends_at: float) -> None:
@@ -283,10 +303,14 @@ class _Fetch:
         try:
             chunk = await self._broker.reader.read(read.log, read.requested.offset, most)
             self._take(read, chunk)
+            if isinstance(read.log, ReplicaLog):
+                self._broker.node.replication.replicas.read(read.log)
         except NeveError as error:
+            if isinstance(read.log, ReplicaLog):
+                error = self._broker.node.replication.replicas.failed(read.log, error)
             read.error = self._report(read.log, read.requested.offset, error)
 
-    def _report(self, log: PartitionLog, offset: int, error: NeveError) -> int:
+    def _report(self, log: ServedLog, offset: int, error: NeveError) -> int:
         """Log a failed read. Returns its error code."""
         if isinstance(error, DamagedError):
             reason = explain(error, self._broker.store_url)
@@ -331,7 +355,7 @@ class _Fetch:
             if read.chunk is not None and read.chunk.size and not read.chunk.parts:
                 self._reread(read)
 
-    def _recheck(self, logs: list[tuple[PartitionRead, PartitionLog]]) -> None:
+    def _recheck(self, logs: list[tuple[PartitionRead, ServedLog]]) -> None:
         """Read again what changed after the first read and before the watchers.
 
         That is partitions with new commits, and those that were lost meanwhile: a log that is
@@ -342,8 +366,8 @@ class _Fetch:
             if has_records or log.closed is not None:
                 self._reread(read)
 
-    def _watcher(self, read: PartitionRead) -> Callable[[PartitionLog], None]:
-        def committed(log: PartitionLog) -> None:  # noqa: ARG001
+    def _watcher(self, read: PartitionRead) -> Callable[[ServedLog], None]:
+        def committed(log: ServedLog) -> None:  # noqa: ARG001
             self._changed[id(read)] = read
             if self._woken is not None and not self._woken.done():
                 self._woken.set_result(None)
@@ -390,6 +414,8 @@ class _Fetch:
         served = []
         for read in self._reads:
             requested = read.requested
+            if read.unopened is not None:
+                read.error = NOT_LEADER
             if read.has_records:
                 served.append(requested.key)
             if not incremental or read.has_changed:
@@ -412,23 +438,6 @@ class _Fetch:
             ],
         )
         if refused:
-            leaders = NamedLeaders(self._broker.cluster, by_id=self._uses_ids)
-            _name_leaders(response, refused, leaders)
+            leaders = NamedLeaders(self._broker.cluster, by_id=self._consumer.by_id)
+            name_leaders(response, refused, leaders)
         return response
-
-
-def _name_leaders(
-    response: FetchResponse,
-    refused: list[tuple[FetchPartition, FetchResponse.Partition]],
-    leaders: NamedLeaders,
-) -> None:
-    """Name the leader of each partition that was refused because its leader has changed."""
-    for requested, row in refused:
-        if row.error_code not in LEADER_CHANGED:
-            continue
-        leader = leaders.find(requested.topic, requested.topic_id, requested.index)
-        if leader is not None:
-            row.current_leader = FetchResponse.Leader(
-                leader_id=leader.broker.node_id, leader_epoch=leader.epoch
-            )
-    response.node_endpoints = [FetchResponse.Node(**each._asdict()) for each in leaders.brokers]

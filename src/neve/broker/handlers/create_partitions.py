@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from neve.broker.admin.changes import Changes
 from neve.broker.admin.duplicates import check_named_once, each_once
 from neve.broker.error_codes import admin_error
-from neve.broker.errors import AssignmentError
-from neve.broker.handlers.assignments import check_brokers_named
 from neve.errors import NeveError
 from neve.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -39,24 +37,14 @@ async def _row(
 ) -> CreatePartitionsResponse.Topic:
     try:
         check_named_once(f"topic {asked.name!r}", times)
-        _check(broker, asked)
+        rows = asked.assignments
+        assigned = None if rows is None else [each.broker_ids for each in rows]
+        preferred = broker.topics.plan_growth(asked.name, asked.count, assigned)
         if changes is not None:
-            await changes.make(partial(broker.topics.grow, asked.name, asked.count))
+            await changes.make(partial(broker.topics.grow, asked.name, asked.count, preferred))
     except NeveError as error:
         code, reason = admin_error(error)
         return CreatePartitionsResponse.Topic(
             name=asked.name, error_code=code, error_message=reason
         )
     return CreatePartitionsResponse.Topic(name=asked.name)
-
-
-def _check(broker: Broker, asked: CreatePartitionsRequest.Topic) -> None:
-    new = broker.topics.plan_growth(asked.name, asked.count)
-    if asked.assignments is None:
-        return
-    if len(asked.assignments) != new:
-        raise AssignmentError(
-            f"{len(asked.assignments)} assignments are given for {new} new partitions of "
-            f"{asked.name!r}"
-        )
-    check_brokers_named(asked.name, asked.assignments)

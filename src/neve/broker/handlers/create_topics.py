@@ -1,7 +1,7 @@
 """CreateTopics: each topic is checked and created separately.
 
-The store replicates: any replication factor is accepted, and returned as 1. Only the number of
-partitions is taken from a manual assignment.
+The store replicates: any replication factor is accepted, and returned as 1. The brokers of a manual
+assignment are those that should lead a partition, in their order.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from neve.broker.admin.changes import Changes
 from neve.broker.admin.duplicates import check_named_once, each_once
 from neve.broker.admin.topics import NewTopic
 from neve.broker.error_codes import admin_error
-from neve.broker.errors import AssignmentError, ReplicationFactorError
-from neve.broker.handlers.assignments import check_brokers_named
+from neve.broker.errors import ReplicationFactorError
+from neve.cluster.topic_rules import AssignmentError
 from neve.errors import InvalidError, NeveError
 from neve.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -71,9 +71,11 @@ async def _row(
 
 def _planned(broker: Broker, asked: CreateTopicsRequest.Topic) -> NewTopic:
     broker.topics.check_new_name(asked.name)
-    partitions = _assigned(asked) if asked.assignments else _counted(asked)
     configs = {config.name: config.value for config in asked.configs}
-    return broker.topics.plan(asked.name, partitions, configs)
+    if not asked.assignments:
+        return broker.topics.plan(asked.name, _counted(asked), configs)
+    preferred = _assigned(asked)
+    return broker.topics.plan(asked.name, len(preferred), configs, preferred)
 
 
 def _counted(asked: CreateTopicsRequest.Topic) -> int | None:
@@ -85,8 +87,8 @@ def _counted(asked: CreateTopicsRequest.Topic) -> int | None:
     return None if asked.num_partitions == _BROKER_DEFAULT else asked.num_partitions
 
 
-def _assigned(asked: CreateTopicsRequest.Topic) -> int:
-    """Return the number of partitions of a manual assignment."""
+def _assigned(asked: CreateTopicsRequest.Topic) -> dict[int, list[int]]:
+    """Return the brokers of a manual assignment, by partition."""
     if {asked.num_partitions, asked.replication_factor} != {_BROKER_DEFAULT}:
         raise InvalidError(
             f"topic {asked.name!r} has a manual assignment: leave partitions and replication "
@@ -97,5 +99,4 @@ def _assigned(asked: CreateTopicsRequest.Topic) -> int:
         raise AssignmentError(
             f"the assignments of topic {asked.name!r} are not for partitions 0 to {count - 1}"
         )
-    check_brokers_named(asked.name, asked.assignments)
-    return count
+    return {each.partition_index: each.broker_ids for each in asked.assignments}

@@ -1,7 +1,8 @@
 """ListOffsets: the first and the last offset of partitions, and offsets by time.
 
 A leader returns the latest offset only after it has checked that it still leads: a deposed leader
-may know an older end.
+may know an older end. A follower answers only tools that ask for it (replica id -2), as in Kafka,
+and up to what it has seen committed.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from neve import runtime
 from neve.broker.admin.duplicates import check_named_once
-from neve.broker.admin.offsets import NONE, OffsetSpec, is_search
-from neve.broker.admin.partitions import LeadershipCheck, check_epoch
+from neve.broker.admin.offsets import NONE, FoundOffset, OffsetSpec, is_search
+from neve.broker.admin.partitions import LeadershipCheck, check_epoch, check_log_epoch
 from neve.broker.error_codes import fetch_error
+from neve.broker.errors import NotLeaderError
 from neve.errors import NeveError, UnsupportedError
 from neve.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -29,6 +31,8 @@ _SINCE: dict[int, int] = {
     OffsetSpec.LATEST_TIERED: 9,
 }
 _NEVER = 2**15
+# The replica id of a client that asks a broker whether or not it leads.
+ANY_REPLICA = -2
 # Partitions of one request that are handled in parallel, each by a task.
 AT_ONCE_MAX = 500
 # Partitions of one request that are searched by time in parallel.
@@ -53,7 +57,9 @@ async def handle(
         topic: ListOffsetsRequest.Topic, part: ListOffsetsRequest.Partition
     ) -> Coroutine[object, None, _Partition]:
         named = times[topic.name, part.partition_index]
-        return _find(broker, topic.name, part, check, times=named, version=context.api_version)
+        copies = request.replica_id == ANY_REPLICA
+        version = context.api_version
+        return _find(broker, topic.name, part, check, times=named, version=version, copies=copies)
 
     found_rows: dict[int, _Partition] = {}
 
@@ -86,17 +92,37 @@ async def _find(
     *,
     times: int,
     version: int,
+    copies: bool,
 ) -> _Partition:
     index, spec = asked.partition_index, asked.timestamp
     try:
         check_named_once(f"partition {index} of {name!r}", times)
-        leader = broker.partitions.leader(name, index)
-        check_epoch(leader, asked.current_leader_epoch)
         if spec < OffsetSpec.EARLIEST and version < _SINCE.get(spec, _NEVER):
             raise UnsupportedError(f"version {version} of ListOffsets cannot ask for {spec}")
-        found = await broker.offsets.find(leader, spec, check)
+        found = await _found(broker, name, asked, check, copies=copies)
     except NeveError as error:
         return _Partition(
             partition_index=index, error_code=fetch_error(error), offset=NONE, timestamp=NONE
         )
     return _Partition(partition_index=index, **found._asdict())
+
+
+async def _found(
+    broker: Broker,
+    name: str,
+    asked: ListOffsetsRequest.Partition,
+    check: LeadershipCheck,
+    *,
+    copies: bool,
+) -> FoundOffset:
+    index, spec = asked.partition_index, asked.timestamp
+    try:
+        leader = broker.partitions.leader(name, index)
+    except NotLeaderError:
+        if not copies:
+            raise
+        log = await broker.node.replication.replicas.open(broker.topics.find(name), index)
+        check_log_epoch(log, asked.current_leader_epoch)
+        return await broker.offsets.find_in_copy(log, spec)
+    check_epoch(leader, asked.current_leader_epoch)
+    return await broker.offsets.find(leader, spec, check)

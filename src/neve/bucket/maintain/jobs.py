@@ -25,9 +25,9 @@ from neve.bucket.verify import Options, Report
 from neve.cluster.log import ClusterLog, NoTopicError
 from neve.errors import InvalidError, NeveError
 from neve.log.segment.kafscale import ForeignSegment
+from neve.log.wal.stores import connect_bucket
 from neve.settings import Settings, declared, load
 from neve.store.port import Store
-from neve.store.url import connect
 
 Kind: TypeAlias = Literal["merge", "expire", "verify", "build-index", "take-ownership"]
 LayoutName: TypeAlias = Literal["neve", "kafscale"]
@@ -205,7 +205,7 @@ class Worker:
 
 async def do_units(job: Job, units: Iterable[Unit]) -> list[Outcome]:
     """Open the bucket, do these units one after the other, and return their outcomes."""
-    stacked = connect(job.url, job.load_settings().store)
+    stacked = connect_bucket(job.url, job.load_settings())
     try:
         worker = Worker(stacked.store, job)
         outcomes = [await worker.do(unit) for unit in units]

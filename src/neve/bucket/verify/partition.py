@@ -33,7 +33,7 @@ from neve.cluster.state import PartitionState
 from neve.errors import DamagedError, NotFoundError, UnsupportedError
 from neve.log.downloads import fetch_checked
 from neve.log.keys import segment_name
-from neve.log.manifest.records import Segment
+from neve.log.manifest.records import Segment, Skip
 from neve.log.manifest.skips import OffsetRange
 from neve.log.manifest.state import ManifestState
 from neve.log.segment.bundle import decode_bundle
@@ -184,12 +184,12 @@ class PartitionCheck:
             Finding(
                 severity=Severity.SKIPPED,
                 key=self._manifest.keys.prefix,
-                what=f"offsets {skip.first} to {skip.last} of {self.place} were given up for lost "
+                what=f"offsets {_given_up(skip)} of {self.place} were given up for lost "
                 f"on {wall_from_ms(skip.at_ms):%Y-%m-%d %H:%M:%S} UTC: {skip.reason}",
                 place=self.place,
             )
             for skip in state.skips
-            if skip.last >= state.start
+            if max(skip.first, skip.last) >= state.start
         ]
 
     # -- segments and bundles ----------------------------------------------------------------
@@ -409,3 +409,7 @@ def partitions_of(context: VerifyContext, streams: Streams) -> list[PartitionChe
         for topic in context.cluster.state.topics.values()
         for number, state in enumerate(topic.partitions)
     ]
+
+
+def _given_up(skip: Skip) -> str:
+    return f"from {skip.first} on" if skip.last < skip.first else f"{skip.first} to {skip.last}"

@@ -8,6 +8,9 @@ from neve.settings import ClusterSettings
 
 # A ping or a refusal counts as recent for this many intervals.
 RECENT_INTERVALS = 2
+# What one broker reads in the cluster log, the others know this many intervals later: some may have
+# to notice first that they hear no positions, and then pings pass the news on.
+SPREADING_INTERVALS = 3
 # Times are sums of floating-point numbers, and an event loop may run a timer a little early.
 ROUNDING_SECONDS = 1e-6
 
@@ -30,7 +33,7 @@ class Timing:
         return cls(
             interval_seconds=settings.heartbeat_ms / 1000,
             session_seconds=settings.session_ms / 1000,
-            grace_seconds=settings.poll_ms / 1000,
+            grace_seconds=(settings.poll_ms + SPREADING_INTERVALS * settings.heartbeat_ms) / 1000,
         )
 
     @property

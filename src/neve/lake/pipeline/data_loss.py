@@ -36,10 +36,45 @@ def with_all_lost(plan: PartitionPlan, known: Mapping[int, int]) -> PartitionPla
 
 
 def loss_of(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
-    """Return the offsets that a commit of `new` skips.
+    """Return the offsets that a commit of `new` skips: removed ones, and those given up for lost.
 
     The loss of a partition that cannot be read is reported by the commit that advances it.
     """
+    removed, given_up = _removed(plans, new, table), _given_up(plans, new, table)
+    text = "; ".join(loss.text for loss in (removed, given_up) if loss.offsets)
+    return Loss(removed.offsets + given_up.offsets, text)
+
+
+def _given_up(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
+    rows = [
+        (plan, first, min(end, reached))
+        for plan in plans
+        if (reached := offset_of(new, plan.topic_id, plan.partition)) is not None
+        for first, end in plan.skipped
+        if first < reached
+    ]
+    if not rows:
+        return NOTHING_LOST
+    offsets = sum(end - first for _, first, end in rows)
+    which = _joined(
+        [f"{first} to {end - 1} of partition {plan.partition}" for plan, first, end in rows],
+        "ranges",
+    )
+    return Loss(
+        offsets,
+        f"{rows[0][0].topic}: {offsets} offsets were given up for lost (`neve storage skip` or "
+        f"`neve cluster abandon-wal`) before they were read into {table}, which lacks them "
+        f"permanently: {which}",
+    )
+
+
+def _joined(rows: Sequence[str], what: str) -> str:
+    shown = ", ".join(rows[:PARTITIONS_SHOWN])
+    left = len(rows) - PARTITIONS_SHOWN
+    return shown if left <= 0 else f"{shown}, and more of {left} other {what}"
+
+
+def _removed(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
     passed = [
         plan
         for plan in plans
@@ -48,12 +83,13 @@ def loss_of(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
     if not passed:
         return NOTHING_LOST
     offsets = sum(plan.lost for plan in passed)
-    which = ", ".join(
-        f"{plan.start - plan.lost} to {plan.start - 1} of partition {plan.partition}"
-        for plan in passed[:PARTITIONS_SHOWN]
+    which = _joined(
+        [
+            f"{plan.start - plan.lost} to {plan.start - 1} of partition {plan.partition}"
+            for plan in passed
+        ],
+        "partitions",
     )
-    if len(passed) > PARTITIONS_SHOWN:
-        which += f", and more of {len(passed) - PARTITIONS_SHOWN} other partitions"
     return Loss(
         offsets,
         f"{passed[0].topic}: {offsets} offsets were removed by retention (or DeleteRecords) before "

@@ -29,7 +29,7 @@ from neve.bucket.model import (
 )
 from neve.bucket.planning import PartitionPlan
 from neve.bucket.sync_bucket import Bucket
-from neve.errors import DamagedError, InvalidError, UnavailableError
+from neve.errors import DamagedError, InvalidError, LostRangeError, UnavailableError
 from neve.lake.pipeline.config import PipelineTopic
 from neve.lake.pipeline.data_loss import NOTHING_LOST, Loss, loss_of, with_all_lost
 from neve.lake.pipeline.micro_batches import (
@@ -318,6 +318,14 @@ def _not_behind(plan: PartitionPlan, offsets: Mapping[int, int]) -> PartitionPla
     reached = offsets.get(plan.partition, 0)
     if plan.failure is not None or reached <= plan.end:
         return plan
+    given_up = [first for first in plan.open_losses if first < reached]
+    if given_up:
+        reason = (
+            f"{plan.topic}-{plan.partition}: records from offset {given_up[-1]} on were lost with "
+            f"their WAL store, and the table has offsets up to {reached}, some of which the log "
+            "assigns again: rebuild the table with `neve lake rebuild`"
+        )
+        return replace(plan, failure=LostRangeError(reason))
     reason = (
         f"it ends at offset {plan.end}, and the table has it up to {reached}: committed records "
         "are missing from the bucket, or the bucket was restored to an older state"

@@ -130,7 +130,11 @@ class Runs(Stored, frozen=True, tag="runs"):
 
 
 class Skip(Stored, frozen=True, tag="skip"):
-    """Offsets that an operator gave up for lost, so that readers can continue. Never removed."""
+    """Offsets that an operator gave up for lost, so that readers can continue. Never removed.
+
+    If `last` is below `first`, records from `first` on were lost, and their end is not known: the
+    log continues at `first`.
+    """
 
     first: int
     last: int

@@ -49,6 +49,12 @@ def clipped_skips(skips: Iterable[Skip], first: int, end: int) -> list[OffsetRan
     return found
 
 
+def clipped(ranges: Iterable[OffsetRange], first: int, end: int) -> list[OffsetRange]:
+    """Return the parts of ranges within a range, in the same order."""
+    cut = [(max(first, low), min(end, high)) for low, high in ranges]
+    return [(low, high) for low, high in cut if low < high]
+
+
 def without(first: int, end: int, holes: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return the parts of a range outside `holes`. Holes must be in ascending order."""
     left: list[OffsetRange] = []

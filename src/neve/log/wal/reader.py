@@ -109,8 +109,10 @@ class WalReader:
         incarnation: int,
         prefetch: PrefetchSettings | None = None,
         known: DirectoryCache[TailObject] | None = None,
+        data_bytes_max: int = TAIL_DATA_BYTES_MAX,
     ) -> None:
         self._store = store
+        self._data_bytes_max = data_bytes_max
         self._known = known
         self._prefetch = prefetch or PrefetchSettings()
         self.incarnation = incarnation
@@ -158,6 +160,15 @@ class WalReader:
             tuple(objects),
             from_checkpoint=False,
         )
+
+    async def number(self, number: int) -> tuple[TailObject | None, bool]:
+        """Read one number whole, for a reader that has read all numbers before it.
+
+        Returns no object if the number is a seal, or does not exist: then it may not be written
+        yet, or be below a checkpoint. The second result is whether it is a seal.
+        """
+        item = await self._number(self._store, number=number, whole=True)
+        return (None, True) if isinstance(item, _Seal) else (item, False)
 
     async def end(self) -> tuple[int, int] | None:
         """Return a sealed stream's end and its greatest checkpoint; None if it is not sealed.
@@ -255,7 +266,7 @@ class WalReader:
                 if item is None or isinstance(item, _Seal):
                     return objects, start + len(objects), item is not None
                 kept_bytes += 0 if item.data is None else len(item.data)
-                fits = whole or kept_bytes <= TAIL_DATA_BYTES_MAX
+                fits = whole or kept_bytes <= self._data_bytes_max
                 objects.append(item if fits else item.without_data())
         more, position, sealed = await self._numbers_from(start + len(objects), whole=whole)
         return [*objects, *more], position, sealed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from neve.protocol.compiler import AnyApi
 from neve.protocol.messages.alter_configs import ALTER_CONFIGS
+from neve.protocol.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from neve.protocol.messages.api_versions import API_VERSIONS
 from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
 from neve.protocol.messages.create_topics import CREATE_TOPICS
@@ -20,6 +21,7 @@ from neve.protocol.messages.describe_groups import DESCRIBE_GROUPS
 from neve.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from neve.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
 from neve.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from neve.protocol.messages.elect_leaders import ELECT_LEADERS
 from neve.protocol.messages.fetch import FETCH
 from neve.protocol.messages.find_coordinator import FIND_COORDINATOR
 from neve.protocol.messages.heartbeat import HEARTBEAT
@@ -29,6 +31,7 @@ from neve.protocol.messages.join_group import JOIN_GROUP
 from neve.protocol.messages.leave_group import LEAVE_GROUP
 from neve.protocol.messages.list_groups import LIST_GROUPS
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
+from neve.protocol.messages.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from neve.protocol.messages.metadata import METADATA
 from neve.protocol.messages.offset_commit import OFFSET_COMMIT
 from neve.protocol.messages.offset_delete import OFFSET_DELETE
@@ -36,9 +39,11 @@ from neve.protocol.messages.offset_fetch import OFFSET_FETCH
 from neve.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from neve.protocol.messages.produce import PRODUCE
 from neve.protocol.messages.sync_group import SYNC_GROUP
+from neve.protocol.messages.unregister_broker import UNREGISTER_BROKER
 
 _ALL: tuple[AnyApi, ...] = (
     ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
     API_VERSIONS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -51,6 +56,7 @@ _ALL: tuple[AnyApi, ...] = (
     DESCRIBE_LOG_DIRS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
+    ELECT_LEADERS,
     FETCH,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -60,6 +66,7 @@ _ALL: tuple[AnyApi, ...] = (
     LEAVE_GROUP,
     LIST_GROUPS,
     LIST_OFFSETS,
+    LIST_PARTITION_REASSIGNMENTS,
     METADATA,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -67,6 +74,7 @@ _ALL: tuple[AnyApi, ...] = (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     SYNC_GROUP,
+    UNREGISTER_BROKER,
 )
 
 APIS: dict[int, AnyApi] = {api.key: api for api in sorted(_ALL, key=lambda api: api.key)}

@@ -1,4 +1,7 @@
-"""Ping: a broker shows that it is alive, and both sides how far they have read the cluster log."""
+"""Ping: a broker shows that it is alive, and both sides how far they have read the cluster log.
+
+The answer also says which deleted topics the answering process cannot write to any more.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,13 @@ PING = define(
     """
     Ping 30000, versions 0-0, flexible none
     request
-      cluster_id string
-      sender int64  # its incarnation
-      target int64  # the incarnation that it means
       position int64  # the cluster-log number that the sender has read up to
       watches bool  # whether the sender watches the target
       hears bool  # whether the sender got the answer to its last ping
     response
       error_code int16
       position int64
+      dropped int64  # all topics that were deleted below this number are dropped
     """
 )
 PingRequest = PING.Request

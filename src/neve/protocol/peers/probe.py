@@ -8,9 +8,6 @@ PROBE = define(
     """
     Probe 30001, versions 0-0, flexible none
     request
-      cluster_id string
-      sender int64
-      target int64
       suspect int64  # the incarnation in question
     response
       error_code int16

@@ -8,9 +8,6 @@ RELEASE = define(
     """
     Release 30002, versions 0-0, flexible none
     request
-      cluster_id string
-      sender int64  # the incarnation that wants to lead the partitions
-      target int64
       topics []Topic
         topic_id uuid
         partitions []int32

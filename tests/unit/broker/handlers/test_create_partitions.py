@@ -48,9 +48,10 @@ async def test_a_topic_grows_and_its_new_partitions_are_led(version: int) -> Non
 
 async def test_assignments_are_for_the_new_partitions_alone() -> None:
     broker = await start_broker({"t": 1})
-    (row,) = await told(broker, wanted("t", 3, [[7], [99]]))
+    (row,) = await told(broker, wanted("t", 3, [[7], [7]]))
     assert row.error_code == 0
     assert len(broker.topic("t").partitions) == 3
+    assert broker.topic("t").preferred == {1: (7,), 2: (7,)}
     await broker.node.abort()
 
 
@@ -72,6 +73,10 @@ REFUSED = {
     "illegal": (wanted("a b", 3), ErrorCode.INVALID_TOPIC_EXCEPTION),
     "internal": (wanted("__consumer_offsets", 3), ErrorCode.INVALID_REQUEST),
     "too few assignments": (wanted("t", 4, [[7]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "assigned to an unknown broker": (
+        wanted("t", 3, [[99]]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ),
     "assigned to nobody": (wanted("t", 3, [[]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
 }
 

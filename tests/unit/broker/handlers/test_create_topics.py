@@ -87,15 +87,16 @@ async def test_any_replication_factor_is_taken_and_told_as_1(factor: int) -> Non
     await broker.node.abort()
 
 
-async def test_of_an_assignment_only_the_number_of_partitions_counts() -> None:
+async def test_an_assignment_gives_the_partitions_and_the_brokers_that_should_lead_them() -> None:
     broker = await start_broker()
     topic = wanted(
         num_partitions=-1,
         replication_factor=-1,
-        assignments=assigned((1, [7]), (0, [99, 98]), (2, [1])),
+        assignments=assigned((1, [7]), (0, [7]), (2, [7])),
     )
     (row,) = await told(broker, topic)
     assert (row.error_code, row.num_partitions) == (0, 3)
+    assert broker.topic("t").preferred == {0: (7,), 1: (7,), 2: (7,)}
     await broker.node.abort()
 
 
@@ -154,6 +155,10 @@ REFUSED = {
     ),
     "assignment twice": (
         wanted(num_partitions=-1, replication_factor=-1, assignments=assigned((0, [7]), (0, [7]))),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ),
+    "assignment to an unknown broker": (
+        wanted(num_partitions=-1, replication_factor=-1, assignments=assigned((0, [99]))),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     ),
     "assignment to nobody": (

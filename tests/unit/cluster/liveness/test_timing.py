@@ -10,7 +10,7 @@ from support.liveness_world import TIMING
 
 def test_the_intervals_are_those_of_the_settings() -> None:
     given = ClusterSettings(heartbeat_ms=200, session_ms=900, poll_ms=70)
-    assert Timing.of(given) == Timing(interval_seconds=0.2, session_seconds=0.9, grace_seconds=0.07)
+    assert Timing.of(given) == Timing(interval_seconds=0.2, session_seconds=0.9, grace_seconds=0.67)
     assert Timing.of(given).recent_seconds == 0.4
 
 

@@ -15,6 +15,7 @@ from neve.log.envelope import Stored
 from neve.log.manifest import records as manifest_records
 from neve.log.manifest import state as manifest_state
 from neve.log.wal import checkpoint as wal_checkpoint
+from neve.log.wal import store_identity
 
 PAGE = Path(__file__).parents[4] / "docs" / "contributors" / "format-payloads.md"
 PARTS: dict[str, tuple[ModuleType, ...]] = {
@@ -22,6 +23,7 @@ PARTS: dict[str, tuple[ModuleType, ...]] = {
     "manifest": (manifest_records, manifest_state),
     "WAL checkpoint": (wal_checkpoint,),
     "heartbeat": (heartbeat,),
+    "WAL store": (store_identity,),
 }
 
 

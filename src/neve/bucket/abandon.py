@@ -1,0 +1,200 @@
+"""Gives up the streams in a WAL store that is gone for good.
+
+For each partition, what was not in segments yet and lay in that store is lost. The loss is recorded
+as skips in the partition's manifest, as `neve storage skip` does, so that readers pass over it and
+verify and pipelines report it. Then one record of the cluster log gives the streams up: processes
+that write there are ended, and partitions get other leaders, which continue above the last offset
+that is known to have been assigned. Skips come first: a run that was interrupted is repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neve import runtime
+from neve.bucket.verify.context import manifest_of
+from neve.bucket.verify.findings import PartitionRef
+from neve.cluster.log import ClusterLog
+from neve.cluster.recovery import INFLIGHT_MAX
+from neve.cluster.state import ClusterState, StreamPart
+from neve.errors import InvalidError, NeveError
+from neve.log.manifest.records import Change, Skip
+from neve.log.manifest.skips import OffsetRange, clipped, clipped_skips, without
+from neve.log.manifest.state import ManifestState
+from neve.log.tail import committed_slices, promised_end
+from neve.log.wal.reader import StreamTail, WalReader
+from neve.log.wal.seal import Sealer
+from neve.log.wal.store_identity import WalStoreRef
+from neve.store.port import Store
+
+PARTITIONS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class PartitionLoss:
+    """What one partition loses: ranges of offsets, and all from `open_from` on if that is set.
+
+    `open_from` is set where the end of what was lost is not known.
+    """
+
+    topic: str
+    partition: int
+    ranges: tuple[OffsetRange, ...] = ()
+    open_from: int | None = None
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets that are known to be lost."""
+        return sum(end - first for first, end in self.ranges)
+
+
+@dataclass(frozen=True)
+class Abandonment:
+    """The streams in one WAL store, and what their partitions lose without it."""
+
+    store: WalStoreRef
+    streams: tuple[int, ...]
+    live_nodes: tuple[int, ...]
+    losses: tuple[PartitionLoss, ...]
+    done: bool = False
+
+
+async def plan_abandonment(store: Store, name: str) -> Abandonment:
+    """Return what would be lost with a WAL store. Writes nothing."""
+    cluster = ClusterLog(store)
+    return await _planned(store, await cluster.must_exist(), name)
+
+
+async def abandon_wal(store: Store, name: str, *, accept_loss: bool) -> Abandonment:
+    """Give up the streams in a WAL store, and return what was lost."""
+    if not accept_loss:
+        raise InvalidError(
+            f"all records in WAL store {name!r} that are not in segments yet would be lost for "
+            "ever: --dry-run lists them; add --accept-loss if that is meant"
+        )
+    cluster = ClusterLog(store)
+    planned = await _planned(store, await cluster.must_exist(), name)
+    state = cluster.state
+    for loss in planned.losses:
+        await _record(store, state, loss, planned.store)
+    await cluster.abandon_wal(planned.store.store_id)
+    for incarnation in planned.streams:
+        # If the store answers after all, a writer that does not know of this must not go on.
+        with contextlib.suppress(NeveError):
+            await Sealer(store, incarnation, window=INFLIGHT_MAX).seal()
+    return replace(planned, done=True)
+
+
+async def _planned(store: Store, state: ClusterState, name: str) -> Abandonment:
+    refs = state.wal_stores()
+    streams = sorted(key for key, ref in refs.items() if ref.name == name)
+    if not streams:
+        known = sorted({ref.name for ref in refs.values()})
+        raise InvalidError(
+            f"no stream of this cluster lies in a WAL store {name!r}; streams lie in: "
+            + (", ".join(known) or "the bucket only")
+        )
+    gone = set(streams)
+    affected = [
+        (PartitionRef(topic.name, topic.topic_id, number), partition.streams)
+        for topic in sorted(state.topics.values(), key=lambda topic: topic.name)
+        for number, partition in enumerate(topic.partitions)
+        if any(part.incarnation in gone for part in partition.streams)
+    ]
+    tails = await _read({part.incarnation for _, parts in affected for part in parts}, store, gone)
+    losses: list[PartitionLoss] = []
+    for first in range(0, len(affected), PARTITIONS_AT_ONCE):
+        rows = affected[first : first + PARTITIONS_AT_ONCE]
+        losses += await runtime.gather(*(_loss(store, *row, gone, tails) for row in rows))
+    live = sorted(
+        row.node_id for row in state.brokers.values() if row.live and row.incarnation in gone
+    )
+    return Abandonment(refs[streams[-1]], tuple(streams), tuple(live), tuple(losses))
+
+
+async def _read(incarnations: set[int], store: Store, gone: set[int]) -> Mapping[int, StreamTail]:
+    """Read these streams. Those that are `gone` are left out if they cannot be read."""
+    tails: dict[int, StreamTail] = {}
+    for incarnation in sorted(incarnations):
+        try:
+            tails[incarnation] = await WalReader(store, incarnation).tail()
+        except NeveError:
+            if incarnation not in gone:
+                raise
+    return tails
+
+
+async def _loss(
+    store: Store,
+    place: PartitionRef,
+    parts: Sequence[StreamPart],
+    gone: set[int],
+    tails: Mapping[int, StreamTail],
+) -> PartitionLoss:
+    manifest = await manifest_of(store, place).refresh()  # after the streams, as every reader does
+    return loss_of_partition(place, parts, gone, tails, manifest)
+
+
+def loss_of_partition(
+    place: PartitionRef,
+    parts: Sequence[StreamPart],
+    gone: set[int],
+    tails: Mapping[int, StreamTail],
+    manifest: ManifestState,
+) -> PartitionLoss:
+    """Return what a partition loses without the streams that are `gone`. Pure.
+
+    `tails` may have some of these streams as well: they then show how far they went.
+    """
+    partition = bytes.fromhex(place.topic_id), place.partition
+    readable = [part for part in parts if part.incarnation in tails]
+    slices = committed_slices(*partition, readable, tails)
+    left = [row for row in slices if row.incarnation not in gone]
+    first = max(manifest.next, manifest.start)
+    released = [part.end_offset for part in parts if part.end_offset is not None]
+    promised = promised_end(*partition, readable, tails)
+    end = max([first, promised, *released, *(row.entry.last_offset + 1 for row in slices)])
+    held = [(row.entry.base_offset, row.entry.last_offset + 1) for row in left]
+    skipped = clipped_skips(manifest.skips, first, end)
+    lost = [
+        row for hole in without(first, end, held) for row in without(*hole, clipped(skipped, *hole))
+    ]
+    unread = [
+        part.epoch for part in parts if part.incarnation not in tails and part.end_offset is None
+    ]
+    # Where a later leader wrote, or noted an end, it began at the end of what was before it.
+    shown = [row.entry.leader_epoch for row in slices]
+    for part in readable:
+        noted = tails[part.incarnation].ends.get(partition)
+        shown += [noted.epoch] if noted is not None else []
+    is_open = bool(unread) and max(unread) >= max(shown, default=-1)
+    return PartitionLoss(place.topic, place.partition, tuple(lost), end if is_open else None)
+
+
+async def _record(store: Store, state: ClusterState, loss: PartitionLoss, ref: WalStoreRef) -> None:
+    """Record a loss in the manifest, unless it is there already."""
+    topic = state.topic(loss.topic)
+    assert topic is not None  # the loss was derived from this state
+    place = PartitionRef(loss.topic, topic.topic_id, loss.partition)
+    at_ms = runtime.now_ms()
+    reason = f"WAL store {ref.name!r} ({ref.url}) was abandoned"
+
+    def make(now: ManifestState) -> Sequence[Change]:
+        first_left = max(now.next, now.start)  # what was tiered meanwhile is not lost
+        fresh: list[Change] = []
+        for first, end in loss.ranges:
+            known = clipped_skips(now.skips, max(first, first_left), end)
+            fresh += [
+                Skip(low, high - 1, at_ms, reason)
+                for low, high in without(max(first, first_left), end, known)
+            ]
+        if loss.open_from is not None:
+            at = max(loss.open_from, first_left)
+            if not any(skip.first == at and skip.last == at - 1 for skip in now.skips):
+                fresh.append(Skip(at, at - 1, at_ms, f"{reason}; the end of the loss is not known"))
+        return fresh
+
+    if loss.ranges or loss.open_from is not None:
+        await manifest_of(store, place).change(make)

@@ -1,0 +1,13 @@
+# Written by tools/message_stubs.py from unregister_broker.py: run `make protocol`.
+
+from neve.protocol.compiler import Api, Message
+
+class UnregisterBrokerRequest(Message, kw_only=True):
+    broker_id: int = ...
+
+class UnregisterBrokerResponse(Message, kw_only=True):
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+
+UNREGISTER_BROKER: Api[UnregisterBrokerRequest, UnregisterBrokerResponse]

@@ -1,0 +1,19 @@
+# Written by tools/message_stubs.py from pull.py: run `make protocol`.
+
+import msgspec
+
+from neve.protocol.compiler import Api, Message
+
+class PullRequest(Message, kw_only=True):
+    class Topic(msgspec.Struct, kw_only=True):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+
+    position: int = ...
+    topics: list[PullRequest.Topic] = ...
+
+class PullResponse(Message, kw_only=True):
+    error_code: int = ...
+    pulled: int = ...
+
+PULL: Api[PullRequest, PullResponse]
