@@ -87,6 +87,26 @@ async def test_what_comes_while_all_turns_are_taken_has_the_next_one() -> None:
     await asyncio.wait(hanging)
 
 
+def test_a_loop_that_ends_starts_nothing_more() -> None:
+    """Its threads are gone by the time at which the last batches end."""
+    turns = runtime.BatchedOffload()
+    release = threading.Event()
+    failures: list[object] = []
+
+    async def left_behind() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: failures.append(about))
+        for _ in range(BATCHES_MAX):
+            runtime.spawn(turns.offload(release.wait, WAIT_SECONDS))
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            runtime.spawn(turns.offload(int, "5"))
+        await asyncio.sleep(0.01)
+        threading.Timer(0.2, release.set).start()
+
+    runtime.run(left_behind())
+    assert failures == []
+
+
 def test_turns_go_on_in_the_next_loop() -> None:
     turns = runtime.BatchedOffload()
     release = threading.Event()

@@ -106,6 +106,8 @@ class BatchedOffload:
     def _start(self) -> None:
         self._start_scheduled = False
         loop = self._on_this_loop()
+        # Calls of cancelled callers: after the last one the loop may have no threads any more.
+        self._queue = [call for call in self._queue if not call.result.done()]
         while self._queue and self._batches < BATCHES_MAX:
             share = -(-len(self._queue) // (BATCHES_MAX - self._batches))
             count = max(BATCH_CALLS_MIN, share)
