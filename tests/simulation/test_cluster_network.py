@@ -37,6 +37,7 @@ LIKELY = {
 
 def check_seeds(seeds: range) -> None:
     events: set[str] = set()
+    jumps = 0
     for seed in seeds:
         try:
             report, _ = play(seed)
@@ -45,8 +46,10 @@ def check_seeds(seeds: range) -> None:
             raise
         assert report.acknowledged >= ACKNOWLEDGED_LEAST, (seed, report)
         events |= set(report.events)
+        jumps += report.jumps
     # A run in which hardly anything happens would show nothing.
     assert len(events) >= len(Plan().chaos) // 2, events
+    assert jumps, "no broker was away for longer than the cluster log keeps its numbers"
 
 
 @pytest.mark.slow
