@@ -11,16 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from unittest import mock
 
 from neve import runtime
 from neve.broker.broker import Broker
+from neve.cluster import log_view
 from neve.cluster.log import ClusterLog
 from neve.errors import NeveError
 from neve.log import create
+from neve.log.keys import CLUSTER_LOG_PREFIX
+from neve.log.series import Series, View
 from neve.log.wal.stores import NamedStore, StreamPlaces, StreamStores, with_wal_stores
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.create_topics import CREATE_TOPICS
@@ -52,6 +56,7 @@ TOPIC = "t"
 CLIENT_SECONDS_MAX = 6.0
 ORDER_SECONDS_MAX = 300.0
 UNDECIDED_SECONDS_MAX = 1.0
+CHECKPOINT_NUMBERS = 8
 LATEST = -1
 # What a client may be told while leaders move; it asks for metadata and tries again.
 MOVED = (
@@ -130,6 +135,7 @@ class Report:
     starts: int = 0
     faults: int = 0
     epochs: int = 0
+    jumps: int = 0  # over what was trimmed of the cluster log
     events: dict[str, int] = field(default_factory=dict)
 
 
@@ -592,6 +598,29 @@ def play(seed: int, plan: Plan | None = None) -> tuple[Report, str]:
     async def scenario(network: Network) -> tuple[Report, str]:
         return await _run(network, plan or Plan())
 
-    # As short as everything else here, so that proposals stay undecided in a run.
-    with mock.patch.object(create, "UNDECIDED_SECONDS_MAX", UNDECIDED_SECONDS_MAX):
-        return simulate(scenario, seed=seed)
+    # As short as everything else here, so that proposals stay undecided in a run, and so that
+    # brokers that were away find the cluster log trimmed.
+    with (
+        mock.patch.object(create, "UNDECIDED_SECONDS_MAX", UNDECIDED_SECONDS_MAX),
+        mock.patch.object(log_view, "CHECKPOINT_NUMBERS", CHECKPOINT_NUMBERS),
+        _counted_jumps() as jumps,
+    ):
+        report, digest = simulate(scenario, seed=seed)
+    report.jumps = len(jumps)
+    return report, digest
+
+
+@contextlib.contextmanager
+def _counted_jumps() -> Iterator[list[int]]:
+    """Count how often a process found the cluster log trimmed, and went on from a checkpoint."""
+    jumps: list[int] = []
+    advance = Series.advance_readable
+
+    async def counted(self: Series[Any, Any], view: View[Any]) -> Any:
+        progress, unreadable = await advance(self, view)
+        if view.position and progress.entries is None and self.keys.prefix == CLUSTER_LOG_PREFIX:
+            jumps.append(view.position)
+        return progress, unreadable
+
+    with mock.patch.object(Series, "advance_readable", counted):
+        yield jumps

@@ -38,6 +38,7 @@ LIKELY = {
 
 def check_seeds(seeds: range) -> None:
     events: set[str] = set()
+    jumps = 0
     for seed in seeds:
         try:
             report, _ = play(seed)
@@ -46,8 +47,10 @@ def check_seeds(seeds: range) -> None:
             raise
         assert report.acknowledged >= ACKNOWLEDGED_LEAST, (seed, report)
         events |= set(report.events)
+        jumps += report.jumps
     # A run in which hardly anything happens would show nothing.
     assert len(events) >= len(Plan().chaos) // 2, events
+    assert jumps, "no broker was away for longer than the cluster log keeps its numbers"
 
 
 @pytest.mark.slow

@@ -8,9 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+NEVE = ("-m", "neve.cli")
 READY_SECONDS = 60
 STOP_SECONDS = 15
 _READY = re.compile(r"ready: kafka (\S+?:\d+), http (\S+?:\d+|off).*, node (\d+)")
@@ -111,10 +113,14 @@ def start_broker(
     port: int = 0,
     node_id: int = 1,
     brokers: int = 1,
+    program: Sequence[str] = NEVE,
     **settings: object,
 ) -> RunningBroker:
-    """Start `neve serve` and wait until it is ready. Settings are named with _ for the dots."""
-    command = [sys.executable, "-m", "neve.cli", "serve", "--store", str(store)]
+    """Start `neve serve` and wait until it is ready. Settings are named with _ for the dots.
+
+    `program` is another program with the same commands.
+    """
+    command = [sys.executable, *program, "serve", "--store", str(store)]
     command += ["--listen", f"127.0.0.1:{port}", "--node-id", str(node_id)]
     if brokers > 1:
         command += ["--brokers", str(brokers)]

@@ -231,7 +231,7 @@ class ClusterLogView:
 def _levels(state: ClusterState) -> str:
     return (
         f"The cluster has feature level {state.feature_level} and this version knows levels up to "
-        f"{FEATURE_LEVEL}: upgrade this broker"
+        f"{FEATURE_LEVEL}: upgrade Neve"
     )
 
 

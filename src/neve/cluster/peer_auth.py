@@ -32,6 +32,8 @@ NONCE_BYTES = 16
 MAC_BYTES = 32
 REFRESH_PAUSE_SECONDS = 1.0
 """How often messages of unknown senders may have the cluster log read, all together."""
+REFRESH_BURST = 8
+"""That many reads may come at once after a quiet time: brokers may start together."""
 REFRESH_SECONDS_MAX = 2.0
 
 _REQUEST, _RESPONSE = b"\x00", b"\x01"
@@ -120,7 +122,9 @@ class PeerAuthentication:
         self._key_pair = key_pair
         self._secrets: dict[int, bytes] = {}  # of live processes
         self._refreshing = asyncio.Lock()
-        self._refresh_not_before = 0.0
+        self._refreshes_begun = 0
+        self._refreshes = float(REFRESH_BURST)  # that may begin, as of the time below
+        self._refreshed_at = runtime.monotonic()
 
     def is_meant(self, cluster_id: str, incarnation: int) -> bool:
         """Whether a message of this cluster for this incarnation is meant for this process."""
@@ -146,7 +150,7 @@ class PeerAuthentication:
         """
         _check_nonce(nonce)
         if sender >= self._cluster.view.position:  # an incarnation is the number of its record
-            await self._refresh(sender)
+            await self._refresh()
         broker = self._live(sender)
         if broker is None:
             raise PeerAuthenticationError(
@@ -156,16 +160,26 @@ class PeerAuthentication:
             broker, sender=sender, target=self._incarnation, nonces=nonce + own_nonce
         )
 
-    async def _refresh(self, sender: int) -> None:
-        """Read the cluster log, unless that was done just now: any client can cause this."""
+    async def _refresh(self) -> None:
+        """Read the cluster log, unless that was done too often: any client can cause this."""
+        begun = self._refreshes_begun
         async with self._refreshing:
-            now = runtime.monotonic()
-            if self.is_live(sender) or now < self._refresh_not_before:
+            # A read that began after the message came serves it too.
+            if self._refreshes_begun > begun or not self._may_refresh():
                 return
-            self._refresh_not_before = now + REFRESH_PAUSE_SECONDS
+            self._refreshes_begun += 1
             with contextlib.suppress(NeveError, TimeoutError):
                 async with runtime.deadline(REFRESH_SECONDS_MAX):
                     await self._cluster.refresh()
+
+    def _may_refresh(self) -> bool:
+        now = runtime.monotonic()
+        more = (now - self._refreshed_at) / REFRESH_PAUSE_SECONDS
+        self._refreshes, self._refreshed_at = min(REFRESH_BURST, self._refreshes + more), now
+        if self._refreshes < 1:
+            return False
+        self._refreshes -= 1
+        return True
 
     def _live(self, incarnation: int) -> BrokerRegistration | None:
         broker = self._cluster.state.brokers.get(incarnation)

@@ -13,6 +13,7 @@ from neve.cluster.log import (
     TopicExistsError,
     check_topic_name,
 )
+from neve.cluster.log_view import NewerClusterError
 from neve.cluster.records import FEATURE_LEVEL, ClusterRecord, Feature, Init, SetConfigs
 from neve.cluster.state import ClusterState
 from neve.cluster.topic_rules import PARTITIONS_MAX
@@ -311,11 +312,58 @@ async def test_a_record_of_an_unknown_kind_stops_whoever_reads_it() -> None:
     await store.put(
         KEYS.number(1), seal_envelope(Kind.CLUSTER_RECORD, KEYS.prefix, 1, bytes(16), record)
     )
+    stopped: list[Exception] = []
+    log.on_newer = stopped.append
+    levels = f"feature level {FEATURE_LEVEL} and this version knows levels up to {FEATURE_LEVEL}"
     for _ in range(2):
-        with pytest.raises(UnsupportedError, match="upgrade"):
+        with pytest.raises(NewerClusterError, match=f"'tenant'.*{levels}: upgrade"):
             await log.refresh()
-    with pytest.raises(UnsupportedError):
+    with pytest.raises(NewerClusterError):
         await log.create_topic("t", 1)
+    assert len(stopped) == 3
+
+
+@in_simulation
+async def test_an_unknown_kind_behind_a_newer_level_names_both_levels() -> None:
+    """The level was raised by a record that the process reads together with the unknown one."""
+    store = ScriptedStore()
+    log = await cluster(store)
+    changes = [{"type": "feature", "level": 7}, {"type": "tenant"}]
+    for number, change in enumerate(changes, 1):
+        data = seal_envelope(
+            Kind.CLUSTER_RECORD, KEYS.prefix, number, bytes(16), {"change": change}
+        )
+        await store.put(KEYS.number(number), data)
+    for each in (log, ClusterLog(store)):
+        with pytest.raises(NewerClusterError, match=f"level 7 and .* up to {FEATURE_LEVEL}"):
+            await each.refresh()
+
+
+@in_simulation
+async def test_a_field_that_this_version_does_not_know_is_ignored() -> None:
+    store = ScriptedStore()
+    log = await cluster(store)
+    change = {"type": "register", "node_id": 5, "session": "s", "inflight": 4, "at_ms": 0}
+    later = {**change, "build": "next", "tenants": [{"name": "x"}]}
+    data = seal_envelope(Kind.CLUSTER_RECORD, KEYS.prefix, 1, bytes(16), {"change": later, "by": 1})
+    await store.put(KEYS.number(1), data)
+    assert (await log.refresh()).brokers[1].node_id == 5
+    state = {"cluster_id": "c", "feature_level": FEATURE_LEVEL, "notes": [1, 2]}
+    data = seal_envelope(Kind.CLUSTER_CHECKPOINT, KEYS.prefix, 2, bytes(16), state)
+    await store.put(KEYS.checkpoint(2), data)
+    assert (await fresh(store)).cluster_id == "c"
+
+
+@in_simulation
+async def test_a_change_that_the_cluster_cannot_have_yet_stops_no_process() -> None:
+    store = ScriptedStore()
+    log = ClusterLog(store)
+    await log.propose(lambda _: Init("c", 1, 0))
+    stopped: list[Exception] = []
+    log.on_newer = stopped.append
+    with pytest.raises(UnsupportedError, match="needs feature level 2"):
+        await log.set_draining(1, draining=True)
+    assert stopped == []
 
 
 # --- checkpoints
@@ -350,6 +398,131 @@ async def test_a_process_that_slept_through_a_checkpoint_goes_on_from_it(
     await log.refresh()
     assert log.state == sleeper.state
     assert topic.topic_id in log.state.topics
+
+
+@in_simulation
+async def test_one_process_writes_a_checkpoint_and_no_other_looks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_NUMBERS", 8)
+    store = ScriptedStore(latency=lambda: runtime.chance().uniform(0.001, 0.05))
+    await cluster(store)
+    logs = [ClusterLog(store) for _ in range(5)]
+    topic = await logs[0].create_topic("t", 1)
+
+    async def change(log: ClusterLog, number: int) -> None:
+        for at in range(8):
+            value = f"{number}-{at}"
+            await log.propose(lambda _, value=value: SetConfigs(topic.topic_id, {"n": value}))  # type: ignore[misc]
+
+    await runtime.gather(*(change(log, number) for number, log in enumerate(logs)))
+    written = [
+        call.key
+        for call in store.calls
+        if call.operation == "create" and call.key.startswith(KEYS.checkpoints)
+    ]
+    assert written == [KEYS.checkpoint(at) for at in (8, 16, 24, 32, 40)]
+    assert store.asked("list", KEYS.prefix) == len(written), "to trim"
+    for log in logs:
+        await log.refresh()
+        assert log.state == logs[0].state == await fresh(store)
+
+
+@in_simulation
+async def test_a_checkpoint_that_nobody_wrote_is_made_up_for_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process that won the last number died."""
+    monkeypatch.setattr(module, "CHECKPOINT_NUMBERS", 8)
+    store = ScriptedStore()
+    log, other = await cluster(store), ClusterLog(store)
+    store.when("create", KEYS.checkpoint(8), refuse(UnavailableError), times=None)
+    await grow(log, 6)
+    assert store.asked("create", KEYS.checkpoint(8)) == 1
+    await other.refresh()
+    await grow(other, 8)
+    assert store.listed(KEYS.prefix) == [KEYS.checkpoint(16)]
+    assert await fresh(store) == other.state
+
+
+# --- looking
+
+
+async def looked(log: ClusterLog, store: ScriptedStore) -> tuple[int, int]:
+    """How many listings and reads a look takes."""
+    before = len(store.calls)
+    await log.look()
+    asked = [call.operation for call in store.calls[before:]]
+    return asked.count("list"), len(asked) - asked.count("list")
+
+
+@in_simulation
+async def test_a_look_that_finds_nothing_lists_nothing() -> None:
+    store = ScriptedStore()
+    log = await cluster(store)
+    await grow(log, 3)
+    await log.refresh()
+    read_at = log.read_at
+    await runtime.sleep(module.WHOLE_READ_SECONDS / 2)
+    for _ in range(3):
+        assert await looked(log, store) == (0, 2)
+    assert log.read_at == read_at, "it proves nothing"
+    await runtime.sleep(module.WHOLE_READ_SECONDS / 2)
+    assert (await looked(log, store))[0] == 1
+    assert log.read_at == runtime.monotonic()
+
+
+@in_simulation
+async def test_a_look_finds_the_next_number() -> None:
+    store = ScriptedStore()
+    log, other = await cluster(store), ClusterLog(store)
+    await log.refresh()
+    await grow(other, 3)
+    await log.look()
+    assert log.state == other.state
+    assert log.view.position == other.view.position
+
+
+@pytest.mark.parametrize("behind", [1, 4, 7])
+def test_a_look_notices_that_the_next_number_was_trimmed(
+    behind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_NUMBERS", 8)
+
+    async def main() -> None:
+        store = ScriptedStore()
+        log, other = await cluster(store), ClusterLog(store)
+        await grow(log, 14 - behind)
+        assert log.view.position == 16 - behind
+        await other.refresh()
+        await grow(other, behind)
+        assert store.listed(KEYS.prefix) == [KEYS.checkpoint(16)]
+        await log.look()
+        assert log.state == other.state
+
+    runtime.simulate(main(), seed=1)
+
+
+@in_simulation
+async def test_a_look_at_what_was_trimmed_long_ago_is_told_or_becomes_a_whole_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_NUMBERS", 8)
+    store = ScriptedStore()
+    log, other = await cluster(store), ClusterLog(store)
+    told = ClusterLog(store)
+    for each in (log, told):
+        await each.refresh()
+    await grow(other, 26)
+    assert store.listed(KEYS.prefix)[-1] == KEYS.checkpoint(24)
+    told.seen(other.view.position)
+    await told.look()
+    assert told.state == other.state
+    await log.look()
+    assert log.view.position == 1, "nothing shows it yet"
+    await runtime.sleep(module.WHOLE_READ_SECONDS)
+    await log.look()
+    assert log.state == other.state
 
 
 @in_simulation
