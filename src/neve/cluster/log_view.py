@@ -52,6 +52,7 @@ class ClusterLogView:
         self.on_change: Callable[[ClusterState, ClusterState], None] = lambda *_: None
         self.on_won: Callable[[], None] = lambda: None  # called after each number that we win
         self._behind = asyncio.Event()
+        self._greatest_seen = 0  # how far any process is known to have read
         # Held by a change of configs that is derived from the state: one after the other.
         self.changing_configs = asyncio.Lock()
 
@@ -61,8 +62,14 @@ class ClusterLogView:
 
     def seen(self, position: int) -> None:
         """Note that another process has read the log up to `position`."""
+        self._greatest_seen = max(self._greatest_seen, position)
         if position > self.view.position:
             self._behind.set()
+
+    @property
+    def numbers_behind(self) -> int:
+        """How many numbers other processes are known to have read and this one has not."""
+        return max(0, self._greatest_seen - self.view.position)
 
     async def wait_until_behind(self, seconds: float) -> None:
         """Wait until the log is known to have more than our view, but no longer than `seconds`."""
