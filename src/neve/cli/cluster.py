@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 app = App(name="cluster", help="Show the brokers of a bucket; drain, balance and remove brokers.")
 
+app.command("neve.cli.demo_cluster:demo_cluster", name="demo")
+
 StoreFlag = Annotated[
     str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data.")
 ]
