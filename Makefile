@@ -1,7 +1,7 @@
 # `make` alone lists what there is. Every target does its own set-up.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast soak check lint types layers format bench docs protocol clean
+.PHONY: help setup demo cluster test fast soak check lint types layers format bench docs protocol clean
 
 RUN := .venv/bin
 # More workers than two cores can keep busy: many tests wait for servers, clients and clocks.
@@ -21,6 +21,9 @@ setup:  ## make .venv with the pinned packages (does nothing when it is current)
 
 demo: setup  ## show the whole of Neve, in less than two minutes
 	@$(RUN)/neve demo
+
+cluster: setup  ## start three brokers on this machine, kill one, drain one, balance, stop
+	@$(RUN)/neve cluster demo
 
 test: setup  ## all checks and all tests except the long runs
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(SPARK_ARCHIVE) lint types layers

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from neve import __version__, runtime
 from neve.broker.metrics.client_view import client_view
+from neve.broker.metrics.cluster_view import cluster_view
 from neve.broker.metrics.group_view import group_view
 from neve.broker.metrics.kafka_view import kafka_view
 from neve.broker.metrics.log_view import CommitLag, log_view
@@ -63,6 +64,7 @@ class BrokerPages(ServicePages):
             partial(store_view, broker.stack),
             partial(object_view, self.objects),
             partial(log_view, broker.node, self._lag),
+            partial(cluster_view, broker.node, broker.membership),
             partial(reading_view, broker.reader, broker.indexes),
             partial(memory_view, memory_uses(broker)),
             partial(peer_view, broker.peers.traffic),

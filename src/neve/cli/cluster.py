@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from neve.cluster.log import ClusterLog
     from neve.cluster.state import BrokerRegistration, ClusterState
 
-app = App(name="cluster", help="Show the brokers of a bucket; drain and remove them.")
+app = App(name="cluster", help="Show the brokers of a bucket; drain, balance and remove brokers.")
+
+app.command("neve.cli.demo_cluster:demo_cluster", name="demo")
 
 StoreFlag = Annotated[
     str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data.")
@@ -76,20 +78,44 @@ def undrain(
 
 
 @app.command
-def remove(
-    node_id: NodeArgument,
-    /,
+def rebalance(
     *,
+    wait: Annotated[
+        float, Parameter(help="Seconds to wait until every broker leads what it should.")
+    ] = 60.0,
     store: StoreFlag = None,
     json: JsonFlag = False,
     settings: SettingsFlags = DEFAULT_FLAGS,
 ) -> int:
-    """Declare a broker dead that is not coming back, without waiting for the others to notice.
+    """Let every broker take over now what it should lead.
 
-    Its partitions move to the other brokers, and what is known of the node is forgotten. A broker
-    that is running all the same is fenced: it loses no record, and joins again by itself.
+    Brokers do so by themselves once no broker has come or gone for `cluster.rebalance.delay.ms`.
+    Exit code 1 if partitions are still to be moved after `--wait`.
     """
-    return runtime.run(_remove(store, settings.load(), node_id, as_json=json))
+    return runtime.run(_rebalance(store, settings.load(), wait_seconds=wait, as_json=json))
+
+
+@app.command
+def remove(
+    node_id: NodeArgument,
+    /,
+    *,
+    force: Annotated[
+        bool,
+        Parameter(negative="", help="Declare a broker dead that the others still take for live."),
+    ] = False,
+    store: StoreFlag = None,
+    json: JsonFlag = False,
+    settings: SettingsFlags = DEFAULT_FLAGS,
+) -> int:
+    """Forget a broker that has ended and is not coming back, with all that was set for it.
+
+    A live broker is refused: stop it first. With `--force` it is declared dead without waiting for
+    the others to notice, and its partitions move to them. A broker that is running all the same is
+    fenced: it loses no record, and joins again by itself.
+    """
+    work = _remove(store, settings.load(), node_id, force=force, as_json=json)
+    return runtime.run(work)
 
 
 @app.command
@@ -185,18 +211,52 @@ async def _undrain(store: str | None, settings: Settings, node_id: int, *, as_js
     return 0
 
 
-async def _remove(store: str | None, settings: Settings, node_id: int, *, as_json: bool) -> int:
+async def _rebalance(
+    store: str | None, settings: Settings, *, wait_seconds: float, as_json: bool
+) -> int:
+    async with _cluster(store, settings) as cluster:
+        if not _live(cluster.state):
+            output.complain("no broker is live: partitions move when brokers run")
+        total = left = _partitions_to_move(cluster.state)
+        await cluster.rebalance()
+        ends_at = runtime.monotonic() + wait_seconds
+        with output.progress("partitions moved", hidden=as_json) as bar:
+            while left and runtime.monotonic() < ends_at:
+                await runtime.sleep(POLL_SECONDS)
+                left = _partitions_to_move(await cluster.refresh())
+                total = max(total, left)
+                bar.show(total - left, total)
+    if as_json:
+        output.write_json({"partitions_moved": total - left, "partitions_left": left})
+    elif left:
+        output.complain(
+            f"{left} partitions are not yet led where they should be; they go on moving"
+        )
+    else:
+        print(f"every broker leads what it should: {total} partitions were moved")
+    return 1 if left else 0
+
+
+async def _remove(
+    store: str | None, settings: Settings, node_id: int, *, force: bool, as_json: bool
+) -> int:
+    from neve.cluster.log import NoNodeError
+
     async with _cluster(store, settings) as cluster:
         _check_known(cluster.state, node_id)
-        await cluster.set_draining(node_id, draining=False)
         live = [row for row in _live(cluster.state) if row.node_id == node_id]
+        if live and not force:
+            raise UsageError(
+                f"node {node_id} is live: stop it first, or declare it dead with --force"
+            )
         for row in live:
             await cluster.expire(row.incarnation)
+        with suppress(NoNodeError):  # nothing has referred to it since it has ended
+            await cluster.forget_node(node_id)
     if as_json:
         output.write_json({"node_id": node_id, "was_live": bool(live)})
     else:
-        ended = "declared dead" if live else "was not live any more"
-        print(f"node {node_id}: {ended}")
+        print(f"node {node_id} is removed" + (" and was declared dead" if live else ""))
     return 0
 
 
@@ -205,12 +265,23 @@ def _live(state: ClusterState) -> list[BrokerRegistration]:
 
 
 def _check_known(state: ClusterState, node_id: int) -> None:
-    known = {row.node_id for row in state.brokers.values()} | set(state.draining)
+    known = {row.node_id for row in state.brokers.values() if not row.forgotten}
+    known.update(state.draining)
     if node_id not in known:
         raise UsageError(
             f"node {node_id} is not in this cluster; its nodes: "
             + (", ".join(map(str, sorted(known))) or "none")
         )
+
+
+def _partitions_to_move(state: ClusterState) -> int:
+    """How many partitions another broker leads than the one that should."""
+    from neve.cluster.balance import target_leaders
+
+    return sum(
+        leader != state.topics[topic_id].partitions[number].leader
+        for (topic_id, number), leader in target_leaders(state).items()
+    )
 
 
 def _led_by_node(state: ClusterState) -> Counter[int]:
@@ -225,7 +296,8 @@ def _led_by_node(state: ClusterState) -> Counter[int]:
 
 def _document(state: ClusterState) -> dict[str, Any]:
     led = _led_by_node(state)
-    newest = {row.node_id: row for _, row in sorted(state.brokers.items())}
+    rows = (row for _, row in sorted(state.brokers.items()) if not row.forgotten)
+    newest = {row.node_id: row for row in rows}
     return {
         "cluster_id": state.cluster_id,
         "feature_level": state.feature_level,
@@ -244,6 +316,7 @@ def _document(state: ClusterState) -> dict[str, Any]:
         "topics": len(state.topics),
         "partitions": state.partition_count,
         "partitions_without_leader": state.partition_count - sum(led.values()),
+        "partitions_to_move": _partitions_to_move(state),
     }
 
 
@@ -274,6 +347,9 @@ def _print(found: dict[str, Any]) -> None:
             for row in found["brokers"]
         ],
     )
+    if found["partitions_to_move"]:
+        print()
+        print(f"{found['partitions_to_move']} partitions are not led where they should be")
     if found["partitions_without_leader"]:
         print()
         output.complain(f"{found['partitions_without_leader']} partitions have no leader")

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from neve import runtime
@@ -32,10 +32,12 @@ def say(line: str) -> None:
 class Broker:
     """`neve serve` as a child process."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(
+        self, folder: str, *, name: str = "A broker", settings: Sequence[str] = ()
+    ) -> None:
         command = [sys.executable, "-m", "neve.cli", "serve", "--store", folder]
         command += ["--listen", "127.0.0.1:0"]
-        for setting in SETTINGS:
+        for setting in (*SETTINGS, *settings):
             command += ["--set", setting]
         started = runtime.monotonic()
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
@@ -46,19 +48,23 @@ class Broker:
             raise DemoError(f"the broker did not start: {line!r}")
         self.address, incarnation = found.groups()
         say(
-            f"A broker (incarnation {incarnation}) serves Kafka clients on {self.address}, "
+            f"{name} (incarnation {incarnation}) serves Kafka clients on {self.address}, "
             f"{runtime.monotonic() - started:.1f} s after its start."
         )
 
     def kill(self) -> None:
         self._process.kill()
 
+    def stop(self) -> None:
+        """End the broker as a person does, and wait until it has stopped."""
+        self._process.terminate()
+        self._process.wait(WAIT_SECONDS)
+
     def __enter__(self) -> Broker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(WAIT_SECONDS)
+        self.stop()
         _output(self._process).close()
 
 

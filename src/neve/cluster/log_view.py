@@ -71,6 +71,7 @@ class ClusterLogView:
         self.is_informed: Callable[[], bool] = lambda: False  # whether others tell us what is new
         self._told = 0  # the greatest position of which others told us
         self._behind = asyncio.Event()
+        self._greatest_seen = 0  # how far any process is known to have read
         # Held by a change of configs that is derived from the state: one after the other.
         self.changing_configs = asyncio.Lock()
 
@@ -80,9 +81,15 @@ class ClusterLogView:
 
     def seen(self, position: int) -> None:
         """Note that another process has read the log up to `position`."""
+        self._greatest_seen = max(self._greatest_seen, position)
         if position > self.view.position:
             self._told = max(self._told, position)
             self._behind.set()
+
+    @property
+    def numbers_behind(self) -> int:
+        """How many numbers other processes are known to have read and this one has not."""
+        return max(0, self._greatest_seen - self.view.position)
 
     async def wait_until_behind(self, seconds: float) -> bool:
         """Wait until the log is known to have more than our view, but no longer than `seconds`.

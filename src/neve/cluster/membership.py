@@ -16,7 +16,7 @@ from functools import partial
 
 from neve import runtime
 from neve.cluster.liveness.beats import Beats
-from neve.cluster.liveness.detector import Step, StepKind, Verdict
+from neve.cluster.liveness.detector import Reason, Step, StepKind, Verdict
 from neve.cluster.liveness.heartbeat import read_heartbeat, write_heartbeat
 from neve.cluster.liveness.suspicion import Observer
 from neve.cluster.liveness.timing import Timing
@@ -47,9 +47,12 @@ class Membership:
         self._observer = Observer(self._timing)
         self._beats = Beats(self._timing)
         self._positions = PeerPositions(self._timing.recent_seconds)
-        self._rebalancer = Rebalancer(node, link, settings)
+        self.rebalancer = Rebalancer(node, link, settings)
+        self.verdicts: dict[Reason, int] = dict.fromkeys(Reason, 0)  # found dead here, so far
+        self.expired = 0  # brokers that this one has declared dead, so far
         self._tasks = runtime.Tasks(on_failure=_failed)
-        self._followed: ClusterState | None = None
+        self._followed = node.cluster.state
+        self._follows = False
         self._expiring: set[int] = set()  # only for look-ups
         self._steps_due = asyncio.Event()
         self._beat_due = asyncio.Event()
@@ -121,7 +124,7 @@ class Membership:
         cluster = self._node.cluster
         if position > cluster.view.position:
             await cluster.refresh()
-        task = self._tasks.start(self._rebalancer.pull(wanted))
+        task = self._tasks.start(self.rebalancer.pull(wanted))
         return await asyncio.shield(task)
 
     # -- messages to other brokers ---------------------------------------------------------------
@@ -181,18 +184,19 @@ class Membership:
         while self._node.ended is None:
             await runtime.sleep(REBALANCE_CHECK_SECONDS)
             try:
-                await self._rebalancer.run_if_due()
+                await self.rebalancer.run_if_due()
             except NeveError as error:
-                _log.warning("rebalancing failed, and is tried again: %s", error)
+                event(_log, logging.WARNING, "rebalancing failed", error=str(error))
 
     def _follow(self) -> None:
         """Watch, and be watched by, what the newest state of the cluster says."""
         cluster = self._node.cluster
         state = cluster.state
         own = state.brokers.get(self._node.incarnation)
-        if state is self._followed or own is None:
+        if (state is self._followed and self._follows) or own is None:
             return
-        self._followed = state
+        _report_members(self._followed, state)
+        self._follows, self._followed = True, state
         now = runtime.monotonic()
         brokers = state.brokers.values()
         watched = watched_by(own, brokers, self._watchers)
@@ -293,12 +297,15 @@ class Membership:
             if broker is None or not is_live(node.cluster.state.brokers, dead):
                 return
             about = {"node": broker.node_id, "incarnation": dead, "reason": str(verdict.reason)}
+            self.verdicts[verdict.reason] += 1
             event(_log, logging.WARNING, "broker seems dead", **about)
             if await node.cluster.expire(dead, partial(self._stands, dead)):
+                self.expired += 1
                 event(_log, logging.WARNING, "broker declared dead", **about)
                 await Sealer(node.store, dead, window=broker.inflight).seal()
         except NeveError as error:
-            _log.warning("broker %d could not be declared dead: %s", dead, error)
+            about = {"incarnation": dead, "error": str(error)}
+            event(_log, logging.WARNING, "broker not declared dead", **about)
         finally:
             self._expiring.discard(dead)
 
@@ -310,6 +317,19 @@ class Membership:
         watched = watched_by(own, state.brokers.values(), self._watchers)
         found = {each.incarnation for each in self._observer.dead(runtime.monotonic())}
         return dead in found and any(row.incarnation == dead for row in watched)
+
+
+def _report_members(before: ClusterState, state: ClusterState) -> None:
+    """Log which brokers have joined and which have ended."""
+    if before is state:
+        return
+    for key, row in state.brokers.items():
+        if row.live and key not in before.brokers:
+            about = {"node": row.node_id, "incarnation": key, "rack": row.rack}
+            event(_log, logging.INFO, "broker joined", **about)
+    for key, row in before.brokers.items():
+        if row.live and not is_live(state.brokers, key):
+            event(_log, logging.INFO, "broker ended", node=row.node_id, incarnation=key)
 
 
 async def _wait(due: asyncio.Event, at: float | None, seconds_max: float) -> None:

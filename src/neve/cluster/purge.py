@@ -13,6 +13,7 @@ docs/contributors/cluster.md has the whole argument.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -24,8 +25,11 @@ from neve.cluster.recovery import raise_first
 from neve.cluster.state import BrokerRegistration, ClusterState, Topic, is_live
 from neve.errors import NeveError, UnavailableError
 from neve.log.keys import topic_prefix
+from neve.serving.logs import event
 from neve.store.deletion import delete_all
 from neve.store.port import Store
+
+_log = logging.getLogger(__name__)
 
 # The most sweeps of one prefix in a row. If it is not empty then, the next round continues.
 SWEEPS_MAX = 10
@@ -224,6 +228,8 @@ class Purge:
             return 0
         gone = await self._sweep(topic)
         await self._cluster.purged(topic.topic_id)
+        about = {"topic": topic.name, "topic_id": topic.topic_id}
+        event(_log, logging.INFO, "topic purged", **about)
         self._swept.discard(topic.topic_id)
         self._quiet_since.pop(topic.topic_id, None)
         return gone

@@ -38,6 +38,8 @@ class Rebalancer:
         self._members: tuple[int, ...] = ()
         self._quiet_since = runtime.monotonic()
         self._balanced: ClusterState | None = None  # the last state that needed no move
+        self.rounds = 0  # how often this broker has asked others for partitions
+        self.pulled = 0  # partitions so far
         self._rebalances = node.cluster.state.rebalances  # how many were carried out
 
     async def run_if_due(self, *, now: bool = False) -> int:
@@ -56,6 +58,7 @@ class Rebalancer:
             if quiet:
                 self._balanced, self._rebalances = state, state.rebalances
             return 0
+        self.rounds += 1
         asked = islice(sorted(wanted.items()), OWNERS_AT_ONCE)
         moved = await runtime.gather(*(self._ask(owner, rows) for owner, rows in asked))
         return sum(moved)
@@ -118,16 +121,14 @@ class Rebalancer:
         try:
             released = await self._link.release(target, asked, REQUEST_SECONDS_MAX)
         except PeerError as error:
-            _log.warning("%s: asked for %d partitions: %s", self._name, len(asked), error)
+            about = {"from_node": target.node_id, "asked": len(asked), "error": str(error)}
+            event(_log, logging.WARNING, "partitions not pulled", **about)
             return 0
+        self.pulled += released
         await self._node.cluster.refresh()
         about = {"from_node": target.node_id, "partitions": released, "asked": len(asked)}
         event(_log, logging.INFO, "partitions pulled", **about)
         return released
-
-    @property
-    def _name(self) -> str:
-        return f"rebalancing to node {self._node.node_id}"
 
 
 def _leader(state: ClusterState, row: PartitionKey) -> int:

@@ -36,6 +36,7 @@ class PartitionReleases:
         self._cluster = cluster
         self._led = led
         self._writer = writer
+        self.released = 0  # partitions so far
 
     async def release(self, wanted: Mapping[PartitionKey, int]) -> set[PartitionKey]:
         """Release each of these partitions to the process with the given incarnation.
@@ -71,6 +72,7 @@ class PartitionReleases:
         await self._decide(handovers)
         self._resume(stopped)
         released = {row for row in stopped if not self._leads(row, epochs[row])}
+        self.released += len(released)
         about = {"partitions": len(released), "of": len(stopped), "end": end}
         event(_log, logging.INFO, "partitions released", **about)
         return released

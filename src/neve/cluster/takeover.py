@@ -67,6 +67,7 @@ class Takeover:
         self._created: set[PartitionKey] = set()  # for us, and not led yet; never iterated
         self._searched: ClusterState | None = None  # the last state without a partition to lead
         self.sealed: dict[int, int] = {}  # streams that we ended, and where
+        self.recovered = 0  # partitions so far
 
     def is_taking(self, topic_id: str) -> bool:
         """Whether a take-over runs that may write objects of this topic."""
@@ -210,6 +211,7 @@ class Takeover:
             covering=self._covering,
             on_recovered=self._add,
         )
+        self.recovered += len(old) - len(recovered.failed)
         self.sealed.update(recovered.ends)
         self._rollups.unswept.update(recovered.ends)
         self._check_not_ended()  # we may have been fenced meanwhile

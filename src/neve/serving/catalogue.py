@@ -108,6 +108,42 @@ _LOG = (
         "time since this process learned of the oldest untiered bytes; 0: none",
     ),
 )
+_CLUSTER = (
+    _gauge(
+        "neve_brokers",
+        "brokers by state: live; draining: live, but should lead nothing; fenced: ended and not "
+        "started again",
+        "state",
+    ),
+    _gauge("neve_broker_leaders", "partitions that a live broker leads, by its node id", "id"),
+    _gauge("neve_cluster_log_position", "numbers of the cluster log that this broker has read"),
+    _gauge(
+        "neve_cluster_log_numbers_behind",
+        "numbers that other brokers are known to have read and this one has not",
+    ),
+    _counter(
+        "neve_dead_verdicts_total",
+        "brokers that seemed dead to this one: silent, or their hosts refused connections",
+        "reason",
+    ),
+    _counter("neve_brokers_declared_dead_total", "failovers: brokers that this one declared dead"),
+    _counter(
+        "neve_partitions_recovered_total",
+        "partitions that this broker took over from others, after a failover or by a move",
+    ),
+    _counter(
+        "neve_partitions_pulled_total",
+        "moves: partitions that others released to this broker when it asked for them",
+    ),
+    _counter(
+        "neve_partitions_released_total",
+        "partitions that this broker released to others, by a move or when it stopped",
+    ),
+    _counter(
+        "neve_rebalance_rounds_total",
+        "rounds of rebalancing in which this broker asked others for partitions",
+    ),
+)
 _READING = (
     _counter(
         "neve_reads_total",
@@ -227,6 +263,7 @@ BROKER: dict[str, Family] = {
         *_CLIENTS,
         *_STORE,
         *_LOG,
+        *_CLUSTER,
         *_READING,
         *_MEMORY,
         *_PEERS,
