@@ -7,8 +7,8 @@ import pytest
 
 from neve.cluster.fold import ClusterRules
 from neve.cluster.records import (
-    AbandonWal,
     ALL_NODES,
+    AbandonWal,
     AddPartitions,
     Change,
     ClusterRecord,
