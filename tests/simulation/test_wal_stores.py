@@ -18,7 +18,7 @@ from neve.settings import Settings
 from neve.store.url import stack
 from simulation.cluster_network import TOPIC
 from simulation.truth import read_all
-from simulation.wal_store_scene import BROKERS, PARTITIONS, RETRIABLE, Scene, play
+from simulation.wal_store_scene import BROKERS, PARTITIONS, PLAN, RETRIABLE, Scene, play
 
 DOWN_SECONDS = 60.0
 # The time-out of a client's request, and some more.
@@ -120,6 +120,34 @@ def test_a_broker_whose_own_wal_store_is_down_is_not_declared_dead_for_it() -> N
             assert [row for row in found if row != "refused"] == scene.acknowledged[partition]
 
     play(story)
+
+
+def test_a_leader_elsewhere_whose_older_records_cannot_be_reached_serves_the_newer_ones() -> None:
+    settings = dataclasses.replace(
+        PLAN.settings, cache=dataclasses.replace(PLAN.settings.cache, tail_bytes=0)
+    )
+
+    async def story(scene: Scene) -> None:
+        await scene.fill(4)
+        number, *_ = await scene.led_by(1)
+        cluster = ClusterLog(scene.store)
+        await cluster.refresh()
+        await cluster.set_draining(1, draining=True)
+        await scene.until(lambda: not scene.broker(1).node.led.partitions)
+        await scene.until_served([number])
+        scene.cut(1)
+        for _ in range(5):
+            code, values = await scene.fetch(number, 0, max_wait_ms=5_000)
+            assert code in RETRIABLE, values
+            code, offset = await scene.produce(number, "newer")
+            assert code == ErrorCode.NONE
+            assert (await scene.fetch(number, offset))[1] == {offset: "newer"}
+            assert await scene.latest(number) == (ErrorCode.NONE, offset + 1)
+            await runtime.sleep(4)
+        scene.heal(1)
+        assert list((await scene.values(number)).values()) == scene.acknowledged[number]
+
+    play(story, plan=dataclasses.replace(PLAN, settings=settings))
 
 
 # -- gone for good ---------------------------------------------------------------------------------

@@ -187,11 +187,13 @@ class Scene:
             self.acknowledged[partition].append(value)
         return found
 
-    async def fetch(self, partition: int, offset: int) -> tuple[object, dict[int, str]]:
+    async def fetch(
+        self, partition: int, offset: int, max_wait_ms: int = 100
+    ) -> tuple[object, dict[int, str]]:
         """Fetch from an offset. Returns the error code and the values by offset."""
 
         async def read(wire: Wire) -> tuple[object, dict[int, str]]:
-            wire.send_fetch(TOPIC, [(partition, offset)], max_wait_ms=100)
+            wire.send_fetch(TOPIC, [(partition, offset)], max_wait_ms=max_wait_ms)
             row = (await wire.receive()).responses[0].partitions[0]
             values = {}
             for position, header in walk(memoryview(row.records or b"")):

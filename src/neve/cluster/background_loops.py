@@ -94,7 +94,7 @@ class BackgroundLoops:
 
     # -- loops -------------------------------------------------------------------------------
 
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
         while self._node.ended is None:
             await runtime.sleep(seconds)
             if self._node.ended is None:
