@@ -17,6 +17,7 @@ from neve.broker.metrics.memory_view import MemoryUse, memory_view
 from neve.broker.metrics.objects import ObjectCounts, object_view
 from neve.broker.metrics.private_gauges import tail_cached_bytes
 from neve.broker.metrics.reading_view import reading_view
+from neve.broker.metrics.replica_view import replica_view
 from neve.broker.metrics.store_view import store_view
 from neve.serving.pages import ServicePages, View, process_view
 
@@ -62,6 +63,7 @@ class BrokerPages(ServicePages):
             partial(store_view, broker.stack),
             partial(object_view, self.objects),
             partial(log_view, broker.node, self._lag),
+            partial(replica_view, broker.node),
             partial(reading_view, broker.reader, broker.indexes),
             partial(memory_view, memory_uses(broker)),
             partial(kafka_view, broker.node),
