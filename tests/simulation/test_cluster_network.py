@@ -8,7 +8,7 @@ import pytest
 
 from neve.errors import NeveError
 from neve.store.faults import Latencies, Latency
-from simulation.cluster_network import SETTINGS, Plan, play
+from simulation.cluster_network import READ_FROM_FOLLOWER, SETTINGS, Plan, play
 from simulation.planted_network import BUGS
 
 SOAK_SEEDS, SOAK_CHUNK = 10_000, 100
@@ -31,6 +31,7 @@ LIKELY = {
         partitions=3,
     ),
     "resume while undecided": Plan(chaos=("hinder release",), calm_seconds=2.0),
+    "follow out of order": Plan(chaos=("crash", "pause"), calm_seconds=3.0),
     "answer without a look": Plan(chaos=("shun",), calm_seconds=2.0),
 }
 
@@ -47,6 +48,7 @@ def check_seeds(seeds: range) -> None:
         events |= set(report.events)
     # A run in which hardly anything happens would show nothing.
     assert len(events) >= len(Plan().chaos) // 2, events
+    assert READ_FROM_FOLLOWER in events
 
 
 @pytest.mark.slow
