@@ -104,6 +104,7 @@ class Plan:
     brokers: int = 3
     partitions: int = 6
     producers: int = 2
+    near: int = 1  # consumers in the rack of a broker
     batches: int = 60
     calm_seconds: float = 6.0  # between two events at most
     chaos: Sequence[str] = (
@@ -491,11 +492,12 @@ async def _run(cluster: Cluster) -> tuple[Report, str]:
     consumer, client = Client(cluster), Client(cluster)
     positions: dict[int, int] = {}
     tasks.start(reader.run(_again(cluster, lambda: _consume(cluster, consumer, positions))))
-    rack = f"r{runtime.chance().randint(1, plan.brokers)}"
-    near, near_positions = Client(cluster, rack), dict[int, int]()
-    tasks.start(
-        network.host("near").run(_again(cluster, lambda: _consume(cluster, near, near_positions)))
-    )
+    read = [positions]
+    for at in range(plan.near):
+        near = Client(cluster, f"r{runtime.chance().randint(1, plan.brokers)}")
+        read.append({})
+        work = partial(_consume, cluster, near, read[-1])
+        tasks.start(network.host(f"near{at}").run(_again(cluster, work)))
     tasks.start(asker.run(_again(cluster, lambda: _ask_for_the_end(cluster, client))))
     chaos = tasks.start(_chaos(cluster))
     await runtime.gather(
@@ -503,8 +505,8 @@ async def _run(cluster: Cluster) -> tuple[Report, str]:
     )
     chaos.cancel()
     await _bring_in_order(cluster)
-    for at in (positions, near_positions):
-        await _read_to_the_end(cluster, at)
+    for each in read:
+        await _read_to_the_end(cluster, each)
     cluster.check()
     await _check_logs(cluster)
     cluster.is_over = True

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from neve import runtime
 from neve.broker.admin.partitions import LeadershipCheck
 from neve.cluster import fold as cluster_fold
 from neve.cluster import log as cluster_log
 from neve.cluster import log_view, membership, recovery
 from neve.cluster import node as cluster_node
-from neve.cluster.followed_stream import FollowedStream
+from neve.cluster.followed_stream import READS_AT_ONCE, FollowedStream
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.records import Handover, Release
 from neve.cluster.release import PartitionReleases
@@ -113,15 +114,16 @@ def follow_out_of_order() -> Iterator[None]:
     read_on = FollowedStream.read_on
 
     async def eager(self: FollowedStream) -> bool:
-        if await read_on(self) or self.position is None or self.sealed:
-            return self.position is not None and not self.sealed
-        for number in range(self.position + 1, self.position + 4):
-            item, _ = await self._reader.number(number)
+        if self.position is None or self.sealed:
+            return await read_on(self)
+        first = self.position
+        numbers = range(first, first + READS_AT_ONCE)
+        found = await runtime.gather(*(self._reader.number(number) for number in numbers))
+        for number, (item, _) in zip(numbers, found, strict=True):
             if item is not None:
                 self.position = number
                 self._take(number, item)
-                return True
-        return False
+        return self.position > first or await read_on(self)
 
     def any_later(self: ReplicaLog, entry: Any) -> bool:
         return bool(entry.leader_epoch == self.epoch)

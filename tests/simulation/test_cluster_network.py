@@ -31,7 +31,15 @@ LIKELY = {
         partitions=3,
     ),
     "resume while undecided": Plan(chaos=("hinder release",), calm_seconds=2.0),
-    "follow out of order": Plan(chaos=("crash", "pause"), calm_seconds=3.0),
+    "follow out of order": Plan(
+        chaos=("crash",),
+        calm_seconds=1.5,
+        latencies=Latencies.of(write=Latency(8, 380), read=Latency(2, 8)),
+        partitions=3,
+        producers=6,
+        near=4,
+        batches=40,
+    ),
     "answer without a look": Plan(chaos=("shun",), calm_seconds=2.0),
 }
 
