@@ -304,6 +304,7 @@ def test_memory_that_does_not_fit_its_bound_ends_a_start(start: Start, tmp_path:
     state = ("partitions", "producers", "fetch-sessions", "groups", "committed-offsets")
     assert sum(bounds.pop(each) for each in state) <= bounds["tail-cache"]
     assert bounds.pop("half-received") <= bounds["receiving"]  # a part of it
+    assert bounds.pop("followed-streams") <= bounds["tail-cache"]  # the same
     assert sum(bounds.values()) <= 160 << 20
 
 

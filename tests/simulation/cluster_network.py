@@ -3,7 +3,8 @@
 Brokers are real: their sockets, their pings, their take-overs, releases and rebalancing. They are
 crashed, paused, cut off from each other, from the bucket or from clients, drained, and stopped; one
 that was declared dead starts again by itself, as `neve serve` does. Clients work only from what the
-brokers answer, and the checker only from what clients were told.
+brokers answer, and the checker only from what clients were told. One consumer is in the rack of a
+broker, and reads from the followers that leaders name to it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,6 +60,7 @@ ORDER_SECONDS_MAX = 300.0
 UNDECIDED_SECONDS_MAX = 1.0
 CHECKPOINT_NUMBERS = 8
 LATEST = -1
+READ_FROM_FOLLOWER = "read from a follower"
 # What a client may be told while leaders move; it asks for metadata and tries again.
 MOVED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -82,6 +85,8 @@ SETTINGS = Settings(
         session_ms=3_000,
         heartbeat_ms=500,
         rebalance_delay_ms=3_000,
+        follow_ms=1_000,
+        follow_lag_ms=6_000,
         purge_delay_ms=4_000,
     ),
     maintenance=MaintenanceSettings(interval_ms=500, gc_interval_ms=1_500),
@@ -106,6 +111,7 @@ class Plan:
     brokers: int = 3
     partitions: int = 6
     producers: int = 2
+    near: int = 1  # consumers in the rack of a broker
     batches: int = 60
     calm_seconds: float = 6.0  # between two events at most
     chaos: Sequence[str] = (
@@ -241,9 +247,11 @@ class Cluster:
 class Client:
     """A client on a host of its own, which knows the brokers' addresses and asks for the rest."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, rack: str = "") -> None:
         self._cluster = cluster
         self._leaders: dict[int, Address] = {}
+        self._preferred: dict[int, Address] = {}
+        self.rack = rack
 
     async def on(self, address: Address, work: Callable[[Wire], Awaitable[None]]) -> None:
         async with runtime.deadline(CLIENT_SECONDS_MAX), Wire.to_address(address) as wire:
@@ -267,8 +275,19 @@ class Client:
             if row.leader_id in addresses:
                 self._leaders[row.partition_index] = addresses[row.leader_id]
 
+    async def source_of(self, partition: int) -> Address:
+        """The follower that the leader has named, or else the leader."""
+        return self._preferred.get(partition) or await self.leader_of(partition)
+
+    def prefer(self, partition: int, node_id: int) -> None:
+        self._preferred[partition] = Address(f"b{node_id}", PORT)
+
+    def is_preferred(self, partition: int) -> bool:
+        return partition in self._preferred
+
     def forget(self, partition: int) -> None:
         self._leaders.pop(partition, None)
+        self._preferred.pop(partition, None)
 
 
 async def _again(cluster: Cluster, work: Callable[[], Awaitable[None]]) -> None:
@@ -331,11 +350,12 @@ async def _send(cluster: Cluster, batch: Sent, wire: Wire) -> None:
 
 
 async def _consume(cluster: Cluster, client: Client, positions: dict[int, int]) -> None:
-    """Read on, where some leader is said to be. What was read once never changes."""
+    """Read on, where some leader or follower is said to be. What was read once never changes."""
     partition = runtime.chance().randrange(cluster.plan.partitions)
 
     async def read(wire: Wire) -> None:
-        wire.send_fetch(TOPIC, [(partition, positions.get(partition, 0))], max_wait_ms=200)
+        at = positions.get(partition, 0)
+        wire.send_fetch(TOPIC, [(partition, at)], max_wait_ms=200, rack=client.rack)
         answer = (await wire.receive()).responses[0].partitions[0]
         if answer.error_code in MOVED:
             client.forget(partition)
@@ -343,6 +363,11 @@ async def _consume(cluster: Cluster, client: Client, positions: dict[int, int]) 
         if answer.error_code != ErrorCode.NONE:
             name = ErrorCode(answer.error_code).name
             raise ViolationError(f"fetch of {partition} from {positions.get(partition)}: {name}")
+        if answer.preferred_read_replica >= 0:
+            client.prefer(partition, answer.preferred_read_replica)
+            return
+        if answer.records and client.is_preferred(partition):
+            cluster.note(READ_FROM_FOLLOWER)
         for position, header in walk(memoryview(answer.records or b"")):
             for at, record in enumerate(decode_batch(answer.records, position)):
                 offset = header.base_offset + at
@@ -350,7 +375,7 @@ async def _consume(cluster: Cluster, client: Client, positions: dict[int, int]) 
                 positions[partition] = max(positions.get(partition, 0), offset + 1)
 
     try:
-        await client.on(await client.leader_of(partition), read)
+        await client.on(await client.source_of(partition), read)
     except ViolationError as violation:
         cluster.fail(violation)
     except (OSError, EOFError, TimeoutError):
@@ -503,8 +528,8 @@ _EVENTS: dict[str, Callable[[Cluster], Awaitable[None]]] = {
 # -- a run -----------------------------------------------------------------------------------------
 
 
-async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
-    cluster = Cluster(network, plan)
+async def _run(cluster: Cluster) -> tuple[Report, str]:
+    network, plan = cluster.network, cluster.plan
     tasks = runtime.Tasks(on_failure=cluster.fail)
     for node_id in range(1, plan.brokers + 1):
         tasks.start(cluster.serve(node_id))
@@ -514,6 +539,12 @@ async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     consumer, client = Client(cluster), Client(cluster)
     positions: dict[int, int] = {}
     tasks.start(reader.run(_again(cluster, lambda: _consume(cluster, consumer, positions))))
+    read = [positions]
+    for at in range(plan.near):
+        near = Client(cluster, f"r{runtime.chance().randint(1, plan.brokers)}")
+        read.append({})
+        work = partial(_consume, cluster, near, read[-1])
+        tasks.start(network.host(f"near{at}").run(_again(cluster, work)))
     tasks.start(asker.run(_again(cluster, lambda: _ask_for_the_end(cluster, client))))
     chaos = tasks.start(_chaos(cluster))
     await runtime.gather(
@@ -521,6 +552,8 @@ async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     )
     chaos.cancel()
     await _bring_in_order(cluster)
+    for each in read:
+        await _read_to_the_end(cluster, each)
     cluster.check()
     await _check_logs(cluster)
     cluster.is_over = True
@@ -548,6 +581,20 @@ async def _bring_in_order(cluster: Cluster) -> None:
         cluster.check()
         if runtime.monotonic() > ends_at:
             raise ViolationError(f"after {ORDER_SECONDS_MAX:.0f} s: {'; '.join(disorder)}")
+        await runtime.sleep(1)
+
+
+async def _read_to_the_end(cluster: Cluster, positions: dict[int, int]) -> None:
+    """Wait until a consumer has read all that was acknowledged."""
+    ends_at = runtime.monotonic() + ORDER_SECONDS_MAX
+    while left := {
+        partition: (positions.get(partition, 0), end)
+        for partition, end in cluster.acknowledged.items()
+        if positions.get(partition, 0) < end
+    }:
+        cluster.check()
+        if runtime.monotonic() > ends_at:
+            raise ViolationError(f"a consumer has not read to the end: {left}")
         await runtime.sleep(1)
 
 
@@ -592,11 +639,36 @@ async def _check_logs(cluster: Cluster) -> None:
             raise ViolationError(f"partition {number} is served up to {served} only")
 
 
+class _Damage(logging.Handler):
+    """Fails a run in which a broker calls an object damaged: nothing damages any."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if "cannot be read" in message:
+            self._cluster.fail(ViolationError(message))
+
+
+@contextlib.contextmanager
+def _without_damage(cluster: Cluster) -> Iterator[None]:
+    handler, logger = _Damage(cluster), logging.getLogger("neve.broker")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def play(seed: int, plan: Plan | None = None) -> tuple[Report, str]:
     """Run one seed. Returns its report and the digest of its packets."""
 
     async def scenario(network: Network) -> tuple[Report, str]:
-        return await _run(network, plan or Plan())
+        cluster = Cluster(network, plan or Plan())
+        with _without_damage(cluster):
+            return await _run(cluster)
 
     # As short as everything else here, so that proposals stay undecided in a run, and so that
     # brokers that were away find the cluster log trimmed.

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from neve import runtime
 from neve.broker.admin.partitions import LeadershipCheck
 from neve.cluster import fold as cluster_fold
 from neve.cluster import log as cluster_log
 from neve.cluster import log_view, membership, recovery
 from neve.cluster import node as cluster_node
+from neve.cluster.followed_stream import READS_AT_ONCE, FollowedStream
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.records import Handover, Release
 from neve.cluster.release import PartitionReleases
+from neve.cluster.replication import Replication
 from neve.errors import NeveError
 from neve.log import tail
+from neve.log.replica import ReplicaLog
 
 
 @contextlib.contextmanager
@@ -104,6 +108,34 @@ def answer_without_a_look() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def follow_out_of_order() -> Iterator[None]:
+    """A follower takes what it finds behind a number that is not there yet."""
+    read_on = FollowedStream.read_on
+
+    async def eager(self: FollowedStream) -> bool:
+        if self.position is None or self.sealed:
+            return await read_on(self)
+        first = self.position
+        numbers = range(first, first + READS_AT_ONCE)
+        found = await runtime.gather(*(self._reader.number(number) for number in numbers))
+        for number, (item, _) in zip(numbers, found, strict=True):
+            if item is not None:
+                self.position = number
+                self._take(number, item)
+        return self.position > first or await read_on(self)
+
+    def any_later(self: ReplicaLog, entry: Any) -> bool:
+        return bool(entry.leader_epoch == self.epoch)
+
+    with (
+        mock.patch.object(FollowedStream, "read_on", eager),
+        mock.patch.object(ReplicaLog, "follows", any_later),
+        mock.patch.object(Replication, "_is_due", return_value=True),
+    ):
+        yield
+
+
 BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "no seal": no_seal,
     "manifest before the tail": manifest_before_the_tail,
@@ -111,4 +143,5 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "resume while undecided": resume_while_undecided,
     "accept a dead leader": accept_a_dead_leader,
     "answer without a look": answer_without_a_look,
+    "follow out of order": follow_out_of_order,
 }

@@ -8,7 +8,7 @@ import pytest
 
 from neve.errors import NeveError
 from neve.store.faults import Latencies, Latency
-from simulation.cluster_network import SETTINGS, Plan, play
+from simulation.cluster_network import READ_FROM_FOLLOWER, SETTINGS, Plan, play
 from simulation.planted_network import BUGS
 
 SOAK_SEEDS, SOAK_CHUNK = 10_000, 100
@@ -32,6 +32,15 @@ LIKELY = {
         partitions=3,
     ),
     "resume while undecided": Plan(chaos=("hinder release",), calm_seconds=2.0),
+    "follow out of order": Plan(
+        chaos=("crash",),
+        calm_seconds=1.5,
+        latencies=Latencies.of(write=Latency(8, 380), read=Latency(2, 8)),
+        partitions=3,
+        producers=6,
+        near=4,
+        batches=40,
+    ),
     "answer without a look": Plan(chaos=("shun",), calm_seconds=2.0),
 }
 
@@ -51,6 +60,7 @@ def check_seeds(seeds: range) -> None:
     # A run in which hardly anything happens would show nothing.
     assert len(events) >= len(Plan().chaos) // 2, events
     assert jumps, "no broker was away for longer than the cluster log keeps its numbers"
+    assert READ_FROM_FOLLOWER in events
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from neve.broker.metrics.objects import ObjectCounts, object_view
 from neve.broker.metrics.peer_view import peer_view
 from neve.broker.metrics.private_gauges import tail_cached_bytes
 from neve.broker.metrics.reading_view import reading_view
+from neve.broker.metrics.replica_view import replica_view
 from neve.broker.metrics.store_view import store_view
 from neve.serving.pages import ServicePages, View, process_view
 
@@ -65,6 +66,7 @@ class BrokerPages(ServicePages):
             partial(object_view, self.objects),
             partial(log_view, broker.node, self._lag),
             partial(cluster_view, broker.node, broker.membership),
+            partial(replica_view, broker.node),
             partial(reading_view, broker.reader, broker.indexes),
             partial(memory_view, memory_uses(broker)),
             partial(peer_view, broker.peers.traffic),

@@ -29,6 +29,8 @@ from neve.store.port import Store
 READS_AT_ONCE = 4
 # The size that the first object of a stream is assumed to have before it is read.
 EXPECTED_BYTES = 64 * KIB
+# The part of the memory of followed streams that one stream's reads may reserve.
+READING_SHARE = 0.5
 # The part of tail.cache.bytes that followed streams may use.
 CACHE_SHARE = 0.5
 
@@ -178,7 +180,8 @@ class FollowedStream:
 
     async def _read(self, number: int) -> tuple[TailObject | None, bool]:
         share = self._cache.share
-        async with share.taken(min(self._expected_bytes, share.bytes_max)):
+        size = min(self._expected_bytes, int(share.bytes_max * READING_SHARE / READS_AT_ONCE))
+        async with share.taken(size):
             return await self._reader.number(number)
 
     async def _go_on_from_checkpoint(self) -> None:
@@ -202,7 +205,7 @@ class FollowedStream:
         self.position = number + 1
         self._index = None
         if item.data is not None:
-            self._expected_bytes = max(EXPECTED_BYTES, 2 * len(item.data))
+            self._expected_bytes = 2 * len(item.data)
         cached = CachedObject(item.key, self.incarnation, number, item.data)
         found = FollowedObject(number, cached, item.slices)
         self.objects.append(found)

@@ -75,6 +75,7 @@ class Replication:
         self._dead: dict[int, tuple[FollowedStream, float]] = {}
         self.sets = FollowerSets(settings.cluster.followers)
         self.cache = FollowedCache(own, settings.cache.tail_bytes, memory)
+        memory.add(self.cache.share)
         self.progress = FollowerProgress(self._lag_seconds, self._follow_seconds / 2)
         self.streams: dict[int, FollowedStream] = {}
         self.replicas = Replicas(store, cluster, self.streams, settings.prefetch, count)
@@ -171,6 +172,14 @@ class Replication:
         if stream.position is None or stream.lag_objects or stream.heard_at is None:
             return True
         return runtime.monotonic() - stream.heard_at >= self._follow_seconds
+
+    def shown_lag_seconds(self, stream: FollowedStream) -> float:
+        """Return how long a follower has lagged: 0 if it has all that it could have heard of."""
+        is_level = stream.position is not None and not stream.lag_objects
+        # Between two looks, or two notifications, a follower with nothing to read does not lag.
+        if is_level and stream.lag_seconds <= 2 * self._follow_seconds:
+            return 0.0
+        return stream.lag_seconds
 
     def covering(self, incarnation: int, entry: Slice) -> list[tuple[Slice, memoryview]] | None:
         """Return slices in memory with exactly the records of this one, for a take-over."""

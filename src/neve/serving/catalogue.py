@@ -166,6 +166,23 @@ _READING = (
     ),
     _counter("neve_index_cache_failures_total", "failed loads of indexes"),
 )
+_REPLICAS = (
+    _gauge(
+        "neve_replica_lag_objects",
+        "committed WAL objects that this follower has not read yet, by the node that it follows",
+        "node",
+    ),
+    _gauge(
+        "neve_replica_lag_seconds",
+        "time since this follower had read everything, by the node that it follows; 0: it has",
+        "node",
+    ),
+    _gauge("neve_replica_cached_bytes", "memory used by the streams that this broker follows"),
+    _gauge(
+        "neve_replica_partitions_open",
+        "partitions of other leaders that consumers read from this broker",
+    ),
+)
 _MEMORY = (
     _gauge("neve_memory_used_bytes", "memory used, by component", "what"),
     _gauge("neve_memory_max_bytes", "memory limit, by component", "what"),
@@ -218,11 +235,19 @@ _KAFKA = (
         "1 if there is a leader: Neve has no preferred leaders",
         *_PARTITION,
     ),
-    _gauge("kafka_topic_partition_replicas", "always 1: the store replicates", *_PARTITION),
-    _gauge("kafka_topic_partition_in_sync_replica", "1 if there is a leader", *_PARTITION),
+    _gauge(
+        "kafka_topic_partition_replicas",
+        "brokers that serve reads of it: the leader, and the followers of its stream",
+        *_PARTITION,
+    ),
+    _gauge(
+        "kafka_topic_partition_in_sync_replica",
+        "those that have not lagged for longer than cluster.follow.lag.ms; 0 without a leader",
+        *_PARTITION,
+    ),
     _gauge(
         "kafka_topic_partition_under_replicated_partition",
-        "1 if there is no leader",
+        "1 if there is no leader, or a follower lags; no record is at risk then",
         *_PARTITION,
     ),
 )
@@ -256,21 +281,20 @@ _LAKE = (
     ),
 )
 
-BROKER: dict[str, Family] = {
-    family.name: family
-    for family in (
-        *_PROCESS,
-        *_CLIENTS,
-        *_STORE,
-        *_LOG,
-        *_CLUSTER,
-        *_READING,
-        *_MEMORY,
-        *_PEERS,
-        *_KAFKA,
-        *_GROUPS,
-    )
-}
+_OF_BROKERS = (
+    *_PROCESS,
+    *_CLIENTS,
+    *_STORE,
+    *_LOG,
+    *_CLUSTER,
+    *_REPLICAS,
+    *_READING,
+    *_MEMORY,
+    *_PEERS,
+    *_KAFKA,
+    *_GROUPS,
+)
+BROKER: dict[str, Family] = {family.name: family for family in _OF_BROKERS}
 """The families of a broker."""
 PIPELINE: dict[str, Family] = {family.name: family for family in (*_PROCESS, *_LAKE)}
 """The families of `neve lake run`."""

@@ -6,7 +6,7 @@ and the labels of a partition are built once per scrape.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ SLICE_ROWS = 500
 class _Row(NamedTuple):
     labels: str
     leader: int
+    replicas: int
+    in_sync: int
     log: PartitionLog | None
 
 
@@ -47,17 +49,25 @@ def kafka_view(node: Node) -> Iterator[str]:
         ((labels, log.manifest.state.start) for labels, log in led),
     )
     yield from _family("kafka_topic_partition_leader", ((row.labels, row.leader) for row in rows))
-    for name, with_leader, without in (
-        ("kafka_topic_partition_leader_is_preferred", 1, 0),
-        ("kafka_topic_partition_replicas", 1, 1),
-        ("kafka_topic_partition_in_sync_replica", 1, 0),
-        ("kafka_topic_partition_under_replicated_partition", 0, 1),
-    ):
-        values = ((row.labels, without if row.leader < 0 else with_leader) for row in rows)
-        yield from _family(name, values)
+    shown: tuple[tuple[str, Callable[[_Row], int]], ...] = (
+        ("kafka_topic_partition_leader_is_preferred", lambda row: int(row.leader >= 0)),
+        ("kafka_topic_partition_replicas", lambda row: row.replicas),
+        ("kafka_topic_partition_in_sync_replica", lambda row: row.in_sync),
+        (
+            "kafka_topic_partition_under_replicated_partition",
+            lambda row: int(row.in_sync < row.replicas),
+        ),
+    )
+    for name, value in shown:
+        yield from _family(name, ((row.labels, value(row)) for row in rows))
 
 
 def _rows(node: Node, state: ClusterState) -> Iterator[_Row]:
+    sets = node.replication.sets
+    counts = {
+        leader: (1 + len(followers), 1 + len(sets.in_sync(state, leader)))
+        for leader, followers in sets.all(state).items()
+    }
     for topic in state.topics.values():
         topic_id = topic.id_bytes
         for number, partition in enumerate(topic.partitions):
@@ -65,7 +75,10 @@ def _rows(node: Node, state: ClusterState) -> Iterator[_Row]:
             broker = state.brokers.get(partition.leader)
             leader_id = broker.node_id if broker is not None and broker.live else -1
             led = node.leader_of(topic_id, number)
-            yield _Row(labels, leader_id, None if led is None else led.log)
+            # Without a leader, the last one is shown as a replica that is offline.
+            replicas, in_sync = counts.get(partition.leader, (1, 0))
+            log = None if led is None else led.log
+            yield _Row(labels, leader_id, replicas, in_sync, log)
 
 
 def _slices(rows: Iterator[_Row]) -> Iterator[list[_Row]]:

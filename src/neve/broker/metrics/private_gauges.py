@@ -12,5 +12,9 @@ def uploads_of(writer: WalWriter) -> int:
 
 
 def tail_cached_bytes(node: Node) -> int:
-    """Return the bytes of committed WAL objects that are in memory, and of their directory."""
-    return node.own_stream.cached_bytes + node.own_stream.directory_bytes
+    """Return the bytes of committed WAL objects that are in memory, and of their directory.
+
+    Those of followed streams are a part of them.
+    """
+    own, followed = node.own_stream, node.replication.cache.share
+    return own.cached_bytes + own.directory_bytes + followed.used
