@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -17,6 +18,8 @@ from neve.cluster.records import Handover, Release
 from neve.cluster.release import PartitionReleases
 from neve.errors import NeveError
 from neve.log import tail
+from neve.store.faults import Faults, Latencies, Latency
+from simulation.network_plan import SETTINGS, Plan
 
 
 @contextlib.contextmanager
@@ -111,4 +114,38 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "resume while undecided": resume_while_undecided,
     "accept a dead leader": accept_a_dead_leader,
     "answer without a look": answer_without_a_look,
+}
+
+# More of what a bug needs, and less of the rest, so that few seeds find it.
+FEW = Plan(
+    groups=0,
+    has_topic_churn=False,
+    batches=60,
+    troublemakers=1,
+    calm_seconds=2.0,
+    faults=Faults(),
+)
+QUICK_TO_TIER = dataclasses.replace(
+    SETTINGS,
+    segment=dataclasses.replace(SETTINGS.segment, ms=300),
+    wal=dataclasses.replace(SETTINGS.wal, tail_objects=4),
+)
+SLOW_WRITES = Latencies.of(write=Latency(80, 390), read=Latency(4, 30))
+LIKELY: dict[str, Plan] = {
+    "no seal": dataclasses.replace(FEW, chaos=("shun", "pause", "expire")),
+    "manifest before the tail": dataclasses.replace(
+        FEW,
+        chaos=("expire",),
+        settings=QUICK_TO_TIER,
+        partitions=12,
+        producers=1,
+    ),
+    "release before the last commit": dataclasses.replace(
+        FEW, chaos=("drain",), latencies=SLOW_WRITES
+    ),
+    "resume while undecided": dataclasses.replace(
+        FEW, chaos=("cluster log slow",), faults=Faults(late_ms_max=4_000)
+    ),
+    "accept a dead leader": dataclasses.replace(FEW, chaos=("expire", "drain", "crash")),
+    "answer without a look": dataclasses.replace(FEW, chaos=("shun",)),
 }
