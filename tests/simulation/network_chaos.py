@@ -153,41 +153,57 @@ async def _hinder_release(cluster: Cluster) -> None:
 
 
 async def _expire(cluster: Cluster) -> None:
-    """Declare a broker dead that may well be alive.
-
-    Half of the time nobody can tell it for a while, and the others cannot seal its stream either.
-    """
+    """Declare a broker dead that may well be alive."""
     log = cluster.log()
     live = [row for row in (await log.refresh()).brokers.values() if row.live]
-    if not live:
+    if live:
+        await log.expire(runtime.chance().choice(live).incarnation)
+
+
+async def _expire_unheard(cluster: Cluster) -> None:
+    """Declare a broker dead that does not hear of it, and whose stream is sealed late.
+
+    It goes on committing and tiering meanwhile. Then one successor after the other can seal its
+    stream: the first may have rolled it up when the last gets there.
+    """
+    log = cluster.log()
+    state = await log.refresh()
+    live = {row.node_id: row.incarnation for row in state.brokers.values() if row.live}
+    chosen = runtime.chance().choice(sorted(cluster.stores))
+    if chosen not in live:
         return
-    dead = runtime.chance().choice(live)
-    others = [each for each in cluster.stores if each != dead.node_id]
-    if runtime.chance().random() < 0.5:
-        others.clear()
+    stream = wal_stream(live[chosen]).prefix
+    others = [each for each in cluster.stores if each != chosen]
     with contextlib.ExitStack() as hindrances:
+        hindrances.enter_context(_out_of_reach(cluster.stores[chosen], CLUSTER_LOG))
         for each in others:
-            cluster.network.cut(host_name(dead.node_id), host_name(each))
-            hindrances.callback(cluster.network.heal, host_name(dead.node_id), host_name(each))
-            stream = wal_stream(dead.incarnation).prefix
+            cluster.network.cut(host_name(chosen), host_name(each))
+            hindrances.callback(cluster.network.heal, host_name(chosen), host_name(each))
+        late = [
             hindrances.enter_context(_out_of_reach(cluster.stores[each], stream, "create"))
-        if others:
-            hindrances.enter_context(_out_of_reach(cluster.stores[dead.node_id], CLUSTER_LOG))
-        await log.expire(dead.incarnation)
-        await pause(1.0, 4.0)
+            for each in runtime.chance().sample(others, len(others))
+        ]
+        await log.expire(live[chosen])
+        for reach in late:
+            await pause(1.0, 4.0)
+            reach()
 
 
 @contextlib.contextmanager
 def _out_of_reach(
     store: FaultyStore, prefix: str, operation: Operation | None = None
-) -> Iterator[None]:
-    """Let calls under a prefix fail, as a store does that throttles by prefix."""
-    rule = Rule(Fault.FAILS, operation, prefix, times=CALLS_MAX)
+) -> Iterator[Callable[[], None]]:
+    """Let calls under a prefix hang, so that they time out, until the result is called."""
+    rule = Rule(Fault.HANGS, operation, prefix, times=CALLS_MAX)
+
+    def end() -> None:
+        store.script[:] = [each for each in store.script if each is not rule]
+
     store.script.append(rule)
     try:
-        yield
+        yield end
     finally:
-        store.script[:] = [each for each in store.script if each is not rule]
+        end()
 
 
 async def _join(cluster: Cluster) -> None:
@@ -274,6 +290,7 @@ EVENTS: dict[str, Callable[[Cluster], Awaitable[None]]] = {
     "drain": _drain,
     "hinder release": _hinder_release,
     "expire": _expire,
+    "expire unheard": _expire_unheard,
     "join": _join,
     "leave": _leave,
     "store slow": _slow_store,

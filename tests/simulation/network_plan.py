@@ -52,8 +52,32 @@ FAULTS = Faults(
 )
 NETWORK_EVENTS = ("cut", "isolate", "shun", "store cut", "slow link")
 PROCESS_EVENTS = ("crash", "pause", "stop", "clock")
-CLUSTER_EVENTS = ("drain", "hinder release", "expire", "join", "leave")
+CLUSTER_EVENTS = ("drain", "hinder release", "expire", "expire unheard", "join", "leave")
 STORE_EVENTS = ("store slow", "store odd", "store denied", "store full", "cluster log slow")
+ALL_OPERATIONS = (
+    "end answered",
+    "generation joined",
+    "offset committed",
+    "committed offsets answered",
+    "topic created",
+    "topic grown",
+    "topic deleted",
+)
+ALL_FAULTS = (
+    "fails",
+    "hangs",
+    "slow_down",
+    "fails_after_effect",
+    "hangs_after_effect",
+    "lands_late",
+    "conflict",
+    "conflict_after_effect",
+    "refused",
+    "answers_late",
+    "denied",
+    "full",
+    "delete_lands_late",
+)
 ALL_EVENTS = (*NETWORK_EVENTS, *PROCESS_EVENTS, *CLUSTER_EVENTS, *STORE_EVENTS)
 
 

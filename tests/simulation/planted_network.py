@@ -127,18 +127,22 @@ FEW = Plan(
 )
 QUICK_TO_TIER = dataclasses.replace(
     SETTINGS,
-    segment=dataclasses.replace(SETTINGS.segment, ms=300),
-    wal=dataclasses.replace(SETTINGS.wal, tail_objects=4),
+    segment=dataclasses.replace(SETTINGS.segment, ms=200),
+    wal=dataclasses.replace(SETTINGS.wal, tail_objects=2),
+    # An owner that cannot read the cluster log goes on tiering for longer.
+    cluster=dataclasses.replace(SETTINGS.cluster, purge_delay_ms=60_000),
 )
 SLOW_WRITES = Latencies.of(write=Latency(80, 390), read=Latency(4, 30))
 LIKELY: dict[str, Plan] = {
     "no seal": dataclasses.replace(FEW, chaos=("shun", "pause", "expire")),
     "manifest before the tail": dataclasses.replace(
         FEW,
-        chaos=("expire",),
+        chaos=("expire unheard",),
+        calm_seconds=5.0,
+        batches=70,
         settings=QUICK_TO_TIER,
-        partitions=12,
-        producers=1,
+        partitions=30,
+        producers=3,
     ),
     "release before the last commit": dataclasses.replace(
         FEW, chaos=("drain",), latencies=SLOW_WRITES
