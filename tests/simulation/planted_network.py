@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -21,6 +22,8 @@ from neve.cluster.replication import Replication
 from neve.errors import NeveError
 from neve.log import tail
 from neve.log.replica import ReplicaLog
+from neve.store.faults import Faults, Latencies, Latency
+from simulation.network_plan import SETTINGS, Plan
 
 
 @contextlib.contextmanager
@@ -144,4 +147,42 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "accept a dead leader": accept_a_dead_leader,
     "answer without a look": answer_without_a_look,
     "follow out of order": follow_out_of_order,
+}
+
+# More of what a bug needs, and less of the rest, so that few seeds find it.
+FEW = Plan(
+    groups=0,
+    has_topic_churn=False,
+    batches=60,
+    troublemakers=1,
+    calm_seconds=2.0,
+    faults=Faults(),
+)
+QUICK_TO_TIER = dataclasses.replace(
+    SETTINGS,
+    segment=dataclasses.replace(SETTINGS.segment, ms=200),
+    wal=dataclasses.replace(SETTINGS.wal, tail_objects=2),
+    # An owner that cannot read the cluster log goes on tiering for longer.
+    cluster=dataclasses.replace(SETTINGS.cluster, purge_delay_ms=60_000),
+)
+SLOW_WRITES = Latencies.of(write=Latency(80, 390), read=Latency(4, 30))
+LIKELY: dict[str, Plan] = {
+    "no seal": dataclasses.replace(FEW, chaos=("shun", "pause", "expire")),
+    "manifest before the tail": dataclasses.replace(
+        FEW,
+        chaos=("expire unheard",),
+        calm_seconds=5.0,
+        batches=70,
+        settings=QUICK_TO_TIER,
+        partitions=30,
+        producers=3,
+    ),
+    "release before the last commit": dataclasses.replace(
+        FEW, chaos=("drain",), latencies=SLOW_WRITES
+    ),
+    "resume while undecided": dataclasses.replace(
+        FEW, chaos=("cluster log slow",), faults=Faults(late_ms_max=4_000)
+    ),
+    "accept a dead leader": dataclasses.replace(FEW, chaos=("expire", "drain", "crash")),
+    "answer without a look": dataclasses.replace(FEW, chaos=("shun",)),
 }

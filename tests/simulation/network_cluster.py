@@ -1,0 +1,126 @@
+"""The brokers of a simulated cluster, the bucket as each of them reaches it, and their clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+
+from neve import runtime
+from neve.broker.broker import Broker
+from neve.cluster.log import ClusterLog
+from neve.errors import NeveError
+from neve.runtime.context import world
+from neve.serving.addresses import Address
+from neve.settings import BrokerSettings
+from neve.store.faults import FaultyStore
+from neve.store.memory import MemoryBucket, MemoryStore
+from neve.store.port import Store
+from simulation.network_plan import Plan, Report
+from simulation.network_promises import Promises
+from support.simulated_network import KilledError, Network, RemoteStore
+from support.wire import start_broker_at
+
+PORT = 9092
+BUCKET = "store"
+"""The name of the host that the bucket is on."""
+
+
+def host_name(node_id: int) -> str:
+    return f"b{node_id}"
+
+
+class Cluster:
+    """Brokers that are started again whenever they end, and what happens to them."""
+
+    def __init__(self, network: Network, plan: Plan) -> None:
+        self.network = network
+        self.plan = plan
+        self.bucket = MemoryBucket()
+        self.raw = MemoryStore(self.bucket)
+        self.report = Report()
+        self.promises = Promises(self.report)
+        self.nodes = list(range(1, plan.brokers + 1))
+        self.last_node = plan.brokers
+        self.running: dict[int, Broker] = {}
+        self.stores: dict[int, FaultyStore] = {}  # of the process that runs, by node
+        self.clocks_ahead: dict[int, float] = {}  # by node, in seconds
+        self.down: set[int] = set()  # nodes that are kept stopped
+        self.is_over = False
+        self._tasks = runtime.Tasks(on_failure=self.promises.fail)
+
+    def start(self) -> None:
+        for node_id in self.nodes:
+            self._tasks.start(self._serve(node_id))
+
+    def join(self) -> None:
+        """Start a broker of a new node."""
+        self.last_node += 1
+        self.nodes.append(self.last_node)
+        self._tasks.start(self._serve(self.last_node))
+
+    def log(self) -> ClusterLog:
+        """The cluster log as somebody sees it whom no fault hits."""
+        return ClusterLog(self.raw)
+
+    async def _serve(self, node_id: int) -> None:
+        """Run a broker on its host, and start it again whenever it has ended."""
+        host = self.network.host(host_name(node_id))
+        while not self.is_over:
+            if node_id in self.down:
+                await runtime.sleep(0.2)
+                continue
+            if node_id not in self.nodes:
+                return
+            with contextlib.suppress(KilledError, NeveError, OSError):
+                await host.run(self._live(node_id))
+            self.running.pop(node_id, None)
+            if node_id in self.stores:
+                self._count_faults(self.stores[node_id])
+            host.kill()  # close what a failed start has left open
+            await runtime.sleep(runtime.chance().uniform(0.1, 1.0))
+
+    async def _live(self, node_id: int) -> None:
+        real = world.get()
+        world.set(
+            dataclasses.replace(
+                real, wall=lambda: real.wall() + self.clocks_ahead.get(node_id, 0.0)
+            )
+        )
+        host = self.network.host(host_name(node_id))
+        given = dataclasses.replace(BrokerSettings(), node_id=node_id, rack=f"r{node_id}")
+        settings = dataclasses.replace(self.plan.settings, broker=given)
+        address = Address(host.name, PORT)
+        store = self._connect(node_id)
+        broker = await start_broker_at(host.socket(PORT), address, store, settings)
+        self.running[node_id] = broker
+        self.report.starts += 1
+        stopped = runtime.spawn(self._until_down(node_id))
+        await asyncio.wait([broker.ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if broker.ended.done():
+            stopped.cancel()
+            await broker.abort()
+        else:
+            await broker.stop()
+
+    def _connect(self, node_id: int) -> Store:
+        """The bucket as one process reaches it: through the network, and not always well."""
+        plan = self.plan
+        faulty = FaultyStore(MemoryStore(self.bucket), plan.faults, latencies=plan.latencies)
+        self.stores[node_id] = faulty
+        return RemoteStore(faulty, self.network, BUCKET)
+
+    def _count_faults(self, store: FaultyStore) -> None:
+        for fault, count in store.counts.items():
+            if count:
+                self.report.note(fault.value, count)
+                self.report.faults += count
+            store.counts[fault] = 0
+
+    def count_faults(self) -> None:
+        for store in self.stores.values():
+            self._count_faults(store)
+
+    async def _until_down(self, node_id: int) -> None:
+        while node_id not in self.down and node_id in self.nodes:
+            await runtime.sleep(0.1)
