@@ -4,12 +4,14 @@ Brokers are real: their sockets, their pings, their take-overs, releases and reb
 groups. They are crashed, paused, cut off from each other, from the bucket or from clients, drained,
 declared dead, stopped, and joined by others; one that was declared dead starts again by itself, as
 `neve serve` does. Clients work only from what the brokers answer, and the checker only from what
-clients were told.
+clients were told. Some consumers are in the rack of a broker, and read from the followers that
+leaders name to them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -39,7 +41,7 @@ from simulation.network_clients import (
     again,
     ask_for_the_end,
 )
-from simulation.network_cluster import Cluster
+from simulation.network_cluster import Cluster, rack_name
 from simulation.network_groups import Groups, Member
 from simulation.network_plan import Plan, Report
 from simulation.network_promises import Promises, StalledError
@@ -69,9 +71,11 @@ def play(seed: int, plan: Plan | None = None) -> tuple[Report, str]:
 async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     cluster = Cluster(network, plan)
     with _no_damage(cluster.promises):
-        await _live(cluster)
+        consumers = await _live(cluster)
         cluster.promises.check()
         await _bring_in_order(cluster)
+        for consumer in consumers:
+            await _read_to_the_end(cluster, consumer)
         await _check_logs(cluster)
         await network.host("judge").run(_check_groups(cluster))
         cluster.promises.check()
@@ -83,15 +87,19 @@ async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     return report, network.digest
 
 
-async def _live(cluster: Cluster) -> None:
-    """Let clients work and trouble happen until the producers have sent what they have."""
+async def _live(cluster: Cluster) -> list[Consumer]:
+    """Let clients work and trouble happen until the producers have sent what they have.
+
+    Returns the consumers, which go on reading.
+    """
     network, plan, promises = cluster.network, cluster.plan, cluster.promises
     cluster.start()
     tasks = runtime.Tasks(on_failure=promises.fail)
 
     await network.host("creator").run(create_first(Client(cluster), plan.partitions))
-    consumer, asker = Consumer(Client(cluster), plan.partitions), Client(cluster)
-    tasks.start(network.host("reader").run(again(cluster, consumer.read_some)))
+    asker, consumers = Client(cluster), _consumers(cluster)
+    for number, consumer in enumerate(consumers):
+        tasks.start(network.host(f"reader{number}").run(again(cluster, consumer.read_some)))
     tasks.start(
         network.host("asker").run(
             again(cluster, lambda: ask_for_the_end(asker, plan.partitions), 0.2)
@@ -116,6 +124,14 @@ async def _live(cluster: Cluster) -> None:
     )
     for maker in makers:
         maker.cancel()
+    return consumers
+
+
+def _consumers(cluster: Cluster) -> list[Consumer]:
+    """A consumer that reads from leaders, and those in the rack of a broker."""
+    plan = cluster.plan
+    racks = [rack_name(runtime.chance().randint(1, plan.brokers)) for _ in range(plan.near)]
+    return [Consumer(Client(cluster, rack), plan.partitions) for rack in ("", *racks)]
 
 
 async def _watch_leaders(cluster: Cluster) -> None:
@@ -136,9 +152,25 @@ async def _watch_leaders(cluster: Cluster) -> None:
         await runtime.sleep(WATCH_SECONDS)
 
 
+class _Damage(logging.Handler):
+    """Fails a run in which a broker says that something cannot be read."""
+
+    def __init__(self, promises: Promises) -> None:
+        super().__init__()
+        self._promises = promises
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if "cannot be read" in message:
+            self._promises.violated(message)
+
+
 @contextlib.contextmanager
 def _no_damage(promises: Promises) -> Iterator[None]:
-    """Nothing is damaged in these runs, so no answer may be due to a damaged or missing object."""
+    """Nothing is damaged in these runs.
+
+    So no answer may be due to a damaged or missing object, and no broker may report one.
+    """
     found = error_codes._found
 
     def watched(error: NeveError, for_request: Any) -> tuple[ErrorCode, str]:
@@ -147,8 +179,13 @@ def _no_damage(promises: Promises) -> Iterator[None]:
             promises.violated(f"an answer is {code.name} because of {error!r}")
         return code, message
 
-    with mock.patch.object(error_codes, "_found", watched):
-        yield
+    handler, logger = _Damage(promises), logging.getLogger("neve")
+    logger.addHandler(handler)
+    try:
+        with mock.patch.object(error_codes, "_found", watched):
+            yield
+    finally:
+        logger.removeHandler(handler)
 
 
 # -- the end ---------------------------------------------------------------------------------------
@@ -171,6 +208,17 @@ async def _bring_in_order(cluster: Cluster) -> None:
         cluster.promises.check()
         if runtime.monotonic() > ends_at:
             raise StalledError(f"after {ORDER_SECONDS_MAX:.0f} s: {'; '.join(disorder)}")
+        await runtime.sleep(1)
+
+
+async def _read_to_the_end(cluster: Cluster, consumer: Consumer) -> None:
+    """Wait until a consumer has read all that was acknowledged."""
+    ends = dict(cluster.promises.ends)
+    ends_at = runtime.monotonic() + ORDER_SECONDS_MAX
+    while unread := consumer.unread(ends):
+        cluster.promises.check()
+        if runtime.monotonic() > ends_at:
+            raise ViolationError(f"a consumer has not read to the end: {unread}")
         await runtime.sleep(1)
 
 

@@ -30,6 +30,10 @@ def host_name(node_id: int) -> str:
     return f"b{node_id}"
 
 
+def rack_name(number: int) -> str:
+    return f"r{number}"
+
+
 class Cluster:
     """Brokers that are started again whenever they end, and what happens to them."""
 
@@ -58,6 +62,10 @@ class Cluster:
         self.last_node += 1
         self.nodes.append(self.last_node)
         self._tasks.start(self._serve(self.last_node))
+
+    def rack_of(self, node_id: int) -> str:
+        """The rack of a broker. Those that join later are in the racks of the first ones."""
+        return rack_name((node_id - 1) % self.plan.brokers + 1)
 
     def log(self) -> ClusterLog:
         """The cluster log as somebody sees it whom no fault hits."""
@@ -88,7 +96,8 @@ class Cluster:
             )
         )
         host = self.network.host(host_name(node_id))
-        given = dataclasses.replace(BrokerSettings(), node_id=node_id, rack=f"r{node_id}")
+        rack = self.rack_of(node_id)
+        given = dataclasses.replace(BrokerSettings(), node_id=node_id, rack=rack)
         settings = dataclasses.replace(self.plan.settings, broker=given)
         address = Address(host.name, PORT)
         store = self._connect(node_id)

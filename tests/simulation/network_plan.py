@@ -31,6 +31,8 @@ SETTINGS = Settings(
         session_ms=3_000,
         heartbeat_ms=500,
         rebalance_delay_ms=3_000,
+        follow_ms=1_000,
+        follow_lag_ms=6_000,
         purge_delay_ms=4_000,
     ),
     maintenance=MaintenanceSettings(interval_ms=500, gc_interval_ms=1_500),
@@ -54,7 +56,9 @@ NETWORK_EVENTS = ("cut", "isolate", "shun", "store cut", "slow link")
 PROCESS_EVENTS = ("crash", "pause", "stop", "clock")
 CLUSTER_EVENTS = ("drain", "hinder release", "expire", "expire unheard", "join", "leave")
 STORE_EVENTS = ("store slow", "store odd", "store denied", "store full", "cluster log slow")
+READ_FROM_FOLLOWER = "read from a follower"
 ALL_OPERATIONS = (
+    READ_FROM_FOLLOWER,
     "end answered",
     "generation joined",
     "offset committed",
@@ -90,6 +94,7 @@ class Plan:
     partitions: int = 6
     producers: int = 4
     batches: int = 150  # of each producer
+    near: int = 2  # consumers in the rack of a broker, which read from followers
     groups: int = 2
     members: int = 2  # of each group
     has_topic_churn: bool = True  # topics are created, grown and deleted
