@@ -193,7 +193,7 @@ def _no_damage(promises: Promises) -> Iterator[None]:
 
 async def _bring_in_order(cluster: Cluster) -> None:
     """Let everything work again, and wait until every partition is served by a live broker."""
-    for store in cluster.stores.values():
+    for store in (each for node_id in cluster.stores for each in cluster.stores_of(node_id)):
         store.faults, store.latencies = Faults(), Latencies()
         store.script.clear()
     cluster.down.clear()
@@ -236,8 +236,11 @@ async def _disorder(cluster: Cluster) -> list[str]:
                 found.append(f"{topic.name}-{number} is led by {partition.leader}")
                 continue
             counts[partition.leader] += 1
-            if broker.node.leader_of(topic.id_bytes, number) is None:
+            leader = broker.node.leader_of(topic.id_bytes, number)
+            if leader is None:
                 found.append(f"{topic.name}-{number} is not served by {partition.leader}")
+            elif topic.name == TOPIC and leader.log.high_watermark < leader.log.next_offset:
+                found.append(f"{topic.name}-{number} has records that are not committed")
     if counts and max(counts.values()) - min(counts.values()) > 1:
         found.append(f"leaders are not balanced: {counts}")
     topic = state.topic(TOPIC)

@@ -55,6 +55,7 @@ FAULTS = Faults(
 NETWORK_EVENTS = ("cut", "isolate", "shun", "store cut", "slow link")
 PROCESS_EVENTS = ("crash", "pause", "stop", "clock")
 CLUSTER_EVENTS = ("drain", "hinder release", "expire", "expire unheard", "join", "leave")
+WAL_STORE_EVENTS = ("WAL store cut",)  # for plans with WAL stores
 STORE_EVENTS = ("store slow", "store odd", "store denied", "store full", "cluster log slow")
 READ_FROM_FOLLOWER = "read from a follower"
 ALL_OPERATIONS = (
@@ -105,6 +106,7 @@ class Plan:
     latencies: Latencies = LATENCIES
     slow_latencies: Latencies = SLOW_LATENCIES
     settings: Settings = SETTINGS
+    wal_stores: bool = False  # each rack has its WAL in a store of its own, on a host of its own
 
 
 @dataclass
