@@ -18,6 +18,7 @@ from unittest import mock
 
 from neve import runtime
 from neve.broker import error_codes
+from neve.cluster import log_view
 from neve.cluster.state import NO_LEADER
 from neve.errors import (
     ConflictError,
@@ -28,6 +29,8 @@ from neve.errors import (
     UnavailableError,
 )
 from neve.log import create
+from neve.log.keys import CLUSTER_LOG_PREFIX
+from neve.log.series import Series, View
 from neve.protocol.codes import ErrorCode
 from neve.store.faults import Faults, Latencies
 from simulation.checker import ViolationError
@@ -51,6 +54,7 @@ from support.simulated_network import Network, simulate
 
 ORDER_SECONDS_MAX = 300.0
 UNDECIDED_SECONDS_MAX = 1.0
+CHECKPOINT_NUMBERS = 8
 READS_MAX = 20
 WATCH_SECONDS = 0.25
 # Errors behind KAFKA_STORAGE_ERROR that say what is true: the bucket cannot be used.
@@ -63,9 +67,32 @@ def play(seed: int, plan: Plan | None = None) -> tuple[Report, str]:
     async def scenario(network: Network) -> tuple[Report, str]:
         return await _run(network, plan or Plan())
 
-    # As short as everything else here, so that proposals stay undecided in a run.
-    with mock.patch.object(create, "UNDECIDED_SECONDS_MAX", UNDECIDED_SECONDS_MAX):
-        return simulate(scenario, seed=seed)
+    # As short as everything else here, so that proposals stay undecided in a run, and so that
+    # brokers that were away find the cluster log trimmed.
+    with (
+        mock.patch.object(create, "UNDECIDED_SECONDS_MAX", UNDECIDED_SECONDS_MAX),
+        mock.patch.object(log_view, "CHECKPOINT_NUMBERS", CHECKPOINT_NUMBERS),
+        _counted_jumps() as jumps,
+    ):
+        report, digest = simulate(scenario, seed=seed)
+    report.jumps = len(jumps)
+    return report, digest
+
+
+@contextlib.contextmanager
+def _counted_jumps() -> Iterator[list[int]]:
+    """Count how often a process found the cluster log trimmed, and went on from a checkpoint."""
+    jumps: list[int] = []
+    advance = Series.advance_readable
+
+    async def counted(self: Series[Any, Any], view: View[Any]) -> Any:
+        progress, unreadable = await advance(self, view)
+        if view.position and progress.entries is None and self.keys.prefix == CLUSTER_LOG_PREFIX:
+            jumps.append(view.position)
+        return progress, unreadable
+
+    with mock.patch.object(Series, "advance_readable", counted):
+        yield jumps
 
 
 async def _run(network: Network, plan: Plan) -> tuple[Report, str]:

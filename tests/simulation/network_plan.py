@@ -119,6 +119,7 @@ class Report:
     starts: int = 0
     faults: int = 0
     epochs: int = 0
+    jumps: int = 0  # over what was trimmed of the cluster log
     counts: dict[str, int] = field(default_factory=dict)
     """How often each event, each fault of a store and each operation occurred."""
 

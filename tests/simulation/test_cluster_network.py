@@ -27,6 +27,7 @@ REPLAYED = Plan(batches=25)
 def check_seeds(seeds: range, plan: Plan | None = None) -> dict[str, int]:
     """Play some seeds. Returns how often everything happened in all of them together."""
     counts: dict[str, int] = {}
+    jumps = 0
     for seed in seeds:
         try:
             report, _ = play(seed, plan)
@@ -38,6 +39,8 @@ def check_seeds(seeds: range, plan: Plan | None = None) -> dict[str, int]:
         assert report.faults >= FAULTS_LEAST, (seed, report)
         for what, count in report.counts.items():
             counts[what] = counts.get(what, 0) + count
+        jumps += report.jumps
+    assert jumps, "no broker was away for longer than the cluster log keeps its numbers"
     return counts
 
 
