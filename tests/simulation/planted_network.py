@@ -166,6 +166,9 @@ QUICK_TO_TIER = dataclasses.replace(
     # An owner that cannot read the cluster log goes on tiering for longer.
     cluster=dataclasses.replace(SETTINGS.cluster, purge_delay_ms=60_000),
 )
+QUICK_TO_FOLLOW = dataclasses.replace(
+    SETTINGS, cluster=dataclasses.replace(SETTINGS.cluster, follow_ms=100)
+)
 MIXED_WRITES = Latencies.of(write=Latency(8, 380), read=Latency(2, 8))
 SLOW_WRITES = Latencies.of(write=Latency(80, 390), read=Latency(4, 30))
 LIKELY: dict[str, Plan] = {
@@ -192,7 +195,9 @@ LIKELY: dict[str, Plan] = {
         chaos=("crash",),
         calm_seconds=1.5,
         batches=40,
+        faults=Faults(lands_late=0.1, late_ms_max=2_000),
         latencies=MIXED_WRITES,
+        settings=QUICK_TO_FOLLOW,
         near=4,
         partitions=3,
         producers=6,
