@@ -89,7 +89,7 @@ class Scene:
 
     def end(self) -> None:
         self.cluster.is_over = True
-        self.client.close()
+        self.cluster.at_end.close()
 
     @property
     def store(self) -> Store:
