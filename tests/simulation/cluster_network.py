@@ -109,7 +109,7 @@ def _counted_jumps() -> Iterator[list[int]]:
 
 async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     cluster = Cluster(network, plan)
-    with cluster.at_end, _no_damage(cluster.promises):
+    with _no_damage(cluster.promises):
         consumers = await _live(cluster)
         cluster.promises.check()
         await _bring_in_order(cluster)

@@ -62,7 +62,6 @@ class Client:
         self.cluster = cluster
         self._rack = rack
         self.promises = cluster.promises
-        cluster.at_end.callback(self.close)
         self._wires: dict[Address, Wire] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
         self._preferred: dict[tuple[str, int], Address] = {}  # the followers to read from

@@ -65,7 +65,6 @@ class Cluster:
         self.clocks_ahead: dict[int, float] = {}  # by node, in seconds
         self.down: set[int] = set()  # nodes that are kept stopped
         self.is_over = False
-        self.at_end = contextlib.ExitStack()  # closes what clients have opened
         self._tasks = runtime.Tasks(on_failure=self.promises.fail)
 
     def start(self) -> None:

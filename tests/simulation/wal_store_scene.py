@@ -89,7 +89,7 @@ class Scene:
 
     def end(self) -> None:
         self.cluster.is_over = True
-        self.cluster.at_end.close()
+        self.client.close()
 
     @property
     def store(self) -> Store:
