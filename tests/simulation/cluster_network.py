@@ -41,6 +41,7 @@ from neve.store.faults import Faults, FaultyStore, Latencies, Latency
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
 from simulation.checker import Checker, Sent, ViolationError
+from simulation.cluster_admin import delete_a_topic, delete_the_rest, reassign, watch_purges
 from simulation.truth import read_all
 from support.simulated_network import KilledError, Network, RemoteStore, simulate
 from support.wire import Wire, start_broker_at
@@ -112,6 +113,8 @@ class Plan:
         "stop",
         "store",
         "slow",
+        "reassign",
+        "delete a topic",
     )
     faults: Faults = FAULTS
     latencies: Latencies = LATENCIES
@@ -186,6 +189,7 @@ class Cluster:
         address = Address(host.name, PORT)
         broker = await start_broker_at(host.socket(PORT), address, self.connect(), settings)
         self.running[node_id] = broker
+        watch_purges(self, broker)
         self.report.starts += 1
         stopped = runtime.spawn(self._until_down(node_id))
         await asyncio.wait([broker.ended, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -450,6 +454,8 @@ _EVENTS: dict[str, Callable[[Cluster], Awaitable[None]]] = {
     "drain": _drain,
     "hinder release": _hinder_release,
     "stop": _stop,
+    "reassign": reassign,
+    "delete a topic": delete_a_topic,
 }
 
 
@@ -496,6 +502,7 @@ async def _bring_in_order(cluster: Cluster) -> None:
     log = ClusterLog(cluster.raw)
     for node_id in (await log.refresh()).draining:
         await log.set_draining(node_id, draining=False)
+    await delete_the_rest(cluster)
     ends_at = runtime.monotonic() + ORDER_SECONDS_MAX
     while disorder := await _disorder(cluster):
         cluster.check()
@@ -512,13 +519,19 @@ async def _disorder(cluster: Cluster) -> list[str]:
         found.append(f"live nodes: {sorted(live.values())}")
     topic = state.topic(TOPIC)
     assert topic is not None
+    if state.deleted:
+        found.append(f"not purged: {[row.writers for row in state.deleted.values()]}")
     counts = dict.fromkeys(live, 0)
     for number, partition in enumerate(topic.partitions):
         broker = cluster.running.get(live.get(partition.leader, -1))
         if broker is None or broker.node.incarnation != partition.leader:
             found.append(f"partition {number} is led by {partition.leader}")
             continue
-        counts[partition.leader] += 1
+        preferred = topic.preferred.get(number)
+        if preferred is None:
+            counts[partition.leader] += 1
+        elif live[partition.leader] != preferred[0]:
+            found.append(f"partition {number} is not led by {preferred[0]}")
         if broker.node.leader_of(topic.id_bytes, number) is None:
             found.append(f"partition {number} is not served by {partition.leader}")
     if counts and max(counts.values()) - min(counts.values()) > 1:
