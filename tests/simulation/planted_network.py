@@ -13,6 +13,7 @@ from neve.cluster import log as cluster_log
 from neve.cluster import log_view, membership, recovery
 from neve.cluster import node as cluster_node
 from neve.cluster.partition_leader import PartitionLeader
+from neve.cluster.purge import Purge
 from neve.cluster.records import Handover, Release
 from neve.cluster.release import PartitionReleases
 from neve.errors import NeveError
@@ -104,6 +105,20 @@ def answer_without_a_look() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def purge_without_asking() -> Iterator[None]:
+    """A topic is purged though a live broker may not have read of its deletion."""
+    with mock.patch.object(Purge, "_awaited", return_value=[]):
+        yield
+
+
+@contextlib.contextmanager
+def claim_to_have_dropped() -> Iterator[None]:
+    """A broker says that it has dropped what is deleted by numbers that it has not read."""
+    with mock.patch.object(Purge, "dropped_below", return_value=1 << 40):
+        yield
+
+
 BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "no seal": no_seal,
     "manifest before the tail": manifest_before_the_tail,
@@ -111,4 +126,6 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "resume while undecided": resume_while_undecided,
     "accept a dead leader": accept_a_dead_leader,
     "answer without a look": answer_without_a_look,
+    "purge without asking": purge_without_asking,
+    "claim to have dropped": claim_to_have_dropped,
 }

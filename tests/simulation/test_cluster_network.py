@@ -21,6 +21,10 @@ QUICK_TO_TIER = dataclasses.replace(
     segment=dataclasses.replace(SETTINGS.segment, ms=300),
     wal=dataclasses.replace(SETTINGS.wal, tail_objects=8),
 )
+QUICK_TO_PURGE = dataclasses.replace(
+    QUICK_TO_TIER, cluster=dataclasses.replace(SETTINGS.cluster, purge_delay_ms=500)
+)
+DELETING = Plan(chaos=("delete a topic",), calm_seconds=1.0, settings=QUICK_TO_PURGE)
 LIKELY = {
     "no seal": Plan(chaos=("pause", "shun"), calm_seconds=3.0),
     "manifest before the tail": Plan(
@@ -32,6 +36,8 @@ LIKELY = {
     ),
     "resume while undecided": Plan(chaos=("hinder release",), calm_seconds=2.0),
     "answer without a look": Plan(chaos=("shun",), calm_seconds=2.0),
+    "purge without asking": DELETING,
+    "claim to have dropped": DELETING,
 }
 
 

@@ -22,6 +22,7 @@ SLICE_ROWS = 500
 class _Row(NamedTuple):
     labels: str
     leader: int
+    is_preferred: bool
     log: PartitionLog | None
 
 
@@ -47,8 +48,9 @@ def kafka_view(node: Node) -> Iterator[str]:
         ((labels, log.manifest.state.start) for labels, log in led),
     )
     yield from _family("kafka_topic_partition_leader", ((row.labels, row.leader) for row in rows))
+    name = "kafka_topic_partition_leader_is_preferred"
+    yield from _family(name, ((row.labels, int(row.is_preferred)) for row in rows))
     for name, with_leader, without in (
-        ("kafka_topic_partition_leader_is_preferred", 1, 0),
         ("kafka_topic_partition_replicas", 1, 1),
         ("kafka_topic_partition_in_sync_replica", 1, 0),
         ("kafka_topic_partition_under_replicated_partition", 0, 1),
@@ -65,7 +67,9 @@ def _rows(node: Node, state: ClusterState) -> Iterator[_Row]:
             broker = state.brokers.get(partition.leader)
             leader_id = broker.node_id if broker is not None and broker.live else -1
             led = node.leader_of(topic_id, number)
-            yield _Row(labels, leader_id, None if led is None else led.log)
+            nodes = topic.preferred.get(number, (leader_id,))
+            is_preferred = leader_id >= 0 and leader_id == nodes[0]
+            yield _Row(labels, leader_id, is_preferred, None if led is None else led.log)
 
 
 def _slices(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
