@@ -73,7 +73,10 @@ async def reassign(cluster: Cluster) -> None:
 
 
 async def delete_a_topic(cluster: Cluster) -> None:
-    """Create a topic, write to it so that it is tiered, and delete it while that goes on."""
+    """Create a topic, write to it so that it is tiered, and delete it while that goes on.
+
+    A broker may be paused meanwhile: it does not learn of the deletion, and its work stays undone.
+    """
     chance = runtime.chance()
     name = f"{DOOMED}-{cluster.report.events['delete a topic']}"
     create, delete = CREATE_TOPICS.Request, DELETE_TOPICS.Request
@@ -94,7 +97,12 @@ async def delete_a_topic(cluster: Cluster) -> None:
     for _ in range(3):
         await _ask(cluster, write)
     await runtime.sleep(chance.uniform(0.0, 3.0))
+    host = cluster.network.host(f"b{chance.randint(1, cluster.plan.brokers)}")
+    if chance.random() < 0.5:
+        host.pause()
     await _ask(cluster, end)
+    await runtime.sleep(chance.uniform(0.0, 5.0))
+    host.resume()
 
 
 def watch_purges(cluster: Cluster, broker: Broker) -> None:

@@ -91,6 +91,9 @@ class Purge:
 
     def heard(self, incarnation: int, dropped_below: int) -> None:
         """Note what another process has said of itself."""
+        if incarnation not in self._heard:
+            brokers = self._cluster.state.brokers
+            self._heard = {key: row for key, row in self._heard.items() if is_live(brokers, key)}
         self._heard[incarnation] = max(dropped_below, self._heard.get(incarnation, 0))
 
     def _has_dropped(self, topic: Topic) -> bool:
@@ -171,8 +174,6 @@ class Purge:
 
     async def _ask_writers(self) -> None:
         """Ask the processes that topics wait for what they have dropped, a few at a time."""
-        brokers = self._cluster.state.brokers
-        self._heard = {key: row for key, row in self._heard.items() if is_live(brokers, key)}
         targets = self._to_ask()
         for at in range(0, len(targets), ASKED_AT_ONCE):
             asked = targets[at : at + ASKED_AT_ONCE]
