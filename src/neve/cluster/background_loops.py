@@ -21,8 +21,10 @@ from neve.cluster.node import Node
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.placement import is_janitor
 from neve.cluster.state import PartitionKey, level_of_all
+from neve.cluster.stream_ends import OwnStreamEnds, delete_stream_ends
 from neve.cluster.streams import retire_streams
 from neve.errors import DamagedError, NeveError, NotFoundError
+from neve.log.wal.stores import WalStoreUnavailableError
 from neve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -228,6 +230,9 @@ class BackgroundLoops:
             await self._attempt("retiring streams", work)
             work = partial(delete_heartbeats, node.store, node.cluster)
             await self._attempt("deleting heartbeats", work)
+            if node.cluster.state.wal_stores():
+                work = partial(delete_stream_ends, node.store, node.cluster)
+                await self._attempt("deleting the ends of streams", work)
 
     async def _watch(self) -> None:
         while self._node.ended is None:
@@ -237,8 +242,18 @@ class BackgroundLoops:
 
     async def _watch_stream(self) -> None:
         # Apart from the cluster log: the stream may lie in another store, which may be unreachable.
+        ends = OwnStreamEnds(self._node.store, self._node.incarnation, self._node.led)
+
+        async def look() -> None:
+            try:
+                await self._check_idle()
+            except WalStoreUnavailableError:
+                await ends.write()  # in case that store is gone for good
+                raise
+            await ends.clear()
+
         await self._every(
-            self._poll_seconds, partial(self._attempt, "watching the own stream", self._check_idle)
+            self._poll_seconds, partial(self._attempt, "watching the own stream", look)
         )
 
     async def _check_incarnation(self) -> None:
