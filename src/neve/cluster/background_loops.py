@@ -22,8 +22,10 @@ from neve.cluster.node import Node
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.placement import is_janitor
 from neve.cluster.state import PartitionKey, level_of_all
+from neve.cluster.stream_ends import OwnStreamEnds, delete_stream_ends
 from neve.cluster.streams import retire_streams
 from neve.errors import DamagedError, NeveError, NotFoundError
+from neve.log.wal.stores import WalStoreUnavailableError
 from neve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class BackgroundLoops:
         self._not_before: dict[str, float] = {}
         self._committed_end = -1
         self._stream_check_due = asyncio.Event()
+        self._is_wal_unreachable = False
         node.on_end(on_fenced)
         node.led.on_lost.append(self._forget)
 
@@ -232,6 +235,9 @@ class BackgroundLoops:
             await self._attempt("retiring streams", work)
             work = partial(delete_heartbeats, node.store, node.cluster)
             await self._attempt("deleting heartbeats", work)
+            if node.cluster.state.wal_stores():
+                work = partial(delete_stream_ends, node.store, node.cluster)
+                await self._attempt("deleting the ends of streams", work)
 
     async def _watch(self) -> None:
         cluster, look_by = self._node.cluster, 0.0
@@ -242,17 +248,29 @@ class BackgroundLoops:
             now = runtime.monotonic()
             # One broker looks for all that exchange positions.
             looks = not cluster.is_informed() or is_janitor(cluster.state, self._node.incarnation)
-            if is_behind or looks or now >= look_by:
+            if is_behind or looks or self._is_wal_unreachable or now >= look_by:
                 look_by = now + INFORMED_POLLS * self._poll_seconds
                 self._stream_check_due.set()
                 await self._attempt("watching the cluster log", cluster.look)
 
     async def _watch_stream(self) -> None:
         """Watch the stream in a loop of its own: it may lie in a store that is unreachable."""
+        ends = OwnStreamEnds(self._node.store, self._node.incarnation, self._node.led)
+
+        async def look() -> None:
+            try:
+                await self._check_stream()
+            except WalStoreUnavailableError:
+                self._is_wal_unreachable = True
+                await ends.write()  # in case that store is gone for good
+                raise
+            self._is_wal_unreachable = False
+            await ends.clear()
+
         while self._node.ended is None:
             await self._stream_check_due.wait()
             self._stream_check_due.clear()
-            await self._attempt("watching the own stream", self._check_stream)
+            await self._attempt("watching the own stream", look)
 
     async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""

@@ -156,7 +156,8 @@ class Node:
         key_pair = KeyPair.generate()
         wal_store = await own_wal_store(store, cluster.state, probe=probe)
         if wal_store is not None:
-            await cluster.raise_level()  # a registration with a WAL store needs the second level
+            # A registration with a WAL store needs the second level.
+            await cluster.raise_level(joining=True)
         incarnation = await cluster.register(
             node_id,
             inflight=settings.wal.inflight_max,
